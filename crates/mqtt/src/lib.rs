@@ -1,0 +1,25 @@
+//! The MQTT protocol: packets, properties, reason codes, topic names and filters.
+//!
+//! Encodes and decodes MQTT 3.1, 3.1.1 and 5.0. No I/O, no clock, no allocation while decoding: a decoded packet
+//! borrows from the bytes it was read from. *Incomplete* is a value, not an error, and says how many bytes are needed.
+//!
+//! Invariants: a packet that `decode` returns is well-formed in its version (flags, lengths, UTF-8, property set, reason
+//! codes); whether it is *allowed* now (state, direction, authorization) is the broker's business. No input panics.
+
+mod decode;
+mod encode;
+mod packet;
+mod property;
+mod reason;
+mod topic;
+mod types;
+
+pub use decode::{DecodeError, DecodeErrorKind, Decoded, decode, decode_connect};
+pub use encode::{PublishExtras, encode_publish};
+pub use packet::*;
+pub use property::{Properties, PropertiesError, Property, PropertyContext, PropertyWriter, UserProperties};
+pub use reason::{ConnectReturnCode, ReasonCode};
+pub use topic::{
+    FilterError, SharedFilter, TopicError, filter_matches, has_wildcards, levels, validate_filter, validate_topic_name,
+};
+pub use types::{PacketId, PacketType, ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};

@@ -1,0 +1,137 @@
+//! The control packets, as they are after decoding and before encoding.
+//!
+//! Every packet borrows from the bytes it came from. In 3.1 and 3.1.1 `properties` is empty and reason codes are
+//! `ReasonCode::Success`. Repeated parts (filters, reason codes) are kept as validated wire bytes with an iterator.
+
+use crate::{PacketId, Properties, ProtocolVersion, QoS, ReasonCode, SubscriptionOptions};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Packet<'a> {
+    Connect(Connect<'a>),
+    ConnAck(ConnAck<'a>),
+    Publish(Publish<'a>),
+    PubAck(Ack<'a>),
+    PubRec(Ack<'a>),
+    PubRel(Ack<'a>),
+    PubComp(Ack<'a>),
+    Subscribe(Subscribe<'a>),
+    SubAck(SubAck<'a>),
+    Unsubscribe(Unsubscribe<'a>),
+    UnsubAck(UnsubAck<'a>),
+    PingReq,
+    PingResp,
+    Disconnect(Disconnect<'a>),
+    Auth(Auth<'a>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connect<'a> {
+    pub version: ProtocolVersion,
+    /// Clean Session in 3.1 and 3.1.1, Clean Start in 5.
+    pub clean_start: bool,
+    /// The high bit of the protocol level, which bridges of Mosquitto and NanoMQ set ("this is a bridge"); 3.1 and 3.1.1 only.
+    pub is_bridge: bool,
+    /// Seconds; 0 turns the mechanism off.
+    pub keep_alive: u16,
+    pub properties: Properties<'a>,
+    pub client_id: &'a str,
+    pub will: Option<Will<'a>>,
+    pub user_name: Option<&'a str>,
+    pub password: Option<&'a [u8]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Will<'a> {
+    pub qos: QoS,
+    pub retain: bool,
+    pub properties: Properties<'a>,
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnAck<'a> {
+    pub session_present: bool,
+    /// For 3.1 and 3.1.1 the encoder translates to a Connect Return code and the decoder back.
+    pub reason: ReasonCode,
+    pub properties: Properties<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publish<'a> {
+    pub dup: bool,
+    pub qos: QoS,
+    pub retain: bool,
+    /// Valid as a Topic Name; empty only in 5 with a Topic Alias.
+    pub topic: &'a str,
+    /// Present exactly when QoS > 0.
+    pub packet_id: Option<PacketId>,
+    pub properties: Properties<'a>,
+    pub payload: &'a [u8],
+}
+
+/// PUBACK, PUBREC, PUBREL and PUBCOMP share one form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ack<'a> {
+    pub packet_id: PacketId,
+    pub reason: ReasonCode,
+    pub properties: Properties<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscribe<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    pub filters: SubscribeFilters<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubAck<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    /// One byte per filter: granted QoS 0..=2 or a failure code (0x80 in 3.1 and 3.1.1).
+    pub reasons: &'a [u8],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsubscribe<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    pub filters: UnsubscribeFilters<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnsubAck<'a> {
+    pub packet_id: PacketId,
+    pub properties: Properties<'a>,
+    /// One byte per filter in 5; empty in 3.1 and 3.1.1.
+    pub reasons: &'a [u8],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disconnect<'a> {
+    pub reason: ReasonCode,
+    pub properties: Properties<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth<'a> {
+    pub reason: ReasonCode,
+    pub properties: Properties<'a>,
+}
+
+/// The filters of a SUBSCRIBE: never empty, each well-formed UTF-8 with valid option bits. Whether a filter is a valid
+/// Topic Filter is for `validate_filter`, because its failure is answered per filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscribeFilters<'a>(pub(crate) &'a [u8]);
+
+/// The filters of an UNSUBSCRIBE; never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnsubscribeFilters<'a>(pub(crate) &'a [u8]);
+
+/// One filter of a SUBSCRIBE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscribeFilter<'a> {
+    pub filter: &'a str,
+    pub options: SubscriptionOptions,
+}
