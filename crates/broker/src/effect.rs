@@ -1,0 +1,160 @@
+//! What a shard asks its driver to do, and what the driver tells the shard: the whole boundary of the state machine.
+//!
+//! Bytes to send are not here but in `Outbox`; messages for other shards are in `Shard::take_mail`.
+
+use std::net::SocketAddr;
+
+use mqtt::ReasonCode;
+
+use crate::access::Credentials;
+
+/// Milliseconds on a clock that never goes back, and since the Unix epoch. Passed in with every input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    pub monotonic_ms: u64,
+    pub unix_ms: u64,
+}
+
+/// Which of the driver's connections. The driver numbers them, densely, and reuses a slot only after `Shard::closed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnSlot(pub u32);
+
+/// Which shard of the node, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShardId(pub u16);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    Tls,
+    WebSocket,
+    SecureWebSocket,
+}
+
+/// What the driver knows of a connection before its first packet.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Of the client itself, also behind a proxy that says so (PROXY protocol).
+    pub address: SocketAddr,
+    pub transport: Transport,
+    /// Index of the listener in the configuration the driver was started with.
+    pub listener: u16,
+    pub maximum_packet_size: Option<u32>,
+    pub certificate_common_name: Option<Box<str>>,
+}
+
+/// How `Shard::receive` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes used, always whole packets; the driver keeps the rest and offers it again with what follows.
+    pub consumed: usize,
+    pub next: Next,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// No whole packet is left. `needed` is the least number of bytes (from the first unused one) that will tell more:
+    /// a hint for the driver's buffer, already checked against the packet size limit.
+    Read { needed: usize },
+    /// The outbox is full: flush, `end_tick`, and call again with the rest.
+    Flush,
+    /// Keep the rest and do not read from the socket until the backlog has drained or `Effect::Resume` comes.
+    Pause,
+    /// The connection is being closed (`Effect::Close`); bytes that follow are not looked at [MQTT-3.14.4-2].
+    Closed,
+}
+
+#[derive(Debug)]
+pub enum Effect {
+    /// Flush what is queued for it if that is possible within the linger time, then close.
+    Close { conn: ConnSlot },
+    /// Call `receive` again with the rest.
+    Resume { conn: ConnSlot },
+    /// Decide and call `Shard::authenticated` with the same connection and `attempt`.
+    Authenticate { conn: ConnSlot, attempt: u32, credentials: Box<Credentials> },
+    Event(Event),
+}
+
+/// Why a network connection went away, as the driver saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseCause {
+    /// The peer closed its side, or the connection was reset.
+    Peer,
+    /// Reading or writing failed.
+    Network,
+    /// The driver did what `Effect::Close` asked.
+    Requested,
+    /// TLS, WebSocket or PROXY framing was violated.
+    Transport,
+}
+
+/// What operators see of clients coming and going; for the log, traces and hooks. Never carries a secret.
+#[derive(Clone, Debug)]
+pub enum Event {
+    Connected { client_id: Box<str>, user_name: Option<Box<str>>, address: SocketAddr, session_present: bool },
+    Refused { client_id: Box<str>, user_name: Option<Box<str>>, address: SocketAddr, reason: ReasonCode, because: Box<str> },
+    Disconnected { client_id: Box<str>, address: SocketAddr, reason: DisconnectReason, because: Box<str> },
+    SessionEnded { client_id: Box<str>, because: &'static str },
+    /// First drop of its kind for a session since it connected.
+    Dropping { client_id: Box<str>, reason: DropReason },
+}
+
+/// Why a connection that had been accepted ended. Each has a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DisconnectReason {
+    ByClient,
+    ByClientWithWill,
+    ConnectionLost,
+    KeepAliveTimeout,
+    TakenOver,
+    ProtocolError,
+    MalformedPacket,
+    PacketTooLarge,
+    ReceiveMaximumExceeded,
+    TopicAliasInvalid,
+    TopicNameInvalid,
+    NotAuthorized,
+    QuotaExceeded,
+    ReAuthenticationFailed,
+    Kicked,
+    ServerShuttingDown,
+    TransportError,
+}
+
+impl DisconnectReason {
+    pub const COUNT: usize = 17;
+}
+
+/// Why a message was not delivered to a session (or not kept). Each has a counter, and per session another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DropReason {
+    /// QoS 0 for a session that is not connected.
+    OfflineQoS0,
+    /// QoS 0 for a connection whose output buffer is full.
+    SlowConsumer,
+    QueueFullByCount,
+    QueueFullByBytes,
+    Expired,
+    /// Larger than the client's Maximum Packet Size [MQTT-3.1.2-25].
+    TooLargeForClient,
+    /// A rule forbids this client to read the topic.
+    NotAuthorizedToReceive,
+    /// The publisher may not write to the topic.
+    NotAuthorizedToPublish,
+    /// The session ended with messages in its queue.
+    SessionEnded,
+    /// Retained store is full, or the message is too large for it.
+    RetainedFull,
+    /// `$delayed` store is full.
+    DelayedFull,
+    /// A shared subscription has no member that could take it.
+    NoSharedMember,
+    /// Nobody subscribed (counted per node only).
+    NoSubscriber,
+}
+
+impl DropReason {
+    pub const COUNT: usize = 13;
+}
