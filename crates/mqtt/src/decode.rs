@@ -1,6 +1,19 @@
 //! Bytes to packets.
+//!
+//! The fixed header is judged as soon as it is there, the rest once the packet is complete. Nothing is allocated, and no
+//! length that was only declared is believed.
 
-use crate::{Connect, Packet, ProtocolVersion, ReasonCode};
+mod connect;
+
+use crate::error::{DecodeError, DecodeErrorKind, Field};
+use crate::filters::{SubscribeFilters, UnsubscribeFilters};
+use crate::wire::{Reader, VariableByteInteger, variable_byte_integer_size};
+use crate::{
+    Ack, Auth, ConnAck, Connect, ConnectReturnCode, Disconnect, Packet, PacketType, Properties, PropertyContext,
+    ProtocolVersion, Publish, QoS, ReasonCode, SubAck, Subscribe, UnsubAck, Unsubscribe,
+};
+
+pub use connect::connect_answer_version;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded<T> {
@@ -10,27 +23,22 @@ pub enum Decoded<T> {
     Complete { packet: T, size: usize },
 }
 
-/// Why bytes are not a packet. `reason` is what MQTT 5 answers with; `context` says where, for the operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecodeError {
-    pub kind: DecodeErrorKind,
-    pub reason: ReasonCode,
-}
-
-/// One value per thing that can be wrong, each with a `Display` that names the rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeErrorKind {
-    PacketTooLarge { size: usize, limit: usize },
-    NotConnect,
-    UnsupportedProtocolVersion(u8),
-    // to be completed
-}
+type Result<T> = std::result::Result<T, DecodeErrorKind>;
 
 /// Decodes the first packet of a connection, whose version is not known yet. Anything but CONNECT is an error
 /// [MQTT-3.1.0-1], as soon as its first byte is there.
-pub fn decode_connect(bytes: &[u8], maximum_packet_size: usize) -> Result<Decoded<Connect<'_>>, DecodeError> {
-    let _ = (bytes, maximum_packet_size);
-    unimplemented!()
+pub fn decode_connect(
+    bytes: &[u8],
+    maximum_packet_size: usize,
+) -> std::result::Result<Decoded<Connect<'_>>, DecodeError> {
+    let decoded = match bytes.first() {
+        Some(first) if first >> 4 != PacketType::Connect as u8 => Err(DecodeErrorKind::NotConnect),
+        // The version matters to AUTH alone here.
+        _ => decode_frame(bytes, ProtocolVersion::V5, maximum_packet_size, |frame| {
+            connect::decode(frame.body, frame.is_minimal)
+        }),
+    };
+    decoded.map_err(DecodeError::from)
 }
 
 /// Decodes one packet. The size is checked against `maximum_packet_size` as soon as the fixed header is there.
@@ -38,7 +46,352 @@ pub fn decode(
     bytes: &[u8],
     version: ProtocolVersion,
     maximum_packet_size: usize,
-) -> Result<Decoded<Packet<'_>>, DecodeError> {
-    let _ = (bytes, version, maximum_packet_size);
-    unimplemented!()
+) -> std::result::Result<Decoded<Packet<'_>>, DecodeError> {
+    decode_frame(bytes, version, maximum_packet_size, |frame| {
+        decode_body(&frame, version)
+    })
+    .map_err(DecodeError::from)
+}
+
+/// A packet that is there as a whole, with what its fixed header says.
+struct Frame<'a> {
+    packet_type: PacketType,
+    flags: u8,
+    /// Whether the remaining length has no more bytes than it needs.
+    is_minimal: bool,
+    body: &'a [u8],
+}
+
+#[inline]
+fn decode_frame<'a, T>(
+    bytes: &'a [u8],
+    version: ProtocolVersion,
+    maximum_packet_size: usize,
+    decode_frame: impl FnOnce(Frame<'a>) -> Result<T>,
+) -> Result<Decoded<T>> {
+    let Some((&first, rest)) = bytes.split_first() else {
+        return Ok(Decoded::Incomplete { needed: 2 });
+    };
+    let packet_type = PacketType::from_bits(first >> 4).ok_or(DecodeErrorKind::ReservedPacketType)?;
+    let flags = first & 0x0F;
+    check_flags(packet_type, flags, version)?;
+    let (remaining, length_size) = match VariableByteInteger::read(rest) {
+        VariableByteInteger::Complete { value, size } => (value as usize, size),
+        VariableByteInteger::Incomplete => {
+            return Ok(Decoded::Incomplete {
+                needed: bytes.len() + 1,
+            });
+        }
+        VariableByteInteger::TooLong => return Err(DecodeErrorKind::RemainingLengthTooLong),
+    };
+    let size = 1 + length_size + remaining;
+    if size > maximum_packet_size {
+        return Err(DecodeErrorKind::PacketTooLarge {
+            size,
+            limit: maximum_packet_size,
+        });
+    }
+    let is_minimal = length_size == variable_byte_integer_size(remaining);
+    // [MQTT-1.5.5-1], which 3.1 and 3.1.1 do not have. CONNECT brings its own version.
+    if !is_minimal && version.has_properties() && packet_type != PacketType::Connect {
+        return Err(DecodeErrorKind::RemainingLengthNotMinimal);
+    }
+    check_fixed_length(packet_type, remaining, version)?;
+    let Some(body) = rest.get(length_size..length_size + remaining) else {
+        return Ok(Decoded::Incomplete { needed: size });
+    };
+    let packet = decode_frame(Frame {
+        packet_type,
+        flags,
+        is_minimal,
+        body,
+    })?;
+    Ok(Decoded::Complete { packet, size })
+}
+
+/// [MQTT-2.1.3-1]
+#[inline]
+fn check_flags(packet: PacketType, flags: u8, version: ProtocolVersion) -> Result<()> {
+    const DUP: u8 = 0b1000;
+    if packet == PacketType::Publish {
+        return match flags & 0b0110 {
+            0b0110 => Err(DecodeErrorKind::PublishQoS),               // [MQTT-3.3.1-4]
+            0 if flags & DUP != 0 => Err(DecodeErrorKind::DupAtQoS0), // [MQTT-3.3.1-2]
+            _ => Ok(()),
+        };
+    }
+    let expected = packet.fixed_flags();
+    // 3.1 marks PUBREL, SUBSCRIBE and UNSUBSCRIBE as sent again.
+    let may_be_dup = version == ProtocolVersion::V3_1 && expected != 0;
+    if flags == expected || may_be_dup && flags == expected | DUP {
+        Ok(())
+    } else {
+        Err(DecodeErrorKind::FixedHeaderFlags { packet, found: flags })
+    }
+}
+
+/// Refuses, before the body is there, a packet whose length no packet of its type has, and one that its version lacks.
+#[inline]
+fn check_fixed_length(packet: PacketType, found: usize, version: ProtocolVersion) -> Result<()> {
+    let expected = match packet {
+        PacketType::PingReq | PacketType::PingResp => 0,
+        PacketType::Connect | PacketType::Publish | PacketType::Subscribe => return Ok(()),
+        PacketType::SubAck | PacketType::Unsubscribe => return Ok(()),
+        _ if version.has_properties() => return Ok(()),
+        PacketType::Disconnect => 0,
+        PacketType::Auth => return Err(DecodeErrorKind::PacketTypeNotInVersion { packet, version }),
+        _ => 2,
+    };
+    if found == expected {
+        Ok(())
+    } else {
+        Err(DecodeErrorKind::PacketLength {
+            packet,
+            found,
+            expected,
+        })
+    }
+}
+
+#[inline]
+fn decode_body<'a>(frame: &Frame<'a>, version: ProtocolVersion) -> Result<Packet<'a>> {
+    let body = frame.body;
+    Ok(match frame.packet_type {
+        PacketType::Publish => Packet::Publish(decode_publish(frame.flags, body, version)?),
+        PacketType::PubAck => Packet::PubAck(decode_ack(PacketType::PubAck, body, version)?),
+        PacketType::PubRec => Packet::PubRec(decode_ack(PacketType::PubRec, body, version)?),
+        PacketType::PubRel => Packet::PubRel(decode_ack(PacketType::PubRel, body, version)?),
+        PacketType::PubComp => Packet::PubComp(decode_ack(PacketType::PubComp, body, version)?),
+        PacketType::PingReq => Packet::PingReq,
+        PacketType::PingResp => Packet::PingResp,
+        PacketType::Subscribe => Packet::Subscribe(decode_subscribe(body, version)?),
+        PacketType::SubAck => Packet::SubAck(decode_suback(body, version)?),
+        PacketType::Unsubscribe => Packet::Unsubscribe(decode_unsubscribe(body, version)?),
+        PacketType::UnsubAck => Packet::UnsubAck(decode_unsuback(body, version)?),
+        PacketType::Connect => Packet::Connect(connect::decode(body, frame.is_minimal)?),
+        PacketType::ConnAck => Packet::ConnAck(decode_connack(body, version)?),
+        PacketType::Disconnect => Packet::Disconnect(decode_disconnect(body)?),
+        PacketType::Auth => Packet::Auth(decode_auth(body)?),
+    })
+}
+
+#[inline]
+fn decode_publish<'a>(flags: u8, body: &'a [u8], version: ProtocolVersion) -> Result<Publish<'a>> {
+    let qos = QoS::from_bits(flags >> 1 & 0b11).ok_or(DecodeErrorKind::PublishQoS)?;
+    let mut reader = Reader::new(body);
+    let topic = reader.topic_name(Field::TopicName)?;
+    let packet_id = if qos == QoS::AtMostOnce {
+        None
+    } else {
+        Some(reader.packet_id()?)
+    };
+    let properties = decode_properties(&mut reader, PropertyContext::Publish, version)?;
+    // [MQTT-4.7.3-1], and section 3.3.2.1 for what an alias permits.
+    if topic.is_empty() && properties.topic_alias().is_none() {
+        return Err(DecodeErrorKind::TopicEmpty(Field::TopicName));
+    }
+    Ok(Publish {
+        dup: flags & 0b1000 != 0,
+        qos,
+        retain: flags & 0b0001 != 0,
+        topic,
+        packet_id,
+        properties,
+        payload: reader.rest(),
+    })
+}
+
+/// The property list of a 5.0 packet; before 5.0 there is none.
+#[inline]
+fn decode_properties<'a>(
+    reader: &mut Reader<'a>,
+    context: PropertyContext,
+    version: ProtocolVersion,
+) -> Result<Properties<'a>> {
+    if !version.has_properties() {
+        return Ok(Properties::EMPTY);
+    }
+    Properties::parse_in(reader.property_bytes()?, context)
+}
+
+#[inline]
+fn decode_ack<'a>(packet: PacketType, body: &'a [u8], version: ProtocolVersion) -> Result<Ack<'a>> {
+    let mut reader = Reader::new(body);
+    let packet_id = reader.packet_id()?;
+    // Section 3.4.2.1: without reason code it is Success, without property length there are no properties. Before 5.0 the
+    // body is two bytes long.
+    if reader.is_empty() {
+        return Ok(Ack {
+            packet_id,
+            reason: ReasonCode::Success,
+            properties: Properties::EMPTY,
+        });
+    }
+    let reason = decode_reason(&mut reader, packet)?;
+    let properties = decode_trailing_properties(reader, PropertyContext::Ack, version)?;
+    Ok(Ack {
+        packet_id,
+        reason,
+        properties,
+    })
+}
+
+/// A property list at the end of the packet, which may be left out together with its length.
+fn decode_trailing_properties<'a>(
+    mut reader: Reader<'a>,
+    context: PropertyContext,
+    version: ProtocolVersion,
+) -> Result<Properties<'a>> {
+    if reader.is_empty() {
+        return Ok(Properties::EMPTY);
+    }
+    let properties = decode_properties(&mut reader, context, version)?;
+    reader.finish()?;
+    Ok(properties)
+}
+
+fn decode_reason(reader: &mut Reader<'_>, packet: PacketType) -> Result<ReasonCode> {
+    check_reason(reader.byte(Field::ReasonCode)?, packet)
+}
+
+fn check_reason(found: u8, packet: PacketType) -> Result<ReasonCode> {
+    ReasonCode::from_u8(found)
+        .filter(|reason| reason.is_allowed_in(packet))
+        .ok_or(DecodeErrorKind::ReasonCode { packet, found })
+}
+
+fn decode_subscribe<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<Subscribe<'a>> {
+    let mut reader = Reader::new(body);
+    let packet_id = reader.packet_id()?;
+    let properties = decode_properties(&mut reader, PropertyContext::Subscribe, version)?;
+    let filters = SubscribeFilters::parse(reader.rest(), version)?;
+    Ok(Subscribe {
+        packet_id,
+        properties,
+        filters,
+    })
+}
+
+fn decode_unsubscribe<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<Unsubscribe<'a>> {
+    let mut reader = Reader::new(body);
+    let packet_id = reader.packet_id()?;
+    let properties = decode_properties(&mut reader, PropertyContext::Unsubscribe, version)?;
+    let filters = UnsubscribeFilters::parse(reader.rest())?;
+    Ok(Unsubscribe {
+        packet_id,
+        properties,
+        filters,
+    })
+}
+
+fn decode_suback<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<SubAck<'a>> {
+    let mut reader = Reader::new(body);
+    let packet_id = reader.packet_id()?;
+    let properties = decode_properties(&mut reader, PropertyContext::Ack, version)?;
+    let reasons = decode_reasons(reader.rest(), PacketType::SubAck)?;
+    let is_known = |&reason: &u8| version.has_properties() || matches!(reason, 0..=2 | 0x80); // [MQTT-3.9.3-2] of 3.1.1
+    match reasons.iter().find(|reason| !is_known(reason)) {
+        Some(&found) => Err(DecodeErrorKind::ReasonCode {
+            packet: PacketType::SubAck,
+            found,
+        }),
+        None => Ok(SubAck {
+            packet_id,
+            properties,
+            reasons,
+        }),
+    }
+}
+
+fn decode_unsuback<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<UnsubAck<'a>> {
+    let mut reader = Reader::new(body);
+    let packet_id = reader.packet_id()?;
+    if !version.has_properties() {
+        reader.finish()?;
+        return Ok(UnsubAck {
+            packet_id,
+            properties: Properties::EMPTY,
+            reasons: &[],
+        });
+    }
+    let properties = decode_properties(&mut reader, PropertyContext::Ack, version)?;
+    let reasons = decode_reasons(reader.rest(), PacketType::UnsubAck)?;
+    Ok(UnsubAck {
+        packet_id,
+        properties,
+        reasons,
+    })
+}
+
+/// One reason code per filter, and there is one filter at least.
+fn decode_reasons(bytes: &[u8], packet: PacketType) -> Result<&[u8]> {
+    if bytes.is_empty() {
+        return Err(DecodeErrorKind::NoReasonCode(packet));
+    }
+    for &found in bytes {
+        check_reason(found, packet)?;
+    }
+    Ok(bytes)
+}
+
+fn decode_connack<'a>(body: &'a [u8], version: ProtocolVersion) -> Result<ConnAck<'a>> {
+    let mut reader = Reader::new(body);
+    let flags = reader.byte(Field::ConnAckFlags)?;
+    if flags & !1 != 0 {
+        return Err(DecodeErrorKind::ConnAckFlags(flags)); // [MQTT-3.2.2-1]
+    }
+    let reason = if version.has_properties() {
+        decode_reason(&mut reader, PacketType::ConnAck)?
+    } else {
+        decode_return_code(&mut reader)?
+    };
+    let properties = decode_properties(&mut reader, PropertyContext::ConnAck, version)?;
+    reader.finish()?;
+    // The bit has no meaning in 3.1.
+    let session_present = flags == 1 && version != ProtocolVersion::V3_1;
+    if session_present && reason != ReasonCode::Success {
+        return Err(DecodeErrorKind::SessionPresentWithError(reason)); // [MQTT-3.2.2-6]
+    }
+    Ok(ConnAck {
+        session_present,
+        reason,
+        properties,
+    })
+}
+
+fn decode_return_code(reader: &mut Reader<'_>) -> Result<ReasonCode> {
+    let code = reader.byte(Field::ReasonCode)?;
+    match ConnectReturnCode::from_u8(code) {
+        Some(code) => Ok(code.to_reason_code()),
+        None => Err(DecodeErrorKind::ConnectReturnCode(code)),
+    }
+}
+
+/// Before 5.0 the body is empty. Section 3.14.2: an empty one means Normal disconnection, one byte a code without properties.
+fn decode_disconnect(body: &[u8]) -> Result<Disconnect<'_>> {
+    let mut reader = Reader::new(body);
+    if reader.is_empty() {
+        return Ok(Disconnect {
+            reason: ReasonCode::Success,
+            properties: Properties::EMPTY,
+        });
+    }
+    let reason = decode_reason(&mut reader, PacketType::Disconnect)?;
+    let properties = decode_trailing_properties(reader, PropertyContext::Disconnect, ProtocolVersion::V5)?;
+    Ok(Disconnect { reason, properties })
+}
+
+/// Section 3.15.2.1: reason code and property length may be left out together, never the length alone.
+fn decode_auth(body: &[u8]) -> Result<Auth<'_>> {
+    let mut reader = Reader::new(body);
+    if reader.is_empty() {
+        return Ok(Auth {
+            reason: ReasonCode::Success,
+            properties: Properties::EMPTY,
+        });
+    }
+    let reason = decode_reason(&mut reader, PacketType::Auth)?;
+    let properties = decode_properties(&mut reader, PropertyContext::Auth, ProtocolVersion::V5)?;
+    reader.finish()?;
+    Ok(Auth { reason, properties })
 }

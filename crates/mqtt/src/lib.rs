@@ -8,18 +8,25 @@
 
 mod decode;
 mod encode;
+mod error;
+mod filters;
 mod packet;
 mod property;
 mod reason;
 mod topic;
 mod types;
+mod wire;
 
-pub use decode::{DecodeError, DecodeErrorKind, Decoded, decode, decode_connect};
-pub use encode::{PublishExtras, encode_publish};
+pub use decode::{Decoded, connect_answer_version, decode, decode_connect};
+pub use encode::{PublishExtras, encode_publish, publish_size};
+pub use error::{DecodeError, DecodeErrorKind, Field};
+pub use filters::{SubscribeFilter, SubscribeFilters, UnsubscribeFilters};
 pub use packet::*;
 pub use property::{Properties, PropertiesError, Property, PropertyContext, PropertyWriter, UserProperties};
 pub use reason::{ConnectReturnCode, ReasonCode};
 pub use topic::{
-    FilterError, SharedFilter, TopicError, filter_matches, has_wildcards, levels, validate_filter, validate_topic_name,
+    FilterError, MAXIMUM_TOPIC_BYTES, SharedFilter, TopicError, filter_matches, has_wildcards, levels, validate_filter,
+    validate_topic_name,
 };
 pub use types::{PacketId, PacketType, ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};
+pub use wire::MAXIMUM_REMAINING_LENGTH;

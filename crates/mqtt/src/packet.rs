@@ -3,7 +3,8 @@
 //! Every packet borrows from the bytes it came from. In 3.1 and 3.1.1 `properties` is empty and reason codes are
 //! `ReasonCode::Success`. Repeated parts (filters, reason codes) are kept as validated wire bytes with an iterator.
 
-use crate::{PacketId, Properties, ProtocolVersion, QoS, ReasonCode, SubscriptionOptions};
+use crate::filters::{SubscribeFilters, UnsubscribeFilters};
+use crate::{PacketId, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
@@ -22,6 +23,28 @@ pub enum Packet<'a> {
     PingResp,
     Disconnect(Disconnect<'a>),
     Auth(Auth<'a>),
+}
+
+impl Packet<'_> {
+    pub const fn packet_type(&self) -> PacketType {
+        match self {
+            Packet::Connect(_) => PacketType::Connect,
+            Packet::ConnAck(_) => PacketType::ConnAck,
+            Packet::Publish(_) => PacketType::Publish,
+            Packet::PubAck(_) => PacketType::PubAck,
+            Packet::PubRec(_) => PacketType::PubRec,
+            Packet::PubRel(_) => PacketType::PubRel,
+            Packet::PubComp(_) => PacketType::PubComp,
+            Packet::Subscribe(_) => PacketType::Subscribe,
+            Packet::SubAck(_) => PacketType::SubAck,
+            Packet::Unsubscribe(_) => PacketType::Unsubscribe,
+            Packet::UnsubAck(_) => PacketType::UnsubAck,
+            Packet::PingReq => PacketType::PingReq,
+            Packet::PingResp => PacketType::PingResp,
+            Packet::Disconnect(_) => PacketType::Disconnect,
+            Packet::Auth(_) => PacketType::Auth,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,20 +141,4 @@ pub struct Disconnect<'a> {
 pub struct Auth<'a> {
     pub reason: ReasonCode,
     pub properties: Properties<'a>,
-}
-
-/// The filters of a SUBSCRIBE: never empty, each well-formed UTF-8 with valid option bits. Whether a filter is a valid
-/// Topic Filter is for `validate_filter`, because its failure is answered per filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SubscribeFilters<'a>(pub(crate) &'a [u8]);
-
-/// The filters of an UNSUBSCRIBE; never empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnsubscribeFilters<'a>(pub(crate) &'a [u8]);
-
-/// One filter of a SUBSCRIBE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SubscribeFilter<'a> {
-    pub filter: &'a str,
-    pub options: SubscriptionOptions,
 }

@@ -3,6 +3,11 @@
 //! `Properties` borrows the bytes after the Property Length; they were checked against the packet they came in
 //! (allowed identifiers, no forbidden duplicate, value ranges, UTF-8), so that iterating cannot fail.
 
+use std::fmt;
+
+use crate::error::{DecodeErrorKind, Field};
+use crate::wire::{Reader, put_binary, put_string, put_variable_byte_integer};
+
 /// One property, named as in MQTT 5 section 2.2.2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property<'a> {
@@ -62,15 +67,409 @@ pub enum PropertiesError {
 pub struct Properties<'a>(&'a [u8]);
 
 #[derive(Clone, Debug)]
-pub struct UserProperties<'a>(&'a [u8]);
+pub struct UserProperties<'a>(Reader<'a>);
+
+/// Property identifiers, table 2-4.
+mod id {
+    pub(super) const PAYLOAD_FORMAT_INDICATOR: u8 = 0x01;
+    pub(super) const MESSAGE_EXPIRY_INTERVAL: u8 = 0x02;
+    pub(super) const CONTENT_TYPE: u8 = 0x03;
+    pub(super) const RESPONSE_TOPIC: u8 = 0x08;
+    pub(super) const CORRELATION_DATA: u8 = 0x09;
+    pub(super) const SUBSCRIPTION_IDENTIFIER: u8 = 0x0B;
+    pub(super) const SESSION_EXPIRY_INTERVAL: u8 = 0x11;
+    pub(super) const ASSIGNED_CLIENT_IDENTIFIER: u8 = 0x12;
+    pub(super) const SERVER_KEEP_ALIVE: u8 = 0x13;
+    pub(super) const AUTHENTICATION_METHOD: u8 = 0x15;
+    pub(super) const AUTHENTICATION_DATA: u8 = 0x16;
+    pub(super) const REQUEST_PROBLEM_INFORMATION: u8 = 0x17;
+    pub(super) const WILL_DELAY_INTERVAL: u8 = 0x18;
+    pub(super) const REQUEST_RESPONSE_INFORMATION: u8 = 0x19;
+    pub(super) const RESPONSE_INFORMATION: u8 = 0x1A;
+    pub(super) const SERVER_REFERENCE: u8 = 0x1C;
+    pub(super) const REASON_STRING: u8 = 0x1F;
+    pub(super) const RECEIVE_MAXIMUM: u8 = 0x21;
+    pub(super) const TOPIC_ALIAS_MAXIMUM: u8 = 0x22;
+    pub(super) const TOPIC_ALIAS: u8 = 0x23;
+    pub(super) const MAXIMUM_QOS: u8 = 0x24;
+    pub(super) const RETAIN_AVAILABLE: u8 = 0x25;
+    pub(super) const USER_PROPERTY: u8 = 0x26;
+    pub(super) const MAXIMUM_PACKET_SIZE: u8 = 0x27;
+    pub(super) const WILDCARD_SUBSCRIPTION_AVAILABLE: u8 = 0x28;
+    pub(super) const SUBSCRIPTION_IDENTIFIER_AVAILABLE: u8 = 0x29;
+    pub(super) const SHARED_SUBSCRIPTION_AVAILABLE: u8 = 0x2A;
+}
+
+/// The property's name in the specification.
+pub(crate) const fn property_name(id: u8) -> &'static str {
+    match id {
+        id::PAYLOAD_FORMAT_INDICATOR => "Payload Format Indicator",
+        id::MESSAGE_EXPIRY_INTERVAL => "Message Expiry Interval",
+        id::CONTENT_TYPE => "Content Type",
+        id::RESPONSE_TOPIC => "Response Topic",
+        id::CORRELATION_DATA => "Correlation Data",
+        id::SUBSCRIPTION_IDENTIFIER => "Subscription Identifier",
+        id::SESSION_EXPIRY_INTERVAL => "Session Expiry Interval",
+        id::ASSIGNED_CLIENT_IDENTIFIER => "Assigned Client Identifier",
+        id::SERVER_KEEP_ALIVE => "Server Keep Alive",
+        id::AUTHENTICATION_METHOD => "Authentication Method",
+        id::AUTHENTICATION_DATA => "Authentication Data",
+        id::REQUEST_PROBLEM_INFORMATION => "Request Problem Information",
+        id::WILL_DELAY_INTERVAL => "Will Delay Interval",
+        id::REQUEST_RESPONSE_INFORMATION => "Request Response Information",
+        id::RESPONSE_INFORMATION => "Response Information",
+        id::SERVER_REFERENCE => "Server Reference",
+        id::REASON_STRING => "Reason String",
+        id::RECEIVE_MAXIMUM => "Receive Maximum",
+        id::TOPIC_ALIAS_MAXIMUM => "Topic Alias Maximum",
+        id::TOPIC_ALIAS => "Topic Alias",
+        id::MAXIMUM_QOS => "Maximum QoS",
+        id::RETAIN_AVAILABLE => "Retain Available",
+        id::USER_PROPERTY => "User Property",
+        id::MAXIMUM_PACKET_SIZE => "Maximum Packet Size",
+        id::WILDCARD_SUBSCRIPTION_AVAILABLE => "Wildcard Subscription Available",
+        id::SUBSCRIPTION_IDENTIFIER_AVAILABLE => "Subscription Identifier Available",
+        id::SHARED_SUBSCRIPTION_AVAILABLE => "Shared Subscription Available",
+        _ => "unknown property",
+    }
+}
+
+impl Property<'_> {
+    /// The identifier, table 2-4.
+    pub const fn id(&self) -> u8 {
+        match self {
+            Property::PayloadFormatIndicator(_) => id::PAYLOAD_FORMAT_INDICATOR,
+            Property::MessageExpiryInterval(_) => id::MESSAGE_EXPIRY_INTERVAL,
+            Property::ContentType(_) => id::CONTENT_TYPE,
+            Property::ResponseTopic(_) => id::RESPONSE_TOPIC,
+            Property::CorrelationData(_) => id::CORRELATION_DATA,
+            Property::SubscriptionIdentifier(_) => id::SUBSCRIPTION_IDENTIFIER,
+            Property::SessionExpiryInterval(_) => id::SESSION_EXPIRY_INTERVAL,
+            Property::AssignedClientIdentifier(_) => id::ASSIGNED_CLIENT_IDENTIFIER,
+            Property::ServerKeepAlive(_) => id::SERVER_KEEP_ALIVE,
+            Property::AuthenticationMethod(_) => id::AUTHENTICATION_METHOD,
+            Property::AuthenticationData(_) => id::AUTHENTICATION_DATA,
+            Property::RequestProblemInformation(_) => id::REQUEST_PROBLEM_INFORMATION,
+            Property::WillDelayInterval(_) => id::WILL_DELAY_INTERVAL,
+            Property::RequestResponseInformation(_) => id::REQUEST_RESPONSE_INFORMATION,
+            Property::ResponseInformation(_) => id::RESPONSE_INFORMATION,
+            Property::ServerReference(_) => id::SERVER_REFERENCE,
+            Property::ReasonString(_) => id::REASON_STRING,
+            Property::ReceiveMaximum(_) => id::RECEIVE_MAXIMUM,
+            Property::TopicAliasMaximum(_) => id::TOPIC_ALIAS_MAXIMUM,
+            Property::TopicAlias(_) => id::TOPIC_ALIAS,
+            Property::MaximumQoS(_) => id::MAXIMUM_QOS,
+            Property::RetainAvailable(_) => id::RETAIN_AVAILABLE,
+            Property::UserProperty(..) => id::USER_PROPERTY,
+            Property::MaximumPacketSize(_) => id::MAXIMUM_PACKET_SIZE,
+            Property::WildcardSubscriptionAvailable(_) => id::WILDCARD_SUBSCRIPTION_AVAILABLE,
+            Property::SubscriptionIdentifierAvailable(_) => id::SUBSCRIPTION_IDENTIFIER_AVAILABLE,
+            Property::SharedSubscriptionAvailable(_) => id::SHARED_SUBSCRIPTION_AVAILABLE,
+        }
+    }
+
+    /// The name in the specification.
+    pub const fn name(&self) -> &'static str {
+        property_name(self.id())
+    }
+}
+
+/// A set of property identifiers, one bit each.
+type IdSet = u64;
+
+const fn contains(set: IdSet, id: u8) -> bool {
+    id < 64 && set >> id & 1 != 0
+}
+
+const fn id_set(ids: &[u8]) -> IdSet {
+    let mut set = 0;
+    let mut i = 0;
+    while i < ids.len() {
+        set |= 1 << ids[i];
+        i += 1;
+    }
+    set
+}
+
+/// What a server forwards unaltered [MQTT-3.3.2-4], [MQTT-3.3.2-15], [MQTT-3.3.2-16], [MQTT-3.3.2-17], [MQTT-3.3.2-20].
+const FORWARDED: IdSet = id_set(&[
+    id::PAYLOAD_FORMAT_INDICATOR,
+    id::CONTENT_TYPE,
+    id::RESPONSE_TOPIC,
+    id::CORRELATION_DATA,
+    id::USER_PROPERTY,
+]);
+
+const ENHANCED_AUTHENTICATION: IdSet = id_set(&[id::AUTHENTICATION_METHOD, id::AUTHENTICATION_DATA]);
+
+const DIAGNOSTICS: IdSet = id_set(&[id::REASON_STRING, id::USER_PROPERTY]);
+
+impl PropertyContext {
+    /// The properties that may stand here, table 2-4 [MQTT-2.2.2-2].
+    const fn allowed(self) -> IdSet {
+        match self {
+            PropertyContext::Connect => {
+                ENHANCED_AUTHENTICATION
+                    | id_set(&[
+                        id::SESSION_EXPIRY_INTERVAL,
+                        id::RECEIVE_MAXIMUM,
+                        id::MAXIMUM_PACKET_SIZE,
+                        id::TOPIC_ALIAS_MAXIMUM,
+                        id::REQUEST_RESPONSE_INFORMATION,
+                        id::REQUEST_PROBLEM_INFORMATION,
+                        id::USER_PROPERTY,
+                    ])
+            }
+            PropertyContext::Will => FORWARDED | id_set(&[id::WILL_DELAY_INTERVAL, id::MESSAGE_EXPIRY_INTERVAL]),
+            PropertyContext::ConnAck => {
+                ENHANCED_AUTHENTICATION
+                    | DIAGNOSTICS
+                    | id_set(&[
+                        id::SESSION_EXPIRY_INTERVAL,
+                        id::RECEIVE_MAXIMUM,
+                        id::MAXIMUM_QOS,
+                        id::RETAIN_AVAILABLE,
+                        id::MAXIMUM_PACKET_SIZE,
+                        id::ASSIGNED_CLIENT_IDENTIFIER,
+                        id::TOPIC_ALIAS_MAXIMUM,
+                        id::WILDCARD_SUBSCRIPTION_AVAILABLE,
+                        id::SUBSCRIPTION_IDENTIFIER_AVAILABLE,
+                        id::SHARED_SUBSCRIPTION_AVAILABLE,
+                        id::SERVER_KEEP_ALIVE,
+                        id::RESPONSE_INFORMATION,
+                        id::SERVER_REFERENCE,
+                    ])
+            }
+            PropertyContext::Publish => {
+                FORWARDED
+                    | id_set(&[
+                        id::MESSAGE_EXPIRY_INTERVAL,
+                        id::TOPIC_ALIAS,
+                        id::SUBSCRIPTION_IDENTIFIER,
+                    ])
+            }
+            PropertyContext::Ack => DIAGNOSTICS,
+            PropertyContext::Subscribe => id_set(&[id::SUBSCRIPTION_IDENTIFIER, id::USER_PROPERTY]),
+            PropertyContext::Unsubscribe => id_set(&[id::USER_PROPERTY]),
+            PropertyContext::Disconnect => DIAGNOSTICS | id_set(&[id::SESSION_EXPIRY_INTERVAL, id::SERVER_REFERENCE]),
+            PropertyContext::Auth => DIAGNOSTICS | ENHANCED_AUTHENTICATION,
+        }
+    }
+
+    /// The properties that may stand here more than once.
+    const fn repeatable(self) -> IdSet {
+        match self {
+            PropertyContext::Publish => id_set(&[id::USER_PROPERTY, id::SUBSCRIPTION_IDENTIFIER]),
+            _ => id_set(&[id::USER_PROPERTY]),
+        }
+    }
+}
+
+impl fmt::Display for PropertyContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PropertyContext::Connect => "CONNECT",
+            PropertyContext::Will => "the will",
+            PropertyContext::ConnAck => "CONNACK",
+            PropertyContext::Publish => "PUBLISH",
+            PropertyContext::Ack => "an acknowledgement",
+            PropertyContext::Subscribe => "SUBSCRIBE",
+            PropertyContext::Unsubscribe => "UNSUBSCRIBE",
+            PropertyContext::Disconnect => "DISCONNECT",
+            PropertyContext::Auth => "AUTH",
+        })
+    }
+}
+
+impl fmt::Display for PropertiesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PropertiesError::Malformed => "properties cannot be parsed",
+            PropertiesError::Protocol => "properties break a rule of the packet they stand in",
+        })
+    }
+}
+
+impl std::error::Error for PropertiesError {}
+
+impl From<DecodeErrorKind> for PropertiesError {
+    fn from(kind: DecodeErrorKind) -> PropertiesError {
+        match kind {
+            DecodeErrorKind::Truncated(_)
+            | DecodeErrorKind::VariableByteIntegerTooLong(_)
+            | DecodeErrorKind::VariableByteIntegerNotMinimal(_)
+            | DecodeErrorKind::InvalidUtf8(_)
+            | DecodeErrorKind::NulCharacter(_) => PropertiesError::Malformed,
+            _ => PropertiesError::Protocol,
+        }
+    }
+}
+
+/// Reads the next property with all checks that need no context.
+fn read_property<'a>(reader: &mut Reader<'a>) -> Result<Property<'a>, DecodeErrorKind> {
+    let id = read_id(reader)?;
+    let field = Field::Property(id);
+    Ok(match id {
+        id::PAYLOAD_FORMAT_INDICATOR => Property::PayloadFormatIndicator(u8::from(read_bool(reader, id)?)),
+        id::MESSAGE_EXPIRY_INTERVAL => Property::MessageExpiryInterval(reader.four_byte_integer(field)?),
+        id::CONTENT_TYPE => Property::ContentType(reader.string(field)?),
+        id::RESPONSE_TOPIC => Property::ResponseTopic(read_response_topic(reader)?),
+        id::CORRELATION_DATA => Property::CorrelationData(reader.binary(field)?),
+        id::SUBSCRIPTION_IDENTIFIER => {
+            Property::SubscriptionIdentifier(not_zero(reader.variable_byte_integer(field)?, id)?)
+        }
+        id::SESSION_EXPIRY_INTERVAL => Property::SessionExpiryInterval(reader.four_byte_integer(field)?),
+        id::ASSIGNED_CLIENT_IDENTIFIER => Property::AssignedClientIdentifier(reader.string(field)?),
+        id::SERVER_KEEP_ALIVE => Property::ServerKeepAlive(reader.two_byte_integer(field)?),
+        id::AUTHENTICATION_METHOD => Property::AuthenticationMethod(reader.string(field)?),
+        id::AUTHENTICATION_DATA => Property::AuthenticationData(reader.binary(field)?),
+        id::REQUEST_PROBLEM_INFORMATION => Property::RequestProblemInformation(read_bool(reader, id)?),
+        id::WILL_DELAY_INTERVAL => Property::WillDelayInterval(reader.four_byte_integer(field)?),
+        id::REQUEST_RESPONSE_INFORMATION => Property::RequestResponseInformation(read_bool(reader, id)?),
+        id::RESPONSE_INFORMATION => Property::ResponseInformation(reader.string(field)?),
+        id::SERVER_REFERENCE => Property::ServerReference(reader.string(field)?),
+        id::REASON_STRING => Property::ReasonString(reader.string(field)?),
+        id::RECEIVE_MAXIMUM => Property::ReceiveMaximum(not_zero(reader.two_byte_integer(field)?, id)?),
+        id::TOPIC_ALIAS_MAXIMUM => Property::TopicAliasMaximum(reader.two_byte_integer(field)?),
+        id::TOPIC_ALIAS => match reader.two_byte_integer(field)? {
+            0 => return Err(DecodeErrorKind::TopicAliasZero), // [MQTT-3.3.2-8]
+            alias => Property::TopicAlias(alias),
+        },
+        id::MAXIMUM_QOS => Property::MaximumQoS(u8::from(read_bool(reader, id)?)),
+        id::RETAIN_AVAILABLE => Property::RetainAvailable(read_bool(reader, id)?),
+        id::USER_PROPERTY => Property::UserProperty(reader.string(field)?, reader.string(field)?),
+        id::MAXIMUM_PACKET_SIZE => Property::MaximumPacketSize(not_zero(reader.four_byte_integer(field)?, id)?),
+        id::WILDCARD_SUBSCRIPTION_AVAILABLE => Property::WildcardSubscriptionAvailable(read_bool(reader, id)?),
+        id::SUBSCRIPTION_IDENTIFIER_AVAILABLE => Property::SubscriptionIdentifierAvailable(read_bool(reader, id)?),
+        id::SHARED_SUBSCRIPTION_AVAILABLE => Property::SharedSubscriptionAvailable(read_bool(reader, id)?),
+        _ => return Err(DecodeErrorKind::UnknownProperty(u32::from(id))),
+    })
+}
+
+/// The identifier is a Variable Byte Integer, of which only the first byte is in use.
+fn read_id(reader: &mut Reader<'_>) -> Result<u8, DecodeErrorKind> {
+    let id = reader.variable_byte_integer(Field::PropertyIdentifier)?;
+    u8::try_from(id).map_err(|_| DecodeErrorKind::UnknownProperty(id))
+}
+
+/// A byte that must be 0 or 1.
+fn read_bool(reader: &mut Reader<'_>, id: u8) -> Result<bool, DecodeErrorKind> {
+    match reader.byte(Field::Property(id))? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(DecodeErrorKind::PropertyValue {
+            property: id,
+            found: u32::from(other),
+        }),
+    }
+}
+
+fn not_zero<T: PartialEq + Default>(value: T, id: u8) -> Result<T, DecodeErrorKind> {
+    if value == T::default() {
+        Err(DecodeErrorKind::PropertyValue { property: id, found: 0 })
+    } else {
+        Ok(value)
+    }
+}
+
+/// A Topic Name without wildcards [MQTT-3.3.2-14], and not empty [MQTT-4.7.3-1].
+fn read_response_topic<'a>(reader: &mut Reader<'a>) -> Result<&'a str, DecodeErrorKind> {
+    let field = Field::Property(id::RESPONSE_TOPIC);
+    match reader.topic_name(field)? {
+        "" => Err(DecodeErrorKind::TopicEmpty(field)),
+        topic => Ok(topic),
+    }
+}
+
+/// Steps over a property that was checked before: its identifier and the bytes of its value, whose own length is still in
+/// front of them. `None` at the end.
+fn next_raw<'a>(reader: &mut Reader<'a>) -> Option<(u8, &'a [u8])> {
+    let id = reader.byte(Field::PropertyIdentifier).ok()?;
+    let start = reader.rest();
+    skip_value(reader, id).ok()?;
+    let value = start.len() - reader.rest().len();
+    Some((id, &start[..value]))
+}
+
+fn skip_value(reader: &mut Reader<'_>, id: u8) -> Result<(), DecodeErrorKind> {
+    let field = Field::Property(id);
+    match id {
+        id::PAYLOAD_FORMAT_INDICATOR
+        | id::REQUEST_PROBLEM_INFORMATION
+        | id::REQUEST_RESPONSE_INFORMATION
+        | id::MAXIMUM_QOS
+        | id::RETAIN_AVAILABLE
+        | id::WILDCARD_SUBSCRIPTION_AVAILABLE
+        | id::SUBSCRIPTION_IDENTIFIER_AVAILABLE
+        | id::SHARED_SUBSCRIPTION_AVAILABLE => reader.take(1, field)?,
+        id::SERVER_KEEP_ALIVE | id::RECEIVE_MAXIMUM | id::TOPIC_ALIAS_MAXIMUM | id::TOPIC_ALIAS => {
+            reader.take(2, field)?
+        }
+        id::MESSAGE_EXPIRY_INTERVAL
+        | id::SESSION_EXPIRY_INTERVAL
+        | id::WILL_DELAY_INTERVAL
+        | id::MAXIMUM_PACKET_SIZE => reader.take(4, field)?,
+        id::SUBSCRIPTION_IDENTIFIER => return reader.variable_byte_integer(field).map(|_| ()),
+        id::USER_PROPERTY => {
+            reader.binary(field)?;
+            reader.binary(field)?
+        }
+        _ => reader.binary(field)?,
+    };
+    Ok(())
+}
+
+/// Everything that can be said about a property list in its context.
+fn check(bytes: &[u8], context: PropertyContext) -> Result<(), DecodeErrorKind> {
+    let mut reader = Reader::new(bytes);
+    let mut seen: IdSet = 0;
+    while !reader.is_empty() {
+        let property = read_property(&mut reader)?.id();
+        if !contains(context.allowed(), property) {
+            return Err(DecodeErrorKind::PropertyNotAllowed { property, context });
+        }
+        if contains(seen & !context.repeatable(), property) {
+            return Err(DecodeErrorKind::DuplicateProperty(property));
+        }
+        seen |= 1 << property;
+    }
+    if context == PropertyContext::Connect && seen & ENHANCED_AUTHENTICATION == 1 << id::AUTHENTICATION_DATA {
+        return Err(DecodeErrorKind::AuthenticationDataWithoutMethod);
+    }
+    if context == PropertyContext::Auth && !contains(seen, id::AUTHENTICATION_METHOD) {
+        return Err(DecodeErrorKind::AuthenticationMethodMissing);
+    }
+    Ok(())
+}
+
+/// A getter of a property that occurs at most once: walks the list without looking into other properties.
+macro_rules! getters {
+    ($($(#[$doc:meta])* $getter:ident: $id:ident => $variant:ident($type:ty);)*) => {
+        $($(#[$doc])*
+        pub fn $getter(self) -> Option<$type> {
+            match self.find(id::$id)? {
+                Property::$variant(value) => Some(value),
+                _ => None,
+            }
+        })*
+    };
+}
 
 impl<'a> Properties<'a> {
     pub const EMPTY: Properties<'static> = Properties(&[]);
 
     /// Checks `bytes` against what `context` allows.
     pub fn parse(bytes: &'a [u8], context: PropertyContext) -> Result<Properties<'a>, PropertiesError> {
-        let _ = context;
-        unimplemented!("{}", bytes.len())
+        Ok(Properties::parse_in(bytes, context)?)
+    }
+
+    /// The same with the precise error.
+    #[inline]
+    pub(crate) fn parse_in(bytes: &'a [u8], context: PropertyContext) -> Result<Properties<'a>, DecodeErrorKind> {
+        if !bytes.is_empty() || context == PropertyContext::Auth {
+            check(bytes, context)?;
+        }
+        Ok(Properties(bytes))
     }
 
     pub fn as_bytes(self) -> &'a [u8] {
@@ -82,68 +481,145 @@ impl<'a> Properties<'a> {
     }
 
     pub fn iter(self) -> impl Iterator<Item = Property<'a>> {
-        let _ = self;
-        std::iter::empty()
+        let mut reader = Reader::new(self.0);
+        // The bytes were checked, so that the only error is the end.
+        std::iter::from_fn(move || read_property(&mut reader).ok())
     }
 
-    // One getter per property that occurs at most once, each `Option<value>`, found by a scan:
-    pub fn session_expiry_interval(self) -> Option<u32> { unimplemented!() }
-    pub fn receive_maximum(self) -> Option<u16> { unimplemented!() }
-    pub fn maximum_packet_size(self) -> Option<u32> { unimplemented!() }
-    pub fn topic_alias_maximum(self) -> Option<u16> { unimplemented!() }
-    pub fn topic_alias(self) -> Option<u16> { unimplemented!() }
-    pub fn message_expiry_interval(self) -> Option<u32> { unimplemented!() }
-    pub fn will_delay_interval(self) -> Option<u32> { unimplemented!() }
-    pub fn request_problem_information(self) -> Option<bool> { unimplemented!() }
-    pub fn request_response_information(self) -> Option<bool> { unimplemented!() }
-    pub fn authentication_method(self) -> Option<&'a str> { unimplemented!() }
-    pub fn authentication_data(self) -> Option<&'a [u8]> { unimplemented!() }
-    pub fn response_topic(self) -> Option<&'a str> { unimplemented!() }
-    pub fn content_type(self) -> Option<&'a str> { unimplemented!() }
-    pub fn correlation_data(self) -> Option<&'a [u8]> { unimplemented!() }
-    pub fn payload_format_indicator(self) -> Option<u8> { unimplemented!() }
-    pub fn assigned_client_identifier(self) -> Option<&'a str> { unimplemented!() }
-    pub fn server_keep_alive(self) -> Option<u16> { unimplemented!() }
-    pub fn response_information(self) -> Option<&'a str> { unimplemented!() }
-    pub fn server_reference(self) -> Option<&'a str> { unimplemented!() }
-    pub fn reason_string(self) -> Option<&'a str> { unimplemented!() }
-    /// First subscription identifier (SUBSCRIBE has at most one; PUBLISH may have several, see `iter`).
-    pub fn subscription_identifier(self) -> Option<u32> { unimplemented!() }
-    pub fn user_properties(self) -> UserProperties<'a> { unimplemented!() }
+    /// The first property with this identifier.
+    fn find(self, wanted: u8) -> Option<Property<'a>> {
+        let mut reader = Reader::new(self.0);
+        loop {
+            let mut at = reader.clone();
+            let (id, _) = next_raw(&mut reader)?;
+            if id == wanted {
+                return read_property(&mut at).ok();
+            }
+        }
+    }
+
+    getters! {
+        session_expiry_interval: SESSION_EXPIRY_INTERVAL => SessionExpiryInterval(u32);
+        receive_maximum: RECEIVE_MAXIMUM => ReceiveMaximum(u16);
+        maximum_packet_size: MAXIMUM_PACKET_SIZE => MaximumPacketSize(u32);
+        topic_alias_maximum: TOPIC_ALIAS_MAXIMUM => TopicAliasMaximum(u16);
+        topic_alias: TOPIC_ALIAS => TopicAlias(u16);
+        message_expiry_interval: MESSAGE_EXPIRY_INTERVAL => MessageExpiryInterval(u32);
+        will_delay_interval: WILL_DELAY_INTERVAL => WillDelayInterval(u32);
+        request_problem_information: REQUEST_PROBLEM_INFORMATION => RequestProblemInformation(bool);
+        request_response_information: REQUEST_RESPONSE_INFORMATION => RequestResponseInformation(bool);
+        authentication_method: AUTHENTICATION_METHOD => AuthenticationMethod(&'a str);
+        authentication_data: AUTHENTICATION_DATA => AuthenticationData(&'a [u8]);
+        response_topic: RESPONSE_TOPIC => ResponseTopic(&'a str);
+        content_type: CONTENT_TYPE => ContentType(&'a str);
+        correlation_data: CORRELATION_DATA => CorrelationData(&'a [u8]);
+        payload_format_indicator: PAYLOAD_FORMAT_INDICATOR => PayloadFormatIndicator(u8);
+        assigned_client_identifier: ASSIGNED_CLIENT_IDENTIFIER => AssignedClientIdentifier(&'a str);
+        server_keep_alive: SERVER_KEEP_ALIVE => ServerKeepAlive(u16);
+        response_information: RESPONSE_INFORMATION => ResponseInformation(&'a str);
+        server_reference: SERVER_REFERENCE => ServerReference(&'a str);
+        reason_string: REASON_STRING => ReasonString(&'a str);
+        maximum_qos: MAXIMUM_QOS => MaximumQoS(u8);
+        retain_available: RETAIN_AVAILABLE => RetainAvailable(bool);
+        wildcard_subscription_available: WILDCARD_SUBSCRIPTION_AVAILABLE => WildcardSubscriptionAvailable(bool);
+        subscription_identifier_available: SUBSCRIPTION_IDENTIFIER_AVAILABLE => SubscriptionIdentifierAvailable(bool);
+        shared_subscription_available: SHARED_SUBSCRIPTION_AVAILABLE => SharedSubscriptionAvailable(bool);
+        /// First subscription identifier (SUBSCRIBE has at most one; PUBLISH may have several, see `iter`).
+        subscription_identifier: SUBSCRIPTION_IDENTIFIER => SubscriptionIdentifier(u32);
+    }
+
+    pub fn user_properties(self) -> UserProperties<'a> {
+        UserProperties(Reader::new(self.0))
+    }
 
     /// Appends what a server forwards of a PUBLISH or will unaltered, in order [MQTT-3.3.2-17], [MQTT-3.3.2-18]: payload format,
     /// content type, response topic, correlation data, user properties; not topic alias, message expiry, will delay, subscription identifier.
-    pub fn append_forwarded(self, out: &mut Vec<u8>) { let _ = out; unimplemented!() }
+    pub fn append_forwarded(self, out: &mut Vec<u8>) {
+        let mut reader = Reader::new(self.0);
+        while let Some((id, value)) = next_raw(&mut reader) {
+            if contains(FORWARDED, id) {
+                out.push(id);
+                out.extend_from_slice(value);
+            }
+        }
+    }
 
     /// True when `append_forwarded` would copy every byte, so that the slice itself can be used.
-    pub fn is_forwarded_whole(self) -> bool { unimplemented!() }
+    pub fn is_forwarded_whole(self) -> bool {
+        let mut reader = Reader::new(self.0);
+        std::iter::from_fn(|| next_raw(&mut reader)).all(|(id, _)| contains(FORWARDED, id))
+    }
 }
 
 impl<'a> Iterator for UserProperties<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        unimplemented!("{}", self.0.len())
+        loop {
+            let mut at = self.0.clone();
+            let (id, _) = next_raw(&mut self.0)?;
+            if id != id::USER_PROPERTY {
+                continue;
+            }
+            match read_property(&mut at) {
+                Ok(Property::UserProperty(name, value)) => return Some((name, value)),
+                _ => return None,
+            }
+        }
     }
 }
 
 /// Appends properties to a buffer; the result is what `Properties` borrows.
 pub struct PropertyWriter<'b> {
     pub out: &'b mut Vec<u8>,
+    start: usize,
 }
 
 impl<'b> PropertyWriter<'b> {
     pub fn new(out: &'b mut Vec<u8>) -> PropertyWriter<'b> {
-        PropertyWriter { out }
+        let start = out.len();
+        PropertyWriter { out, start }
     }
 
+    /// Appends one property. Strings and binary data are cut off at 65535 bytes.
     pub fn put(&mut self, property: Property<'_>) -> &mut Self {
-        let _ = property;
-        unimplemented!()
+        let out = &mut *self.out;
+        out.push(property.id());
+        match property {
+            Property::PayloadFormatIndicator(value) | Property::MaximumQoS(value) => out.push(value),
+            Property::RequestProblemInformation(value)
+            | Property::RequestResponseInformation(value)
+            | Property::RetainAvailable(value)
+            | Property::WildcardSubscriptionAvailable(value)
+            | Property::SubscriptionIdentifierAvailable(value)
+            | Property::SharedSubscriptionAvailable(value) => out.push(u8::from(value)),
+            Property::ServerKeepAlive(value)
+            | Property::ReceiveMaximum(value)
+            | Property::TopicAliasMaximum(value)
+            | Property::TopicAlias(value) => out.extend_from_slice(&value.to_be_bytes()),
+            Property::MessageExpiryInterval(value)
+            | Property::SessionExpiryInterval(value)
+            | Property::WillDelayInterval(value)
+            | Property::MaximumPacketSize(value) => out.extend_from_slice(&value.to_be_bytes()),
+            Property::SubscriptionIdentifier(value) => put_variable_byte_integer(value as usize, out),
+            Property::ContentType(value)
+            | Property::ResponseTopic(value)
+            | Property::AssignedClientIdentifier(value)
+            | Property::AuthenticationMethod(value)
+            | Property::ResponseInformation(value)
+            | Property::ServerReference(value)
+            | Property::ReasonString(value) => put_string(value, out),
+            Property::CorrelationData(value) | Property::AuthenticationData(value) => put_binary(value, out),
+            Property::UserProperty(name, value) => {
+                put_string(name, out);
+                put_string(value, out);
+            }
+        }
+        self
     }
 
-    /// What was written since `new`... the caller is the only one who can have put something wrong in.
+    /// What was written since `new`. The caller answers for identifiers and values that fit the packet.
     pub fn finish(self) -> Properties<'b> {
-        Properties(self.out)
+        Properties(&self.out[self.start..])
     }
 }

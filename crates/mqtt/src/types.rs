@@ -1,5 +1,6 @@
 //! The small value types that packets are made of.
 
+use std::fmt;
 use std::num::NonZeroU16;
 
 /// Protocol level as it stands in CONNECT.
@@ -9,6 +10,43 @@ pub enum ProtocolVersion {
     V3_1 = 3,
     V3_1_1 = 4,
     V5 = 5,
+}
+
+impl ProtocolVersion {
+    pub const ALL: [ProtocolVersion; 3] = [ProtocolVersion::V3_1, ProtocolVersion::V3_1_1, ProtocolVersion::V5];
+
+    /// The protocol level without the bridge bit; `None` for a level that does not exist.
+    pub const fn from_level(level: u8) -> Option<ProtocolVersion> {
+        match level {
+            3 => Some(ProtocolVersion::V3_1),
+            4 => Some(ProtocolVersion::V3_1_1),
+            5 => Some(ProtocolVersion::V5),
+            _ => None,
+        }
+    }
+
+    /// The Protocol Name that stands before the level in CONNECT.
+    pub const fn protocol_name(self) -> &'static str {
+        match self {
+            ProtocolVersion::V3_1 => "MQIsdp",
+            ProtocolVersion::V3_1_1 | ProtocolVersion::V5 => "MQTT",
+        }
+    }
+
+    /// Whether packets of this version carry properties and reason codes.
+    pub const fn has_properties(self) -> bool {
+        matches!(self, ProtocolVersion::V5)
+    }
+}
+
+impl fmt::Display for ProtocolVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ProtocolVersion::V3_1 => "3.1",
+            ProtocolVersion::V3_1_1 => "3.1.1",
+            ProtocolVersion::V5 => "5.0",
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +87,12 @@ impl PacketId {
     }
 }
 
+impl fmt::Display for PacketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PacketType {
@@ -69,6 +113,70 @@ pub enum PacketType {
     Auth = 15,
 }
 
+impl PacketType {
+    /// The high four bits of the first byte; `None` for 0, which is forbidden, and for what is no four bits.
+    pub const fn from_bits(bits: u8) -> Option<PacketType> {
+        Some(match bits {
+            1 => PacketType::Connect,
+            2 => PacketType::ConnAck,
+            3 => PacketType::Publish,
+            4 => PacketType::PubAck,
+            5 => PacketType::PubRec,
+            6 => PacketType::PubRel,
+            7 => PacketType::PubComp,
+            8 => PacketType::Subscribe,
+            9 => PacketType::SubAck,
+            10 => PacketType::Unsubscribe,
+            11 => PacketType::UnsubAck,
+            12 => PacketType::PingReq,
+            13 => PacketType::PingResp,
+            14 => PacketType::Disconnect,
+            15 => PacketType::Auth,
+            _ => return None,
+        })
+    }
+
+    /// The flags that the fixed header must hold; PUBLISH has none that are fixed [MQTT-2.1.3-1].
+    pub const fn fixed_flags(self) -> u8 {
+        match self {
+            PacketType::PubRel | PacketType::Subscribe | PacketType::Unsubscribe => 0b0010,
+            _ => 0,
+        }
+    }
+
+    /// The first byte of the packet with its fixed flags.
+    pub(crate) const fn first_byte(self) -> u8 {
+        (self as u8) << 4 | self.fixed_flags()
+    }
+
+    /// The name as the specification writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PacketType::Connect => "CONNECT",
+            PacketType::ConnAck => "CONNACK",
+            PacketType::Publish => "PUBLISH",
+            PacketType::PubAck => "PUBACK",
+            PacketType::PubRec => "PUBREC",
+            PacketType::PubRel => "PUBREL",
+            PacketType::PubComp => "PUBCOMP",
+            PacketType::Subscribe => "SUBSCRIBE",
+            PacketType::SubAck => "SUBACK",
+            PacketType::Unsubscribe => "UNSUBSCRIBE",
+            PacketType::UnsubAck => "UNSUBACK",
+            PacketType::PingReq => "PINGREQ",
+            PacketType::PingResp => "PINGRESP",
+            PacketType::Disconnect => "DISCONNECT",
+            PacketType::Auth => "AUTH",
+        }
+    }
+}
+
+impl fmt::Display for PacketType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// When a new subscription gets the retained messages that match it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -79,6 +187,18 @@ pub enum RetainHandling {
     DoNotSend = 2,
 }
 
+impl RetainHandling {
+    /// `None` for 3, which is a protocol error.
+    pub const fn from_bits(bits: u8) -> Option<RetainHandling> {
+        match bits {
+            0 => Some(RetainHandling::SendAtSubscribe),
+            1 => Some(RetainHandling::SendIfNew),
+            2 => Some(RetainHandling::DoNotSend),
+            _ => None,
+        }
+    }
+}
+
 /// The options byte of one topic filter in SUBSCRIBE. In 3.1 and 3.1.1 only the QoS exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SubscriptionOptions {
@@ -86,4 +206,36 @@ pub struct SubscriptionOptions {
     pub no_local: bool,
     pub retain_as_published: bool,
     pub retain_handling: RetainHandling,
+}
+
+/// Bits 7 and 6 of the options byte, which no version uses [MQTT-3.8.3-5].
+const RESERVED_OPTIONS: u8 = 0b1100_0000;
+
+impl SubscriptionOptions {
+    /// `None` where a reserved bit is set or a field holds 3.
+    pub const fn from_byte(byte: u8) -> Option<SubscriptionOptions> {
+        if byte & RESERVED_OPTIONS != 0 {
+            return None;
+        }
+        let (Some(maximum_qos), Some(retain_handling)) =
+            (QoS::from_bits(byte & 0b11), RetainHandling::from_bits(byte >> 4))
+        else {
+            return None;
+        };
+        Some(SubscriptionOptions {
+            maximum_qos,
+            no_local: byte & 0b0100 != 0,
+            retain_as_published: byte & 0b1000 != 0,
+            retain_handling,
+        })
+    }
+
+    /// The byte on the wire; before 5.0 the QoS alone.
+    pub const fn to_byte(self, version: ProtocolVersion) -> u8 {
+        let qos = self.maximum_qos as u8;
+        if !version.has_properties() {
+            return qos;
+        }
+        qos | (self.no_local as u8) << 2 | (self.retain_as_published as u8) << 3 | (self.retain_handling as u8) << 4
+    }
 }
