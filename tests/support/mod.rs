@@ -1,0 +1,112 @@
+//! What the end-to-end suites share: a raw MQTT peer, packets written out by hand, and a guard around a server process.
+//!
+//! Not a client library and not the project's codec: everything here is written from the specification a second time, so
+//! that a test can be wrong only on its own, never together with the code under test. Everything blocks, panics with a
+//! sentence when an expectation fails, and waits for a condition, never for a length of time.
+//!
+//! Include it with `#[path = "../support/mod.rs"] mod support;`.
+//!
+//! ```ignore
+//! let server = Server::shared();
+//! let mut subscriber = server.session(&Connect::new(V5, "s"));
+//! subscriber.subscribe("a/+", 1);
+//! let mut publisher = server.session(&Connect::new(V4, "p"));
+//! publisher.publish(&Publish::new("a/b", "hello").qos(1));
+//! assert_eq!(subscriber.expect_publish().payload, b"hello");
+//! ```
+
+// Each suite uses its own part of this.
+#![allow(dead_code, unused_imports)]
+
+pub mod packet;
+pub mod peer;
+pub mod property;
+pub mod reader;
+pub mod server;
+pub mod target;
+pub mod websocket;
+
+use std::time::Duration;
+
+pub use packet::{Connect, Publish, Will};
+pub use peer::{Closed, Peer, Reading};
+pub use property as prop;
+pub use reader::{Connack, Delivery, Packet, Properties, Value};
+pub use server::{Config, Server};
+pub use websocket::{Frame, WebSocket};
+
+pub use Version::{V3, V4, V5};
+
+/// How long an answer may take before a test fails. Generous: the machine may be busy, and no passing test waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The protocol level of a CONNECT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// MQTT 3.1, protocol name `MQIsdp`.
+    V3 = 3,
+    /// MQTT 3.1.1.
+    V4 = 4,
+    /// MQTT 5.0.
+    V5 = 5,
+}
+
+pub const ALL_VERSIONS: [Version; 3] = [V3, V4, V5];
+
+/// MQTT control packet types.
+pub mod kind {
+    pub const CONNECT: u8 = 1;
+    pub const CONNACK: u8 = 2;
+    pub const PUBLISH: u8 = 3;
+    pub const PUBACK: u8 = 4;
+    pub const PUBREC: u8 = 5;
+    pub const PUBREL: u8 = 6;
+    pub const PUBCOMP: u8 = 7;
+    pub const SUBSCRIBE: u8 = 8;
+    pub const SUBACK: u8 = 9;
+    pub const UNSUBSCRIBE: u8 = 10;
+    pub const UNSUBACK: u8 = 11;
+    pub const PINGREQ: u8 = 12;
+    pub const PINGRESP: u8 = 13;
+    pub const DISCONNECT: u8 = 14;
+    pub const AUTH: u8 = 15;
+
+    pub const NAMES: [&str; 16] = [
+        "reserved 0",
+        "CONNECT",
+        "CONNACK",
+        "PUBLISH",
+        "PUBACK",
+        "PUBREC",
+        "PUBREL",
+        "PUBCOMP",
+        "SUBSCRIBE",
+        "SUBACK",
+        "UNSUBSCRIBE",
+        "UNSUBACK",
+        "PINGREQ",
+        "PINGRESP",
+        "DISCONNECT",
+        "AUTH",
+    ];
+}
+
+/// A name no other test of this process uses: tests share a server, so client ids and topics must not meet.
+pub fn unique(prefix: &str) -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Deterministic bytes that look random (xorshift64*): same seed, same bytes, on every machine.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 56) as u8
+        })
+        .collect()
+}
