@@ -1,0 +1,274 @@
+//! The entries of each filter: one inline, several in a Vec, many with an index from key to position.
+//!
+//! Most filters of a large broker have one subscriber, so a list of one is 20 bytes (of a 12-byte entry) and nothing
+//! else. A list past [`INDEXED_FROM`] entries finds a key in constant time, so that 100,000 subscribers of one filter
+//! leave in linear time altogether. Removal swaps the last entry in: entries have no order.
+//!
+//! Invariants: a live list has at least one entry; keys are unique in a list; `place` is where the trie or the
+//! literal table refers to the list from.
+
+use super::id_table::IdTable;
+use super::slab::{Slab, Slot};
+use super::{Entry, ListId, Place};
+
+pub(super) struct Lists<T> {
+    lists: Slab<List<T>>,
+    many: Slab<Many<T>>,
+    entries: usize,
+}
+
+enum List<T> {
+    Vacant { next: u32 },
+    One { place: Place, entry: Entry<T> },
+    Many { place: Place, many: u32 },
+}
+
+enum Many<T> {
+    Vacant {
+        next: u32,
+    },
+    Entries {
+        entries: Vec<Entry<T>>,
+        index: Option<Box<IdTable>>,
+    },
+}
+
+/// A list with more entries than this has an index; it loses it at half of this.
+const INDEXED_FROM: usize = 64;
+
+/// What [`Lists::remove`] took out.
+pub(super) struct Taken<T> {
+    pub(super) value: T,
+    /// Where the list was, if that was its last entry and the list is gone.
+    pub(super) abandoned: Option<Place>,
+}
+
+impl<T: Copy> Lists<T> {
+    pub(super) fn new() -> Self {
+        Self {
+            lists: Slab::new(),
+            many: Slab::new(),
+            entries: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lists.len()
+    }
+
+    /// Entries over all lists.
+    pub(super) fn entry_count(&self) -> usize {
+        self.entries
+    }
+
+    pub(super) fn create(&mut self, place: Place, entry: Entry<T>) -> ListId {
+        self.entries += 1;
+        ListId(self.lists.insert(List::One { place, entry }))
+    }
+
+    pub(super) fn entries(&self, id: ListId) -> &[Entry<T>] {
+        match self.lists.get(id.0) {
+            List::One { entry, .. } => std::slice::from_ref(entry),
+            List::Many { many, .. } => self.many.get(*many).entries(),
+            List::Vacant { .. } => &[],
+        }
+    }
+
+    pub(super) fn get(&self, id: ListId, key: u32) -> Option<T> {
+        match self.lists.get(id.0) {
+            List::One { entry, .. } => (entry.key == key).then_some(entry.value),
+            List::Many { many, .. } => self.many.get(*many).get(key),
+            List::Vacant { .. } => None,
+        }
+    }
+
+    pub(super) fn insert(&mut self, id: ListId, entry: Entry<T>) -> Option<T> {
+        let replaced = match self.lists.get_mut(id.0) {
+            List::Many { many, .. } => self.many.get_mut(*many).insert(entry),
+            List::One { entry: present, .. } if present.key == entry.key => {
+                Some(std::mem::replace(&mut present.value, entry.value))
+            }
+            one @ List::One { .. } => {
+                let (place, first) = one.as_one().expect("matched");
+                let many = self.many.insert(Many::of(first, entry));
+                *one = List::Many { place, many };
+                None
+            }
+            List::Vacant { .. } => unreachable!("callers hold ids of live lists"),
+        };
+        self.entries += usize::from(replaced.is_none());
+        replaced
+    }
+
+    pub(super) fn remove(&mut self, id: ListId, key: u32) -> Option<Taken<T>> {
+        let taken = match self.lists.get_mut(id.0) {
+            List::One { place, entry } if entry.key == key => {
+                let taken = Taken {
+                    value: entry.value,
+                    abandoned: Some(*place),
+                };
+                self.lists.remove(id.0);
+                taken
+            }
+            &mut List::Many { place, many } => {
+                let value = self.many.get_mut(many).remove(key)?;
+                if let &[entry] = self.many.get(many).entries() {
+                    self.many.remove(many);
+                    *self.lists.get_mut(id.0) = List::One { place, entry };
+                }
+                Taken { value, abandoned: None }
+            }
+            List::One { .. } | List::Vacant { .. } => return None,
+        };
+        self.entries -= 1;
+        Some(taken)
+    }
+
+    pub(super) fn place(&self, id: ListId) -> Place {
+        match self.lists.get(id.0) {
+            List::One { place, .. } | List::Many { place, .. } => *place,
+            List::Vacant { .. } => unreachable!("callers hold ids of live lists"),
+        }
+    }
+
+    pub(super) fn set_place(&mut self, id: ListId, to: Place) {
+        match self.lists.get_mut(id.0) {
+            List::One { place, .. } | List::Many { place, .. } => *place = to,
+            List::Vacant { .. } => unreachable!("callers hold ids of live lists"),
+        }
+    }
+
+    /// The first live list at or after `from`.
+    pub(super) fn next(&self, from: u32) -> Option<ListId> {
+        self.lists.next_occupied(from).map(ListId)
+    }
+}
+
+impl<T: Copy> List<T> {
+    fn as_one(&self) -> Option<(Place, Entry<T>)> {
+        match self {
+            List::One { place, entry } => Some((*place, *entry)),
+            List::Many { .. } | List::Vacant { .. } => None,
+        }
+    }
+}
+
+impl<T: Copy> Many<T> {
+    fn of(first: Entry<T>, second: Entry<T>) -> Self {
+        Many::Entries {
+            entries: vec![first, second],
+            index: None,
+        }
+    }
+
+    fn entries(&self) -> &[Entry<T>] {
+        match self {
+            Many::Entries { entries, .. } => entries,
+            Many::Vacant { .. } => &[],
+        }
+    }
+
+    fn position(&self, key: u32) -> Option<usize> {
+        let Many::Entries { entries, index } = self else {
+            return None;
+        };
+        match index {
+            Some(index) => index
+                .find(hash(key), |at| entries[at as usize].key == key)
+                .map(|at| at as usize),
+            None => entries.iter().position(|entry| entry.key == key),
+        }
+    }
+
+    fn get(&self, key: u32) -> Option<T> {
+        self.position(key).map(|at| self.entries()[at].value)
+    }
+
+    fn insert(&mut self, entry: Entry<T>) -> Option<T> {
+        let present = self.position(entry.key);
+        let Many::Entries { entries, index } = self else {
+            unreachable!("lists refer to live entries")
+        };
+        if let Some(at) = present {
+            return Some(std::mem::replace(&mut entries[at].value, entry.value));
+        }
+        entries.push(entry);
+        let at = entries.len() - 1;
+        match index {
+            Some(index) => index.insert(hash(entry.key), at as u32),
+            None if at >= INDEXED_FROM => *index = Some(Box::new(indexed(entries))),
+            None => {}
+        }
+        None
+    }
+
+    fn remove(&mut self, key: u32) -> Option<T> {
+        let at = self.position(key)?;
+        let Many::Entries { entries, index } = self else {
+            return None;
+        };
+        let removed = entries.swap_remove(at);
+        if let Some(positions) = index {
+            positions.remove(hash(key), |position| position as usize == at);
+            if let Some(moved) = entries.get(at) {
+                positions.replace(hash(moved.key), entries.len() as u32, at as u32);
+            }
+            if entries.len() <= INDEXED_FROM / 2 {
+                *index = None;
+            }
+        }
+        if entries.len() < entries.capacity() / 4 {
+            entries.shrink_to(entries.len() * 2);
+        }
+        Some(removed.value)
+    }
+}
+
+fn indexed<T>(entries: &[Entry<T>]) -> IdTable {
+    let mut index = IdTable::default();
+    for (at, entry) in entries.iter().enumerate() {
+        index.insert(hash(entry.key), at as u32);
+    }
+    index
+}
+
+/// One-to-one, and spreads consecutive keys: keys are session numbers that the broker itself gives out.
+fn hash(key: u32) -> u32 {
+    key.wrapping_mul(0x9E37_79B1)
+}
+
+impl<T> Slot for List<T> {
+    fn vacant(next: u32) -> Self {
+        List::Vacant { next }
+    }
+
+    fn next_vacant(&self) -> Option<u32> {
+        match self {
+            List::Vacant { next } => Some(*next),
+            List::One { .. } | List::Many { .. } => None,
+        }
+    }
+}
+
+impl<T> Slot for Many<T> {
+    fn vacant(next: u32) -> Self {
+        Many::Vacant { next }
+    }
+
+    fn next_vacant(&self) -> Option<u32> {
+        match self {
+            Many::Vacant { next } => Some(*next),
+            Many::Entries { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_of_one_entry_takes_20_bytes() {
+        assert_eq!(size_of::<List<[u32; 2]>>(), 20);
+    }
+}

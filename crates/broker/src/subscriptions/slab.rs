@@ -1,0 +1,140 @@
+//! Slots with stable u32 ids in pages of 256: no copy and no slack when a million more arrive, and a page whose slots
+//! are all vacant gives its memory back.
+//!
+//! Invariants: a page that is not full is in `open` exactly once; a vacant slot is on its page's free list.
+
+/// A slot type that can say of itself that it is vacant, so that no tag is spent on it.
+pub(super) trait Slot {
+    fn vacant(next: u32) -> Self;
+    /// The argument of [`Slot::vacant`] if this is a vacant slot.
+    fn next_vacant(&self) -> Option<u32>;
+}
+
+pub(super) struct Slab<S> {
+    pages: Vec<Page<S>>,
+    open: Vec<u32>,
+    len: usize,
+}
+
+struct Page<S> {
+    slots: Vec<S>,
+    live: u16,
+    free: u16,
+}
+
+const PAGE_BITS: u32 = 8;
+const PAGE_SLOTS: usize = 1 << PAGE_BITS;
+const NO_SLOT: u16 = u16::MAX;
+/// Ids stay below this, so that their owners have a bit to spare.
+pub(super) const ID_LIMIT: u32 = (1 << 31) - 1;
+
+impl<S: Slot> Slab<S> {
+    pub(super) fn new() -> Self {
+        Self {
+            pages: Vec::new(),
+            open: Vec::new(),
+            len: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn get(&self, id: u32) -> &S {
+        let (page, slot) = split(id);
+        &self.pages[page].slots[slot]
+    }
+
+    pub(super) fn get_mut(&mut self, id: u32) -> &mut S {
+        let (page, slot) = split(id);
+        &mut self.pages[page].slots[slot]
+    }
+
+    /// Panics at 2^31 slots, tens of gigabytes beyond the subscription limits of any configuration.
+    pub(super) fn insert(&mut self, value: S) -> u32 {
+        let page_id = self.open_page();
+        let page = &mut self.pages[page_id as usize];
+        let slot = page.take_slot(value);
+        if page.live as usize == PAGE_SLOTS {
+            self.open.pop();
+        }
+        self.len += 1;
+        page_id << PAGE_BITS | slot as u32
+    }
+
+    pub(super) fn remove(&mut self, id: u32) -> S {
+        let (page_id, slot) = split(id);
+        let page = &mut self.pages[page_id];
+        debug_assert!(page.slots[slot].next_vacant().is_none(), "removed twice");
+        if page.live as usize == PAGE_SLOTS {
+            self.open.push(page_id as u32);
+        }
+        let value = std::mem::replace(&mut page.slots[slot], S::vacant(page.free as u32));
+        page.free = slot as u16;
+        page.live -= 1;
+        if page.live == 0 {
+            page.slots = Vec::new();
+            page.free = NO_SLOT;
+        }
+        self.len -= 1;
+        value
+    }
+
+    /// The first occupied slot at or after `from`.
+    pub(super) fn next_occupied(&self, from: u32) -> Option<u32> {
+        let (first, mut start) = split(from);
+        for (page_id, page) in self.pages.iter().enumerate().skip(first) {
+            let slots = page.slots.iter().enumerate().skip(start);
+            if let Some((slot, _)) = slots.into_iter().find(|(_, slot)| slot.next_vacant().is_none()) {
+                return Some((page_id as u32) << PAGE_BITS | slot as u32);
+            }
+            start = 0;
+        }
+        None
+    }
+
+    fn open_page(&mut self) -> u32 {
+        if let Some(&page) = self.open.last() {
+            return page;
+        }
+        let page = self.pages.len() as u32;
+        assert!(page < ID_LIMIT >> PAGE_BITS, "more than 2^31 slots");
+        self.pages.push(Page {
+            slots: Vec::new(),
+            live: 0,
+            free: NO_SLOT,
+        });
+        self.open.push(page);
+        page
+    }
+}
+
+impl<S: Slot> Page<S> {
+    fn take_slot(&mut self, value: S) -> u16 {
+        self.live += 1;
+        if self.free != NO_SLOT {
+            let slot = self.free;
+            let next = self.slots[slot as usize]
+                .next_vacant()
+                .expect("the free list holds vacant slots");
+            self.free = next as u16;
+            self.slots[slot as usize] = value;
+            return slot;
+        }
+        if self.slots.len() == self.slots.capacity() {
+            self.slots.reserve_exact(growth(self.slots.len(), PAGE_SLOTS));
+        }
+        self.slots.push(value);
+        (self.slots.len() - 1) as u16
+    }
+}
+
+/// How many slots to add to a page that holds `len`: small brokers get small pages, full pages have no slack.
+pub(super) fn growth(len: usize, max: usize) -> usize {
+    (3 * len).max(4).min(max - len)
+}
+
+fn split(id: u32) -> (usize, usize) {
+    ((id >> PAGE_BITS) as usize, id as usize & (PAGE_SLOTS - 1))
+}

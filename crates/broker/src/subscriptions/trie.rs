@@ -1,0 +1,398 @@
+//! Filters with wildcards: a trie over interned levels.
+//!
+//! A level's text is stored once, whatever the number of filters it occurs in, and is looked up once per level of a
+//! topic. A node finds its child of a given level in one hash table over (node, symbol); its `+` and `#` children are in
+//! the node itself. A `+` that ends a filter and has nothing below it, and every `#`, is the list's id instead of a node.
+//! Matching goes down level by level with the set of nodes reached, so its cost is the number of nodes visited and its
+//! depth costs no stack.
+//!
+//! Invariants: every node but the root leads to a list; a symbol's tag counts the nodes that it names; a `+` node with
+//! neither children nor `#` nor `+` below it is folded into its parent.
+
+use std::cell::Cell;
+
+use foldhash::quality::RandomState;
+
+use super::id_table::IdMap;
+use super::lists::Lists;
+use super::slab::{Slab, Slot};
+use super::texts::Texts;
+use super::{ListId, Place, hash_text, levels};
+
+pub(super) struct Trie {
+    nodes: Slab<Node>,
+    children: IdMap,
+    symbols: Texts,
+    symbol_ids: IdMap,
+    hashing: RandomState,
+    reached: Cell<Reached>,
+}
+
+struct Node {
+    parent: u32,
+    symbol: u32,
+    plus: Plus,
+    hash: u32,
+    list: u32,
+    children: u32,
+}
+
+/// The `+` child: none, the list of a filter that ends here, or a node. Ids leave the highest bit free.
+#[derive(Clone, Copy, PartialEq)]
+struct Plus(u32);
+
+enum PlusChild {
+    None,
+    Leaf(ListId),
+    Node(u32),
+}
+
+/// The nodes reached at the present level and at the next.
+#[derive(Default)]
+struct Reached {
+    here: Vec<u32>,
+    below: Vec<u32>,
+}
+
+const ROOT: u32 = 0;
+const NONE: u32 = u32::MAX;
+/// Symbols that are no text.
+const PLUS: u32 = u32::MAX;
+const VACANT: u32 = u32::MAX - 1;
+/// A scratch buffer that grew past this is given back.
+const REACHED_KEPT: usize = 4096;
+
+impl Trie {
+    pub(super) fn new() -> Self {
+        let mut nodes = Slab::new();
+        let root = nodes.insert(Node::new(NONE, VACANT - 1));
+        debug_assert_eq!(root, ROOT);
+        Self {
+            nodes,
+            children: IdMap::new(),
+            symbols: Texts::default(),
+            symbol_ids: IdMap::new(),
+            hashing: RandomState::default(),
+            reached: Cell::default(),
+        }
+    }
+
+    pub(super) fn find(&self, filter: &str) -> Option<ListId> {
+        let mut node = ROOT;
+        for (level, is_last) in levels(filter) {
+            match level {
+                b"#" if is_last => return list_id(self.nodes.get(node).hash),
+                b"+" => match self.nodes.get(node).plus.child() {
+                    PlusChild::None => return None,
+                    PlusChild::Leaf(list) => return is_last.then_some(list),
+                    PlusChild::Node(child) => node = child,
+                },
+                _ => node = self.child(node, self.symbol(level)?)?,
+            }
+        }
+        list_id(self.nodes.get(node).list)
+    }
+
+    /// Pushes the list of every filter that matches.
+    pub(super) fn matching(&self, topic: &str, out: &mut Vec<ListId>) {
+        let mut reached = self.reached.take();
+        reached.here.push(ROOT);
+        // [MQTT-4.7.2-1]: a leading wildcard matches no topic that begins with $.
+        let mut is_wildcard_barred = topic.starts_with('$');
+        for (level, is_last) in levels(topic) {
+            self.descend(&mut reached, level, is_last, is_wildcard_barred, out);
+            is_wildcard_barred = false;
+            if reached.here.is_empty() {
+                break;
+            }
+        }
+        for node in reached.here.drain(..) {
+            let node = self.nodes.get(node);
+            // "a/#" matches "a" as well.
+            out.extend([node.list, node.hash].into_iter().filter_map(list_id));
+        }
+        if reached.here.capacity() + reached.below.capacity() <= 2 * REACHED_KEPT {
+            self.reached.set(reached);
+        }
+    }
+
+    fn descend(&self, reached: &mut Reached, level: &[u8], is_last: bool, is_barred: bool, out: &mut Vec<ListId>) {
+        let Reached { here, below } = reached;
+        let mut symbol = Symbol::Unknown;
+        for node_id in here.drain(..) {
+            let node = self.nodes.get(node_id);
+            if !is_barred {
+                out.extend(list_id(node.hash));
+                match node.plus.child() {
+                    PlusChild::Node(child) => below.push(child),
+                    PlusChild::Leaf(list) if is_last => out.push(list),
+                    PlusChild::Leaf(_) | PlusChild::None => {}
+                }
+            }
+            if node.children > 0 {
+                let symbol = symbol.get_or_find(|| self.symbol(level));
+                below.extend(symbol.and_then(|symbol| self.child(node_id, symbol)));
+            }
+        }
+        std::mem::swap(here, below);
+    }
+
+    /// Makes the nodes of a filter and says where its list belongs.
+    pub(super) fn make_place<T: Copy>(&mut self, filter: &str, lists: &mut Lists<T>) -> Place {
+        let mut node = ROOT;
+        for (level, is_last) in levels(filter) {
+            match level {
+                b"#" if is_last => return Place::Hash(node),
+                b"+" => match self.nodes.get(node).plus.child() {
+                    PlusChild::Node(child) => node = child,
+                    PlusChild::Leaf(_) | PlusChild::None if is_last => return Place::Plus(node),
+                    PlusChild::Leaf(list) => node = self.unfold(node, list, lists),
+                    PlusChild::None => node = self.add_plus(node),
+                },
+                _ => node = self.child_or_new(node, level),
+            }
+        }
+        Place::Node(node)
+    }
+
+    pub(super) fn list_at(&self, place: Place) -> Option<ListId> {
+        match place {
+            Place::Node(node) => list_id(self.nodes.get(node).list),
+            Place::Hash(node) => list_id(self.nodes.get(node).hash),
+            Place::Plus(node) => match self.nodes.get(node).plus.child() {
+                PlusChild::Leaf(list) => Some(list),
+                PlusChild::Node(_) | PlusChild::None => None,
+            },
+            Place::Literal(_) => None,
+        }
+    }
+
+    pub(super) fn attach(&mut self, place: Place, list: ListId) {
+        match place {
+            Place::Node(node) => self.nodes.get_mut(node).list = list.0,
+            Place::Hash(node) => self.nodes.get_mut(node).hash = list.0,
+            Place::Plus(node) => self.nodes.get_mut(node).plus = Plus::leaf(list),
+            Place::Literal(_) => unreachable!("literal filters are not in the trie"),
+        }
+    }
+
+    /// Forgets the list at `place` and the nodes that led to nothing else.
+    pub(super) fn detach<T: Copy>(&mut self, place: Place, lists: &mut Lists<T>) {
+        let node = match place {
+            Place::Node(node) => {
+                self.nodes.get_mut(node).list = NONE;
+                node
+            }
+            Place::Hash(node) => {
+                self.nodes.get_mut(node).hash = NONE;
+                node
+            }
+            Place::Plus(node) => {
+                self.nodes.get_mut(node).plus = Plus::NONE;
+                node
+            }
+            Place::Literal(_) => unreachable!("literal filters are not in the trie"),
+        };
+        self.prune(node, lists);
+    }
+
+    /// Appends the filter whose list is at `place`.
+    pub(super) fn write_filter(&self, place: Place, filter: &mut String) {
+        let (mut node, last) = match place {
+            Place::Node(node) => (node, None),
+            Place::Hash(node) => (node, Some("#")),
+            Place::Plus(node) => (node, Some("+")),
+            Place::Literal(_) => unreachable!("literal filters are not in the trie"),
+        };
+        let mut path: Vec<&str> = last.into_iter().collect();
+        while node != ROOT {
+            let Node { parent, symbol, .. } = *self.nodes.get(node);
+            path.push(if symbol == PLUS { "+" } else { self.symbols.text(symbol) });
+            node = parent;
+        }
+        for (depth, level) in path.iter().rev().enumerate() {
+            if depth > 0 {
+                filter.push('/');
+            }
+            filter.push_str(level);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn symbol_page_bytes(&self) -> usize {
+        self.symbols.page_bytes()
+    }
+
+    fn prune<T: Copy>(&mut self, mut node: u32, lists: &mut Lists<T>) {
+        while node != ROOT {
+            let Node {
+                parent,
+                symbol,
+                plus,
+                hash,
+                list,
+                children,
+            } = *self.nodes.get(node);
+            if children > 0 || hash != NONE || plus != Plus::NONE {
+                return;
+            }
+            if list != NONE {
+                if symbol == PLUS {
+                    self.fold(node, parent, ListId(list), lists);
+                }
+                return;
+            }
+            self.unlink(node, parent, symbol);
+            self.nodes.remove(node);
+            node = parent;
+        }
+    }
+
+    fn unlink(&mut self, node: u32, parent: u32, symbol: u32) {
+        if symbol == PLUS {
+            self.nodes.get_mut(parent).plus = Plus::NONE;
+            return;
+        }
+        self.children.remove(self.hash_child(parent, symbol), |id| id == node);
+        self.nodes.get_mut(parent).children -= 1;
+        self.release_symbol(symbol);
+    }
+
+    /// A `+` node with nothing but a list becomes a leaf of its parent.
+    fn fold<T: Copy>(&mut self, node: u32, parent: u32, list: ListId, lists: &mut Lists<T>) {
+        self.nodes.remove(node);
+        self.nodes.get_mut(parent).plus = Plus::leaf(list);
+        lists.set_place(list, Place::Plus(parent));
+    }
+
+    fn unfold<T: Copy>(&mut self, parent: u32, list: ListId, lists: &mut Lists<T>) -> u32 {
+        let node = self.add_plus(parent);
+        self.nodes.get_mut(node).list = list.0;
+        lists.set_place(list, Place::Node(node));
+        node
+    }
+
+    fn add_plus(&mut self, parent: u32) -> u32 {
+        let node = self.nodes.insert(Node::new(parent, PLUS));
+        self.nodes.get_mut(parent).plus = Plus(node);
+        node
+    }
+
+    fn child_or_new(&mut self, parent: u32, level: &[u8]) -> u32 {
+        let known = self.symbol(level);
+        if let Some(child) = known.and_then(|symbol| self.child(parent, symbol)) {
+            return child;
+        }
+        let symbol = self.acquire_symbol(level, known);
+        let node = self.nodes.insert(Node::new(parent, symbol));
+        self.children.insert(self.hash_child(parent, symbol), node);
+        self.nodes.get_mut(parent).children += 1;
+        node
+    }
+
+    fn child(&self, parent: u32, symbol: u32) -> Option<u32> {
+        self.children.find(self.hash_child(parent, symbol), |id| {
+            let node = self.nodes.get(id);
+            node.parent == parent && node.symbol == symbol
+        })
+    }
+
+    fn symbol(&self, level: &[u8]) -> Option<u32> {
+        self.symbol_ids
+            .find(hash_text(&self.hashing, level), |id| self.symbols.is_text(id, level))
+    }
+
+    fn acquire_symbol(&mut self, level: &[u8], known: Option<u32>) -> u32 {
+        if let Some(symbol) = known {
+            self.symbols.set_tag(symbol, self.symbols.tag(symbol) + 1);
+            return symbol;
+        }
+        let symbol = self.symbols.insert(level, 1);
+        self.symbol_ids.insert(hash_text(&self.hashing, level), symbol);
+        symbol
+    }
+
+    fn release_symbol(&mut self, symbol: u32) {
+        let uses = self.symbols.tag(symbol) - 1;
+        if uses > 0 {
+            self.symbols.set_tag(symbol, uses);
+            return;
+        }
+        let hash = hash_text(&self.hashing, self.symbols.text(symbol).as_bytes());
+        self.symbol_ids.remove(hash, |id| id == symbol);
+        self.symbols.remove(symbol);
+    }
+
+    fn hash_child(&self, parent: u32, symbol: u32) -> u64 {
+        use std::hash::BuildHasher;
+        self.hashing.hash_one((parent as u64) << 32 | symbol as u64)
+    }
+}
+
+/// A level's symbol, looked up when the first node with children asks for it.
+enum Symbol {
+    Unknown,
+    Found(Option<u32>),
+}
+
+impl Symbol {
+    fn get_or_find(&mut self, find: impl FnOnce() -> Option<u32>) -> Option<u32> {
+        match *self {
+            Symbol::Found(symbol) => symbol,
+            Symbol::Unknown => {
+                let symbol = find();
+                *self = Symbol::Found(symbol);
+                symbol
+            }
+        }
+    }
+}
+
+impl Plus {
+    const NONE: Plus = Plus(NONE);
+    const LEAF: u32 = 1 << 31;
+
+    fn leaf(list: ListId) -> Self {
+        Plus(Self::LEAF | list.0)
+    }
+
+    fn child(self) -> PlusChild {
+        match self.0 {
+            NONE => PlusChild::None,
+            leaf if leaf & Self::LEAF != 0 => PlusChild::Leaf(ListId(leaf & !Self::LEAF)),
+            node => PlusChild::Node(node),
+        }
+    }
+}
+
+impl Node {
+    fn new(parent: u32, symbol: u32) -> Self {
+        Self {
+            parent,
+            symbol,
+            plus: Plus::NONE,
+            hash: NONE,
+            list: NONE,
+            children: 0,
+        }
+    }
+}
+
+impl Slot for Node {
+    fn vacant(next: u32) -> Self {
+        Self::new(next, VACANT)
+    }
+
+    fn next_vacant(&self) -> Option<u32> {
+        (self.symbol == VACANT).then_some(self.parent)
+    }
+}
+
+fn list_id(raw: u32) -> Option<ListId> {
+    (raw != NONE).then_some(ListId(raw))
+}
