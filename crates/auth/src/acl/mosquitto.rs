@@ -1,0 +1,201 @@
+//! Mosquitto's `acl_file`, turned into rules.
+//!
+//! ```text
+//! topic read public/#                 clients without user name, until the first `user` line
+//! user alice
+//! topic readwrite alice/#             only alice
+//! topic deny alice/secret
+//! pattern write devices/%c/state      everybody, wherever it stands
+//! ```
+//!
+//! Mosquitto's order is kept: of each user first the denials, then the rest as written; then the patterns of all, again
+//! denials first. `read` becomes subscribe, `write` publish, `deny` both. Compile with `no_match = Deny`.
+//!
+//! Differences:
+//! - Mosquitto grants every subscription and filters deliveries. Here a subscription that the rules do not cover is
+//!   refused, unless [`super::PartialSubscription::Filter`] is chosen; and one that is denied entirely is refused even then.
+//! - A client whose id or user name contains `+` or `#` gets nothing from any pattern in Mosquitto; here patterns without
+//!   placeholders still apply to it. A value with `/` or a leading `$` is accepted by Mosquitto and here is not.
+//! - A literal `%c`, `%u`, `${clientid}`, `${username}` or leading `eq ` in a `topic` line cannot be expressed and is an
+//!   error: most likely `pattern` was meant.
+//! - `pattern` understands `${clientid}` and `${username}`, too.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::rule::{Action, CompiledRule, Permission, Rule, has_special_meaning};
+use super::{AclErrorKind, RULES_MAX};
+
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Reads an ACL file; reports every bad line.
+pub fn load_mosquitto_acl(path: &Path) -> Result<Vec<Rule>, AclFileErrors> {
+    let failed = |kind| AclFileErrors {
+        path: path.to_owned(),
+        errors: vec![AclFileError { line: 0, kind }],
+    };
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(|error| failed(AclFileErrorKind::Io(error.kind())))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(failed(AclFileErrorKind::TooLarge));
+    }
+    parse_mosquitto_acl(path, &text)
+}
+
+/// Like [`load_mosquitto_acl`] from what has been read already; `path` is for messages.
+pub fn parse_mosquitto_acl(path: &Path, text: &str) -> Result<Vec<Rule>, AclFileErrors> {
+    let mut file = AclFile::default();
+    let mut errors = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if let Err(kind) = file.add_line(line) {
+            errors.push(AclFileError { line: index + 1, kind });
+        }
+    }
+    if errors.is_empty() {
+        Ok(file.into_rules())
+    } else {
+        Err(AclFileErrors {
+            path: path.to_owned(),
+            errors,
+        })
+    }
+}
+
+#[derive(Default)]
+struct AclFile {
+    current_user: Option<String>,
+    topics: Vec<Rule>,
+    patterns: Vec<Rule>,
+}
+
+impl AclFile {
+    fn add_line(&mut self, line: &str) -> Result<(), AclFileErrorKind> {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(());
+        }
+        let (keyword, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match (keyword, rest.trim()) {
+            ("user" | "topic" | "pattern", "") => Err(AclFileErrorKind::Incomplete),
+            ("user", name) => {
+                self.current_user = Some(name.to_owned());
+                Ok(())
+            }
+            ("topic", rest) => self.add_topic(rest),
+            ("pattern", rest) => self.add_pattern(rest),
+            _ => Err(AclFileErrorKind::Keyword),
+        }
+    }
+
+    fn add_topic(&mut self, rest: &str) -> Result<(), AclFileErrorKind> {
+        let mut rule = access_and_topic(rest)?;
+        if has_special_meaning(&rule.topics[0]) {
+            return Err(AclFileErrorKind::SpecialMeaning);
+        }
+        match &self.current_user {
+            Some(name) => rule.users = Some(vec![name.clone()]),
+            None => rule.anonymous = Some(true),
+        }
+        self.checked(rule).map(|rule| self.topics.push(rule))
+    }
+
+    fn add_pattern(&mut self, rest: &str) -> Result<(), AclFileErrorKind> {
+        let rule = access_and_topic(rest)?;
+        self.checked(rule).map(|rule| self.patterns.push(rule))
+    }
+
+    fn checked(&self, rule: Rule) -> Result<Rule, AclFileErrorKind> {
+        if self.topics.len() + self.patterns.len() >= RULES_MAX {
+            return Err(AclFileErrorKind::Rule(AclErrorKind::TooManyRules { max: RULES_MAX }));
+        }
+        match CompiledRule::compile(&rule) {
+            Ok(_) => Ok(rule),
+            Err(mut kinds) => Err(AclFileErrorKind::Rule(kinds.swap_remove(0))),
+        }
+    }
+
+    /// The rules of different users never meet in one session, so "denials first" need not be done user by user.
+    fn into_rules(mut self) -> Vec<Rule> {
+        let is_allow = |rule: &Rule| rule.permission == Permission::Allow;
+        self.topics.sort_by_key(is_allow);
+        self.patterns.sort_by_key(is_allow);
+        self.topics.append(&mut self.patterns);
+        self.topics
+    }
+}
+
+/// `[read|write|readwrite|deny] topic`. A single word is a topic, whatever it is; a topic may contain blanks only when the
+/// access is stated.
+fn access_and_topic(text: &str) -> Result<Rule, AclFileErrorKind> {
+    let Some((access, topic)) = text.split_once(' ') else {
+        return Ok(Rule::allow(Action::All, &[text]));
+    };
+    let topic = &[topic.trim()];
+    match access {
+        "read" => Ok(Rule::allow(Action::Subscribe, topic)),
+        "write" => Ok(Rule::allow(Action::Publish, topic)),
+        "readwrite" => Ok(Rule::allow(Action::All, topic)),
+        "deny" => Ok(Rule::deny(Action::All, topic)),
+        _ => Err(AclFileErrorKind::Access),
+    }
+}
+
+/// Every line that is wrong; prints as one `file:line: reason` per line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclFileErrors {
+    pub path: PathBuf,
+    pub errors: Vec<AclFileError>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclFileError {
+    /// From 1; 0 when the file as a whole is meant.
+    pub line: usize,
+    pub kind: AclFileErrorKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AclFileErrorKind {
+    Io(io::ErrorKind),
+    TooLarge,
+    Keyword,
+    Incomplete,
+    Access,
+    SpecialMeaning,
+    Rule(AclErrorKind),
+}
+
+impl fmt::Display for AclFileErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        for (index, AclFileError { line, kind }) in self.errors.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            match line {
+                0 => write!(f, "{separator}{path}: {kind}")?,
+                line => write!(f, "{separator}{path}:{line}: {kind}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for AclFileErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AclFileErrorKind::Io(kind) => write!(f, "cannot read the ACL file: {kind}"),
+            AclFileErrorKind::TooLarge => write!(f, "the ACL file is larger than {FILE_BYTES_MAX} bytes"),
+            AclFileErrorKind::Keyword => f.write_str("the line begins with none of `user`, `topic`, `pattern`"),
+            AclFileErrorKind::Incomplete => f.write_str("nothing follows the keyword"),
+            AclFileErrorKind::Access => f.write_str("the access is none of `read`, `write`, `readwrite`, `deny`"),
+            AclFileErrorKind::SpecialMeaning => f.write_str(
+                "a `topic` line cannot contain a placeholder or begin with `eq `; use `pattern` for placeholders",
+            ),
+            AclFileErrorKind::Rule(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AclFileErrors {}

@@ -1,0 +1,457 @@
+//! One rule: as written, checked, and compiled.
+//!
+//! As written it is text throughout, so that everything wrong with it can be reported together and it goes through TOML and
+//! JSON unchanged:
+//!
+//! ```toml
+//! [[rules]]
+//! permission = "allow"
+//! users = ["alice", "bob"]        # any of these; the lists of one rule are ANDed
+//! addresses = ["10.0.0.0/8"]
+//! action = "publish"
+//! qos = [0, 1]
+//! topics = ["devices/%c/#", "eq alarms/#"]
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use mqtt::{FilterError, QoS};
+use serde::{Deserialize, Serialize};
+
+use super::Identity;
+use super::cidr::{Cidr, CidrError};
+use super::pattern::Pattern;
+use super::session::{Entry, Scope};
+
+const TOPICS_MAX: usize = 1_000;
+const NAMES_MAX: usize = 10_000;
+const NAME_BYTES_MAX: usize = 65_535;
+/// A placeholder's value is copied into every rule that has it, once per session.
+const PLACEHOLDER_VALUE_BYTES_MAX: usize = 1024;
+const FILTER_BYTES_MAX: usize = 65_535;
+/// What the caller strips before it asks.
+const STRIPPED_PREFIXES: [&str; 4] = ["$share/", "$queue/", "$exclusive/", "$delayed/"];
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Permission {
+    Allow,
+    #[default]
+    Deny,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    Publish,
+    Subscribe,
+    #[default]
+    All,
+}
+
+/// A rule as written. A list that is absent is no condition; a list that is empty is an error, because "nobody" and
+/// "everybody" are too easily confused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rule {
+    pub permission: Permission,
+    /// User names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub users: Option<Vec<String>>,
+    /// Client ids.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<Vec<String>>,
+    /// Networks or addresses, `10.0.0.0/8`, `::1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<String>>,
+    /// `true`: only clients without user name; `false`: only clients with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anonymous: Option<bool>,
+    pub action: Action,
+    /// Only messages of these QoS; with `action = "publish"` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qos: Option<Vec<u8>>,
+    /// Only messages with (`true`) or without (`false`) RETAIN; with `action = "publish"` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retain: Option<bool>,
+    /// Filters, in which `%c` or `${clientid}` and `%u` or `${username}` stand for the client id and the user name. With
+    /// `eq ` before it the rest is taken as it is: no placeholders, and wildcards match only a subscription to exactly it.
+    pub topics: Vec<String>,
+}
+
+impl Rule {
+    pub fn allow(action: Action, topics: &[&str]) -> Rule {
+        Rule::new(Permission::Allow, action, topics)
+    }
+
+    pub fn deny(action: Action, topics: &[&str]) -> Rule {
+        Rule::new(Permission::Deny, action, topics)
+    }
+
+    fn new(permission: Permission, action: Action, topics: &[&str]) -> Rule {
+        let topics = topics.iter().map(|topic| topic.to_string()).collect();
+        Rule {
+            permission,
+            action,
+            topics,
+            ..Rule::default()
+        }
+    }
+}
+
+pub(super) struct CompiledRule {
+    pub conditions: Conditions,
+    scope: Scope,
+    topics: Vec<Topic>,
+}
+
+pub(super) struct Conditions {
+    /// Sorted.
+    pub users: Option<Box<[Box<str>]>>,
+    /// Sorted.
+    pub clients: Option<Box<[Box<str>]>>,
+    addresses: Option<Box<[Cidr]>>,
+    anonymous: Option<bool>,
+}
+
+enum Topic {
+    Fixed(Pattern),
+    Template(Vec<Part>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(Box<str>),
+    ClientId,
+    UserName,
+}
+
+const PLACEHOLDERS: [(&str, Part); 4] = [
+    ("%c", Part::ClientId),
+    ("${clientid}", Part::ClientId),
+    ("%u", Part::UserName),
+    ("${username}", Part::UserName),
+];
+
+impl CompiledRule {
+    pub fn compile(rule: &Rule) -> Result<CompiledRule, Vec<AclErrorKind>> {
+        let mut errors = Vec::new();
+        let conditions = compile_conditions(rule, &mut errors);
+        let scope = compile_scope(rule, &mut errors);
+        let topics = compile_topics(&rule.topics, &mut errors);
+        if errors.is_empty() {
+            Ok(CompiledRule {
+                conditions,
+                scope,
+                topics,
+            })
+        } else {
+            Err(errors)
+        }
+    }
+
+    pub fn has_placeholders(&self) -> bool {
+        self.topics.iter().any(|topic| matches!(topic, Topic::Template(_)))
+    }
+
+    /// What is left of the rule for a session to which its conditions apply.
+    pub fn resolve(&self, who: &Identity<'_>) -> impl Iterator<Item = Entry> {
+        self.topics.iter().filter_map(|topic| {
+            let pattern = match topic {
+                Topic::Fixed(pattern) => pattern.clone(),
+                Topic::Template(parts) => fill_in(parts, who, self.scope.is_allow())?,
+            };
+            Some(Entry {
+                scope: self.scope,
+                pattern,
+            })
+        })
+    }
+}
+
+impl Conditions {
+    pub fn hold(&self, who: &Identity<'_>) -> bool {
+        let is_listed = |list: &[Box<str>], name: &str| list.binary_search_by(|entry| (**entry).cmp(name)).is_ok();
+        self.anonymous
+            .is_none_or(|anonymous| anonymous == who.user_name.is_none())
+            && self
+                .users
+                .as_ref()
+                .is_none_or(|users| who.user_name.is_some_and(|name| is_listed(users, name)))
+            && self
+                .clients
+                .as_ref()
+                .is_none_or(|clients| is_listed(clients, who.client_id))
+            && self
+                .addresses
+                .as_ref()
+                .is_none_or(|networks| networks.iter().any(|net| net.contains(who.address)))
+    }
+}
+
+/// `None`: the rule does not concern this client.
+fn fill_in(parts: &[Part], who: &Identity<'_>, is_allow: bool) -> Option<Pattern> {
+    if parts.contains(&Part::UserName) && who.user_name.is_none() {
+        return None;
+    }
+    let mut filter = String::new();
+    for part in parts {
+        let value = match part {
+            Part::Text(text) => {
+                filter.push_str(text);
+                continue;
+            }
+            Part::ClientId => who.client_id,
+            Part::UserName => who.user_name?,
+        };
+        if is_unsafe_value(value, filter.is_empty()) {
+            return if is_allow {
+                None
+            } else {
+                Some(everything_from_last_level(filter))
+            };
+        }
+        filter.push_str(value);
+    }
+    // No topic is that long, so there is nothing to allow or to deny.
+    (filter.len() <= FILTER_BYTES_MAX).then(|| Pattern::new(&filter))
+}
+
+/// True for a value that could reach beyond its level: a wildcard, a level of its own, or the start of a `$` topic.
+fn is_unsafe_value(value: &str, is_at_start: bool) -> bool {
+    value.is_empty()
+        || value.len() > PLACEHOLDER_VALUE_BYTES_MAX
+        || value.contains(['+', '#', '/', '\0'])
+        || (is_at_start && value.starts_with('$'))
+}
+
+/// Covers whatever the filter could have become. `filter` is what comes before the value.
+fn everything_from_last_level(filter: String) -> Pattern {
+    match filter.rsplit_once('/') {
+        Some((levels, _)) => Pattern::new(&format!("{levels}/#")),
+        None => Pattern::everything(),
+    }
+}
+
+fn compile_conditions(rule: &Rule, errors: &mut Vec<AclErrorKind>) -> Conditions {
+    if rule.anonymous == Some(true) && rule.users.is_some() {
+        errors.push(AclErrorKind::AnonymousUsers);
+    }
+    Conditions {
+        users: rule.users.as_ref().map(|names| compile_names("users", names, errors)),
+        clients: rule.clients.as_ref().map(|ids| compile_names("clients", ids, errors)),
+        addresses: rule
+            .addresses
+            .as_ref()
+            .map(|addresses| compile_addresses(addresses, errors)),
+        anonymous: rule.anonymous,
+    }
+}
+
+fn compile_names(list: &'static str, names: &[String], errors: &mut Vec<AclErrorKind>) -> Box<[Box<str>]> {
+    check_length(list, names.len(), NAMES_MAX, errors);
+    if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
+        errors.push(AclErrorKind::NameTooLong { list });
+    }
+    let mut names: Vec<Box<str>> = names.iter().take(NAMES_MAX).map(|name| name.as_str().into()).collect();
+    names.sort();
+    names.dedup();
+    names.into()
+}
+
+fn compile_addresses(addresses: &[String], errors: &mut Vec<AclErrorKind>) -> Box<[Cidr]> {
+    check_length("addresses", addresses.len(), NAMES_MAX, errors);
+    let mut networks = Vec::new();
+    for text in addresses.iter().take(NAMES_MAX) {
+        match text.parse() {
+            Ok(network) => networks.push(network),
+            Err(error) => errors.push(AclErrorKind::Address {
+                text: text.clone(),
+                error,
+            }),
+        }
+    }
+    networks.into()
+}
+
+fn check_length(list: &'static str, len: usize, max: usize, errors: &mut Vec<AclErrorKind>) {
+    if len == 0 {
+        errors.push(AclErrorKind::EmptyList { list });
+    }
+    if len > max {
+        errors.push(AclErrorKind::ListTooLong { list, max });
+    }
+}
+
+fn compile_scope(rule: &Rule, errors: &mut Vec<AclErrorKind>) -> Scope {
+    if rule.action != Action::Publish && (rule.qos.is_some() || rule.retain.is_some()) {
+        errors.push(AclErrorKind::PublishCondition);
+    }
+    let stated = rule.qos.as_deref().unwrap_or_default();
+    if rule.qos.is_some() {
+        check_length("qos", stated.len(), 3, errors);
+    }
+    let qos: Vec<QoS> = stated.iter().filter_map(|&bits| QoS::from_bits(bits)).collect();
+    if qos.len() != stated.len() {
+        errors.push(AclErrorKind::QoS);
+    }
+    Scope::new(rule.permission, rule.action, &qos, rule.retain)
+}
+
+fn compile_topics(topics: &[String], errors: &mut Vec<AclErrorKind>) -> Vec<Topic> {
+    check_length("topics", topics.len(), TOPICS_MAX, errors);
+    let mut compiled = Vec::new();
+    for text in topics.iter().take(TOPICS_MAX) {
+        match compile_topic(text) {
+            Ok(topic) => compiled.push(topic),
+            Err(error) => errors.push(AclErrorKind::Topic {
+                text: abridged(text),
+                error,
+            }),
+        }
+    }
+    compiled
+}
+
+fn compile_topic(text: &str) -> Result<Topic, TopicRuleError> {
+    if let Some(literal) = text.strip_prefix("eq ") {
+        check_filter(literal)?;
+        return Ok(Topic::Fixed(Pattern::verbatim(literal)));
+    }
+    let parts = parts(text);
+    if let [] | [Part::Text(_)] = parts.as_slice() {
+        check_filter(text)?;
+        return Ok(Topic::Fixed(Pattern::new(text)));
+    }
+    check_template(&parts)?;
+    Ok(Topic::Template(parts))
+}
+
+/// The filter is judged with an ordinary word in the placeholders' place.
+fn check_template(parts: &[Part]) -> Result<(), TopicRuleError> {
+    let word = |part: &Part| match part {
+        Part::Text(text) => text.to_string(),
+        Part::ClientId | Part::UserName => "\u{1}".to_owned(),
+    };
+    let filter: String = parts.iter().map(word).collect();
+    check_filter(&filter.replace('\u{1}', "x"))?;
+    for (index, level) in filter.split('/').enumerate() {
+        let placeholders = level.matches('\u{1}').count();
+        // `%u-%c` would let user `a` with client id `b-c` pass for user `a-b` with client id `c`.
+        if placeholders > 1 {
+            return Err(TopicRuleError::TwoPlaceholders);
+        }
+        if placeholders == 1 && index == 0 && level.starts_with('$') {
+            return Err(TopicRuleError::DollarPlaceholder);
+        }
+    }
+    Ok(())
+}
+
+fn check_filter(filter: &str) -> Result<(), TopicRuleError> {
+    if STRIPPED_PREFIXES.iter().any(|prefix| filter.starts_with(prefix)) {
+        return Err(TopicRuleError::Prefixed);
+    }
+    mqtt::validate_filter(filter).map_err(TopicRuleError::Filter)
+}
+
+fn parts(text: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some((range, part)) = first_placeholder(rest) {
+        if range.start > 0 {
+            parts.push(Part::Text(rest[..range.start].into()));
+        }
+        parts.push(part);
+        rest = &rest[range.end..];
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest.into()));
+    }
+    parts
+}
+
+fn first_placeholder(text: &str) -> Option<(Range<usize>, Part)> {
+    let found = PLACEHOLDERS.iter().filter_map(|(name, part)| {
+        let start = text.find(name)?;
+        Some((start..start + name.len(), part.clone()))
+    });
+    found.min_by_key(|(range, _)| range.start)
+}
+
+/// True when a topic line would be taken for more than its text.
+pub(super) fn has_special_meaning(topic: &str) -> bool {
+    topic.starts_with("eq ") || first_placeholder(topic).is_some()
+}
+
+/// Error texts stay readable whatever the input.
+fn abridged(text: &str) -> Arc<str> {
+    match text.char_indices().nth(120) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+/// What is wrong with a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AclErrorKind {
+    TooManyRules { max: usize },
+    EmptyList { list: &'static str },
+    ListTooLong { list: &'static str, max: usize },
+    NameTooLong { list: &'static str },
+    AnonymousUsers,
+    PublishCondition,
+    QoS,
+    Address { text: String, error: CidrError },
+    Topic { text: Arc<str>, error: TopicRuleError },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicRuleError {
+    Filter(FilterError),
+    Prefixed,
+    TwoPlaceholders,
+    DollarPlaceholder,
+}
+
+impl fmt::Display for AclErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AclErrorKind::TooManyRules { max } => write!(f, "there are more than {max} rules"),
+            AclErrorKind::EmptyList { list: "topics" } => f.write_str("`topics` names no topic"),
+            AclErrorKind::EmptyList { list } => write!(f, "`{list}` is empty; leave it out to set no condition"),
+            AclErrorKind::ListTooLong { list, max } => write!(f, "`{list}` has more than {max} entries"),
+            AclErrorKind::NameTooLong { list } => {
+                write!(f, "`{list}` has a name of more than {NAME_BYTES_MAX} bytes")
+            }
+            AclErrorKind::AnonymousUsers => f.write_str("`anonymous = true` and `users` together match nobody"),
+            AclErrorKind::PublishCondition => f.write_str(
+                "`qos` and `retain` are conditions on publishing; use them with `action = \"publish\"` only",
+            ),
+            AclErrorKind::QoS => f.write_str("`qos` holds something else than 0, 1 and 2"),
+            AclErrorKind::Address { text, error } => write!(f, "address `{}`: {error}", abridged(text)),
+            AclErrorKind::Topic { text, error } => write!(f, "topic `{text}`: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for TopicRuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TopicRuleError::Filter(FilterError::Empty) => "it is empty",
+            TopicRuleError::Filter(FilterError::NulCharacter) => "it contains the character U+0000",
+            TopicRuleError::Filter(FilterError::TooLong) => "it is longer than 65535 bytes",
+            TopicRuleError::Filter(FilterError::MultiLevelWildcard) => "`#` has to be the last level, alone in it",
+            TopicRuleError::Filter(FilterError::SingleLevelWildcard) => "`+` has to be alone in its level",
+            TopicRuleError::Filter(FilterError::Shared) | TopicRuleError::Prefixed => {
+                "rules are about the topic without `$share/<name>/`, `$queue/`, `$exclusive/` or `$delayed/<seconds>/`"
+            }
+            TopicRuleError::TwoPlaceholders => {
+                "two placeholders in one level: a client could choose names that run together into another's"
+            }
+            TopicRuleError::DollarPlaceholder => "a placeholder in a first level that begins with `$`",
+        })
+    }
+}

@@ -1,0 +1,229 @@
+//! Password hashes: parse, verify, create.
+//!
+//! | text | algorithm | written by |
+//! |---|---|---|
+//! | `$argon2id$v=19$m=..,t=..,p=..$salt$hash` | argon2id, PHC string, base64 without padding | us, Mosquitto 2.1 |
+//! | `$7$iterations$salt$hash` | PBKDF2-HMAC-SHA512, 64 bytes, base64 with padding | Mosquitto 2.0 |
+//! | `$6$salt$hash` | SHA-512(password, salt), base64 with padding | Mosquitto 1.x |
+//! | `$pbkdf2-sha512$i=..,l=..$salt$hash`, `$pbkdf2-sha256$…` | PBKDF2, PHC string | many |
+//! | `$sha256$salt$hex` | SHA-256(salt, password), the salt is the text itself | import from EMQX, `salt_position = prefix` |
+//! | `$sha256-suffix$salt$hex` | SHA-256(password, salt) | import from EMQX, `salt_position = suffix` |
+//!
+//! The last two are this project's own spelling of what EMQX keeps in two columns. The salt holds no `$`, `:`, blank or
+//! control character, so that every hash fits into a field of a password file.
+//!
+//! Invariants: parameters are checked against the bounds below before anything is computed with them; hashes are compared
+//! in constant time; no error and no `Debug` text contains a salt or a hash.
+//! [`PasswordHash::verify`] takes from a microsecond to a second: never call it on a data-plane thread.
+
+mod parse;
+
+use std::fmt;
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use base64ct::{Base64Unpadded, Encoding};
+use sha2::{Digest, Sha256, Sha512};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::secret::Password;
+pub use parse::HashError;
+
+/// The OWASP minimum for argon2id: 19 MiB, 2 passes, 1 lane. Every concurrent verification holds that much memory.
+const ARGON2_DEFAULT: Argon2Cost = Argon2Cost {
+    memory_kib: 19_456,
+    passes: 2,
+    lanes: 1,
+};
+const SALT_BYTES: usize = 16;
+const HASH_BYTES: usize = 32;
+/// The longest password that MQTT can carry [MQTT-3.1.3.6].
+const PASSWORD_BYTES_MAX: usize = 65_535;
+
+/// A stored hash with its parameters. Equality is equality of the text; it is not for checking passwords.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PasswordHash {
+    text: Box<str>,
+    scheme: Scheme,
+    salt: Box<[u8]>,
+    hash: Box<[u8]>,
+}
+
+/// What to compute, and at which cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scheme {
+    Argon2id(Argon2Cost),
+    Pbkdf2Sha256 { iterations: u32 },
+    Pbkdf2Sha512 { iterations: u32 },
+    Sha512Suffix,
+    Sha256Prefix,
+    Sha256Suffix,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Argon2Cost {
+    memory_kib: u32,
+    passes: u32,
+    lanes: u32,
+}
+
+impl PasswordHash {
+    pub fn parse(text: &str) -> Result<PasswordHash, HashError> {
+        parse::parse(text)
+    }
+
+    /// A new argon2id hash with a random salt.
+    pub fn create(password: &Password) -> Result<PasswordHash, CreateError> {
+        if password.is_empty() {
+            return Err(CreateError::EmptyPassword);
+        }
+        if password.expose().len() > PASSWORD_BYTES_MAX {
+            return Err(CreateError::PasswordTooLong);
+        }
+        Ok(Self::argon2id(password, random_bytes::<SALT_BYTES>()?))
+    }
+
+    /// A hash at the default cost that no password is known for: what a lookup of an unknown user is verified against.
+    pub(crate) fn decoy() -> Result<PasswordHash, CreateError> {
+        let password = Password::new(random_bytes::<32>()?);
+        Ok(Self::argon2id(&password, random_bytes::<SALT_BYTES>()?))
+    }
+
+    /// True when `password` is the one this hash was made from.
+    pub fn verify(&self, password: &Password) -> bool {
+        if password.expose().len() > PASSWORD_BYTES_MAX {
+            return false;
+        }
+        let mut computed = Zeroizing::new(vec![0u8; self.hash.len()]);
+        self.scheme.compute(password.expose(), &self.salt, &mut computed);
+        computed.ct_eq(&self.hash).into()
+    }
+
+    /// True when the hash is of another scheme, or cheaper to attack, than what [`PasswordHash::create`] makes now.
+    pub fn is_outdated(&self) -> bool {
+        match self.scheme {
+            Scheme::Argon2id(cost) => {
+                cost.memory_kib < ARGON2_DEFAULT.memory_kib
+                    || cost.passes < ARGON2_DEFAULT.passes
+                    || self.hash.len() < HASH_BYTES
+            }
+            _ => true,
+        }
+    }
+
+    /// The text as it stands in a password file.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// `argon2id`, `pbkdf2-sha512`, …; tells nothing secret.
+    pub fn scheme_name(&self) -> &'static str {
+        self.scheme.name()
+    }
+
+    fn argon2id(password: &Password, salt: [u8; SALT_BYTES]) -> PasswordHash {
+        let scheme = Scheme::Argon2id(ARGON2_DEFAULT);
+        let mut hash = vec![0u8; HASH_BYTES];
+        scheme.compute(password.expose(), &salt, &mut hash);
+        let Argon2Cost {
+            memory_kib,
+            passes,
+            lanes,
+        } = ARGON2_DEFAULT;
+        let text = format!(
+            "$argon2id$v=19$m={memory_kib},t={passes},p={lanes}${}${}",
+            Base64Unpadded::encode_string(&salt),
+            Base64Unpadded::encode_string(&hash),
+        );
+        PasswordHash {
+            text: text.into(),
+            scheme,
+            salt: Box::new(salt),
+            hash: hash.into(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn salted_sha256(salt: &str, password: &Password) -> PasswordHash {
+        let mut hash = [0u8; 32];
+        Scheme::Sha256Prefix.compute(password.expose(), salt.as_bytes(), &mut hash);
+        let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self::parse(&format!("$sha256${salt}${hex}")).expect("a well-formed hash")
+    }
+}
+
+impl fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PasswordHash({}, ***)", self.scheme_name())
+    }
+}
+
+impl Scheme {
+    fn name(self) -> &'static str {
+        match self {
+            Scheme::Argon2id(_) => "argon2id",
+            Scheme::Pbkdf2Sha256 { .. } => "pbkdf2-sha256",
+            Scheme::Pbkdf2Sha512 { .. } => "pbkdf2-sha512",
+            Scheme::Sha512Suffix => "sha512",
+            Scheme::Sha256Prefix | Scheme::Sha256Suffix => "sha256",
+        }
+    }
+
+    /// `out` has the length of the scheme's digest, or for argon2 and PBKDF2 any length within the bounds of `parse`.
+    fn compute(self, password: &[u8], salt: &[u8], out: &mut [u8]) {
+        match self {
+            Scheme::Argon2id(cost) => cost.compute(password, salt, out),
+            Scheme::Pbkdf2Sha256 { iterations } => pbkdf2::pbkdf2_hmac::<Sha256>(password, salt, iterations, out),
+            Scheme::Pbkdf2Sha512 { iterations } => pbkdf2::pbkdf2_hmac::<Sha512>(password, salt, iterations, out),
+            Scheme::Sha512Suffix => digest::<Sha512>([password, salt], out),
+            Scheme::Sha256Prefix => digest::<Sha256>([salt, password], out),
+            Scheme::Sha256Suffix => digest::<Sha256>([password, salt], out),
+        }
+    }
+}
+
+impl Argon2Cost {
+    fn compute(self, password: &[u8], salt: &[u8], out: &mut [u8]) {
+        let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(out.len()))
+            .expect("`parse` admits only parameters within argon2's own limits");
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+            .hash_password_into(password, salt, out)
+            .expect("password, salt and output are within argon2's limits: `verify` and `parse` checked them");
+    }
+}
+
+fn digest<D: Digest>(parts: [&[u8]; 2], out: &mut [u8]) {
+    let mut digest = D::new();
+    for part in parts {
+        digest.update(part);
+    }
+    out.copy_from_slice(&digest.finalize());
+}
+
+pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], CreateError> {
+    let mut bytes = [0u8; N];
+    getrandom::fill(&mut bytes).map_err(|_| CreateError::NoRandomness)?;
+    Ok(bytes)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateError {
+    EmptyPassword,
+    PasswordTooLong,
+    NoRandomness,
+}
+
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CreateError::EmptyPassword => "the password is empty",
+            CreateError::PasswordTooLong => "the password is longer than 65535 bytes, which MQTT cannot carry",
+            CreateError::NoRandomness => "the operating system gives no random bytes",
+        })
+    }
+}
+
+impl std::error::Error for CreateError {}
+
+#[cfg(test)]
+mod tests;

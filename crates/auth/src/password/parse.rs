@@ -1,0 +1,299 @@
+//! The text forms of password hashes, and the bounds of their parameters.
+
+use std::fmt;
+
+use base64ct::{Base64, Base64Unpadded, Encoding};
+
+use super::{Argon2Cost, PasswordHash, Scheme};
+
+/// Enough for every form below at its bounds; longer text is not looked at.
+pub(crate) const TEXT_BYTES_MAX: usize = 512;
+const ARGON2_MEMORY_KIB: Bound = Bound {
+    name: "m (memory, KiB)",
+    min: 8,
+    max: 256 * 1024,
+};
+const ARGON2_PASSES: Bound = Bound {
+    name: "t (passes)",
+    min: 1,
+    max: 64,
+};
+const ARGON2_LANES: Bound = Bound {
+    name: "p (lanes)",
+    min: 1,
+    max: 16,
+};
+/// Memory times passes: about one second of work.
+const ARGON2_WORK_KIB: Bound = Bound {
+    name: "m * t (work, KiB)",
+    min: 8,
+    max: 1024 * 1024,
+};
+/// About one second with SHA-512.
+const PBKDF2_ITERATIONS: Bound = Bound {
+    name: "iterations",
+    min: 1,
+    max: 2_000_000,
+};
+const SALT_BYTES: Bound = Bound {
+    name: "salt length in bytes",
+    min: 1,
+    max: 64,
+};
+/// Shorter salts are outside of argon2's specification.
+const ARGON2_SALT_BYTES: Bound = Bound {
+    name: "salt length in bytes",
+    min: 8,
+    max: 64,
+};
+const PHC_HASH_BYTES: Bound = Bound {
+    name: "hash length in bytes",
+    min: 16,
+    max: 64,
+};
+
+struct Bound {
+    name: &'static str,
+    min: u64,
+    max: u64,
+}
+
+impl Bound {
+    fn check(&self, value: u64) -> Result<(), HashError> {
+        if (self.min..=self.max).contains(&value) {
+            return Ok(());
+        }
+        Err(HashError::OutOfBounds {
+            name: self.name,
+            value,
+            min: self.min,
+            max: self.max,
+        })
+    }
+
+    fn parse(&self, text: &str) -> Result<u32, HashError> {
+        // Digits only: `u64::from_str` would take a leading `+`.
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(HashError::NotANumber { name: self.name });
+        }
+        // What does not fit into 64 bits is out of every bound.
+        let value = text.parse::<u64>().unwrap_or(u64::MAX);
+        self.check(value)?;
+        Ok(u32::try_from(value).expect("every bound is below 2^32"))
+    }
+}
+
+pub(super) fn parse(text: &str) -> Result<PasswordHash, HashError> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(HashError::TooLong);
+    }
+    let Some(body) = text.strip_prefix('$') else {
+        return Err(HashError::NotHashed);
+    };
+    let fields: Vec<&str> = body.split('$').collect();
+    let (scheme, salt, hash) = match fields.as_slice() {
+        ["argon2id", version, parameters, salt, hash] => argon2id(version, parameters, salt, hash)?,
+        ["pbkdf2-sha256", parameters, salt, hash] => phc_pbkdf2(Digest::Sha256, parameters, salt, hash)?,
+        ["pbkdf2-sha512", parameters, salt, hash] => phc_pbkdf2(Digest::Sha512, parameters, salt, hash)?,
+        ["7", iterations, salt, hash] => mosquitto_pbkdf2(iterations, salt, hash)?,
+        ["6", salt, hash] => mosquitto_sha512(salt, hash)?,
+        ["sha256", salt, hash] => salted_sha256(Scheme::Sha256Prefix, salt, hash)?,
+        ["sha256-suffix", salt, hash] => salted_sha256(Scheme::Sha256Suffix, salt, hash)?,
+        [
+            "argon2id" | "pbkdf2-sha256" | "pbkdf2-sha512" | "7" | "6" | "sha256" | "sha256-suffix",
+            ..,
+        ] => {
+            return Err(HashError::WrongShape);
+        }
+        _ => return Err(HashError::UnknownScheme),
+    };
+    Ok(PasswordHash {
+        text: text.into(),
+        scheme,
+        salt: salt.into(),
+        hash: hash.into(),
+    })
+}
+
+type Parts = (Scheme, Vec<u8>, Vec<u8>);
+
+enum Digest {
+    Sha256,
+    Sha512,
+}
+
+fn argon2id(version: &str, parameters: &str, salt: &str, hash: &str) -> Result<Parts, HashError> {
+    if version != "v=19" {
+        return Err(HashError::Argon2Version);
+    }
+    let [memory_kib, passes, lanes] = named(parameters, ["m=", "t=", "p="])?;
+    let memory_kib = ARGON2_MEMORY_KIB.parse(memory_kib)?;
+    let passes = ARGON2_PASSES.parse(passes)?;
+    let lanes = ARGON2_LANES.parse(lanes)?;
+    ARGON2_WORK_KIB.check(u64::from(memory_kib) * u64::from(passes))?;
+    // RFC 9106, 3.1: at least 8 KiB per lane.
+    Bound {
+        min: 8 * u64::from(lanes),
+        ..ARGON2_MEMORY_KIB
+    }
+    .check(memory_kib.into())?;
+    let salt = decode::<Base64Unpadded>("salt", salt, &ARGON2_SALT_BYTES)?;
+    let hash = decode::<Base64Unpadded>("hash", hash, &PHC_HASH_BYTES)?;
+    Ok((
+        Scheme::Argon2id(Argon2Cost {
+            memory_kib,
+            passes,
+            lanes,
+        }),
+        salt,
+        hash,
+    ))
+}
+
+fn phc_pbkdf2(digest: Digest, parameters: &str, salt: &str, hash: &str) -> Result<Parts, HashError> {
+    let (iterations, stated_len) = match named(parameters, ["i=", "l="]) {
+        Ok([iterations, len]) => (iterations, Some(PHC_HASH_BYTES.parse(len)?)),
+        Err(_) => (named(parameters, ["i="])?[0], None),
+    };
+    let iterations = PBKDF2_ITERATIONS.parse(iterations)?;
+    let salt = decode::<Base64Unpadded>("salt", salt, &SALT_BYTES)?;
+    let hash = decode::<Base64Unpadded>("hash", hash, &PHC_HASH_BYTES)?;
+    if stated_len.is_some_and(|len| len as usize != hash.len()) {
+        return Err(HashError::HashLength);
+    }
+    let scheme = match digest {
+        Digest::Sha256 => Scheme::Pbkdf2Sha256 { iterations },
+        Digest::Sha512 => Scheme::Pbkdf2Sha512 { iterations },
+    };
+    Ok((scheme, salt, hash))
+}
+
+fn mosquitto_pbkdf2(iterations: &str, salt: &str, hash: &str) -> Result<Parts, HashError> {
+    let iterations = PBKDF2_ITERATIONS.parse(iterations)?;
+    let (salt, hash) = mosquitto_salt_and_hash(salt, hash)?;
+    Ok((Scheme::Pbkdf2Sha512 { iterations }, salt, hash))
+}
+
+fn mosquitto_sha512(salt: &str, hash: &str) -> Result<Parts, HashError> {
+    let (salt, hash) = mosquitto_salt_and_hash(salt, hash)?;
+    Ok((Scheme::Sha512Suffix, salt, hash))
+}
+
+fn mosquitto_salt_and_hash(salt: &str, hash: &str) -> Result<(Vec<u8>, Vec<u8>), HashError> {
+    let salt = decode::<Base64>("salt", salt, &SALT_BYTES)?;
+    let hash = decode::<Base64>("hash", hash, &PHC_HASH_BYTES)?;
+    if hash.len() != 64 {
+        return Err(HashError::HashLength);
+    }
+    Ok((salt, hash))
+}
+
+fn salted_sha256(scheme: Scheme, salt: &str, hash: &str) -> Result<Parts, HashError> {
+    SALT_BYTES.check(salt.len() as u64)?;
+    if salt.chars().any(|c| c == ':' || c.is_whitespace() || c.is_control()) {
+        return Err(HashError::SaltCharacter);
+    }
+    let hash = decode_hex(hash)?;
+    if hash.len() != 32 {
+        return Err(HashError::HashLength);
+    }
+    Ok((scheme, salt.as_bytes().to_vec(), hash))
+}
+
+/// Splits `m=1,t=2` into its values; the names have to be all there, in this order, as PHC prescribes.
+fn named<'a, const N: usize>(parameters: &'a str, names: [&str; N]) -> Result<[&'a str; N], HashError> {
+    let mut values = [""; N];
+    let mut parts = parameters.split(',');
+    for (value, name) in values.iter_mut().zip(names) {
+        let part = parts.next().ok_or(HashError::Parameters)?;
+        *value = part.strip_prefix(name).ok_or(HashError::Parameters)?;
+    }
+    match parts.next() {
+        None => Ok(values),
+        Some(_) => Err(HashError::Parameters),
+    }
+}
+
+fn decode<E: Encoding>(name: &'static str, text: &str, bound: &Bound) -> Result<Vec<u8>, HashError> {
+    let bytes = E::decode_vec(text).map_err(|_| HashError::NotBase64 { name })?;
+    bound.check(bytes.len() as u64)?;
+    Ok(bytes)
+}
+
+fn decode_hex(text: &str) -> Result<Vec<u8>, HashError> {
+    let digit = |byte: u8| (byte as char).to_digit(16).ok_or(HashError::NotHex);
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(HashError::NotHex);
+    }
+    pairs
+        .iter()
+        .map(|&[high, low]| Ok((digit(high)? * 16 + digit(low)?) as u8))
+        .collect()
+}
+
+/// Why a text is no usable password hash. Holds nothing of the text but numbers that are out of bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashError {
+    /// The text does not start with `$`: most likely a password in plain text.
+    NotHashed,
+    UnknownScheme,
+    /// Too few or too many `$` fields for the scheme.
+    WrongShape,
+    TooLong,
+    Argon2Version,
+    Parameters,
+    NotANumber {
+        name: &'static str,
+    },
+    OutOfBounds {
+        name: &'static str,
+        value: u64,
+        min: u64,
+        max: u64,
+    },
+    NotBase64 {
+        name: &'static str,
+    },
+    NotHex,
+    HashLength,
+    SaltCharacter,
+}
+
+impl fmt::Display for HashError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HashError::NotHashed => f.write_str("not a password hash: it does not start with `$`"),
+            HashError::UnknownScheme => f.write_str(
+                "unknown kind of password hash; known are $argon2id$, $pbkdf2-sha512$, $pbkdf2-sha256$, $7$ and $6$ \
+                 (Mosquitto), $sha256$ and $sha256-suffix$",
+            ),
+            HashError::WrongShape => f.write_str("the password hash has too few or too many `$` fields"),
+            HashError::TooLong => write!(f, "the password hash is longer than {TEXT_BYTES_MAX} bytes"),
+            HashError::Argon2Version => f.write_str("the argon2 version is not `v=19`"),
+            HashError::Parameters => {
+                f.write_str("the parameters are not `m=..,t=..,p=..` (argon2id) or `i=..` or `i=..,l=..` (pbkdf2)")
+            }
+            HashError::NotANumber { name } => write!(f, "{name} is not a number"),
+            HashError::OutOfBounds {
+                name,
+                value: u64::MAX,
+                min,
+                max,
+            } => {
+                write!(f, "{name} is far more than allowed: {min} to {max}")
+            }
+            HashError::OutOfBounds { name, value, min, max } => {
+                write!(f, "{name} is {value}, allowed are {min} to {max}")
+            }
+            HashError::NotBase64 { name } => write!(f, "the {name} is not valid base64"),
+            HashError::NotHex => f.write_str("the hash is not hexadecimal"),
+            HashError::HashLength => f.write_str("the hash has the wrong length"),
+            HashError::SaltCharacter => {
+                f.write_str("the salt contains a colon, a blank or a control character, which it cannot")
+            }
+        }
+    }
+}
+
+impl std::error::Error for HashError {}

@@ -1,0 +1,251 @@
+//! The password file: Mosquitto's `name:hash` per line, `#` comments, with an optional third field `superuser`.
+//!
+//! ```text
+//! # comment
+//! alice:$argon2id$v=19$m=19456,t=2,p=1$…$…
+//! operator:$7$101$…$…:superuser
+//! ```
+//!
+//! Mosquitto reads the same file; it ignores the third field. Loading is all or nothing and reports every bad line. No
+//! error repeats a line's content except the user name, because the rest may be a password in plain text.
+//! Saving replaces the file atomically, readable by its owner only; comments are not kept.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::{USER_NAME_BYTES_MAX, User, UserError, Users, check_name};
+use crate::password::{CreateError, HashError, PasswordHash, random_bytes};
+
+/// A million users at some 200 bytes, with room.
+const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// A name, a hash and the superuser field, with room.
+const LINE_BYTES_MAX: usize = USER_NAME_BYTES_MAX + 1024;
+const SUPERUSER: &str = "superuser";
+const HEADER: &str =
+    "# Users: name:hash[:superuser]. Rewritten when users change at run time; comments are not kept.\n";
+
+impl Users {
+    /// Reads a password file.
+    pub fn load(path: &Path) -> Result<Users, LoadError> {
+        let text = read_bounded(path)?;
+        Users::parse(path, &text)
+    }
+
+    /// Like [`Users::load`] from what has been read already; `path` is for messages.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Users, LoadError> {
+        let users = Users::empty().map_err(LoadError::Random)?;
+        let mut bad_lines = Vec::new();
+        for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            if let Err(error) = users.add_line(line) {
+                bad_lines.push((index + 1, error));
+            }
+        }
+        if bad_lines.is_empty() {
+            return Ok(users);
+        }
+        Err(LoadError::Lines(PasswordFileErrors {
+            path: path.to_owned(),
+            bad_lines,
+        }))
+    }
+
+    /// The whole file's text, sorted by name.
+    pub fn to_file_text(&self) -> String {
+        let mut text = String::from(HEADER);
+        for user in self.sorted() {
+            text.push_str(&user.name);
+            text.push(':');
+            text.push_str(user.hash.as_str());
+            if user.is_superuser {
+                text.push(':');
+                text.push_str(SUPERUSER);
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Replaces the file: after a crash at any moment it is the old one or the new one, whole.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        // A symbolic link stays one: what it points at is replaced.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let directory = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let suffix = random_bytes::<8>().map_err(io::Error::other)?;
+        let temporary = directory.join(format!(".users-{:016x}.tmp", u64::from_le_bytes(suffix)));
+        let written = write_private(&temporary, self.to_file_text().as_bytes())
+            .and_then(|()| fs::rename(&temporary, &target))
+            .and_then(|()| sync_directory(&directory));
+        if written.is_err() {
+            // The first error is what counts; the temporary file may not even exist.
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    fn add_line(&self, line: &[u8]) -> Result<(), LineError> {
+        if line.len() > LINE_BYTES_MAX {
+            return Err(LineError::TooLong);
+        }
+        let line = str::from_utf8(line).map_err(|_| LineError::NotUtf8)?.trim();
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(());
+        }
+        let user = parse_line(line)?;
+        if self.contains(&user.name) {
+            return Err(LineError::Duplicate { name: user.name.into() });
+        }
+        self.write().put(user).map_err(LineError::User)
+    }
+}
+
+fn parse_line(line: &str) -> Result<User, LineError> {
+    let (name, rest) = line.split_once(':').ok_or(LineError::NoColon)?;
+    let name = name.trim();
+    check_name(name).map_err(LineError::User)?;
+    let (hash, role) = match rest.split_once(':') {
+        // Only a hash has fields after it; anything else is a plain-text password that may well contain a colon.
+        Some((hash, role)) if hash.trim().starts_with('$') => (hash, Some(role)),
+        _ => (rest, None),
+    };
+    let hash = PasswordHash::parse(hash.trim()).map_err(|error| match error {
+        HashError::NotHashed => LineError::PlainText { name: name.to_owned() },
+        error => LineError::Hash {
+            name: name.to_owned(),
+            error,
+        },
+    })?;
+    let is_superuser = match role.map(str::trim) {
+        None => false,
+        Some(SUPERUSER) => true,
+        Some(_) => return Err(LineError::Role { name: name.to_owned() }),
+    };
+    Ok(User {
+        name: name.into(),
+        hash,
+        is_superuser,
+    })
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let failed = |error| LoadError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(LoadError::TooLarge { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Makes the rename itself durable.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+pub enum LoadError {
+    Io { path: PathBuf, error: io::Error },
+    TooLarge { path: PathBuf },
+    Random(CreateError),
+    Lines(PasswordFileErrors),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Io { path, .. } => write!(f, "cannot read the password file {}", path.display()),
+            LoadError::TooLarge { path } => {
+                write!(
+                    f,
+                    "the password file {} is larger than {FILE_BYTES_MAX} bytes",
+                    path.display()
+                )
+            }
+            LoadError::Random(_) => f.write_str("cannot prepare the user table"),
+            LoadError::Lines(errors) => errors.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LoadError::Io { error, .. } => Some(error),
+            LoadError::Random(error) => Some(error),
+            LoadError::TooLarge { .. } | LoadError::Lines(_) => None,
+        }
+    }
+}
+
+/// Every line that is wrong; prints as one `file:line: reason` per line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PasswordFileErrors {
+    pub path: PathBuf,
+    /// Line numbers from 1.
+    pub bad_lines: Vec<(usize, LineError)>,
+}
+
+impl fmt::Display for PasswordFileErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        for (index, (line, error)) in self.bad_lines.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{path}:{line}: {error}")?;
+            if let LineError::PlainText { name } = error {
+                write!(f, "; store its hash with: tidewire passwd '{path}' '{name}'")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineError {
+    TooLong,
+    NotUtf8,
+    NoColon,
+    User(UserError),
+    Duplicate { name: String },
+    PlainText { name: String },
+    Hash { name: String, error: HashError },
+    Role { name: String },
+}
+
+impl fmt::Display for LineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LineError::TooLong => write!(f, "the line is longer than {LINE_BYTES_MAX} bytes"),
+            LineError::NotUtf8 => f.write_str("the line is not UTF-8"),
+            LineError::NoColon => f.write_str("the line is not `name:hash`"),
+            LineError::User(error) => error.fmt(f),
+            LineError::Duplicate { name } => write!(f, "user `{name}` is there already, on a line above"),
+            LineError::PlainText { name } => write!(f, "the password of user `{name}` is in plain text"),
+            LineError::Hash { name, error } => write!(f, "user `{name}`: {error}"),
+            LineError::Role { name } => write!(f, "user `{name}`: after the hash only `{SUPERUSER}` can follow"),
+        }
+    }
+}
+
+impl std::error::Error for LineError {}
