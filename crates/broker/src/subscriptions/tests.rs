@@ -245,7 +245,7 @@ fn assert_is_empty(tree: &SubscriptionTree<u64>) {
 }
 
 /// Few distinct levels, so that filters overlap, share nodes and come again.
-fn any_filter() -> impl Strategy<Value = String> {
+pub(crate) fn any_filter() -> impl Strategy<Value = String> {
     let level = prop_oneof![
         Just("+"),
         Just("+"),
@@ -264,7 +264,7 @@ fn any_filter() -> impl Strategy<Value = String> {
     })
 }
 
-fn any_topic() -> impl Strategy<Value = String> {
+pub(crate) fn any_topic() -> impl Strategy<Value = String> {
     let level = prop_oneof![
         Just("a"),
         Just("b"),
