@@ -1,0 +1,62 @@
+//! Options of authentication and authorization.
+
+use std::path::PathBuf;
+
+use crate::config::key::Segment::Fixed;
+use crate::config::option::{Apply, Kind, OptionDef, Section, section};
+use crate::config::value::{Unset, choice};
+use crate::secret::Secret;
+
+choice! {
+    /// From where clients may come without a user name.
+    pub enum Anonymous { Never = "never", Loopback = "loopback", Always = "always" }
+}
+
+choice! {
+    /// What holds when no rule matches.
+    pub enum NoMatch { Deny = "deny", Allow = "allow" }
+}
+
+choice! {
+    /// Who may take over a session.
+    pub enum SessionOwner {
+        /// The user who opened it.
+        SameUser = "same_user",
+        Any = "any",
+    }
+}
+
+section! {
+    /// Who may connect, and what they may publish and subscribe to.
+    pub struct Access at [Fixed("access")] {
+        /// Clients without a user name: `never`, from `loopback` only, or `always`.
+        live anonymous: Anonymous = "loopback";
+        /// Users and hashed passwords, one `user:hash` per line, as `tidewire passwd` and `mosquitto_passwd` write them.
+        live password_file: Unset<PathBuf> = "";
+        /// Rules in Mosquitto's format (`user`, `topic`, `pattern`), checked after `rules`.
+        live acl_file: Unset<PathBuf> = "";
+        /// Rules in order; the first that matches decides. Each is a table:
+        /// `{ permission = "allow", action = "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`.
+        /// `%c` is the client id, `%u` the user name.
+        live rules: Vec<toml::Table> = "";
+        /// What holds for a user when no rule matches: `deny` or `allow`.
+        live no_match: NoMatch = "deny";
+        /// Who may take over a session: the `same_user` who opened it, or `any` who knows the client id.
+        live session_owner: SessionOwner = "same_user";
+    }
+}
+
+/// `access.users.<user>`: a table with free keys, so not a struct.
+pub const USERS: Section = Section {
+    path: &[Fixed("access"), Fixed("users")],
+    doc: &[" Users beside those of `access.password_file`."],
+    options: &[OptionDef {
+        name: "<user>",
+        doc: &[" Hashed password, as `tidewire passwd` prints it."],
+        default: "",
+        range: None,
+        unit: None,
+        apply: Apply::Live,
+        kind: Kind::of::<Secret>(),
+    }],
+};

@@ -1,0 +1,27 @@
+//! Every option there is, section by section. Names follow MQTT 5; where Mosquitto or EMQX has a name that says the
+//! same, it is theirs.
+
+pub mod access;
+pub mod listeners;
+pub mod mqtt;
+pub mod server;
+
+use super::option::Section;
+
+/// All sections, in the order in which they are documented.
+pub const SECTIONS: &[Section] = &[
+    server::Node::SECTION,
+    listeners::ListenerOptions::SECTION,
+    listeners::TlsOptions::SECTION,
+    listeners::WsOptions::SECTION,
+    listeners::TlsDefaults::SECTION,
+    mqtt::Mqtt::SECTION,
+    mqtt::SHARED_STRATEGIES,
+    mqtt::Retained::SECTION,
+    server::Limits::SECTION,
+    access::Access::SECTION,
+    access::USERS,
+    server::Sys::SECTION,
+    server::Api::SECTION,
+    server::Log::SECTION,
+];

@@ -1,0 +1,102 @@
+//! Options of the process: node, limits, $SYS, the HTTP API and logs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::address::Bind;
+use crate::config::key::Segment::Fixed;
+use crate::config::option::section;
+use crate::config::units::{ByteRate, ByteSize, Rate};
+use crate::config::value::{Limit, Switch, Unset, choice};
+
+section! {
+    /// The process itself.
+    pub struct Node at [Fixed("node")] {
+        /// Name of this node in logs, metrics and the console. Empty: the host name.
+        restart name: String = "";
+        /// Directory for everything that is kept: the admin password, changes made at run time.
+        /// Empty: what systemd gives in `STATE_DIRECTORY`, or else `./data`.
+        restart data_dir: Unset<PathBuf> = "";
+        /// Data-plane threads. 0: one per core.
+        restart workers: u16 = "0" ["0", "1024"] in "threads";
+    }
+}
+
+section! {
+    /// Bounds of the whole node and of one client. A client that reaches one is slowed or refused with a reason; what
+    /// it lost is counted.
+    pub struct Limits at [Fixed("limits")] {
+        /// Connections at the same time, over all listeners.
+        live max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
+        /// Sessions, connected or not. A new client beyond it is refused with Quota exceeded.
+        live max_sessions: Limit<u64> = "unlimited" ["1", "1000000000"] in "sessions";
+        /// Bytes that may wait to be written to one connection before QoS 0 messages to it are dropped and others queue.
+        live output_buffer_bytes: ByteSize = "1MiB" ["4KiB", "1GiB"];
+        /// Messages that one client may publish. A faster one is slowed by not reading from it.
+        live publish_rate: Switch<Rate> = "off";
+        /// Bytes that one client may send. A faster one is slowed by not reading from it.
+        live publish_bytes: Switch<ByteRate> = "off";
+        /// How long clients have to take what is in their buffers when the node stops. It is never exceeded.
+        live shutdown_grace: Duration = "10s" ["0s", "10m"];
+    }
+}
+
+section! {
+    /// Statistics as topics below `$SYS`.
+    pub struct Sys at [Fixed("sys")] {
+        /// How often the topics are published.
+        live interval: Switch<Duration> = "10s" ["1s", "1d"];
+        /// Mosquitto's tree: `$SYS/broker/clients/connected` and so on.
+        live mosquitto_tree: bool = "true";
+        /// EMQX's tree: `$SYS/brokers/<node>/stats/...` and the connected and disconnected events of clients.
+        live emqx_tree: bool = "true";
+    }
+}
+
+section! {
+    /// The HTTP side: API, metrics, health and the console.
+    pub struct Api at [Fixed("api")] {
+        /// Turns all of it on or off.
+        restart enabled: bool = "true";
+        /// Where to listen. Open it to others with "0.0.0.0:18083", and give it a certificate then.
+        restart bind: Bind = "127.0.0.1:18083";
+        /// Certificate chain (PEM). With it the API speaks HTTPS only.
+        restart cert_file: Unset<PathBuf> = "";
+        /// Private key of the certificate (PEM).
+        restart key_file: Unset<PathBuf> = "";
+        /// Users of the API and the console, with hashed passwords. Empty: `admins` in the data directory,
+        /// made at the first start with one user `admin` and a random password.
+        restart users_file: Unset<PathBuf> = "";
+        /// How long a login is good for.
+        live token_lifetime: Duration = "12h" ["1m", "30d"];
+        /// Whether `/metrics` may be read without a login. The health pages always may.
+        live metrics_without_login: bool = "true";
+    }
+}
+
+choice! {
+    /// How loud the log is.
+    pub enum LogLevel { Error = "error", Warn = "warn", Info = "info", Debug = "debug", Trace = "trace" }
+}
+
+choice! {
+    /// How a log line looks.
+    pub enum LogFormat {
+        /// JSON where systemd's journal reads it, text otherwise.
+        Auto = "auto",
+        Text = "text",
+        Json = "json",
+    }
+}
+
+section! {
+    /// The log. It never holds passwords, tokens or payloads.
+    pub struct Log at [Fixed("log")] {
+        /// Least severity that is written. What a client caused is never above `info`.
+        restart level: LogLevel = "info";
+        /// `auto` writes JSON where systemd's journal reads it, and text otherwise.
+        restart format: LogFormat = "auto";
+        /// File to append to. Empty: standard error.
+        restart file: Unset<PathBuf> = "";
+    }
+}

@@ -1,0 +1,306 @@
+//! The configuration as typed: every value that someone gave, from the strongest layer that has it, with its origin.
+//!
+//! Layers, weakest first: file and `conf.d`, changes made at run time, environment, `--set`. Whether a value makes
+//! sense is for `resolve`; here only the keys are checked, because unknown keys have nowhere to go.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::key::Key;
+use super::origin::{Diagnostic, Origin};
+use super::schema::{Lookup, explain_unknown, lookup};
+use super::value::{Raw, describe};
+
+pub const RUNTIME_FILE: &str = "runtime.toml";
+const ENV_PREFIX: &str = "TIDEWIRE__";
+/// A configuration file beyond this size is a mistake.
+const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Where to look for values. Everything from outside is passed in, so that tests need no process of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// `--config`. It must exist.
+    pub file: Option<PathBuf>,
+    /// Tried in order when there is no `--config`. None has to exist.
+    pub search: Vec<PathBuf>,
+    pub environment: Vec<(String, String)>,
+    /// `--set`, as typed.
+    pub set: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub raw: Raw,
+    pub origin: Origin,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct RawConfig {
+    pub entries: BTreeMap<Key, Entry>,
+    /// The files that were read.
+    pub files: Vec<PathBuf>,
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Sources {
+    /// What the process was started with.
+    pub fn of_process(file: Option<PathBuf>, set: Vec<String>) -> Sources {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        Sources {
+            file,
+            search: vec!["tidewire.toml".into(), "/etc/tidewire/tidewire.toml".into()],
+            environment,
+            set,
+        }
+    }
+
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.environment
+            .iter()
+            .find(|(variable, _)| variable == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+impl RawConfig {
+    pub fn read(sources: &Sources) -> RawConfig {
+        let mut config = RawConfig::default();
+        let files = config.layer(|layer| layer.read_files(sources));
+        let environment = config.layer(|layer| layer.read_environment(&sources.environment));
+        let flags = config.layer(|layer| layer.read_flags(&sources.set));
+
+        let data_dir = [&flags, &environment, &files]
+            .into_iter()
+            .find_map(|layer| data_dir_in(layer));
+        let data_dir = data_dir.unwrap_or_else(|| default_data_dir(sources));
+        let runtime = config.layer(|layer| layer.read_runtime(&data_dir));
+
+        for layer in [files, runtime, environment, flags] {
+            config.entries.extend(layer);
+        }
+        config
+    }
+
+    /// Runs `read` and takes out the entries it added.
+    fn layer(&mut self, read: impl FnOnce(&mut RawConfig)) -> BTreeMap<Key, Entry> {
+        read(self);
+        std::mem::take(&mut self.entries)
+    }
+
+    fn read_files(&mut self, sources: &Sources) {
+        let main = match &sources.file {
+            Some(file) => Some(file.clone()),
+            None => sources.search.iter().find(|file| file.exists()).cloned(),
+        };
+        let Some(main) = main else { return };
+        self.read_file(&main, |path, line| Origin::File { path, line });
+        let fragments = main.parent().unwrap_or(Path::new("")).join("conf.d");
+        for fragment in toml_files(&fragments) {
+            self.read_file(&fragment, |path, line| Origin::File { path, line });
+        }
+    }
+
+    fn read_runtime(&mut self, data_dir: &Path) {
+        let path = data_dir.join(RUNTIME_FILE);
+        if path.exists() {
+            self.read_file(&path, |path, line| Origin::Runtime { path, line });
+        }
+    }
+
+    fn read_file(&mut self, path: &Path, origin: fn(PathBuf, usize) -> Origin) {
+        self.files.push(path.into());
+        let origin_at = |line| origin(path.into(), line);
+        match read_bounded(path) {
+            Ok(text) => self.read_document(&text, &origin_at),
+            Err(error) => self.complain(origin_at(0), None, format!("cannot read the file: {error}")),
+        }
+    }
+
+    fn read_document(&mut self, text: &str, origin_at: &dyn Fn(usize) -> Origin) {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let line_at = |offset: usize| text[..offset.min(text.len())].matches('\n').count() + 1;
+        for error in &errors {
+            let line = line_at(error.span().map_or(0, |span| span.start));
+            self.complain(origin_at(line), None, error.message().replace('\n', ", "));
+        }
+        // What the parser recovered after an error is a guess, and its unknown keys would be noise.
+        if errors.is_empty() {
+            self.walk(&Key::default(), table.get_ref(), &|offset| origin_at(line_at(offset)));
+        }
+    }
+
+    fn walk(&mut self, parent: &Key, table: &DeTable<'_>, origin_at: &dyn Fn(usize) -> Origin) {
+        for (word, value) in table {
+            let key = parent.child(word.get_ref());
+            let origin = origin_at(word.span().start);
+            match (lookup(&key.words()), value.get_ref()) {
+                (Lookup::Option(_), _) => match to_value(value) {
+                    Ok(value) => drop(self.entries.insert(
+                        key,
+                        Entry {
+                            raw: Raw::Toml(value),
+                            origin,
+                        },
+                    )),
+                    Err(message) => self.complain(origin, Some(&key), message),
+                },
+                (Lookup::Table, DeValue::Table(inner)) => self.walk(&key, inner, origin_at),
+                (Lookup::Table, _) => {
+                    let found = to_value(value).map_or_else(|message| message, |value| describe(&Raw::Toml(value)));
+                    self.complain(origin, Some(&key), format!("found {found}, expected a table `[{key}]`"));
+                }
+                (Lookup::Unknown, _) => {
+                    let message = explain_unknown(&key);
+                    self.complain(origin, Some(&key), message);
+                }
+            }
+        }
+    }
+
+    fn read_environment(&mut self, environment: &[(String, String)]) {
+        for (variable, value) in environment {
+            if let Some(name) = variable.strip_prefix(ENV_PREFIX) {
+                let origin = Origin::Environment {
+                    variable: variable.clone(),
+                };
+                let key = Key(name.to_lowercase().split("__").map(Into::into).collect());
+                match secret_file_key(&key) {
+                    Some(key) => self.insert_from_file(key, Path::new(value), origin),
+                    None => self.insert_text(key, value, origin),
+                }
+            }
+        }
+    }
+
+    fn read_flags(&mut self, set: &[String]) {
+        for assignment in set {
+            let parsed = assignment
+                .split_once('=')
+                .and_then(|(key, value)| Some((Key::parse(key)?, value)));
+            match parsed {
+                Some((key, value)) => self.insert_text(key, value, Origin::Flag),
+                None => self.complain(
+                    Origin::Flag,
+                    None,
+                    format!("found `{assignment}`, expected section.key=value"),
+                ),
+            }
+        }
+    }
+
+    /// `NAME_FILE`, as containers pass secrets: the value is what is in the file.
+    fn insert_from_file(&mut self, key: Key, path: &Path, origin: Origin) {
+        match read_bounded(path) {
+            Ok(text) => self.insert_text(key, text.trim_end_matches(['\r', '\n']), origin),
+            Err(error) => self.complain(origin, Some(&key), format!("cannot read {}: {error}", path.display())),
+        }
+    }
+
+    fn insert_text(&mut self, key: Key, text: &str, origin: Origin) {
+        match lookup(&key.words()) {
+            Lookup::Option(_) => drop(self.entries.insert(
+                key,
+                Entry {
+                    raw: text_to_raw(text),
+                    origin,
+                },
+            )),
+            Lookup::Table => self.complain(origin, Some(&key), "is a table, expected one of its keys".into()),
+            Lookup::Unknown => {
+                let message = explain_unknown(&key);
+                self.complain(origin, Some(&key), message);
+            }
+        }
+    }
+
+    fn complain(&mut self, origin: Origin, key: Option<&Key>, message: String) {
+        self.diagnostics.push(Diagnostic {
+            origin,
+            key: key.map(Key::to_string),
+            message,
+        });
+    }
+}
+
+/// Where things are kept when nobody says: systemd's state directory, else `./data`.
+pub fn default_data_dir(sources: &Sources) -> PathBuf {
+    let first = sources
+        .variable("STATE_DIRECTORY")
+        .and_then(|dirs| dirs.split(':').next());
+    first.filter(|dir| !dir.is_empty()).unwrap_or("./data").into()
+}
+
+fn data_dir_in(layer: &BTreeMap<Key, Entry>) -> Option<PathBuf> {
+    match &layer.get(&Key::of(&["node", "data_dir"]))?.raw {
+        Raw::Text(text) | Raw::Toml(toml::Value::String(text)) if !text.is_empty() => Some(text.into()),
+        _ => None,
+    }
+}
+
+/// A TOML value where it can only be one, otherwise a bare string.
+fn text_to_raw(text: &str) -> Raw {
+    if text.starts_with(['"', '\'', '[', '{'])
+        && let Ok(value) = DeValue::parse(text)
+        && let Ok(value) = to_value(&value)
+    {
+        return Raw::Toml(value);
+    }
+    Raw::Text(text.into())
+}
+
+/// `access.users.bob_file` to `access.users.bob`, if that is a secret.
+fn secret_file_key(key: &Key) -> Option<Key> {
+    let mut words = key.0.clone();
+    let last = words.last_mut()?;
+    *last = last.strip_suffix("_file")?.into();
+    let key = Key(words);
+    matches!(lookup(&key.words()), Lookup::Option(def) if def.kind.is_secret).then_some(key)
+}
+
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    if fs::metadata(path)?.len() > FILE_BYTES_MAX {
+        return Err(std::io::Error::other(format!(
+            "it is larger than {FILE_BYTES_MAX} bytes"
+        )));
+    }
+    fs::read_to_string(path)
+}
+
+/// The fragments in order of their names.
+fn toml_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "toml"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn to_value(value: &Spanned<DeValue<'_>>) -> Result<toml::Value, String> {
+    Ok(match value.get_ref() {
+        DeValue::String(text) => toml::Value::String(text.to_string()),
+        DeValue::Integer(integer) => {
+            let parsed = i64::from_str_radix(integer.as_str(), integer.radix());
+            toml::Value::Integer(parsed.map_err(|_| format!("the integer {integer} is too large"))?)
+        }
+        DeValue::Float(float) => {
+            toml::Value::Float(float.as_str().parse().map_err(|_| format!("{float} is no number"))?)
+        }
+        DeValue::Boolean(boolean) => toml::Value::Boolean(*boolean),
+        DeValue::Datetime(datetime) => toml::Value::Datetime(*datetime),
+        DeValue::Array(items) => toml::Value::Array(items.iter().map(to_value).collect::<Result<_, _>>()?),
+        DeValue::Table(table) => {
+            let pairs = table
+                .iter()
+                .map(|(word, value)| Ok((word.get_ref().to_string(), to_value(value)?)));
+            toml::Value::Table(pairs.collect::<Result<_, String>>()?)
+        }
+    })
+}

@@ -1,0 +1,367 @@
+//! From what was typed to what is used: types, defaults, and checks that need more than one value.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::address::Bind;
+use super::key::Key;
+use super::option::{OptionDef, Section, default_of, read};
+use super::options::listeners::{
+    ListenerKind, ListenerOptions, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient, WsOptions,
+};
+use super::options::{access, mqtt, server};
+use super::origin::{Diagnostic, Origin};
+use super::raw::{Entry, RawConfig, Sources, default_data_dir};
+use super::value::{OptionValue, Raw, Unset};
+use crate::secret::Secret;
+
+/// The configuration as used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub node: server::Node,
+    /// `node.data_dir` with its default.
+    pub data_dir: PathBuf,
+    /// Those that are enabled; `tcp` first, then by name.
+    pub listeners: Vec<Listener>,
+    pub mqtt: mqtt::Mqtt,
+    pub shared_strategies: BTreeMap<String, mqtt::SharedStrategy>,
+    pub retained: mqtt::Retained,
+    pub limits: server::Limits,
+    pub access: access::Access,
+    /// Names and hashed passwords.
+    pub users: BTreeMap<String, Secret>,
+    pub sys: server::Sys,
+    pub api: server::Api,
+    pub log: server::Log,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listener {
+    pub kind: ListenerKind,
+    pub name: String,
+    pub options: ListenerOptions,
+    /// Present exactly when the kind has TLS.
+    pub tls: Option<ListenerTls>,
+    /// Present exactly when the kind is WebSocket.
+    pub ws: Option<WsOptions>,
+}
+
+/// `TlsOptions` with the defaults of `[tls]` filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListenerTls {
+    pub cert_file: PathBuf,
+    pub key_file: PathBuf,
+    pub ca_file: Option<PathBuf>,
+    pub verify_client: VerifyClient,
+    pub min_tls_version: TlsVersion,
+}
+
+/// One value in force, for `config show` and the API.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    pub key: Key,
+    /// As it is shown; a secret is `***`.
+    pub value: toml::Value,
+    pub origin: Origin,
+    pub def: &'static OptionDef,
+}
+
+pub struct Resolver<'a> {
+    entries: &'a BTreeMap<Key, Entry>,
+    pub diagnostics: Vec<Diagnostic>,
+    pub effective: Vec<Effective>,
+}
+
+impl Listener {
+    /// `tcp.default`, as in the configuration.
+    pub fn label(&self) -> String {
+        format!("{}.{}", self.kind.word(), self.name)
+    }
+}
+
+/// Resolves everything; the configuration is of use only without diagnostics.
+pub fn resolve(raw: &mut RawConfig, sources: &Sources) -> (Config, Vec<Effective>, Vec<Diagnostic>) {
+    insert_default_binds(raw);
+    let mut resolver = Resolver {
+        entries: &raw.entries,
+        diagnostics: Vec::new(),
+        effective: Vec::new(),
+    };
+    let node = server::Node::resolve(&mut resolver, &["node"]);
+    let listeners = resolver.listeners();
+    let config = Config {
+        data_dir: node.data_dir.0.clone().unwrap_or_else(|| default_data_dir(sources)),
+        node,
+        listeners,
+        mqtt: mqtt::Mqtt::resolve(&mut resolver, &["mqtt"]),
+        shared_strategies: resolver.take_map(&["mqtt", "shared_strategies"], &mqtt::SHARED_STRATEGIES),
+        retained: mqtt::Retained::resolve(&mut resolver, &["retained"]),
+        limits: server::Limits::resolve(&mut resolver, &["limits"]),
+        access: access::Access::resolve(&mut resolver, &["access"]),
+        users: resolver.take_map(&["access", "users"], &access::USERS),
+        sys: server::Sys::resolve(&mut resolver, &["sys"]),
+        api: server::Api::resolve(&mut resolver, &["api"]),
+        log: server::Log::resolve(&mut resolver, &["log"]),
+    };
+    resolver.check(&config);
+    (config, resolver.effective, resolver.diagnostics)
+}
+
+/// The listeners named `default` differ in their port, which a definition cannot say.
+fn insert_default_binds(raw: &mut RawConfig) {
+    for kind in ListenerKind::ALL {
+        let key = Key::of(&["listeners", kind.word(), "default", "bind"]);
+        let bind = Bind {
+            host: "0.0.0.0".into(),
+            port: kind.default_port(),
+        };
+        let entry = Entry {
+            raw: Raw::Toml(bind.to_toml()),
+            origin: Origin::Default,
+        };
+        raw.entries.entry(key).or_insert(entry);
+    }
+}
+
+impl Resolver<'_> {
+    /// The value of one option. One that cannot be read is noted and its default taken.
+    pub fn take<T: OptionValue>(&mut self, path: &[&str], def: &'static OptionDef) -> T {
+        let key = Key::of(path).child(def.name);
+        let (value, origin) = match self.entries.get(&key) {
+            None => (default_of::<T>(def), Origin::Default),
+            Some(entry) => match read::<T>(def, &entry.raw) {
+                Ok(value) => (value, entry.origin.clone()),
+                Err(message) => {
+                    self.complain(&key, message);
+                    (default_of::<T>(def), Origin::Default)
+                }
+            },
+        };
+        self.effective.push(Effective {
+            key,
+            value: value.to_toml(),
+            origin,
+            def,
+        });
+        value
+    }
+
+    fn take_map<T: OptionValue>(&mut self, path: &[&str], section: &'static Section) -> BTreeMap<String, T> {
+        let def = &section.options[0];
+        let mut map = BTreeMap::new();
+        let is_entry = |key: &&Key| key.0.len() == path.len() + 1 && key.words().starts_with(path);
+        let keys: Vec<&Key> = self.entries.keys().filter(is_entry).collect();
+        for key in keys {
+            let entry = &self.entries[key];
+            let name = key.0[path.len()].clone();
+            match read::<T>(def, &entry.raw) {
+                Ok(value) => {
+                    let origin = entry.origin.clone();
+                    self.effective.push(Effective {
+                        key: key.clone(),
+                        value: value.to_toml(),
+                        origin,
+                        def,
+                    });
+                    map.insert(name, value);
+                }
+                Err(message) => self.complain(key, message),
+            }
+        }
+        map
+    }
+
+    fn listeners(&mut self) -> Vec<Listener> {
+        let defaults = TlsDefaults::resolve(self, &["tls"]);
+        let mut listeners = Vec::new();
+        for kind in ListenerKind::ALL {
+            for name in self.listener_names(kind, &defaults) {
+                listeners.extend(self.listener(kind, &name, &defaults));
+            }
+        }
+        listeners
+    }
+
+    /// The names that were typed, and `default` where it is there by itself.
+    fn listener_names(&self, kind: ListenerKind, defaults: &TlsDefaults) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .entries
+            .iter()
+            .filter(|(key, entry)| {
+                entry.origin != Origin::Default && key.words().starts_with(&["listeners", kind.word()])
+            })
+            .map(|(key, _)| key.0[2].clone())
+            .collect();
+        if !kind.has_tls() || defaults.cert_file.0.is_some() {
+            names.push("default".into());
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// `None` when it is disabled or cannot be made.
+    fn listener(&mut self, kind: ListenerKind, name: &str, defaults: &TlsDefaults) -> Option<Listener> {
+        let path = ["listeners", kind.word(), name];
+        let bind_key = Key::of(&path).child("bind");
+        let has_bind = self.entries.contains_key(&bind_key);
+        if !has_bind {
+            self.complain_at(
+                self.any_origin_below(&path),
+                &bind_key,
+                "is missing: a listener needs an address".into(),
+            );
+        }
+        let options = ListenerOptions::resolve(self, &path);
+        let tls = kind.has_tls().then(|| TlsOptions::resolve(self, &path));
+        let ws = kind.has_ws().then(|| WsOptions::resolve(self, &path));
+        if !options.enabled {
+            return None;
+        }
+        self.check_listener(&path, &options, ws.as_ref());
+        if !has_bind {
+            return None;
+        }
+        let tls = match tls {
+            None => None,
+            Some(own) => Some(self.listener_tls(&path, own, defaults)?),
+        };
+        Some(Listener {
+            kind,
+            name: name.into(),
+            options,
+            tls,
+            ws,
+        })
+    }
+
+    fn listener_tls(&mut self, path: &[&str], own: TlsOptions, defaults: &TlsDefaults) -> Option<ListenerTls> {
+        let either = |own: Unset<PathBuf>, default: &Unset<PathBuf>| own.0.or_else(|| default.0.clone());
+        let cert_file = either(own.cert_file, &defaults.cert_file);
+        let key_file = either(own.key_file, &defaults.key_file);
+        let ca_file = either(own.ca_file, &defaults.ca_file);
+        for (option, file) in [("cert_file", &cert_file), ("key_file", &key_file)] {
+            if file.is_none() {
+                let message = format!("is missing: set it, or `tls.{option}` for all listeners");
+                self.complain_at(self.any_origin_below(path), &Key::of(path).child(option), message);
+            }
+        }
+        if own.verify_client != VerifyClient::None && ca_file.is_none() {
+            let message = "is missing: client certificates need an authority to be checked against";
+            self.complain_at(
+                self.any_origin_below(path),
+                &Key::of(path).child("ca_file"),
+                message.into(),
+            );
+        }
+        let TlsOptions {
+            verify_client,
+            min_tls_version,
+            ..
+        } = own;
+        Some(ListenerTls {
+            cert_file: cert_file?,
+            key_file: key_file?,
+            ca_file,
+            verify_client,
+            min_tls_version,
+        })
+    }
+
+    fn check_listener(&mut self, path: &[&str], options: &ListenerOptions, ws: Option<&WsOptions>) {
+        if options.proxy_protocol != ProxyProtocol::Off && options.proxy_protocol_trusted.is_empty() {
+            let message = "is empty: say which addresses may send a PROXY protocol header";
+            let key = Key::of(path).child("proxy_protocol_trusted");
+            self.complain_at(self.any_origin_below(path), &key, message.into());
+        }
+        let Some(ws) = ws else { return };
+        if !ws.path.starts_with('/') {
+            self.complain(
+                &Key::of(path).child("path"),
+                format!("found \"{}\", expected a path that starts with /", ws.path),
+            );
+        }
+        if ws.protocols.is_empty() {
+            self.complain(
+                &Key::of(path).child("protocols"),
+                "is empty: nobody could connect".into(),
+            );
+        }
+    }
+
+    fn check(&mut self, config: &Config) {
+        self.check_binds(config);
+        let api = &config.api;
+        for (is_missing, option) in [
+            (api.cert_file.0.is_some() && api.key_file.0.is_none(), "key_file"),
+            (api.key_file.0.is_some() && api.cert_file.0.is_none(), "cert_file"),
+        ] {
+            if is_missing {
+                let message = "is missing: HTTPS needs `api.cert_file` and `api.key_file`";
+                self.complain_at(
+                    self.any_origin_below(&["api"]),
+                    &Key::of(&["api", option]),
+                    message.into(),
+                );
+            }
+        }
+        for (option, duration) in [
+            ("server_keep_alive", config.mqtt.server_keep_alive.0),
+            ("max_keep_alive", config.mqtt.max_keep_alive.0),
+            ("max_session_expiry", config.mqtt.max_session_expiry.0),
+            ("default_session_expiry", config.mqtt.default_session_expiry.0),
+            ("max_message_expiry", config.mqtt.max_message_expiry.0),
+            ("default_message_expiry", config.mqtt.default_message_expiry.0),
+        ] {
+            if duration.is_some_and(|duration| duration.subsec_nanos() != 0) {
+                self.complain(
+                    &Key::of(&["mqtt", option]),
+                    "is not in whole seconds, as MQTT needs it".into(),
+                );
+            }
+        }
+    }
+
+    fn check_binds(&mut self, config: &Config) {
+        let mut taken: BTreeMap<String, String> = BTreeMap::new();
+        let listeners = config.listeners.iter().map(|listener| {
+            let key = Key::of(&["listeners", listener.kind.word(), &listener.name, "bind"]);
+            (key, &listener.options.bind)
+        });
+        let api = config
+            .api
+            .enabled
+            .then(|| (Key::of(&["api", "bind"]), &config.api.bind));
+        let all: Vec<(Key, &Bind)> = listeners.chain(api).filter(|(_, bind)| bind.port != 0).collect();
+        for (key, bind) in all {
+            if let Some(other) = taken.insert(bind.to_string(), key.to_string()) {
+                self.complain(&key, format!("{bind} is taken by `{other}`"));
+            }
+        }
+    }
+
+    /// Where a key that is missing would belong.
+    fn any_origin_below(&self, path: &[&str]) -> Origin {
+        let below = self.entries.iter().filter(|(key, _)| key.words().starts_with(path));
+        below
+            .map(|(_, entry)| entry.origin.clone())
+            .find(|origin| *origin != Origin::Default)
+            .unwrap_or(Origin::Default)
+    }
+
+    fn complain(&mut self, key: &Key, message: String) {
+        let origin = self
+            .entries
+            .get(key)
+            .map_or(Origin::Default, |entry| entry.origin.clone());
+        self.complain_at(origin, key, message);
+    }
+
+    fn complain_at(&mut self, origin: Origin, key: &Key, message: String) {
+        self.diagnostics.push(Diagnostic {
+            origin,
+            key: Some(key.to_string()),
+            message,
+        });
+    }
+}

@@ -1,0 +1,290 @@
+//! Questions about the set of all options: is this key known, what may stand here, what was probably meant.
+
+use super::key::{Key, Segment, pattern_text};
+use super::option::{OptionDef, Section};
+use super::options::SECTIONS;
+
+pub enum Lookup {
+    Option(&'static OptionDef),
+    /// A table on the way to options.
+    Table,
+    Unknown,
+}
+
+/// What other brokers call the same thing: (their word, our key).
+const FOREIGN: &[(&str, &str)] = &[
+    ("acl_no_match", "access.no_match"),
+    ("allow_anonymous", "access.anonymous"),
+    ("cacertfile", "tls.ca_file"),
+    ("cafile", "tls.ca_file"),
+    ("certfile", "tls.cert_file"),
+    ("exclusive_subscription_available", "mqtt.exclusive_subscription"),
+    ("keyfile", "tls.key_file"),
+    ("listener", "listeners.tcp.default.bind"),
+    ("log_dest", "log.file"),
+    ("log_type", "log.level"),
+    ("max_clientid_len", "mqtt.max_client_id_length"),
+    ("max_inflight_messages", "mqtt.max_inflight"),
+    ("max_keepalive", "mqtt.max_keep_alive"),
+    ("max_mqueue_len", "mqtt.max_queued_messages"),
+    ("max_qos_allowed", "mqtt.max_qos"),
+    ("max_retained_messages", "retained.max_messages"),
+    ("max_topic_alias", "mqtt.max_topic_alias_in"),
+    ("message_size_limit", "mqtt.max_packet_size"),
+    ("mqueue_store_qos0", "mqtt.queue_qos0"),
+    ("msg_expiry_interval", "retained.default_expiry"),
+    ("persistent_client_expiration", "mqtt.default_session_expiry"),
+    ("port", "listeners.tcp.default.bind"),
+    ("queue_qos0_messages", "mqtt.queue_qos0"),
+    ("require_certificate", "listeners.tls.default.verify_client"),
+    ("session_expiry_interval", "mqtt.default_session_expiry"),
+    ("shared_subscription_strategy", "mqtt.shared_strategy"),
+    ("sys_interval", "sys.interval"),
+    ("sys_msg_interval", "sys.interval"),
+];
+
+pub fn lookup(words: &[&str]) -> Lookup {
+    if let Some(def) = SECTIONS.iter().find_map(|section| option_in(section, words)) {
+        return Lookup::Option(def);
+    }
+    if SECTIONS.iter().any(|section| is_prefix(words, section)) {
+        Lookup::Table
+    } else {
+        Lookup::Unknown
+    }
+}
+
+fn option_in(section: &'static Section, words: &[&str]) -> Option<&'static OptionDef> {
+    let (name, table) = words.split_last()?;
+    if table.len() != section.path.len() || !is_prefix(table, section) {
+        return None;
+    }
+    section
+        .options
+        .iter()
+        .find(|def| def.name == *name || (def.is_map_entry() && !name.is_empty()))
+}
+
+fn is_prefix(words: &[&str], section: &Section) -> bool {
+    words.len() <= section.path.len()
+        && words
+            .iter()
+            .zip(section.path)
+            .all(|(word, segment)| segment.matches(word))
+}
+
+/// What to say about a key that is not there.
+pub fn explain_unknown(key: &Key) -> String {
+    let words = key.words();
+    let (name, table) = words.split_last().expect("a key has at least one word");
+    let meant = misplaced(name, table)
+        .or_else(|| closest(name, table).map(|word| did_you_mean(&Key::of(table).child(word))))
+        .or_else(|| {
+            FOREIGN
+                .iter()
+                .find(|(word, _)| word == name)
+                .map(|(_, ours)| did_you_mean(&ours))
+        })
+        .or_else(|| elsewhere(name).map(|key| did_you_mean(&key)));
+    match meant {
+        Some(meant) => format!("unknown key; {meant}"),
+        None => "unknown key; `tidewire config reference` lists all".into(),
+    }
+}
+
+fn did_you_mean(what: &dyn std::fmt::Display) -> String {
+    format!("did you mean `{what}`?")
+}
+
+/// The option exists, but for another kind of listener.
+fn misplaced(name: &str, table: &[&str]) -> Option<String> {
+    let section = SECTIONS.iter().find(|section| {
+        section.path.len() == table.len()
+            && section
+                .path
+                .first()
+                .is_some_and(|first| matches!(first, Segment::Fixed(word) if table[0] == *word))
+            && section.options.iter().any(|def| def.name == name)
+    })?;
+    Some(format!("only `{}` has it", pattern_text(section.path)))
+}
+
+fn closest(name: &str, table: &[&str]) -> Option<&'static str> {
+    let distances = children(table)
+        .into_iter()
+        .map(|candidate| (edit_distance(name, candidate), candidate));
+    let (distance, candidate) = distances.min()?;
+    (distance <= (name.len() / 3).max(1)).then_some(candidate)
+}
+
+/// An option of that name in another section.
+fn elsewhere(name: &str) -> Option<Key> {
+    let section = SECTIONS
+        .iter()
+        .filter(|section| section.path.iter().all(|segment| matches!(segment, Segment::Fixed(_))))
+        .find(|section| section.options.iter().any(|def| def.name == name))?;
+    let words = section.path.iter().map(|segment| match segment {
+        Segment::Fixed(word) => *word,
+        _ => unreachable!("filtered above"),
+    });
+    Some(Key::of(
+        &words
+            .chain([section.options.iter().find(|def| def.name == name)?.name])
+            .collect::<Vec<_>>(),
+    ))
+}
+
+/// The words that may follow `table`.
+fn children(table: &[&str]) -> Vec<&'static str> {
+    let mut children = Vec::new();
+    for section in SECTIONS.iter().filter(|section| is_prefix(table, section)) {
+        match section.path.get(table.len()) {
+            Some(Segment::Fixed(word)) => children.push(*word),
+            Some(Segment::OneOf(words)) => children.extend(*words),
+            Some(Segment::Any(_)) => {}
+            None => children.extend(
+                section
+                    .options
+                    .iter()
+                    .filter(|def| !def.is_map_entry())
+                    .map(|def| def.name),
+            ),
+        }
+    }
+    children
+}
+
+/// Every key that can be written without choosing a name, for completion.
+pub fn complete_keys() -> Vec<String> {
+    let mut keys = Vec::new();
+    for section in SECTIONS {
+        for prefix in expand(section) {
+            let options = section.options.iter().filter(|def| !def.is_map_entry());
+            keys.extend(options.map(|def| prefix.child(def.name).to_string()));
+        }
+    }
+    keys
+}
+
+/// The tables that a pattern stands for, with `default` for a free name.
+fn expand(section: &Section) -> Vec<Key> {
+    let mut keys = vec![Key::default()];
+    for segment in section.path {
+        let words = match segment {
+            Segment::Fixed(word) => vec![*word],
+            Segment::OneOf(words) => words.to_vec(),
+            Segment::Any(_) => vec!["default"],
+        };
+        keys = keys
+            .iter()
+            .flat_map(|key| words.iter().map(|word| key.child(word)))
+            .collect();
+    }
+    keys
+}
+
+/// Levenshtein's distance, with a swap of neighbours as one step.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    rows[0] = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let substitution = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = substitution.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = best;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::value::Raw;
+
+    #[test]
+    fn unknown_keys_are_explained() {
+        for (key, text) in [
+            ("mqtt.max_packet_sise", "did you mean `mqtt.max_packet_size`?"),
+            ("mqtt.max_pakcet_size", "did you mean `mqtt.max_packet_size`?"),
+            ("mqt", "did you mean `mqtt`?"),
+            ("listeners.tpc", "did you mean `listeners.tcp`?"),
+            ("listeners.tcp.x.bnid", "did you mean `listeners.tcp.x.bind`?"),
+            ("listeners.tcp.x.cert_file", "only `listeners.(tls|wss).<name>` has it"),
+            ("listeners.tls.x.path", "only `listeners.(ws|wss).<name>` has it"),
+            ("max_qos", "did you mean `mqtt.max_qos`?"),
+            ("allow_anonymous", "did you mean `access.anonymous`?"),
+            ("mqtt.max_mqueue_len", "did you mean `mqtt.max_queued_messages`?"),
+            ("mqtt.zzz", "`tidewire config reference` lists all"),
+            ("zzz.yyy", "`tidewire config reference` lists all"),
+        ] {
+            let key = Key::parse(key).expect(key);
+            assert!(matches!(lookup(&key.words()), Lookup::Unknown), "{key}");
+            assert_eq!(explain_unknown(&key), format!("unknown key; {text}"), "{key}");
+        }
+    }
+
+    #[test]
+    fn known_keys_are_found() {
+        for key in [
+            "mqtt.max_qos",
+            "listeners.wss.x.path",
+            "access.users.bob",
+            "mqtt.shared_strategies.\"a/b\"",
+        ] {
+            assert!(
+                matches!(lookup(&Key::parse(key).expect(key).words()), Lookup::Option(_)),
+                "{key}"
+            );
+        }
+        for key in ["mqtt", "listeners", "listeners.tls", "listeners.tls.x", "access.users"] {
+            assert!(
+                matches!(lookup(&Key::parse(key).expect(key).words()), Lookup::Table),
+                "{key}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_definition_is_sound() {
+        for section in SECTIONS {
+            for def in section.options.iter().filter(|def| !def.is_map_entry()) {
+                let where_it_is = format!("{}.{}", pattern_text(section.path), def.name);
+                let shown = (def.kind.normalize)(def, &Raw::Text(def.default.into())).expect(&where_it_is);
+                let again = (def.kind.normalize)(def, &Raw::Toml(shown.clone())).expect(&where_it_is);
+                assert_eq!(
+                    shown, again,
+                    "{where_it_is}: what is shown reads back as the same value"
+                );
+                if let Some((min, max)) = def.range {
+                    for bound in [min, max] {
+                        (def.kind.normalize)(def, &Raw::Text(bound.into())).expect(&where_it_is);
+                    }
+                }
+                assert!(
+                    def.doc.last().is_some_and(|line| line.ends_with('.')),
+                    "{where_it_is}: its doc is a sentence"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_names_lead_to_known_keys() {
+        for (theirs, ours) in FOREIGN {
+            let key = Key::parse(ours).expect(ours);
+            assert!(
+                !matches!(lookup(&key.words()), Lookup::Unknown),
+                "{theirs} leads to {ours}, which is unknown"
+            );
+        }
+        assert!(FOREIGN.is_sorted(), "the list is sorted");
+    }
+}

@@ -1,0 +1,6 @@
+//! The tidewire binary as a library: configuration, command line, client and the wiring of the server.
+//!
+//! Only this crate knows every other one. It is a library so that its tests can reach inside; nothing else uses it.
+
+pub mod config;
+pub mod secret;
