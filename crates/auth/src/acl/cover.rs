@@ -2,33 +2,22 @@
 
 /// True when every topic that `narrow` matches is matched by `wide`.
 pub fn filter_covers(wide: &str, narrow: &str) -> bool {
-    // Everything but `$` topics; asked so often that it is worth a line.
-    if wide == "#" {
-        return !narrow.starts_with('$');
-    }
     if starts_with_wildcard(wide) && narrow.starts_with('$') {
         return false; // [MQTT-4.7.2-1]
     }
-    let mut narrow_levels = narrow.split('/');
-    let mut wide_levels = wide.split('/').peekable();
-    let mut is_first = true;
-    while let Some(wide_level) = wide_levels.next() {
+    let mut narrow_levels = spelled_out(narrow).split('/');
+    for wide_level in wide.split('/') {
         if wide_level == "#" {
             return true;
         }
-        let Some(narrow_level) = narrow_levels.next() else {
-            return false;
-        };
-        let is_covered = match narrow_level {
-            // A topic has at least one level, so `+/#` covers `#`; further down `#` stands for no level, too.
-            "#" => return is_first && wide_level == "+" && wide_levels.next() == Some("#"),
-            "+" => wide_level == "+",
-            literal => wide_level == "+" || wide_level == literal,
+        let is_covered = match narrow_levels.next() {
+            None | Some("#") => false,
+            Some("+") => wide_level == "+",
+            Some(literal) => wide_level == "+" || wide_level == literal,
         };
         if !is_covered {
             return false;
         }
-        is_first = false;
     }
     narrow_levels.next().is_none()
 }
@@ -38,7 +27,7 @@ pub fn filters_overlap(a: &str, b: &str) -> bool {
     if (starts_with_wildcard(a) && b.starts_with('$')) || (starts_with_wildcard(b) && a.starts_with('$')) {
         return false; // [MQTT-4.7.2-1]
     }
-    let (mut a_levels, mut b_levels) = (a.split('/'), b.split('/'));
+    let (mut a_levels, mut b_levels) = (spelled_out(a).split('/'), spelled_out(b).split('/'));
     loop {
         match (a_levels.next(), b_levels.next()) {
             (None, None) | (Some("#"), _) | (_, Some("#")) => return true,
@@ -47,6 +36,15 @@ pub fn filters_overlap(a: &str, b: &str) -> bool {
             (Some(a_level), Some(b_level)) if a_level == b_level => {}
             (Some(_), Some(_)) => return false,
         }
+    }
+}
+
+/// `#` stands for no level, too, but no topic is empty [MQTT-4.7.3-1]: where that leaves at least one level more, say so.
+fn spelled_out(filter: &str) -> &str {
+    match filter {
+        "#" => "+/#",
+        "/#" => "/+/#",
+        other => other,
     }
 }
 
@@ -100,7 +98,7 @@ mod tests {
         for prefix in sequences(&["", "a", "$s", "+"], 2) {
             filters.push(format!("{prefix}/#"));
         }
-        filters.extend(["#".into(), "/#".into(), "/".into()]);
+        filters.extend(["#".into(), "/#".into()]);
         filters
     }
 
@@ -134,6 +132,8 @@ mod tests {
     #[test]
     fn the_corner_cases_by_name() {
         assert!(filter_covers("+/#", "#"));
+        assert!(filter_covers("/+/#", "/#"));
+        assert!(!filters_overlap("+", "/#"));
         assert!(!filter_covers("x/+/#", "x/#"));
         assert!(filter_covers("x/#", "x"));
         assert!(!filter_covers("#", "$SYS/#"));

@@ -17,7 +17,7 @@ pub struct SessionAcl {
 }
 
 /// The answer to a subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Grant {
     Denied,
     Allowed {
