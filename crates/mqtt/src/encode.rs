@@ -48,6 +48,15 @@ impl Packet<'_> {
     }
 }
 
+/// Appends a PUBACK, PUBREC, PUBREL or PUBCOMP that says success: four bytes, the same in every version.
+#[inline]
+pub fn encode_bare_ack(kind: PacketType, packet_id: PacketId, out: &mut Vec<u8>) {
+    // [MQTT-3.6.1-1]
+    let flags = if kind == PacketType::PubRel { 0b0010 } else { 0 };
+    let [high, low] = packet_id.get().to_be_bytes();
+    out.extend_from_slice(&[(kind as u8) << 4 | flags, 2, high, low]);
+}
+
 /// Appends a PUBLISH and returns where, from the first byte of the packet, the two bytes of the packet identifier stand
 /// (meaningless at QoS 0), so that one encoding can serve many subscribers. At QoS > 0 without a packet identifier two zero
 /// bytes are written, for the caller to fill in.

@@ -18,7 +18,7 @@ mod types;
 mod wire;
 
 pub use decode::{Decoded, connect_answer_version, decode, decode_connect};
-pub use encode::{PublishExtras, encode_publish, publish_size};
+pub use encode::{PublishExtras, encode_bare_ack, encode_publish, publish_size};
 pub use error::{DecodeError, DecodeErrorKind, Field};
 pub use filters::{SubscribeFilter, SubscribeFilters, UnsubscribeFilters};
 pub use packet::*;

@@ -472,6 +472,11 @@ impl<'a> Properties<'a> {
         Ok(Properties(bytes))
     }
 
+    /// Property bytes that `parse` has accepted before, or that a `PropertyWriter` made; not checked again.
+    pub const fn from_validated(bytes: &'a [u8]) -> Properties<'a> {
+        Properties(bytes)
+    }
+
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
