@@ -381,15 +381,17 @@ fn decode_disconnect(body: &[u8]) -> Result<Disconnect<'_>> {
     Ok(Disconnect { reason, properties })
 }
 
-/// Section 3.15.2.1: reason code and property length may be left out together, never the length alone.
+/// Section 3.15.2.1: reason code and property length may be left out together, never the length alone. Success without any
+/// property is the one AUTH that needs no method, whether it is left out or written down.
 fn decode_auth(body: &[u8]) -> Result<Auth<'_>> {
-    let mut reader = Reader::new(body);
-    if reader.is_empty() {
+    const SUCCESS: &[u8] = &[ReasonCode::Success as u8, 0];
+    if body.is_empty() || body == SUCCESS {
         return Ok(Auth {
             reason: ReasonCode::Success,
             properties: Properties::EMPTY,
         });
     }
+    let mut reader = Reader::new(body);
     let reason = decode_reason(&mut reader, PacketType::Auth)?;
     let properties = decode_properties(&mut reader, PropertyContext::Auth, ProtocolVersion::V5)?;
     reader.finish()?;

@@ -304,6 +304,7 @@ fn acknowledgements() -> Vec<Case> {
         err("auth 5 reason of an error", &[V5], b"\xf0\x02\x8c\0", reason(PacketType::Auth, 0x8c)),
         err("auth 5 without property length", &[V5], b"\xf0\x01\x18", Kind::Truncated(Field::PropertyLength)),
         err("auth 5 without method", &[V5], b"\xf0\x02\x18\0", Kind::AuthenticationMethodMissing),
+        err("auth 5 success with a reason string, without method", &[V5], b"\xf0\x05\0\x03\x1f\0\0", Kind::AuthenticationMethodMissing),
         err("auth 5 data without method", &[V5], b"\xf0\x06\x18\x04\x16\0\x01d", Kind::AuthenticationMethodMissing),
         err("auth 5 trailing byte", &[V5], b"\xf0\x07\x18\x04\x15\0\x01m!", Kind::TrailingBytes(1)),
     ]

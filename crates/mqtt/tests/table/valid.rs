@@ -849,6 +849,12 @@ fn pings_disconnect_auth() -> Vec<Case> {
             b"\xf0\0".to_vec(),
             auth(ReasonCode::Success, Properties::EMPTY),
         ),
+        other_form(
+            "auth 5 success in full",
+            &[V5],
+            b"\xf0\x02\0\0".to_vec(),
+            auth(ReasonCode::Success, Properties::EMPTY),
+        ),
         ok(
             "auth 5 re-authenticate",
             &[V5],
