@@ -124,6 +124,49 @@ pub enum DisconnectReason {
 
 impl DisconnectReason {
     pub const COUNT: usize = 17;
+
+    pub const ALL: [DisconnectReason; Self::COUNT] = [
+        DisconnectReason::ByClient,
+        DisconnectReason::ByClientWithWill,
+        DisconnectReason::ConnectionLost,
+        DisconnectReason::KeepAliveTimeout,
+        DisconnectReason::TakenOver,
+        DisconnectReason::ProtocolError,
+        DisconnectReason::MalformedPacket,
+        DisconnectReason::PacketTooLarge,
+        DisconnectReason::ReceiveMaximumExceeded,
+        DisconnectReason::TopicAliasInvalid,
+        DisconnectReason::TopicNameInvalid,
+        DisconnectReason::NotAuthorized,
+        DisconnectReason::QuotaExceeded,
+        DisconnectReason::ReAuthenticationFailed,
+        DisconnectReason::Kicked,
+        DisconnectReason::ServerShuttingDown,
+        DisconnectReason::TransportError,
+    ];
+
+    /// As it stands in metrics, logs and the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DisconnectReason::ByClient => "by_client",
+            DisconnectReason::ByClientWithWill => "by_client_with_will",
+            DisconnectReason::ConnectionLost => "connection_lost",
+            DisconnectReason::KeepAliveTimeout => "keep_alive_timeout",
+            DisconnectReason::TakenOver => "taken_over",
+            DisconnectReason::ProtocolError => "protocol_error",
+            DisconnectReason::MalformedPacket => "malformed_packet",
+            DisconnectReason::PacketTooLarge => "packet_too_large",
+            DisconnectReason::ReceiveMaximumExceeded => "receive_maximum_exceeded",
+            DisconnectReason::TopicAliasInvalid => "topic_alias_invalid",
+            DisconnectReason::TopicNameInvalid => "topic_name_invalid",
+            DisconnectReason::NotAuthorized => "not_authorized",
+            DisconnectReason::QuotaExceeded => "quota_exceeded",
+            DisconnectReason::ReAuthenticationFailed => "re_authentication_failed",
+            DisconnectReason::Kicked => "kicked",
+            DisconnectReason::ServerShuttingDown => "server_shutting_down",
+            DisconnectReason::TransportError => "transport_error",
+        }
+    }
 }
 
 /// Why a message was not delivered to a session (or not kept). Each has a counter, and per session another.
@@ -157,4 +200,39 @@ pub enum DropReason {
 
 impl DropReason {
     pub const COUNT: usize = 13;
+
+    pub const ALL: [DropReason; Self::COUNT] = [
+        DropReason::OfflineQoS0,
+        DropReason::SlowConsumer,
+        DropReason::QueueFullByCount,
+        DropReason::QueueFullByBytes,
+        DropReason::Expired,
+        DropReason::TooLargeForClient,
+        DropReason::NotAuthorizedToReceive,
+        DropReason::NotAuthorizedToPublish,
+        DropReason::SessionEnded,
+        DropReason::RetainedFull,
+        DropReason::DelayedFull,
+        DropReason::NoSharedMember,
+        DropReason::NoSubscriber,
+    ];
+
+    /// As it stands in metrics and the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DropReason::OfflineQoS0 => "offline_qos0",
+            DropReason::SlowConsumer => "slow_consumer",
+            DropReason::QueueFullByCount => "queue_full_by_count",
+            DropReason::QueueFullByBytes => "queue_full_by_bytes",
+            DropReason::Expired => "expired",
+            DropReason::TooLargeForClient => "too_large_for_client",
+            DropReason::NotAuthorizedToReceive => "not_authorized_to_receive",
+            DropReason::NotAuthorizedToPublish => "not_authorized_to_publish",
+            DropReason::SessionEnded => "session_ended",
+            DropReason::RetainedFull => "retained_full",
+            DropReason::DelayedFull => "delayed_full",
+            DropReason::NoSharedMember => "no_shared_member",
+            DropReason::NoSubscriber => "no_subscriber",
+        }
+    }
 }

@@ -6,16 +6,39 @@
 //! shard; nothing in this crate blocks or locks.
 
 mod access;
+mod config;
+mod connect;
+mod connection;
+mod deliver;
 mod effect;
+mod exclusive;
+mod inspect;
+mod lifecycle;
+mod mail;
+mod message;
 mod outbox;
+mod outgoing;
+mod publish;
+mod receive_window;
+mod replay;
+mod route;
+mod session;
 mod shard;
-
-pub use access::{Access, AuthOutcome, Credentials, Identity, OpenAccess, SessionAccess, SubscribeAccess};
-pub use effect::*;
-pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
-pub use shard::{Mail, Shard};
+mod shared;
+mod stats;
+mod subscribe;
+mod timers;
 
 pub mod interest;
 pub mod retained;
 pub mod subscriptions;
 pub mod timer;
+
+pub use access::{Access, AuthOutcome, Credentials, Identity, OpenAccess, SessionAccess, SubscribeAccess};
+pub use config::{Overlapping, QueueDrop, ShardConfig, ShareStrategy};
+pub use effect::*;
+pub use inspect::{ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SubscriptionView};
+pub use mail::Mail;
+pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
+pub use shard::{NodeState, Shard};
+pub use stats::Stats;

@@ -135,22 +135,22 @@ impl Outbox {
     pub fn push(&mut self, slot: ConnSlot, range: Range) {
         let lane = &mut self.lanes[slot.0 as usize];
         lane.chained += range.end - range.start;
+        let next = self.links.len() as u32;
         if lane.tail != NONE {
             let last = &mut self.links[lane.tail as usize];
             if last.range.end == range.start {
                 last.range.end = range.end;
                 return;
             }
-            last.next = self.links.len() as u32;
-            lane.tail = self.links.len() as u32;
+            last.next = next;
         } else {
-            lane.head = self.links.len() as u32;
-            lane.tail = lane.head;
+            lane.head = next;
             if !lane.is_dirty {
                 lane.is_dirty = true;
                 self.dirty.push(slot);
             }
         }
+        lane.tail = next;
         self.links.push(RangeLink { range, next: NONE });
     }
 

@@ -1,84 +1,374 @@
-//! One core's share of the broker.
+//! One core's share of the broker: the entry points through which its driver feeds it.
+//!
+//! What happens then is in the files named after it: `connect`, `publish`, `subscribe`, `acknowledge`, `route`, `shared`,
+//! `replay`, `lifecycle`, `disconnect`. All of them are `impl Shard`.
 
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use crate::access::{Access, AuthOutcome};
-use crate::effect::{CloseCause, ConnSlot, Effect, Now, Peer, Received, ShardId};
-use crate::interest::Interest;
-use crate::outbox::Outbox;
+use mqtt::{Decoded, Packet, PacketType, ReasonCode};
 
-/// Messages for another shard, gathered over a tick. Opaque to the driver; `Send`.
-pub struct Mail {
+use crate::access::{Access, AuthOutcome};
+use crate::config::ShardConfig;
+use crate::connection::{Connection, Phase};
+use crate::deliver::Core;
+use crate::effect::{CloseCause, ConnSlot, DisconnectReason, Effect, Event, Next, Now, Peer, Received, ShardId};
+use crate::exclusive::Exclusives;
+use crate::inspect::Refusal;
+use crate::interest::{Interest, InterestCounts};
+use crate::mail::{Envelope, Item, Mail};
+use crate::message::Message;
+use crate::outbox::Outbox;
+use crate::retained::{Retained, RetainedLimits};
+use crate::route::RouteScratch;
+use crate::shared::Groups;
+use crate::stats::Stats;
+use crate::subscriptions::SubscriptionTree;
+use crate::timer::TimerWheel;
+use crate::timers::Timer;
+
+/// How many refused connections a shard remembers for the operator.
+pub const REFUSALS_KEPT: usize = 256;
+
+pub struct Shard {
+    pub(crate) core: Core,
+    pub(crate) access: Arc<dyn Access>,
+    pub(crate) shared: Arc<NodeState>,
+    pub(crate) interest: InterestCounts,
+    /// Filter to sessions and groups: keys below `GROUP_KEY` are session slots.
+    pub(crate) subscriptions: SubscriptionTree<Interested>,
+    pub(crate) groups: Groups,
+    pub(crate) retained: Retained<std::rc::Rc<Message>>,
+    pub(crate) retained_timer_ms: u64,
+    pub(crate) by_client_id: HashMap<Box<str>, u32, foldhash::fast::FixedState>,
+    pub(crate) free_sessions: Vec<u32>,
+    pub(crate) delayed: Vec<Option<std::rc::Rc<Message>>>,
+    pub(crate) free_delayed: Vec<u32>,
+    pub(crate) refusals: VecDeque<Refusal>,
+    pub(crate) mail_out: Vec<Mail>,
+    pub(crate) scratch: RouteScratch,
     pub(crate) bytes: Vec<u8>,
+    pub(crate) due: Vec<Timer>,
+    pub(crate) epochs: u32,
+    pub(crate) random: u64,
+    pub(crate) is_shutting_down: bool,
+    shut_down_at: usize,
 }
 
-impl Mail {
-    pub fn size_bytes(&self) -> usize {
-        self.bytes.len()
+/// What all shards of a node share: read-mostly, off the path of a message.
+pub struct NodeState {
+    pub interest: Interest,
+    pub exclusives: Exclusives,
+}
+
+impl NodeState {
+    pub fn new(shards: u16, seed: u64) -> NodeState {
+        NodeState { interest: Interest::new(usize::from(shards), seed), exclusives: Exclusives::default() }
     }
 }
 
-/// Limits and choices of the broker (`mqtt.*`, `retained.*` of the configuration).
-#[derive(Clone, Debug)]
-pub struct ShardConfig {}
-
-pub struct Shard {
-    outbox: Outbox,
+/// What a subscription of the tree wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Interested {
+    /// Subscription Identifier; 0 for none.
+    pub identifier: u32,
+    pub options: mqtt::SubscriptionOptions,
 }
 
 impl Shard {
-    /// `seed` feeds every random choice (assigned client ids, random share strategy).
-    pub fn new(id: ShardId, shards: u16, config: Arc<ShardConfig>, access: Arc<dyn Access>, interest: Arc<Interest>, seed: u64) -> Shard {
-        unimplemented!()
+    /// `seed` feeds every random choice: assigned client ids, the random share strategy.
+    pub fn new(now: Now, id: ShardId, shards: u16, config: Arc<ShardConfig>, access: Arc<dyn Access>, shared: Arc<NodeState>, seed: u64) -> Shard {
+        let retained = Retained::new(RetainedLimits {
+            count_max: config.retained_messages_max,
+            bytes_max: config.retained_bytes_max as u64,
+        });
+        Shard {
+            core: Core {
+                id,
+                shards,
+                config,
+                outbox: Outbox::default(),
+                sessions: Vec::new(),
+                links: Vec::new(),
+                connections: Vec::new(),
+                stats: Stats::default(),
+                effects: Vec::new(),
+                timers: TimerWheel::new(now.monotonic_ms),
+                unfinished: VecDeque::new(),
+            },
+            access,
+            shared,
+            interest: InterestCounts::new(usize::from(id.0)),
+            subscriptions: SubscriptionTree::new(),
+            groups: Groups::default(),
+            retained,
+            retained_timer_ms: u64::MAX,
+            by_client_id: HashMap::default(),
+            free_sessions: Vec::new(),
+            delayed: Vec::new(),
+            free_delayed: Vec::new(),
+            refusals: VecDeque::new(),
+            mail_out: (0..shards).map(|_| Mail::default()).collect(),
+            scratch: RouteScratch::default(),
+            bytes: Vec::new(),
+            due: Vec::new(),
+            epochs: 0,
+            random: seed | 1,
+            is_shutting_down: false,
+            shut_down_at: 0,
+        }
     }
 
     /// The shard that owns a client's session. The driver moves a connection there once it has read the CONNECT. `None` for an
     /// empty client id: it may stay where it is.
     pub fn home(client_id: &str, shards: u16) -> Option<ShardId> {
-        unimplemented!()
+        (!client_id.is_empty()).then(|| ShardId((hash(client_id) % u64::from(shards.max(1))) as u16))
     }
 
-    pub fn open(&mut self, now: Now, conn: ConnSlot, peer: Peer) {}
+    pub fn open(&mut self, now: Now, conn: ConnSlot, peer: Peer) {
+        let index = conn.0 as usize;
+        if self.core.connections.len() <= index {
+            self.core.connections.resize_with(index + 1, || None);
+        }
+        self.core.outbox.open(conn);
+        self.epochs = self.epochs.wrapping_add(1);
+        self.core.connections[index] = Some(Box::new(Connection::new(peer, self.epochs, now.monotonic_ms)));
+    }
 
-    /// Takes bytes of a connection, from its first CONNECT on. Handles as many whole packets as it can.
+    /// Takes bytes of a connection, from its CONNECT on. Handles as many whole packets as it can.
     pub fn receive(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Received {
-        unimplemented!()
+        let mut consumed = 0;
+        loop {
+            if let Some(next) = self.must_wait(now, conn) {
+                return Received { consumed, next };
+            }
+            let rest = &bytes[consumed..];
+            match self.receive_packet(now, conn, rest) {
+                Ok(size) => {
+                    consumed += size;
+                    self.core.stats.bytes_received += size as u64;
+                }
+                Err(next) => return Received { consumed, next },
+            }
+        }
+    }
+
+    /// What keeps the next packet of a connection from being handled now.
+    #[inline]
+    fn must_wait(&mut self, now: Now, conn: ConnSlot) -> Option<Next> {
+        let Some(connection) = self.core.connections.get(conn.0 as usize).and_then(Option::as_deref) else {
+            return Some(Next::Closed);
+        };
+        match connection.phase {
+            Phase::Online | Phase::New | Phase::AwaitingAuth => {}
+            Phase::Authenticating => return Some(Next::Pause),
+            Phase::Closing => return Some(Next::Closed),
+        }
+        if self.core.outbox.is_over_soft_limit() {
+            return Some(Next::Flush);
+        }
+        if self.core.outbox.queued_bytes(conn) > self.core.config.output_buffer_bytes {
+            // Its answers are not taken: no more questions until they are.
+            return Some(if self.core.outbox.has_backlog(conn) { Next::Pause } else { Next::Flush });
+        }
+        if connection.publish_quota.is_some() && self.is_over_quota(now, conn) {
+            return Some(Next::Pause);
+        }
+        None
+    }
+
+    fn receive_packet(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Result<usize, Next> {
+        let connection = self.core.connection_mut(conn).expect("`must_wait` found it");
+        let limit = connection.peer.maximum_packet_size.unwrap_or(self.core.config.maximum_packet_size) as usize;
+        let connection = self.core.connection_mut(conn).expect("`must_wait` found it");
+        if connection.phase == Phase::New {
+            return match mqtt::decode_connect(bytes, limit) {
+                Ok(Decoded::Incomplete { needed }) => Err(Next::Read { needed }),
+                Ok(Decoded::Complete { packet, size }) => {
+                    self.core.stats.packets_received[PacketType::Connect as usize] += 1;
+                    self.connect(now, conn, &packet, &bytes[..size]);
+                    Ok(size)
+                }
+                Err(error) => {
+                    self.connect_malformed(now, conn, bytes, error);
+                    Err(Next::Closed)
+                }
+            };
+        }
+        let version = connection.version;
+        match mqtt::decode(bytes, version, limit) {
+            Ok(Decoded::Incomplete { needed }) => Err(Next::Read { needed }),
+            Ok(Decoded::Complete { packet, size }) => {
+                self.packet(now, conn, packet, &bytes[..size]);
+                Ok(size)
+            }
+            Err(error) => {
+                self.protocol_error(now, conn, error.reason, &error.kind.to_string());
+                Err(Next::Closed)
+            }
+        }
+    }
+
+    fn packet(&mut self, now: Now, conn: ConnSlot, packet: Packet<'_>, bytes: &[u8]) {
+        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        connection.last_packet_ms = now.monotonic_ms;
+        let (session, phase) = (connection.session, connection.phase);
+        if phase == Phase::AwaitingAuth && !matches!(packet, Packet::Auth(_) | Packet::Disconnect(_)) {
+            // [MQTT-3.1.2-30]
+            return self.protocol_error(now, conn, ReasonCode::ProtocolError, "only AUTH may follow while authentication goes on");
+        }
+        match packet {
+            Packet::Publish(publish) => self.publish_received(now, conn, session, &publish, bytes.len()),
+            Packet::PubAck(ack) => self.puback(now, session, &ack),
+            Packet::PubRec(ack) => self.pubrec(now, conn, session, &ack),
+            Packet::PubRel(ack) => self.pubrel(conn, session, &ack),
+            Packet::PubComp(ack) => self.pubcomp(now, session, &ack),
+            Packet::PingReq => self.ping(conn),
+            Packet::Subscribe(subscribe) => self.subscribe(now, conn, session, &subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(conn, session, &unsubscribe),
+            Packet::Disconnect(disconnect) => self.disconnect_received(now, conn, session, &disconnect),
+            Packet::Auth(auth) => self.auth_received(now, conn, &auth),
+            // [MQTT-3.1.0-2]
+            Packet::Connect(_) => self.protocol_error(now, conn, ReasonCode::ProtocolError, "a second CONNECT"),
+            Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
+                self.protocol_error(now, conn, ReasonCode::ProtocolError, "a packet that only a server sends");
+            }
+        }
+    }
+
+    fn ping(&mut self, conn: ConnSlot) {
+        self.core.stats.packets_received[PacketType::PingReq as usize] += 1;
+        // [MQTT-3.12.4-1]
+        self.send(conn, &Packet::PingResp);
+    }
+
+    /// Queues a packet for a connection.
+    pub(crate) fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) {
+        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let version = connection.version;
+        let mark = self.core.outbox.mark();
+        packet.encode(version, &mut self.core.outbox.arena);
+        let range = self.core.outbox.range_from(mark);
+        self.core.outbox.push(conn, range);
+        self.core.stats.packets_sent[packet.packet_type() as usize] += 1;
+        self.core.stats.bytes_sent += range.len() as u64;
     }
 
     /// The socket is gone; the slot may be reused afterwards.
-    pub fn closed(&mut self, now: Now, conn: ConnSlot, cause: CloseCause) {}
+    pub fn closed(&mut self, now: Now, conn: ConnSlot, cause: CloseCause) {
+        let reason = match cause {
+            CloseCause::Peer | CloseCause::Network | CloseCause::Requested => DisconnectReason::ConnectionLost,
+            CloseCause::Transport => DisconnectReason::TransportError,
+        };
+        self.detach(now, conn, reason, "the network connection was closed");
+        self.core.outbox.close(conn);
+        self.core.connections[conn.0 as usize] = None;
+    }
 
     /// The socket took all of the backlog: queued messages may follow.
-    pub fn drained(&mut self, now: Now, conn: ConnSlot) {}
+    pub fn drained(&mut self, now: Now, conn: ConnSlot) {
+        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let (session, phase) = (connection.session, connection.phase);
+        if phase == Phase::Online {
+            self.pump(now, session);
+        }
+    }
 
-    pub fn authenticated(&mut self, now: Now, conn: ConnSlot, attempt: u32, outcome: AuthOutcome) {}
+    /// The answer to `Effect::Authenticate`; ignored if the connection has gone on since.
+    pub fn authenticated(&mut self, now: Now, conn: ConnSlot, attempt: u32, outcome: AuthOutcome) {
+        let Some(connection) = self.core.connection_mut(conn) else { return };
+        if connection.attempt == attempt {
+            self.authentication_decided(now, conn, outcome);
+        }
+    }
 
-    pub fn mail(&mut self, now: Now, from: ShardId, mail: Mail) {}
+    /// Takes what another shard has sent.
+    pub fn mail(&mut self, now: Now, mail: Mail) {
+        let mut reader = mail.read();
+        while let Some(item) = reader.next() {
+            match item {
+                Item::Publication(Envelope::Route, p) => {
+                    self.route_local(now, &p);
+                }
+                Item::Publication(Envelope::Retain, p) => self.retain_here(&p),
+                Item::Publication(envelope, p) => self.shared_publication(now, envelope, &p),
+                Item::Letter(letter) => self.letter(now, letter),
+            }
+        }
+    }
 
     /// What has to go to another shard, if anything.
     pub fn take_mail(&mut self, to: ShardId) -> Option<Mail> {
-        None
+        let mail = &mut self.mail_out[usize::from(to.0)];
+        (!mail.is_empty()).then(|| std::mem::take(mail))
     }
 
-    /// Runs timers that are due.
-    pub fn run_timers(&mut self, now: Now) {}
+    /// Runs timers that are due, and goes on with what did not fit into the last tick.
+    pub fn run_timers(&mut self, now: Now) {
+        for _ in 0..self.core.unfinished.len() {
+            if self.core.outbox.is_over_soft_limit() {
+                break;
+            }
+            let Some(slot) = self.core.unfinished.pop_front() else { break };
+            if let Some(session) = self.core.sessions[slot as usize].as_deref_mut() {
+                session.is_unfinished = false;
+                self.pump(now, slot);
+            }
+        }
+        let mut due = std::mem::take(&mut self.due);
+        self.core.timers.advance(now.monotonic_ms, &mut due);
+        for timer in due.drain(..) {
+            self.timer_due(now, timer);
+        }
+        self.due = due;
+    }
 
+    /// When `run_timers` has something to do next, in monotonic milliseconds.
     pub fn next_deadline(&self) -> Option<u64> {
-        None
+        if !self.core.unfinished.is_empty() {
+            return Some(0);
+        }
+        self.core.timers.next_deadline()
     }
 
     pub fn outbox(&mut self) -> &mut Outbox {
-        &mut self.outbox
+        &mut self.core.outbox
     }
 
     /// Moves out what the driver has to do.
-    pub fn take_effects(&mut self, into: &mut Vec<Effect>) {}
-
-    /// Graceful end: DISCONNECT 0x8B to everyone, in batches of `limit`; false when none is left.
-    pub fn shut_down(&mut self, now: Now, limit: usize) -> bool {
-        false
+    pub fn take_effects(&mut self, into: &mut Vec<Effect>) {
+        into.append(&mut self.core.effects);
     }
 
-    /// Access rules changed: every session is looked at again.
-    pub fn access_changed(&mut self, now: Now) {}
+    /// Graceful end: DISCONNECT 0x8B to everyone, `limit` connections at a time; false when none is left.
+    pub fn shut_down(&mut self, now: Now, limit: usize) -> bool {
+        self.is_shutting_down = true;
+        let end = (self.shut_down_at + limit).min(self.core.connections.len());
+        for index in self.shut_down_at..end {
+            if self.core.connections[index].is_some() {
+                let conn = ConnSlot(index as u32);
+                self.end_connection(now, conn, DisconnectReason::ServerShuttingDown, ReasonCode::ServerShuttingDown, "the server is shutting down");
+            }
+        }
+        self.shut_down_at = end;
+        end < self.core.connections.len()
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.core.effects.push(Effect::Event(event));
+    }
+
+    /// xorshift64*: good enough to spread, from the seed only.
+    pub(crate) fn next_random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+}
+
+/// The hash that places client ids, topics and groups; the same in every run, so that placement can be reasoned about.
+pub(crate) fn hash(text: &str) -> u64 {
+    foldhash::quality::FixedState::with_seed(0x7469_6465).hash_one(text)
 }

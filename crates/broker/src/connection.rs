@@ -1,0 +1,79 @@
+//! A network connection as the shard sees it: its phase, its limits, and the topic aliases that live and die with it.
+
+use std::collections::HashMap;
+
+use mqtt::ProtocolVersion;
+
+use crate::effect::Peer;
+
+pub struct Connection {
+    pub peer: Peer,
+    pub phase: Phase,
+    pub version: ProtocolVersion,
+    /// Slot of the session, once there is one.
+    pub session: u32,
+    /// Counts what was asked of the authenticator, so that a late answer is recognised.
+    pub attempt: u32,
+    /// Tells this connection from an earlier one in the same slot.
+    pub epoch: u32,
+    pub last_packet_ms: u64,
+    pub aliases: Option<Box<Aliases>>,
+    pub pending: Option<Box<PendingConnect>>,
+    pub publish_quota: Option<Box<PublishQuota>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// CONNECT is to come.
+    New,
+    /// Waiting for `Shard::authenticated`.
+    Authenticating,
+    /// Waiting for the client's AUTH in an enhanced exchange.
+    AwaitingAuth,
+    Online,
+    /// A close was asked for; nothing it sends is looked at [MQTT-3.14.4-2].
+    Closing,
+}
+
+/// A CONNECT that waits for a decision, or an online client that authenticates anew.
+pub struct PendingConnect {
+    /// The packet as it came; decoded again when the decision is there.
+    pub packet: Box<[u8]>,
+    pub client_id: Box<str>,
+    pub method: Option<Box<str>>,
+}
+
+/// Both directions have their own budget [MQTT-3.3.2-8], [MQTT-3.3.2-11].
+#[derive(Default)]
+pub struct Aliases {
+    /// By alias - 1, as the client set them.
+    pub incoming: Vec<Option<Box<str>>>,
+    /// Topics that the server gave an alias.
+    pub outgoing: HashMap<Box<str>, u16>,
+    pub outgoing_max: u16,
+}
+
+/// Token buckets for what one client may publish; both hold at most one second's worth.
+pub struct PublishQuota {
+    pub messages: f64,
+    pub bytes: f64,
+    pub refilled_ms: u64,
+    pub is_paused: bool,
+}
+
+impl Connection {
+    pub fn new(peer: Peer, epoch: u32, now_ms: u64) -> Connection {
+        Connection {
+            peer,
+            phase: Phase::New,
+            version: ProtocolVersion::V3_1_1,
+            session: u32::MAX,
+            attempt: 0,
+            epoch,
+            last_packet_ms: now_ms,
+            aliases: None,
+            pending: None,
+            publish_quota: None,
+        }
+    }
+}

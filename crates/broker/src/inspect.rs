@@ -1,0 +1,281 @@
+//! What an operator can see and do: read-only views of sessions, subscriptions, retained messages and refusals, in pages
+//! of bounded size, and the few acts that are not a client's.
+//!
+//! Called by the driver between ticks on the shard's own thread; every call does bounded work.
+
+use std::net::SocketAddr;
+
+use mqtt::{ProtocolVersion, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
+
+use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now, Transport};
+use crate::retained::{ScanBudget, ScanCursor};
+use crate::session::{Drops, Session};
+use crate::shard::Shard;
+use crate::stats::Stats;
+
+/// A connection that was turned away.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    pub at_unix_ms: u64,
+    pub client_id: Box<str>,
+    pub user_name: Option<Box<str>>,
+    pub address: SocketAddr,
+    pub transport: Transport,
+    pub reason: ReasonCode,
+    pub because: Box<str>,
+}
+
+/// A session with its connection, if it has one.
+#[derive(Clone, Debug)]
+pub struct ClientView {
+    pub client_id: String,
+    pub user_name: Option<String>,
+    pub address: SocketAddr,
+    pub transport: Option<Transport>,
+    pub listener: Option<u16>,
+    pub version: ProtocolVersion,
+    pub is_connected: bool,
+    pub is_bridge: bool,
+    pub clean_start: bool,
+    pub keep_alive_s: u16,
+    pub session_expiry_s: u32,
+    pub receive_maximum: u16,
+    pub created_at_unix_ms: u64,
+    pub connected_at_unix_ms: u64,
+    pub disconnected_at_unix_ms: Option<u64>,
+    pub subscriptions: usize,
+    pub inflight: usize,
+    pub queued: usize,
+    pub queued_bytes: usize,
+    pub awaiting_release: usize,
+    pub output_backlog_bytes: usize,
+    pub messages_received: u64,
+    pub bytes_received: u64,
+    pub messages_sent: u64,
+    pub bytes_sent: u64,
+    pub has_will: bool,
+    pub last_disconnect: Option<DisconnectReason>,
+    pub drops: Vec<(DropReason, u32)>,
+    pub last_drop: Option<(DropReason, u64)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SubscriptionView {
+    pub client_id: String,
+    pub filter: String,
+    pub options: SubscriptionOptions,
+    pub identifier: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct RetainedView {
+    pub topic: String,
+    pub payload: Vec<u8>,
+    pub payload_bytes: usize,
+    pub qos: QoS,
+    pub properties: Vec<u8>,
+    pub expires_in_s: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SharedGroupView {
+    pub share_name: String,
+    pub filter: String,
+    pub members: usize,
+    pub online: usize,
+    pub queued: usize,
+}
+
+/// Which clients a listing wants; empty fields match all. Text fields match any part, ignoring ASCII case.
+#[derive(Clone, Debug, Default)]
+pub struct ClientFilter {
+    pub client_id: Option<String>,
+    pub user_name: Option<String>,
+    pub address: Option<String>,
+    pub is_connected: Option<bool>,
+}
+
+impl ClientFilter {
+    fn matches(&self, session: &Session) -> bool {
+        let has = |text: &str, part: &Option<String>| {
+            part.as_ref().is_none_or(|part| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
+        };
+        has(&session.client_id, &self.client_id)
+            && (self.user_name.is_none() || has(session.user_name.as_deref().unwrap_or(""), &self.user_name))
+            && (self.address.is_none() || has(&session.address.to_string(), &self.address))
+            && self.is_connected.is_none_or(|wanted| wanted == session.conn.is_some())
+    }
+}
+
+/// Sessions looked at in one call; the rest is another call.
+const LOOK_MAX: usize = 20_000;
+
+impl Shard {
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.core.stats;
+        stats.output_backlog_bytes = self.core.outbox.backlog_bytes() as u64;
+        stats
+    }
+
+    /// Up to `limit` clients from session slot `from` on; the second value is where to go on, if anywhere.
+    pub fn clients(&self, filter: &ClientFilter, from: u32, limit: usize) -> (Vec<ClientView>, Option<u32>) {
+        let mut found = Vec::new();
+        let sessions = self.core.sessions.iter().enumerate().skip(from as usize);
+        for (looked, (slot, session)) in sessions.enumerate() {
+            if found.len() == limit || looked == LOOK_MAX {
+                return (found, Some(slot as u32));
+            }
+            if let Some(session) = session.as_deref().filter(|s| filter.matches(s)) {
+                found.push(self.view(slot as u32, session));
+            }
+        }
+        (found, None)
+    }
+
+    pub fn client(&self, client_id: &str) -> Option<ClientView> {
+        let slot = *self.by_client_id.get(client_id)?;
+        Some(self.view(slot, self.core.session(slot)))
+    }
+
+    fn view(&self, slot: u32, session: &Session) -> ClientView {
+        let link = &self.core.links[slot as usize];
+        let connection = session.conn.and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
+        let drops = session.drops.as_deref();
+        ClientView {
+            client_id: session.client_id.to_string(),
+            user_name: session.user_name.as_deref().map(str::to_owned),
+            address: session.address,
+            transport: connection.map(|c| c.peer.transport),
+            listener: connection.map(|c| c.peer.listener),
+            version: session.version,
+            is_connected: session.conn.is_some(),
+            is_bridge: session.is_bridge,
+            clean_start: session.clean_start,
+            keep_alive_s: session.keep_alive_s,
+            session_expiry_s: session.expiry_s,
+            receive_maximum: session.window,
+            created_at_unix_ms: session.created_at_ms,
+            connected_at_unix_ms: session.connected_at_ms,
+            disconnected_at_unix_ms: session.conn.is_none().then_some(session.disconnected_at_ms),
+            subscriptions: session.subscriptions.len(),
+            inflight: session.outgoing.inflight.len(),
+            queued: session.outgoing.queue.len(),
+            queued_bytes: session.outgoing.queued_bytes,
+            awaiting_release: session.received.len(),
+            output_backlog_bytes: session.conn.map_or(0, |conn| self.core.outbox.queued_bytes(conn)),
+            messages_received: session.messages_received,
+            bytes_received: session.bytes_received,
+            messages_sent: link.messages_sent,
+            bytes_sent: link.bytes_sent,
+            has_will: session.will.is_some(),
+            last_disconnect: session.last_disconnect,
+            drops: drops.map(Drops::counted).unwrap_or_default(),
+            last_drop: drops.and_then(|d| d.last),
+        }
+    }
+
+    pub fn subscriptions_of(&self, client_id: &str) -> Option<Vec<SubscriptionView>> {
+        let slot = *self.by_client_id.get(client_id)?;
+        let session = self.core.session(slot);
+        let view = |(filter, s): (&str, &crate::session::Subscription)| SubscriptionView {
+            client_id: client_id.to_owned(),
+            filter: filter.to_owned(),
+            options: s.options,
+            identifier: s.identifier,
+        };
+        Some(session.subscriptions.iter().map(view).collect())
+    }
+
+    /// Subscriptions of all sessions from session slot `from` on: whole sessions, until at least `limit` were found.
+    pub fn subscriptions(&self, matching: Option<&str>, from: u32, limit: usize) -> (Vec<SubscriptionView>, Option<u32>) {
+        let mut found = Vec::new();
+        for (looked, slot) in (from as usize..self.core.sessions.len()).enumerate() {
+            if found.len() >= limit || looked == LOOK_MAX {
+                return (found, Some(slot as u32));
+            }
+            let Some(session) = self.core.sessions[slot].as_deref() else { continue };
+            for (filter, s) in session.subscriptions.iter() {
+                if matching.is_none_or(|part| filter.contains(part)) {
+                    found.push(SubscriptionView {
+                        client_id: session.client_id.to_string(),
+                        filter: filter.to_owned(),
+                        options: s.options,
+                        identifier: s.identifier,
+                    });
+                }
+            }
+        }
+        (found, None)
+    }
+
+    pub fn shared_groups(&self, limit: usize) -> Vec<SharedGroupView> {
+        let view = |group: &crate::shared::Group| SharedGroupView {
+            share_name: group.share_name.to_string(),
+            filter: group.filter.to_string(),
+            members: group.members.len(),
+            online: group.members.iter().filter(|m| m.is_online).count(),
+            queued: group.queue.len(),
+        };
+        self.groups.iter().take(limit).map(view).collect()
+    }
+
+    /// Retained messages of this shard that match, with at most `payload_max` bytes of each payload.
+    pub fn retained(&self, now: Now, filter: &str, cursor: Option<ScanCursor>, limit: usize, payload_max: usize) -> (Vec<RetainedView>, Option<ScanCursor>) {
+        let mut found = Vec::new();
+        let budget = ScanBudget { matches_max: limit, steps_max: LOOK_MAX };
+        let next = self.retained.scan(filter, cursor, now.monotonic_ms, budget, |topic, message| {
+            found.push(retained_view(now, topic, message, payload_max));
+        });
+        (found, next)
+    }
+
+    /// The retained message of one topic, if this shard owns the topic and has one.
+    pub fn retained_message(&self, now: Now, topic: &str) -> Option<RetainedView> {
+        let message = self.retained.get(topic, now.monotonic_ms)?;
+        Some(retained_view(now, topic, message, usize::MAX))
+    }
+
+    /// Deletes a retained message without a publication. False when there was none here.
+    pub fn delete_retained(&mut self, topic: &str) -> bool {
+        let was_there = self.retained.remove(topic).is_some();
+        self.core.stats.retained_messages = self.retained.count() as u64;
+        self.core.stats.retained_bytes = self.retained.bytes();
+        was_there
+    }
+
+    /// Newest first.
+    pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+        self.refusals.iter().rev()
+    }
+
+    /// Subscribes a client on an operator's word. `None` when there is no such client here.
+    pub fn subscribe_client(&mut self, now: Now, client_id: &str, filter: &str, options: SubscriptionOptions) -> Option<ReasonCode> {
+        let slot = *self.by_client_id.get(client_id)?;
+        let reason = self.subscribe_filter(now, slot, SubscribeFilter { filter, options }, None, 0).0;
+        self.pump(now, slot);
+        Some(reason)
+    }
+
+    /// False when there was no such subscription; `None` when there is no such client here.
+    pub fn unsubscribe_client(&mut self, client_id: &str, filter: &str) -> Option<bool> {
+        let slot = *self.by_client_id.get(client_id)?;
+        Some(self.unsubscribe_filter(slot, filter))
+    }
+
+    /// The connection of a client, for the driver's own view of it.
+    pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
+        self.core.session(*self.by_client_id.get(client_id)?).conn
+    }
+}
+
+fn retained_view(now: Now, topic: &str, message: &crate::message::Message, payload_max: usize) -> RetainedView {
+    let p = message.publication();
+    RetainedView {
+        topic: topic.to_owned(),
+        payload: p.payload[..p.payload.len().min(payload_max)].to_vec(),
+        payload_bytes: p.payload.len(),
+        qos: p.qos,
+        properties: p.properties.to_vec(),
+        expires_in_s: p.remaining_expiry_s(now),
+    }
+}

@@ -1,0 +1,310 @@
+//! How connections and sessions end, and what happens when time passes: wills, expiry, keep-alive.
+
+use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
+
+use crate::connection::Phase;
+use crate::deliver::NO_CONN;
+use crate::effect::{ConnSlot, DisconnectReason, DropReason, Effect, Event, Now};
+use crate::message::{Origin, Publication};
+use crate::session::Will;
+use crate::shard::{Shard, hash};
+use crate::timers::Timer;
+
+/// A session that expires after this many seconds never expires [MQTT-3.1.2-23].
+const NEVER_S: u32 = u32::MAX;
+
+impl Will {
+    pub(crate) fn from_connect(will: &mqtt::Will<'_>) -> Will {
+        let mut properties = Vec::new();
+        will.properties.append_forwarded(&mut properties);
+        Will {
+            topic: will.topic.into(),
+            payload: will.payload.into(),
+            properties: properties.into(),
+            qos: will.qos,
+            retain: will.retain,
+            delay_s: will.properties.will_delay_interval().unwrap_or(0),
+            message_expiry_s: will.properties.message_expiry_interval(),
+        }
+    }
+}
+
+impl Shard {
+    /// A client did what the protocol forbids: tell it, in 5, and close [MQTT-4.13.1-1].
+    pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, because: &str) {
+        let Some(connection) = self.core.connection_mut(conn) else { return };
+        if connection.phase != Phase::Online {
+            let client_id = connection.pending.as_ref().map(|p| p.client_id.clone()).unwrap_or_default();
+            return self.refuse(now, conn, &client_id, None, code, because);
+        }
+        let reason = match code {
+            ReasonCode::MalformedPacket => DisconnectReason::MalformedPacket,
+            ReasonCode::PacketTooLarge => DisconnectReason::PacketTooLarge,
+            ReasonCode::ReceiveMaximumExceeded => DisconnectReason::ReceiveMaximumExceeded,
+            ReasonCode::TopicAliasInvalid => DisconnectReason::TopicAliasInvalid,
+            ReasonCode::TopicNameInvalid => DisconnectReason::TopicNameInvalid,
+            ReasonCode::NotAuthorized => DisconnectReason::NotAuthorized,
+            ReasonCode::QuotaExceeded => DisconnectReason::QuotaExceeded,
+            _ => DisconnectReason::ProtocolError,
+        };
+        self.end_connection(now, conn, reason, code, because);
+    }
+
+    /// Ends a connection from this side: DISCONNECT with the reason for a 5 client [MQTT-3.14.0-1], then close.
+    pub(crate) fn end_connection(&mut self, now: Now, conn: ConnSlot, reason: DisconnectReason, code: ReasonCode, because: &str) {
+        let Some(connection) = self.core.connection_mut(conn) else { return };
+        if connection.phase == Phase::Closing {
+            return;
+        }
+        if connection.phase == Phase::Online && connection.version == ProtocolVersion::V5 {
+            self.send_disconnect(conn, code, because);
+        }
+        self.detach(now, conn, reason, because);
+        if let Some(connection) = self.core.connection_mut(conn) {
+            connection.phase = Phase::Closing;
+        }
+        self.core.effects.push(Effect::Close { conn });
+    }
+
+    fn send_disconnect(&mut self, conn: ConnSlot, code: ReasonCode, because: &str) {
+        let slot = self.core.connection_mut(conn).map_or(u32::MAX, |c| c.session);
+        let link = self.core.links.get(slot as usize).copied().unwrap_or_default();
+        let mut bytes = Vec::new();
+        let mut writer = PropertyWriter::new(&mut bytes);
+        // Only if the client has room for it [MQTT-3.14.2-3].
+        if because.len() + 16 < link.maximum_packet_size as usize {
+            writer.put(Property::ReasonString(because));
+        }
+        let properties = Properties::from_validated(&bytes);
+        self.send(conn, &Packet::Disconnect(Disconnect { reason: code, properties }));
+    }
+
+    /// DISCONNECT from the client.
+    pub(crate) fn disconnect_received(&mut self, now: Now, conn: ConnSlot, slot: u32, disconnect: &Disconnect<'_>) {
+        self.core.stats.packets_received[PacketType::Disconnect as usize] += 1;
+        let Some(session) = self.core.sessions.get_mut(slot as usize).and_then(Option::as_deref_mut) else {
+            // Gave up in the middle of an enhanced authentication.
+            return self.refused(now, conn, "", None, disconnect.reason, "the client disconnected while it authenticated");
+        };
+        if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
+            if session.expiry_s == 0 && expiry_s > 0 {
+                // [MQTT-3.14.2-2]
+                let because = "the session expiry interval was 0 in CONNECT and cannot be raised";
+                return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
+            }
+            session.expiry_s = expiry_s.min(self.core.config.session_expiry_max_s);
+        }
+        let reason = if disconnect.reason == ReasonCode::Success {
+            // [MQTT-3.14.4-3]
+            session.will = None;
+            DisconnectReason::ByClient
+        } else {
+            DisconnectReason::ByClientWithWill
+        };
+        self.detach(now, conn, reason, disconnect.reason.name());
+        if let Some(connection) = self.core.connection_mut(conn) {
+            connection.phase = Phase::Closing;
+        }
+        self.core.effects.push(Effect::Close { conn });
+    }
+
+    /// Takes a connection off its session: the will, the session's expiry, its shared groups. Does nothing a second time.
+    pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, reason: DisconnectReason, because: &str) {
+        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let slot = std::mem::replace(&mut connection.session, u32::MAX);
+        let was_online = connection.phase == Phase::Online;
+        connection.phase = Phase::Closing;
+        if !was_online || slot == u32::MAX {
+            return;
+        }
+        self.core.stats.connections -= 1;
+        self.core.stats.disconnects[reason as usize] += 1;
+        self.core.links[slot as usize].conn = NO_CONN;
+        let session = self.core.session_mut(slot);
+        session.conn = None;
+        session.disconnected_at_ms = now.unix_ms;
+        session.last_disconnect = Some(reason);
+        session.subacks.clear();
+        for replay in &mut session.replays {
+            replay.is_waiting = false;
+        }
+        let (expiry_s, connects) = (session.expiry_s, session.connects);
+        let event = Event::Disconnected {
+            client_id: session.client_id.clone(),
+            address: session.address,
+            reason,
+            because: because.into(),
+        };
+        self.event(event);
+        if expiry_s == 0 {
+            return self.end_session(now, slot, "its expiry interval is 0");
+        }
+        self.will_after_disconnect(now, slot);
+        self.announce_member_state(now, slot, false);
+        if expiry_s != NEVER_S {
+            let at = now.monotonic_ms + u64::from(expiry_s) * 1000;
+            self.core.timers.insert(at, Timer::SessionExpiry { session: slot, connects });
+        }
+    }
+
+    /// The will is published at once, or after its delay [MQTT-3.1.2-8].
+    fn will_after_disconnect(&mut self, now: Now, slot: u32) {
+        let session = self.core.session(slot);
+        let connects = session.connects;
+        match session.will.as_ref().map(|w| w.delay_s) {
+            None => {}
+            Some(0) => self.publish_will(now, slot),
+            Some(delay_s) => {
+                let at = now.monotonic_ms + u64::from(delay_s) * 1000;
+                self.core.timers.insert(at, Timer::Will { session: slot, connects });
+            }
+        }
+    }
+
+    /// Publishes the will if it is still there, on the session's own rights; never twice [MQTT-3.1.2-10].
+    fn publish_will(&mut self, now: Now, slot: u32) {
+        let Some(will) = self.core.session_mut(slot).will.take() else { return };
+        let session = self.core.session(slot);
+        let is_allowed = session.access.as_ref().is_none_or(|a| a.may_publish(&will.topic, will.qos, will.retain));
+        if !is_allowed || is_reserved(&will.topic) {
+            self.core.dropped(now, slot, DropReason::NotAuthorizedToPublish);
+            return;
+        }
+        let publisher_hash = hash(&session.client_id) as u32;
+        self.core.stats.wills_published += 1;
+        let p = Publication {
+            topic: &will.topic,
+            payload: &will.payload,
+            properties: &will.properties,
+            qos: will.qos,
+            retain: will.retain,
+            expires_at_ms: self.expiry_deadline(now, will.message_expiry_s),
+            origin: Origin { shard: self.core.id, session: slot },
+            publisher_hash,
+        };
+        self.publish(now, &p);
+    }
+
+    /// When a message with this Message Expiry Interval is too old, under `mqtt.message_expiry_max`.
+    pub(crate) fn expiry_deadline(&self, now: Now, interval_s: Option<u32>) -> Option<u64> {
+        let interval_s = match (interval_s, self.core.config.message_expiry_max_s) {
+            (Some(asked), Some(max)) => Some(asked.min(max)),
+            (asked, max) => asked.or(max),
+        }?;
+        Some(now.monotonic_ms + u64::from(interval_s) * 1000)
+    }
+
+    /// The end of a session: its will at the latest now [MQTT-3.1.2-8], its subscriptions, its queue, its name.
+    pub(crate) fn end_session(&mut self, now: Now, slot: u32, because: &'static str) {
+        self.publish_will(now, slot);
+        self.drop_subscriptions(slot);
+        self.return_shared(now, slot, |_| true);
+        let Some(session) = self.core.sessions[slot as usize].take() else { return };
+        let out = &session.outgoing;
+        let kept = out.queue.len() + out.inflight.iter().filter(|entry| entry.delivery.is_some()).count();
+        let stats = &mut self.core.stats;
+        stats.drops[DropReason::SessionEnded as usize] += kept as u64;
+        stats.queued_messages -= out.queue.len() as u64;
+        stats.queued_bytes -= out.queued_bytes as u64;
+        stats.inflight_messages -= out.inflight.len() as u64;
+        self.by_client_id.remove(&session.client_id);
+        self.core.stats.sessions = self.by_client_id.len() as u64;
+        self.core.links[slot as usize].conn = NO_CONN;
+        self.free_sessions.push(slot);
+        self.event(Event::SessionEnded { client_id: session.client_id, because });
+    }
+
+    pub(crate) fn timer_due(&mut self, now: Now, timer: Timer) {
+        match timer {
+            Timer::KeepAlive { conn, epoch } => self.check_keep_alive(now, ConnSlot(conn), epoch),
+            Timer::SessionExpiry { session, connects } if self.is_away(session, connects) => {
+                self.end_session(now, session, "its expiry interval has passed");
+            }
+            Timer::Will { session, connects } if self.is_away(session, connects) => self.publish_will(now, session),
+            Timer::SessionExpiry { .. } | Timer::Will { .. } => {}
+            Timer::Delayed { index } => self.delayed_due(now, index),
+            Timer::Retry { session, connects } => self.retry_due(now, session, connects),
+            Timer::Quota { conn, epoch } => self.quota_due(ConnSlot(conn), epoch),
+            Timer::RetainedExpiry => self.expire_retained(now),
+        }
+    }
+
+    /// The session that a timer was set for has not been connected since.
+    fn is_away(&self, slot: u32, connects: u32) -> bool {
+        self.core.sessions[slot as usize].as_ref().is_some_and(|s| s.connects == connects && s.conn.is_none())
+    }
+
+    /// [MQTT-3.1.2-22]: only whole packets count as a sign of life.
+    fn check_keep_alive(&mut self, now: Now, conn: ConnSlot, epoch: u32) {
+        let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch && c.phase == Phase::Online) else {
+            return;
+        };
+        let (slot, last_ms) = (connection.session, connection.last_packet_ms);
+        let keep_alive_s = u64::from(self.core.session(slot).keep_alive_s);
+        let deadline = last_ms + keep_alive_s * 10 * self.core.config.keep_alive_percent;
+        if deadline > now.monotonic_ms {
+            self.core.timers.insert(deadline, Timer::KeepAlive { conn: conn.0, epoch });
+            return;
+        }
+        let because = "nothing came for one and a half keep-alive intervals";
+        self.end_connection(now, conn, DisconnectReason::KeepAliveTimeout, ReasonCode::KeepAliveTimeout, because);
+    }
+
+    /// Sends again what a 3.1 or 3.1.1 client has not acknowledged in time.
+    fn retry_due(&mut self, now: Now, slot: u32, connects: u32) {
+        let Some(retry_ms) = self.core.config.retry_interval_ms else { return };
+        let Some(session) = self.core.sessions[slot as usize].as_deref() else { return };
+        if session.connects != connects || session.conn.is_none() {
+            return;
+        }
+        let link = self.core.links[slot as usize];
+        for at in 0..session.outgoing.sent {
+            let Some(entry) = self.core.session(slot).outgoing.inflight.get(at) else { break };
+            let (id, delivery) = (entry.id, entry.delivery.clone());
+            if self.core.outbox.queued_bytes(ConnSlot(link.conn)) > self.core.config.output_buffer_bytes {
+                break;
+            }
+            self.core.resend(now, slot, link, id, delivery);
+        }
+        self.core.timers.insert(now.monotonic_ms + retry_ms, Timer::Retry { session: slot, connects });
+    }
+
+    /// Ends a client's connection on an operator's word. False when it has none.
+    pub fn kick(&mut self, now: Now, client_id: &str, end_session: bool) -> bool {
+        let Some(slot) = self.by_client_id.get(client_id).copied() else { return false };
+        let epoch = self.core.session(slot).epoch;
+        if let Some(conn) = self.core.session(slot).conn {
+            self.end_connection(now, conn, DisconnectReason::Kicked, ReasonCode::AdministrativeAction, "disconnected by an operator");
+        }
+        if end_session && self.core.live_session(slot, epoch).is_some() {
+            self.end_session(now, slot, "ended by an operator");
+        }
+        true
+    }
+
+    /// Access rules changed: every session is looked at again.
+    pub fn access_changed(&mut self) {
+        for slot in 0..self.core.sessions.len() as u32 {
+            let Some(session) = self.core.sessions[slot as usize].as_deref() else { continue };
+            let identity = crate::Identity {
+                client_id: session.client_id.clone(),
+                user_name: session.user_name.clone(),
+                address: session.ip(),
+                is_superuser: session.is_superuser,
+            };
+            let access = self.access.session(&identity);
+            self.core.session_mut(slot).access = access;
+            self.recheck_subscriptions(slot);
+        }
+    }
+}
+
+/// Topics that only the server may publish to.
+pub(crate) fn is_reserved(topic: &str) -> bool {
+    topic == "$SYS" || topic.starts_with("$SYS/") || topic.starts_with("$share/")
+}
+
+/// The lower of what was published and what a subscription allows.
+pub(crate) fn granted(published: QoS, maximum: QoS) -> QoS {
+    published.min(maximum)
+}

@@ -1,0 +1,239 @@
+//! Mail between the shards of a node: one ordered stream per pair and tick, so that a crossing costs once per batch.
+//!
+//! Messages are written as bytes, whatever their number, so that a batch is one allocation; rarer things are letters.
+//!
+//! ```text
+//! record  := tag u8, envelope, publication        (tags ROUTE, RETAIN, MEMBER, RETURN, REPLAY)
+//!          | LETTER                               (the next of `letters`)
+//! publication := qos u8, retain u8, expires_at_ms u64, origin shard u16, origin session u32, publisher u32,
+//!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload
+//! ```
+//! Integers are in native order: mail never leaves the process.
+
+use mqtt::{QoS, SubscriptionOptions};
+
+use crate::ShardId;
+use crate::message::{Origin, Publication};
+use crate::outgoing::GroupRef;
+use crate::retained::ScanCursor;
+
+/// What has gathered for one other shard. Opaque to the driver.
+#[derive(Default)]
+pub struct Mail {
+    bytes: Vec<u8>,
+    letters: Vec<Letter>,
+    publications: u32,
+}
+
+/// A session of some shard, as long as it is the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionRef {
+    pub shard: ShardId,
+    pub session: u32,
+    pub epoch: u32,
+}
+
+/// What is to be done with a publication.
+#[derive(Clone, Copy, Debug)]
+pub enum Envelope {
+    /// Deliver to the subscriptions of the shard.
+    Route,
+    /// Store or clear as the retained message of its topic.
+    Retain,
+    /// Deliver to one member of a shared subscription.
+    Member { session: u32, epoch: u32, group: GroupRef, maximum_qos: QoS, retain_as_published: bool, identifier: u32 },
+    /// A member could not keep it: choose another.
+    Return { index: u32, epoch: u32 },
+    /// A retained message that a session asked for.
+    Replay { session: u32, epoch: u32, number: u32 },
+}
+
+/// Everything that is not a publication.
+#[derive(Debug)]
+pub enum Letter {
+    Join { share_name: Box<str>, filter: Box<str>, member: SessionRef, options: SubscriptionOptions, identifier: u32, ticket: u32 },
+    /// The group is in its home's index: the SUBACK may go out.
+    Joined { session: u32, epoch: u32, ticket: u32 },
+    Leave { share_name: Box<str>, filter: Box<str>, member: SessionRef },
+    /// Connected or gone away, the session goes on.
+    MemberState { share_name: Box<str>, filter: Box<str>, member: SessionRef, is_online: bool },
+    /// Give back what the member was sent for this group, if it is still away.
+    Reclaim { session: u32, epoch: u32, group: GroupRef },
+    /// A member is done with a message (only asked for where the strategy counts).
+    Acknowledged { index: u32, epoch: u32, member: SessionRef },
+    /// Send retained messages that match, from the cursor on.
+    ReplayRequest { session: u32, epoch: u32, number: u32, filter: Box<str>, cursor: Option<ScanCursor>, from: ShardId },
+    /// All of the batch has been sent; there is more if there is a cursor.
+    ReplayEnd { session: u32, epoch: u32, number: u32, cursor: Option<ScanCursor> },
+}
+
+const ROUTE: u8 = 1;
+const RETAIN: u8 = 2;
+const MEMBER: u8 = 3;
+const RETURN: u8 = 4;
+const REPLAY: u8 = 5;
+const LETTER: u8 = 6;
+
+impl Mail {
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// For the driver's limits.
+    pub fn size_bytes(&self) -> usize {
+        self.bytes.len() + self.letters.len() * size_of::<Letter>()
+    }
+
+    pub fn publications(&self) -> u32 {
+        self.publications
+    }
+
+    pub(crate) fn letter(&mut self, letter: Letter) {
+        self.bytes.push(LETTER);
+        self.letters.push(letter);
+    }
+
+    pub(crate) fn publication(&mut self, envelope: Envelope, p: &Publication<'_>) {
+        self.publications += 1;
+        let out = &mut self.bytes;
+        match envelope {
+            Envelope::Route => out.push(ROUTE),
+            Envelope::Retain => out.push(RETAIN),
+            Envelope::Member { session, epoch, group, maximum_qos, retain_as_published, identifier } => {
+                out.push(MEMBER);
+                put_u32s(out, [session, epoch, u32::from(group.shard.0), group.index, group.epoch, identifier]);
+                out.extend_from_slice(&[maximum_qos as u8, u8::from(retain_as_published)]);
+            }
+            Envelope::Return { index, epoch } => {
+                out.push(RETURN);
+                put_u32s(out, [index, epoch]);
+            }
+            Envelope::Replay { session, epoch, number } => {
+                out.push(REPLAY);
+                put_u32s(out, [session, epoch, number]);
+            }
+        }
+        put_publication(out, p);
+    }
+
+    pub(crate) fn read(self) -> MailReader {
+        MailReader { bytes: self.bytes, at: 0, letters: self.letters.into_iter() }
+    }
+}
+
+pub(crate) struct MailReader {
+    bytes: Vec<u8>,
+    at: usize,
+    letters: std::vec::IntoIter<Letter>,
+}
+
+pub(crate) enum Item<'a> {
+    Publication(Envelope, Publication<'a>),
+    Letter(Letter),
+}
+
+impl MailReader {
+    pub fn next(&mut self) -> Option<Item<'_>> {
+        if self.at == self.bytes.len() {
+            return None;
+        }
+        let mut cursor = Cut { bytes: &self.bytes, at: self.at };
+        let item = match cursor.u8() {
+            LETTER => Item::Letter(self.letters.next().expect("one letter per LETTER")),
+            tag => {
+                let envelope = cursor.envelope(tag);
+                Item::Publication(envelope, cursor.publication())
+            }
+        };
+        self.at = cursor.at;
+        Some(item)
+    }
+}
+
+fn put_u32s<const N: usize>(out: &mut Vec<u8>, values: [u32; N]) {
+    for value in values {
+        out.extend_from_slice(&value.to_ne_bytes());
+    }
+}
+
+fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
+    out.extend_from_slice(&[p.qos as u8, u8::from(p.retain)]);
+    out.extend_from_slice(&p.expires_at_ms.unwrap_or(u64::MAX).to_ne_bytes());
+    put_u32s(out, [
+        u32::from(p.origin.shard.0),
+        p.origin.session,
+        p.publisher_hash,
+        p.topic.len() as u32,
+        p.properties.len() as u32,
+        p.payload.len() as u32,
+    ]);
+    out.extend_from_slice(p.topic.as_bytes());
+    out.extend_from_slice(p.properties);
+    out.extend_from_slice(p.payload);
+}
+
+/// Cuts values off bytes that this module wrote.
+struct Cut<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cut<'a> {
+    fn take(&mut self, n: usize) -> &'a [u8] {
+        let part = &self.bytes[self.at..self.at + n];
+        self.at += n;
+        part
+    }
+
+    fn u8(&mut self) -> u8 {
+        self.take(1)[0]
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take(4).try_into().expect("four bytes were taken"))
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take(8).try_into().expect("eight bytes were taken"))
+    }
+
+    fn qos(&mut self) -> QoS {
+        QoS::from_bits(self.u8()).expect("written from a QoS")
+    }
+
+    fn envelope(&mut self, tag: u8) -> Envelope {
+        match tag {
+            ROUTE => Envelope::Route,
+            RETAIN => Envelope::Retain,
+            MEMBER => {
+                let (session, epoch) = (self.u32(), self.u32());
+                let group = GroupRef { shard: ShardId(self.u32() as u16), index: self.u32(), epoch: self.u32() };
+                let identifier = self.u32();
+                let (maximum_qos, retain_as_published) = (self.qos(), self.u8() == 1);
+                Envelope::Member { session, epoch, group, maximum_qos, retain_as_published, identifier }
+            }
+            RETURN => Envelope::Return { index: self.u32(), epoch: self.u32() },
+            REPLAY => Envelope::Replay { session: self.u32(), epoch: self.u32(), number: self.u32() },
+            _ => unreachable!("every tag is written by this module"),
+        }
+    }
+
+    fn publication(&mut self) -> Publication<'a> {
+        let qos = self.qos();
+        let retain = self.u8() == 1;
+        let expires_at_ms = self.u64();
+        let origin = Origin { shard: ShardId(self.u32() as u16), session: self.u32() };
+        let publisher_hash = self.u32();
+        let (topic, properties, payload) = (self.u32() as usize, self.u32() as usize, self.u32() as usize);
+        Publication {
+            topic: std::str::from_utf8(self.take(topic)).expect("written from a str"),
+            properties: self.take(properties),
+            payload: self.take(payload),
+            qos,
+            retain,
+            expires_at_ms: (expires_at_ms != u64::MAX).then_some(expires_at_ms),
+            origin,
+            publisher_hash,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Application messages on their way: borrowed while they are routed, owned when someone has to wait for them.
+
+use std::rc::Rc;
+
+use mqtt::QoS;
+
+use crate::{Now, ShardId};
+
+/// Which session of the node published a message; for No Local [MQTT-3.8.3-3]. Server-made messages have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub shard: ShardId,
+    pub session: u32,
+}
+
+impl Origin {
+    pub const NONE: Origin = Origin { shard: ShardId(u16::MAX), session: u32::MAX };
+}
+
+/// A message while it is routed. Nothing is copied for a QoS 0 message that goes to connected sessions of this shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Publication<'a> {
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+    /// The MQTT 5 properties that are forwarded unaltered, as wire bytes.
+    pub properties: &'a [u8],
+    pub qos: QoS,
+    pub retain: bool,
+    /// Monotonic milliseconds after which it must not be delivered [MQTT-3.3.2-5].
+    pub expires_at_ms: Option<u64>,
+    pub origin: Origin,
+    /// Hash of the publisher's client id, for the strategy of shared subscriptions that uses it.
+    pub publisher_hash: u32,
+}
+
+impl Publication<'_> {
+    pub fn is_expired(&self, now: Now) -> bool {
+        self.expires_at_ms.is_some_and(|at| at <= now.monotonic_ms)
+    }
+
+    /// What is left of the Message Expiry Interval, in whole seconds, never 0 [MQTT-3.3.2-6].
+    pub fn remaining_expiry_s(&self, now: Now) -> Option<u32> {
+        let left_ms = self.expires_at_ms?.saturating_sub(now.monotonic_ms);
+        Some(u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX).max(1))
+    }
+
+    /// Bytes that keeping it costs, near enough for limits.
+    pub fn kept_bytes(&self) -> usize {
+        self.topic.len() + self.payload.len() + self.properties.len() + size_of::<Message>()
+    }
+
+    pub fn to_message(&self) -> Rc<Message> {
+        let mut bytes = Vec::with_capacity(self.topic.len() + self.properties.len() + self.payload.len());
+        bytes.extend_from_slice(self.topic.as_bytes());
+        bytes.extend_from_slice(self.properties);
+        bytes.extend_from_slice(self.payload);
+        Rc::new(Message {
+            bytes: bytes.into_boxed_slice(),
+            topic_bytes: self.topic.len() as u32,
+            properties_bytes: self.properties.len() as u32,
+            expires_at_ms: self.expires_at_ms.unwrap_or(u64::MAX),
+            origin: self.origin,
+            publisher_hash: self.publisher_hash,
+            qos: self.qos,
+            retain: self.retain,
+        })
+    }
+}
+
+/// A kept message: topic, properties and payload in one allocation, shared by all who wait for it.
+#[derive(Debug)]
+pub struct Message {
+    bytes: Box<[u8]>,
+    topic_bytes: u32,
+    properties_bytes: u32,
+    expires_at_ms: u64,
+    origin: Origin,
+    publisher_hash: u32,
+    qos: QoS,
+    retain: bool,
+}
+
+impl Message {
+    pub fn publication(&self) -> Publication<'_> {
+        let (topic, rest) = self.bytes.split_at(self.topic_bytes as usize);
+        let (properties, payload) = rest.split_at(self.properties_bytes as usize);
+        Publication {
+            topic: std::str::from_utf8(topic).expect("made from a str"),
+            payload,
+            properties,
+            qos: self.qos,
+            retain: self.retain,
+            expires_at_ms: (self.expires_at_ms != u64::MAX).then_some(self.expires_at_ms),
+            origin: self.origin,
+            publisher_hash: self.publisher_hash,
+        }
+    }
+
+    pub fn kept_bytes(&self) -> usize {
+        self.bytes.len() + size_of::<Message>()
+    }
+
+    pub fn is_expired(&self, now: Now) -> bool {
+        self.expires_at_ms <= now.monotonic_ms
+    }
+}

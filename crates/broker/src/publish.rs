@@ -1,0 +1,362 @@
+//! PUBLISH from a client: who may, to where, how often, and the acknowledgements of both directions.
+
+use mqtt::{Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, ReasonCode};
+
+use crate::config::ShardConfig;
+use crate::connection::{Aliases, PublishQuota};
+use crate::effect::{ConnSlot, DropReason, Effect, Now};
+use crate::lifecycle::is_reserved;
+use crate::message::{Origin, Publication};
+use crate::outgoing::{Acknowledged, Delivery};
+use crate::shard::{Shard, hash};
+use crate::timers::Timer;
+
+/// What a topic name or alias of a PUBLISH came to.
+enum Topic {
+    /// As it stands in the packet.
+    Here,
+    /// Kept for this connection under an alias.
+    Alias(Box<str>),
+    Invalid,
+}
+
+impl Shard {
+    pub(crate) fn publish_received(&mut self, now: Now, conn: ConnSlot, slot: u32, publish: &Publish<'_>, packet_bytes: usize) {
+        self.core.stats.packets_received[PacketType::Publish as usize] += 1;
+        self.charge_quota(conn, packet_bytes);
+        let topic = match self.resolve_topic(conn, publish) {
+            Topic::Here => None,
+            Topic::Alias(topic) => Some(topic),
+            Topic::Invalid => {
+                let because = "the topic alias is above the server's maximum or unknown";
+                return self.protocol_error(now, conn, ReasonCode::TopicAliasInvalid, because);
+            }
+        };
+        let publish = Publish { topic: topic.as_deref().unwrap_or(publish.topic), ..publish.clone() };
+        if publish.qos > self.core.config.maximum_qos {
+            // [MQTT-3.2.2-11]
+            return self.protocol_error(now, conn, ReasonCode::QoSNotSupported, "the QoS is above mqtt.max_qos");
+        }
+        if publish.retain && !self.core.config.is_retain_available {
+            // [MQTT-3.2.2-14]
+            return self.protocol_error(now, conn, ReasonCode::RetainNotSupported, "mqtt.retain_available is off");
+        }
+        match (publish.qos, publish.packet_id) {
+            (QoS::AtMostOnce, _) | (_, None) => {
+                self.take_publish(now, slot, &publish);
+            }
+            (QoS::AtLeastOnce, Some(id)) => {
+                let reason = self.take_publish(now, slot, &publish);
+                self.acknowledge(conn, PacketType::PubAck, id, reason);
+            }
+            (QoS::ExactlyOnce, Some(id)) => self.publish_exactly_once(now, conn, slot, &publish, id),
+        }
+    }
+
+    /// QoS 2: routed when it first comes, remembered until it is released [MQTT-4.3.3-10].
+    fn publish_exactly_once(&mut self, now: Now, conn: ConnSlot, slot: u32, publish: &Publish<'_>, id: PacketId) {
+        let session = self.core.session_mut(slot);
+        if session.received.contains(id.get()) {
+            // A duplicate: the same answer, no second delivery.
+            return self.acknowledge(conn, PacketType::PubRec, id, ReasonCode::Success);
+        }
+        if session.version == ProtocolVersion::V5 && session.received.len() >= usize::from(self.core.config.receive_maximum) {
+            // [MQTT-3.3.4-9]
+            let because = "more QoS 2 messages are open than the server's receive maximum";
+            return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, because);
+        }
+        let reason = self.take_publish(now, slot, publish);
+        if !reason.is_error() {
+            self.core.session_mut(slot).received.insert(id.get());
+        }
+        self.acknowledge(conn, PacketType::PubRec, id, reason);
+    }
+
+    /// Checks rights, strips `$delayed`, routes. The reason is what an acknowledgement says.
+    fn take_publish(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> ReasonCode {
+        let (topic, delay_s) = match strip_delay(publish.topic) {
+            Delay::None => (publish.topic, None),
+            Delay::Seconds(seconds, topic) if seconds <= self.core.config.delayed_seconds_max => (topic, Some(seconds)),
+            _ => return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::TopicNameInvalid),
+        };
+        let config = &self.core.config;
+        if topic.len() > config.maximum_topic_levels
+            && topic.bytes().filter(|b| *b == b'/').count() >= config.maximum_topic_levels
+        {
+            return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::TopicNameInvalid);
+        }
+        let session = self.core.session_mut(slot);
+        session.messages_received += 1;
+        session.bytes_received += publish.payload.len() as u64;
+        let is_allowed = !topic.starts_with('$') || !is_reserved(topic);
+        let is_allowed = is_allowed && session.access.as_ref().is_none_or(|a| a.may_publish(topic, publish.qos, publish.retain));
+        if !is_allowed {
+            return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
+        }
+        self.core.stats.messages_received[publish.qos as usize] += 1;
+        self.core.stats.publish_bytes_received += publish.payload.len() as u64;
+        let publisher_hash = hash(&self.core.session(slot).client_id) as u32;
+        let mut forwarded = Vec::new();
+        let properties = if publish.properties.is_forwarded_whole() {
+            publish.properties.as_bytes()
+        } else {
+            publish.properties.append_forwarded(&mut forwarded);
+            &forwarded
+        };
+        let p = Publication {
+            topic,
+            payload: publish.payload,
+            properties,
+            qos: publish.qos,
+            retain: publish.retain,
+            expires_at_ms: self.expiry_deadline(now, publish.properties.message_expiry_interval()),
+            origin: Origin { shard: self.core.id, session: slot },
+            publisher_hash,
+        };
+        match delay_s {
+            Some(seconds) => self.delay(now, slot, &p, seconds),
+            None if self.publish(now, &p) => ReasonCode::Success,
+            None => ReasonCode::NoMatchingSubscribers,
+        }
+    }
+
+    fn reject(&mut self, now: Now, slot: u32, drop: DropReason, reason: ReasonCode) -> ReasonCode {
+        self.core.dropped(now, slot, drop);
+        reason
+    }
+
+    /// A message of the server itself or of an operator: no session, no rights to check.
+    pub fn publish_from_server(&mut self, now: Now, topic: &str, payload: &[u8], properties: &[u8], qos: QoS, retain: bool, message_expiry_s: Option<u32>) -> bool {
+        let p = Publication {
+            topic,
+            payload,
+            properties,
+            qos,
+            retain,
+            expires_at_ms: message_expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
+            origin: Origin::NONE,
+            publisher_hash: 0,
+        };
+        self.publish(now, &p)
+    }
+
+    fn resolve_topic(&mut self, conn: ConnSlot, publish: &Publish<'_>) -> Topic {
+        if publish.properties.is_empty() {
+            return Topic::Here;
+        }
+        let Some(alias) = publish.properties.topic_alias() else { return Topic::Here };
+        let maximum = self.core.config.topic_alias_maximum;
+        if alias == 0 || alias > maximum {
+            // [MQTT-3.3.2-9]
+            return Topic::Invalid;
+        }
+        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        let aliases = connection.aliases.get_or_insert_with(|| Box::new(Aliases::default()));
+        let at = usize::from(alias) - 1;
+        if aliases.incoming.len() <= at {
+            aliases.incoming.resize(at + 1, None);
+        }
+        if publish.topic.is_empty() {
+            return aliases.incoming[at].clone().map_or(Topic::Invalid, Topic::Alias);
+        }
+        aliases.incoming[at] = Some(publish.topic.into());
+        Topic::Here
+    }
+
+    /// Answers a packet. Success is four bytes in every version; a failure has a code in 5 and looks like success before
+    /// [MQTT-3.3.5-2].
+    fn acknowledge(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId, reason: ReasonCode) {
+        let Some(connection) = self.core.connection_mut(conn) else { return };
+        if reason == ReasonCode::Success || connection.version != ProtocolVersion::V5 {
+            return self.core.send_ack(conn, kind, id);
+        }
+        let slot = connection.session;
+        let wants_text = self.core.sessions.get(slot as usize).and_then(Option::as_ref).is_some_and(|s| s.wants_problem_information);
+        let mut bytes = Vec::new();
+        if wants_text && reason.is_error() && self.core.links[slot as usize].maximum_packet_size > 256 {
+            PropertyWriter::new(&mut bytes).put(Property::ReasonString(reason.name()));
+        }
+        let ack = Ack { packet_id: id, reason, properties: Properties::from_validated(&bytes) };
+        let packet = match kind {
+            PacketType::PubAck => Packet::PubAck(ack),
+            PacketType::PubRec => Packet::PubRec(ack),
+            PacketType::PubRel => Packet::PubRel(ack),
+            _ => Packet::PubComp(ack),
+        };
+        self.send(conn, &packet);
+    }
+
+    pub(crate) fn puback(&mut self, now: Now, slot: u32, ack: &Ack<'_>) {
+        self.core.stats.packets_received[PacketType::PubAck as usize] += 1;
+        let result = self.core.session_mut(slot).outgoing.puback(ack.packet_id);
+        self.acknowledged(now, slot, result);
+    }
+
+    pub(crate) fn pubrec(&mut self, now: Now, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
+        self.core.stats.packets_received[PacketType::PubRec as usize] += 1;
+        let out = &mut self.core.session_mut(slot).outgoing;
+        if ack.reason.is_error() {
+            let result = out.pubrec_failed(ack.packet_id);
+            return self.acknowledged(now, slot, result);
+        }
+        let (result, delivery) = out.pubrec(ack.packet_id);
+        let reason = match result {
+            Acknowledged::Release => ReasonCode::Success,
+            _ => ReasonCode::PacketIdentifierNotFound,
+        };
+        if let Some(delivery) = delivery {
+            self.group_acknowledged(slot, &delivery);
+        }
+        // [MQTT-4.3.3-4]; an identifier that is not known is answered too, so that the client can let go of it.
+        self.acknowledge(conn, PacketType::PubRel, ack.packet_id, reason);
+    }
+
+    pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
+        self.core.stats.packets_received[PacketType::PubRel as usize] += 1;
+        let was_open = self.core.session_mut(slot).received.remove(ack.packet_id.get());
+        let reason = if was_open { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
+        // [MQTT-4.3.3-11]
+        self.acknowledge(conn, PacketType::PubComp, ack.packet_id, reason);
+    }
+
+    pub(crate) fn pubcomp(&mut self, now: Now, slot: u32, ack: &Ack<'_>) {
+        self.core.stats.packets_received[PacketType::PubComp as usize] += 1;
+        let result = self.core.session_mut(slot).outgoing.pubcomp(ack.packet_id);
+        self.acknowledged(now, slot, result);
+    }
+
+    fn acknowledged(&mut self, now: Now, slot: u32, result: Acknowledged) {
+        let Acknowledged::Done(delivery) = result else { return };
+        self.core.stats.inflight_messages -= 1;
+        self.core.stats.messages_acknowledged += 1;
+        if let Some(delivery) = delivery {
+            self.group_acknowledged(slot, &delivery);
+        }
+        self.pump(now, slot);
+    }
+
+    fn group_acknowledged(&mut self, slot: u32, delivery: &Delivery) {
+        if let Some(group) = delivery.tag.group() {
+            self.member_acknowledged(slot, group);
+        }
+    }
+
+    /// Sends what a session waits for: its queue, then retained messages of new subscriptions.
+    pub(crate) fn pump(&mut self, now: Now, slot: u32) {
+        self.core.pump(now, slot);
+        if !self.core.session(slot).replays.is_empty() {
+            self.replay(now, slot);
+        }
+    }
+
+    // --- quota: a publisher over it is slowed, not killed ---
+
+    fn charge_quota(&mut self, conn: ConnSlot, packet_bytes: usize) {
+        if let Some(quota) = self.core.connection_mut(conn).and_then(|c| c.publish_quota.as_mut()) {
+            quota.messages -= 1.0;
+            quota.bytes -= packet_bytes as f64;
+        }
+    }
+
+    pub(crate) fn is_over_quota(&mut self, now: Now, conn: ConnSlot) -> bool {
+        let config = self.core.config.clone();
+        let Some(connection) = self.core.connection_mut(conn) else { return false };
+        let epoch = connection.epoch;
+        let Some(quota) = connection.publish_quota.as_mut() else { return false };
+        quota.refill(&config, now.monotonic_ms);
+        let Some(wait_ms) = quota.wait_ms(&config) else { return false };
+        if !quota.is_paused {
+            quota.is_paused = true;
+            self.core.stats.publishers_slowed += 1;
+            self.core.timers.insert(now.monotonic_ms + wait_ms, Timer::Quota { conn: conn.0, epoch });
+        }
+        true
+    }
+
+    pub(crate) fn quota_due(&mut self, conn: ConnSlot, epoch: u32) {
+        let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch) else { return };
+        if let Some(quota) = connection.publish_quota.as_mut() {
+            quota.is_paused = false;
+            self.core.effects.push(Effect::Resume { conn });
+        }
+    }
+
+    // --- $delayed ---
+
+    fn delay(&mut self, now: Now, slot: u32, p: &Publication<'_>, seconds: u32) -> ReasonCode {
+        if self.core.stats.delayed_messages as usize >= self.core.config.delayed_messages_max {
+            return self.reject(now, slot, DropReason::DelayedFull, ReasonCode::QuotaExceeded);
+        }
+        let index = match self.free_delayed.pop() {
+            Some(index) => index,
+            None => {
+                self.delayed.push(None);
+                self.delayed.len() as u32 - 1
+            }
+        };
+        self.delayed[index as usize] = Some(p.to_message());
+        self.core.stats.delayed_messages += 1;
+        self.core.timers.insert(now.monotonic_ms + u64::from(seconds) * 1000, Timer::Delayed { index });
+        ReasonCode::Success
+    }
+
+    pub(crate) fn delayed_due(&mut self, now: Now, index: u32) {
+        let Some(message) = self.delayed[index as usize].take() else { return };
+        self.free_delayed.push(index);
+        self.core.stats.delayed_messages -= 1;
+        if !message.is_expired(now) {
+            self.publish(now, &message.publication());
+        }
+    }
+}
+
+enum Delay<'a> {
+    None,
+    Seconds(u32, &'a str),
+    Malformed,
+}
+
+/// `$delayed/{seconds}/{topic}`.
+fn strip_delay(topic: &str) -> Delay<'_> {
+    let Some(rest) = topic.strip_prefix("$delayed/") else { return Delay::None };
+    match rest.split_once('/') {
+        Some((seconds, topic)) if !topic.is_empty() => match seconds.parse() {
+            Ok(seconds) => Delay::Seconds(seconds, topic),
+            Err(_) => Delay::Malformed,
+        },
+        _ => Delay::Malformed,
+    }
+}
+
+impl PublishQuota {
+    pub(crate) fn full(config: &ShardConfig, now_ms: u64) -> PublishQuota {
+        PublishQuota {
+            messages: config.publish_rate_per_s.map_or(0.0, f64::from),
+            bytes: config.publish_bytes_per_s.map_or(0.0, |b| b as f64),
+            refilled_ms: now_ms,
+            is_paused: false,
+        }
+    }
+
+    fn refill(&mut self, config: &ShardConfig, now_ms: u64) {
+        let seconds = now_ms.saturating_sub(self.refilled_ms) as f64 / 1000.0;
+        self.refilled_ms = now_ms;
+        if let Some(rate) = config.publish_rate_per_s {
+            self.messages = (self.messages + seconds * f64::from(rate)).min(f64::from(rate));
+        }
+        if let Some(rate) = config.publish_bytes_per_s {
+            self.bytes = (self.bytes + seconds * rate as f64).min(rate as f64);
+        }
+    }
+
+    /// How long until both buckets are out of debt; `None` when they are not in it.
+    fn wait_ms(&self, config: &ShardConfig) -> Option<u64> {
+        let lacking = |tokens: f64, rate: Option<f64>| match rate {
+            Some(rate) if tokens < 0.0 => (-tokens / rate * 1000.0).ceil() as u64 + 1,
+            _ => 0,
+        };
+        let wait = lacking(self.messages, config.publish_rate_per_s.map(f64::from))
+            .max(lacking(self.bytes, config.publish_bytes_per_s.map(|b| b as f64)));
+        (wait > 0).then_some(wait)
+    }
+}

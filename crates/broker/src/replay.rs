@@ -1,0 +1,168 @@
+//! Retained messages for new subscriptions, pulled in small batches as fast as the connection takes them.
+//!
+//! A literal filter asks the shard that owns the topic; a wildcard asks every shard in turn. The place in the store is a
+//! cursor, so a replay of a million messages holds none of them in memory, survives changes of the store, and goes on
+//! where it stopped when the client comes back to its session.
+
+use mqtt::{RetainHandling, SubscriptionOptions};
+
+use crate::deliver::{Forms, Terms};
+use crate::effect::{ConnSlot, Now, ShardId};
+use crate::lifecycle::granted;
+use crate::mail::{Envelope, Letter};
+use crate::message::Publication;
+use crate::retained::{ScanBudget, ScanCursor};
+use crate::session::Replay;
+use crate::shard::Shard;
+use crate::timers::Timer;
+
+/// Messages per batch, and topics looked at for one.
+const BATCH: ScanBudget = ScanBudget { matches_max: 64, steps_max: 1024 };
+
+/// Expired retained messages removed per timer.
+const EXPIRE_BATCH: usize = 1024;
+
+impl Shard {
+    pub(crate) fn start_replay(&mut self, slot: u32, filter: &str, options: SubscriptionOptions, identifier: Option<u32>) {
+        let is_wildcard = mqtt::has_wildcards(filter);
+        let shard = if is_wildcard { ShardId(0) } else { self.retained_owner(filter) };
+        if self.core.shards == 1 && self.retained.count() == 0 {
+            return;
+        }
+        self.epochs = self.epochs.wrapping_add(1);
+        let number = self.epochs;
+        let replays = &mut self.core.session_mut(slot).replays;
+        // Asked for again before it began: once is enough.
+        replays.retain(|r| *r.filter != *filter || r.cursor.is_some());
+        let options = SubscriptionOptions { retain_handling: RetainHandling::SendAtSubscribe, ..options };
+        replays.push(Replay { filter: filter.into(), options, identifier, shard, cursor: None, is_waiting: false, number });
+    }
+
+    /// Goes on with the first replay of a session for as long as its connection takes more.
+    pub(crate) fn replay(&mut self, now: Now, slot: u32) {
+        loop {
+            if !self.may_replay(slot) {
+                return;
+            }
+            let here = self.core.id;
+            let session = self.core.session_mut(slot);
+            let epoch = session.epoch;
+            let Some(replay) = session.replays.first_mut() else { return };
+            if replay.is_waiting {
+                return;
+            }
+            if replay.shard != here {
+                replay.is_waiting = true;
+                let letter = Letter::ReplayRequest {
+                    session: slot,
+                    epoch,
+                    number: replay.number,
+                    filter: replay.filter.clone(),
+                    cursor: replay.cursor.clone(),
+                    from: here,
+                };
+                let shard = usize::from(replay.shard.0);
+                self.mail_out[shard].letter(letter);
+                return;
+            }
+            let replay = replay.clone();
+            let cursor = self.replay_batch(now, slot, &replay);
+            self.replay_advanced(slot, replay.number, cursor);
+        }
+    }
+
+    /// Whether a session's connection takes more now; if only this tick is full, it is asked again in the next.
+    fn may_replay(&mut self, slot: u32) -> bool {
+        let session = self.core.session(slot);
+        let Some(conn) = session.conn else { return false };
+        if session.replays.is_empty() || !session.outgoing.queue.is_empty() || session.outgoing.sent < session.outgoing.inflight.len() {
+            return false;
+        }
+        if self.core.has_room_in_tick(conn) {
+            return true;
+        }
+        self.core.continue_later(conn, slot);
+        false
+    }
+
+    fn replay_batch(&mut self, now: Now, slot: u32, replay: &Replay) -> Option<ScanCursor> {
+        let (core, retained) = (&mut self.core, &self.retained);
+        retained.scan(&replay.filter, replay.cursor.clone(), now.monotonic_ms, BATCH, |_, message| {
+            let mut forms = Forms::of(message.clone());
+            deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
+        })
+    }
+
+    /// A batch is through: next is the rest of this shard's part, the next shard's, or the next replay.
+    fn replay_advanced(&mut self, slot: u32, number: u32, cursor: Option<ScanCursor>) {
+        let shards = self.core.shards;
+        let replays = &mut self.core.session_mut(slot).replays;
+        let Some(at) = replays.iter().position(|r| r.number == number) else { return };
+        let replay = &mut replays[at];
+        replay.is_waiting = false;
+        replay.cursor = cursor;
+        if replay.cursor.is_none() {
+            let is_last = !mqtt::has_wildcards(&replay.filter) || replay.shard.0 + 1 >= shards;
+            if is_last {
+                replays.remove(at);
+            } else {
+                replay.shard.0 += 1;
+            }
+        }
+    }
+
+    /// Another shard's session asks for a batch.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn replay_for(&mut self, now: Now, session: u32, epoch: u32, number: u32, filter: &str, cursor: Option<ScanCursor>, from: ShardId) {
+        let mail = &mut self.mail_out[usize::from(from.0)];
+        let cursor = self.retained.scan(filter, cursor, now.monotonic_ms, BATCH, |_, message| {
+            mail.publication(Envelope::Replay { session, epoch, number }, &message.publication());
+        });
+        mail.letter(Letter::ReplayEnd { session, epoch, number, cursor });
+    }
+
+    /// A message of a batch that this session asked another shard for.
+    pub(crate) fn replayed(&mut self, now: Now, slot: u32, epoch: u32, number: u32, p: &Publication<'_>) {
+        let Some(session) = self.core.live_session(slot, epoch) else { return };
+        let Some(replay) = session.replays.iter().find(|r| r.number == number && r.is_waiting).cloned() else { return };
+        let mut forms = Forms::default();
+        deliver_retained(&mut self.core, now, slot, &replay, p, &mut forms);
+    }
+
+    pub(crate) fn replay_ended(&mut self, now: Now, slot: u32, epoch: u32, number: u32, cursor: Option<ScanCursor>) {
+        let Some(session) = self.core.live_session(slot, epoch) else { return };
+        if session.replays.iter().any(|r| r.number == number && r.is_waiting) {
+            self.replay_advanced(slot, number, cursor);
+            self.replay(now, slot);
+        }
+    }
+
+    // --- expiry of the store ---
+
+    pub(crate) fn expect_retained_expiry(&mut self, at_ms: u64) {
+        if at_ms < self.retained_timer_ms {
+            self.retained_timer_ms = at_ms;
+            self.core.timers.insert(at_ms, Timer::RetainedExpiry);
+        }
+    }
+
+    pub(crate) fn expire_retained(&mut self, now: Now) {
+        self.retained.expire(now.monotonic_ms, EXPIRE_BATCH, |_, _| {});
+        self.core.stats.retained_messages = self.retained.count() as u64;
+        self.core.stats.retained_bytes = self.retained.bytes();
+        self.retained_timer_ms = u64::MAX;
+        if let Some(at_ms) = self.retained.next_expiry_ms() {
+            self.expect_retained_expiry(at_ms.max(now.monotonic_ms + 1));
+        }
+    }
+}
+
+/// The retain flag is set whatever the subscription says: this is why it is sent [MQTT-3.3.1-8].
+fn deliver_retained(core: &mut crate::deliver::Core, now: Now, slot: u32, replay: &Replay, p: &Publication<'_>, forms: &mut Forms) {
+    let identifiers = replay.identifier.as_slice();
+    let terms = Terms { qos: granted(p.qos, replay.options.maximum_qos), retain: true, identifiers, group: None };
+    let conn = core.session(slot).conn.unwrap_or(ConnSlot(u32::MAX));
+    if conn.0 != u32::MAX || terms.qos != mqtt::QoS::AtMostOnce {
+        core.deliver(now, slot, p, terms, forms);
+    }
+}

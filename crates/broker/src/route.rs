@@ -1,0 +1,199 @@
+//! Routing: from a published message to the sessions and shared groups of this shard, and to the shards that have more.
+
+use mqtt::QoS;
+
+use crate::config::Overlapping;
+use crate::deliver::{Forms, Terms};
+use crate::effect::{DropReason, Now, ShardId};
+use crate::lifecycle::granted;
+use crate::mail::Envelope;
+use crate::message::{Origin, Publication};
+use crate::shard::{Interested, Shard, hash};
+use crate::shared::GROUP_KEY;
+use crate::subscriptions::{Entry, ListId};
+
+/// Buffers of routing, kept so that it does not allocate.
+#[derive(Default)]
+pub(crate) struct RouteScratch {
+    lists: Vec<ListId>,
+    groups: Vec<u32>,
+    merged: Vec<Merged>,
+}
+
+/// The subscriptions of one session that match one message.
+struct Merged {
+    session: u32,
+    maximum_qos: QoS,
+    retain_as_published: bool,
+    identifiers: Vec<u32>,
+}
+
+impl Shard {
+    /// Everything that a published message sets off: retained store, subscriptions here, other shards. False when nobody
+    /// is known to want it.
+    pub(crate) fn publish(&mut self, now: Now, p: &Publication<'_>) -> bool {
+        if p.retain {
+            self.retain(p);
+        }
+        let mut is_wanted = self.route_local(now, p);
+        if self.core.shards > 1 {
+            is_wanted |= self.forward(p);
+        }
+        if !is_wanted {
+            self.core.stats.drop_message(DropReason::NoSubscriber);
+        }
+        is_wanted
+    }
+
+    /// To every other shard that may have a subscription: once each, whatever the number of subscribers there.
+    fn forward(&mut self, p: &Publication<'_>) -> bool {
+        let mut others = self.shared.interest.mask(p.topic) & !(1 << self.core.id.0);
+        let is_any = others != 0;
+        while others != 0 {
+            let shard = others.trailing_zeros() as usize;
+            others &= others - 1;
+            self.mail_out[shard].publication(Envelope::Route, p);
+            self.core.stats.messages_forwarded += 1;
+        }
+        is_any
+    }
+
+    /// Delivers to the sessions and groups of this shard. False when there are none.
+    pub(crate) fn route_local(&mut self, now: Now, p: &Publication<'_>) -> bool {
+        if p.is_expired(now) {
+            return true;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.lists.clear();
+        self.subscriptions.matching(p.topic, &mut scratch.lists);
+        let is_wanted = !scratch.lists.is_empty();
+        let mut forms = Forms::default();
+        match scratch.lists[..] {
+            [] => {}
+            [list] => {
+                for entry in self.subscriptions.entries(list) {
+                    if entry.key & GROUP_KEY != 0 {
+                        scratch.groups.push(entry.key & !GROUP_KEY);
+                        continue;
+                    }
+                    let Interested { identifier, options } = &entry.value;
+                    if options.no_local && is_own(&self.core.id, entry.key, p.origin) {
+                        continue;
+                    }
+                    let identifiers = if *identifier == 0 { &[][..] } else { std::slice::from_ref(identifier) };
+                    let terms = Terms {
+                        qos: granted(p.qos, options.maximum_qos),
+                        retain: p.retain && options.retain_as_published,
+                        identifiers,
+                        group: None,
+                    };
+                    self.core.deliver(now, entry.key, p, terms, &mut forms);
+                }
+            }
+            _ => self.route_overlapping(now, p, &mut scratch, &mut forms),
+        }
+        for group in scratch.groups.drain(..) {
+            self.dispatch(now, group, p, &mut forms);
+        }
+        self.scratch = scratch;
+        is_wanted
+    }
+
+    /// Several filters match: a session may be met more than once.
+    fn route_overlapping(&mut self, now: Now, p: &Publication<'_>, scratch: &mut RouteScratch, forms: &mut Forms) {
+        scratch.merged.clear();
+        for list in &scratch.lists {
+            for entry in self.subscriptions.entries(*list) {
+                if entry.key & GROUP_KEY != 0 {
+                    scratch.groups.push(entry.key & !GROUP_KEY);
+                    continue;
+                }
+                if entry.value.options.no_local && is_own(&self.core.id, entry.key, p.origin) {
+                    continue;
+                }
+                let link = &mut self.core.links[entry.key as usize];
+                let is_merged = link.is_v5 || self.core.config.overlapping == Overlapping::DeliverOnce;
+                let at = link.stamp as usize;
+                // A stamp is the place in `merged`; it is only believed if that place is this session's.
+                if is_merged && scratch.merged.get(at).is_some_and(|m| m.session == entry.key) {
+                    scratch.merged[at].add(entry);
+                } else {
+                    link.stamp = scratch.merged.len() as u32;
+                    scratch.merged.push(Merged::new(entry));
+                }
+            }
+        }
+        for merged in &scratch.merged {
+            let terms = Terms {
+                qos: granted(p.qos, merged.maximum_qos),
+                retain: p.retain && merged.retain_as_published,
+                identifiers: &merged.identifiers,
+                group: None,
+            };
+            self.core.deliver(now, merged.session, p, terms, forms);
+        }
+    }
+
+    // --- retained messages: each topic has an owner among the shards ---
+
+    fn retain(&mut self, p: &Publication<'_>) {
+        let owner = self.retained_owner(p.topic);
+        if owner == self.core.id {
+            self.retain_here(p);
+        } else {
+            self.mail_out[usize::from(owner.0)].publication(Envelope::Retain, p);
+        }
+    }
+
+    pub(crate) fn retained_owner(&self, topic: &str) -> ShardId {
+        ShardId((hash(topic) % u64::from(self.core.shards)) as u16)
+    }
+
+    /// Stores the message, or clears the topic if it has no payload [MQTT-3.3.1-6], [MQTT-3.3.1-7].
+    pub(crate) fn retain_here(&mut self, p: &Publication<'_>) {
+        if p.payload.is_empty() {
+            self.retained.remove(p.topic);
+        } else if p.payload.len() > self.core.config.retained_payload_max {
+            self.core.stats.drop_message(DropReason::RetainedFull);
+        } else {
+            let kept = Publication { origin: Origin::NONE, ..*p }.to_message();
+            let bytes = kept.kept_bytes();
+            if self.retained.set(p.topic, kept, bytes as u32, p.expires_at_ms).is_err() {
+                self.core.stats.drop_message(DropReason::RetainedFull);
+            } else if let Some(at) = p.expires_at_ms {
+                self.expect_retained_expiry(at);
+            }
+        }
+        self.core.stats.retained_messages = self.retained.count() as u64;
+        self.core.stats.retained_bytes = self.retained.bytes();
+    }
+}
+
+impl Merged {
+    fn new(entry: &Entry<Interested>) -> Merged {
+        let mut merged = Merged {
+            session: entry.key,
+            maximum_qos: QoS::AtMostOnce,
+            retain_as_published: false,
+            identifiers: Vec::new(),
+        };
+        merged.add(entry);
+        merged
+    }
+
+    /// One copy with the highest QoS and every identifier [MQTT-3.3.4-3], [MQTT-3.3.5-1].
+    fn add(&mut self, entry: &Entry<Interested>) {
+        let Interested { identifier, options } = entry.value;
+        self.maximum_qos = self.maximum_qos.max(options.maximum_qos);
+        self.retain_as_published |= options.retain_as_published;
+        if identifier != 0 {
+            self.identifiers.push(identifier);
+        }
+    }
+}
+
+/// No Local [MQTT-3.8.3-3].
+fn is_own(shard: &ShardId, session: u32, origin: Origin) -> bool {
+    origin.session == session && origin.shard == *shard
+}
+

@@ -1,0 +1,194 @@
+//! A session: all that the server keeps for a client id, connected or not [MQTT-4.1.0-1].
+//!
+//! Owned by the home shard of its client id. An idle session without subscriptions is one allocation of some 400 bytes
+//! besides its names; everything that only some sessions need is behind a pointer that is empty for the others.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
+
+use crate::access::SessionAccess;
+use crate::outgoing::Outgoing;
+use crate::receive_window::ReceivedIds;
+use crate::retained::ScanCursor;
+use crate::{ConnSlot, DisconnectReason, DropReason, ShardId};
+
+pub struct Session {
+    pub client_id: Box<str>,
+    pub user_name: Option<Box<str>>,
+    pub address: SocketAddr,
+    /// Tells this session from an earlier one in the same slot.
+    pub epoch: u32,
+    pub conn: Option<ConnSlot>,
+    pub version: ProtocolVersion,
+    pub is_superuser: bool,
+    pub is_bridge: bool,
+    pub clean_start: bool,
+    /// Whether reason strings may be sent in acknowledgements [MQTT-3.1.2-29].
+    pub wants_problem_information: bool,
+    pub keep_alive_s: u16,
+    /// The client's Receive Maximum, limited by `inflight_max`.
+    pub window: u16,
+    pub expiry_s: u32,
+    /// Counts connections of this session, so that timers of an earlier one do nothing.
+    pub connects: u32,
+    pub connected_at_ms: u64,
+    pub disconnected_at_ms: u64,
+    pub created_at_ms: u64,
+    pub last_disconnect: Option<DisconnectReason>,
+    pub will: Option<Box<Will>>,
+    pub subscriptions: FilterMap<Subscription>,
+    pub access: Option<Arc<dyn SessionAccess>>,
+    pub outgoing: Outgoing,
+    pub received: ReceivedIds,
+    pub replays: Vec<Replay>,
+    pub drops: Option<Box<Drops>>,
+    pub messages_received: u64,
+    pub bytes_received: u64,
+    /// In `Core::unfinished`.
+    pub is_unfinished: bool,
+    pub subacks: Vec<PendingSubAck>,
+}
+
+impl Session {
+    pub fn ip(&self) -> IpAddr {
+        self.address.ip()
+    }
+
+    pub fn count_drop(&mut self, reason: DropReason, at_ms: u64) -> bool {
+        let drops = self.drops.get_or_insert_default();
+        drops.by_reason[reason as usize] += 1;
+        drops.last = Some((reason, at_ms));
+        drops.by_reason[reason as usize] == 1
+    }
+}
+
+/// What was not delivered to a session, and why.
+#[derive(Debug, Default, Clone)]
+pub struct Drops {
+    pub by_reason: [u32; DropReason::COUNT],
+    /// The last one, and when (monotonic).
+    pub last: Option<(DropReason, u64)>,
+}
+
+impl Drops {
+    pub fn counted(&self) -> Vec<(DropReason, u32)> {
+        DropReason::ALL.into_iter().zip(self.by_reason).filter(|(_, n)| *n > 0).collect()
+    }
+}
+
+/// A SUBACK that waits until another shard has the shared subscription in its index, so that no message published
+/// after the SUBACK can miss it.
+#[derive(Debug)]
+pub struct PendingSubAck {
+    pub packet_id: PacketId,
+    pub reasons: Vec<u8>,
+    pub waiting: u32,
+    /// Of the letters that are awaited.
+    pub ticket: u32,
+}
+
+/// The Will Message of the present or last connection [MQTT-3.1.2-7].
+#[derive(Debug, Clone)]
+pub struct Will {
+    pub topic: Box<str>,
+    pub payload: Box<[u8]>,
+    /// Forwardable properties, as wire bytes.
+    pub properties: Box<[u8]>,
+    pub qos: QoS,
+    pub retain: bool,
+    pub delay_s: u32,
+    pub message_expiry_s: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubscriptionKind {
+    Plain,
+    Shared,
+    Exclusive,
+}
+
+/// One subscription of a session; its key is the filter as the client wrote it.
+#[derive(Debug, Clone, Copy)]
+pub struct Subscription {
+    pub options: SubscriptionOptions,
+    pub identifier: Option<u32>,
+    pub kind: SubscriptionKind,
+}
+
+/// Retained messages that a new subscription has still to be sent, pulled bit by bit as the connection takes them.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    pub filter: Box<str>,
+    pub options: SubscriptionOptions,
+    pub identifier: Option<u32>,
+    /// Whose part of the retained messages is being read.
+    pub shard: ShardId,
+    pub cursor: Option<ScanCursor>,
+    /// A request to another shard is on its way.
+    pub is_waiting: bool,
+    pub number: u32,
+}
+
+/// Filters of one session: a list while there are few, a map when there are many.
+#[derive(Debug)]
+pub struct FilterMap<V> {
+    few: Vec<(Box<str>, V)>,
+    many: Option<Box<HashMap<Box<str>, V>>>,
+}
+
+const FEW_MAX: usize = 24;
+
+impl<V> Default for FilterMap<V> {
+    fn default() -> Self {
+        FilterMap { few: Vec::new(), many: None }
+    }
+}
+
+impl<V> FilterMap<V> {
+    pub fn len(&self) -> usize {
+        self.many.as_ref().map_or(self.few.len(), |many| many.len())
+    }
+
+    pub fn get(&self, filter: &str) -> Option<&V> {
+        match &self.many {
+            Some(many) => many.get(filter),
+            None => self.few.iter().find(|(have, _)| &**have == filter).map(|(_, v)| v),
+        }
+    }
+
+    /// Returns the value it replaces.
+    pub fn insert(&mut self, filter: &str, value: V) -> Option<V> {
+        if let Some(many) = &mut self.many {
+            return many.insert(filter.into(), value);
+        }
+        if let Some((_, have)) = self.few.iter_mut().find(|(have, _)| &**have == filter) {
+            return Some(std::mem::replace(have, value));
+        }
+        self.few.reserve_exact(if self.few.is_empty() { 1 } else { self.few.len().min(FEW_MAX) });
+        self.few.push((filter.into(), value));
+        if self.few.len() > FEW_MAX {
+            self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
+        }
+        None
+    }
+
+    pub fn remove(&mut self, filter: &str) -> Option<V> {
+        if let Some(many) = &mut self.many {
+            let removed = many.remove(filter);
+            if many.is_empty() {
+                self.many = None;
+            }
+            return removed;
+        }
+        let at = self.few.iter().position(|(have, _)| &**have == filter)?;
+        Some(self.few.swap_remove(at).1)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
+        let many = self.many.iter().flat_map(|many| many.iter().map(|(k, v)| (&**k, v)));
+        self.few.iter().map(|(k, v)| (&**k, v)).chain(many)
+    }
+}

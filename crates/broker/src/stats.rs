@@ -1,0 +1,71 @@
+//! Counters and gauges of a shard: plain integers that one thread owns and an operator reads through a copy.
+
+use crate::{DisconnectReason, DropReason};
+
+/// Since start, unless said otherwise. Indexed arrays follow the enum that names them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    pub connections_total: u64,
+    /// Now.
+    pub connections: u64,
+    pub connections_max: u64,
+    /// Now, connected or not.
+    pub sessions: u64,
+    pub sessions_max: u64,
+    pub subscriptions: u64,
+    pub subscriptions_max: u64,
+    pub shared_groups: u64,
+    pub retained_messages: u64,
+    pub retained_bytes: u64,
+    pub delayed_messages: u64,
+    pub queued_messages: u64,
+    pub queued_bytes: u64,
+    pub inflight_messages: u64,
+    /// Bytes that wait for sockets.
+    pub output_backlog_bytes: u64,
+    pub refused_connections: u64,
+    pub takeovers: u64,
+    /// By packet type, index 1 to 15.
+    pub packets_received: [u64; 16],
+    pub packets_sent: [u64; 16],
+    pub bytes_received: u64,
+    pub bytes_sent: u64,
+    /// PUBLISH accepted from clients, by QoS.
+    pub messages_received: [u64; 3],
+    /// PUBLISH handed to connections, by QoS.
+    pub messages_sent: [u64; 3],
+    pub publish_bytes_received: u64,
+    pub publish_bytes_sent: u64,
+    /// Crossed to another shard.
+    pub messages_forwarded: u64,
+    pub messages_acknowledged: u64,
+    pub messages_redelivered: u64,
+    pub wills_published: u64,
+    pub publishers_slowed: u64,
+    pub disconnects: [u64; DisconnectReason::COUNT],
+    pub drops: [u64; DropReason::COUNT],
+}
+
+impl Stats {
+    pub fn drop_message(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+
+    /// Adds another shard's numbers, so that a node has one set.
+    pub fn add(&mut self, other: &Stats) {
+        macro_rules! sum {
+            ($($field:ident),* $(,)?) => { $( self.$field += other.$field; )* };
+        }
+        macro_rules! sum_arrays {
+            ($($field:ident),* $(,)?) => { $( for (a, b) in self.$field.iter_mut().zip(other.$field) { *a += b; } )* };
+        }
+        sum!(
+            connections_total, connections, connections_max, sessions, sessions_max, subscriptions, subscriptions_max,
+            shared_groups, retained_messages, retained_bytes, delayed_messages, queued_messages, queued_bytes,
+            inflight_messages, output_backlog_bytes, refused_connections, takeovers, bytes_received, bytes_sent,
+            publish_bytes_received, publish_bytes_sent, messages_forwarded, messages_acknowledged, messages_redelivered,
+            wills_published, publishers_slowed,
+        );
+        sum_arrays!(packets_received, packets_sent, messages_received, messages_sent, disconnects, drops);
+    }
+}
