@@ -159,7 +159,7 @@ impl<T> Level<T> {
 /// Grows by a quarter: doubling would leave a third of the wheel's memory unused.
 fn push<T>(timers: &mut Vec<Timer<T>>, timer: Timer<T>) {
     if timers.len() == timers.capacity() {
-        timers.reserve_exact((timers.len() / 4).max(1));
+        timers.reserve_exact((timers.len() / 4).max(4));
     }
     timers.push(timer);
 }
