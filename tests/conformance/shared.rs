@@ -1,0 +1,156 @@
+//! Shared subscriptions of MQTT 5. Chapter 4.8.2.
+
+use crate::support::*;
+use crate::*;
+
+/// A group of the caller's own on a topic of its own.
+fn group() -> (String, String) {
+    let topic = topic();
+    (format!("$share/{}/{topic}", unique("group")), topic)
+}
+
+/// Reads from both members until one has a message; which one, and the message.
+#[track_caller]
+fn chosen(members: &mut [Peer; 2]) -> (usize, Delivery) {
+    loop {
+        for (at, member) in members.iter_mut().enumerate() {
+            if let Some(packet) = member.ping().first() {
+                return (at, packet.delivery(V5));
+            }
+        }
+    }
+}
+
+#[test]
+fn malformed_shared_filters_are_not_granted() {
+    for filter in [
+        "$share/",
+        "$share//topic",
+        "$share/group",
+        "$share/group/",
+        "$share/gr+oup/topic",
+        "$share/gr#oup/topic",
+        "$share/+/topic",
+        "$share/#",
+        "$share/group/topic#",
+    ] {
+        assert_never_granted(V5, filter);
+    }
+}
+
+#[test]
+fn no_local_on_a_shared_subscription_closes_the_connection() {
+    let bytes = packet::subscribe(V5, 1, &[("$share/group/topic", 0x04)], &[]);
+    closes(V5, &bytes, &[PROTOCOL_ERROR], "No Local on a shared subscription");
+}
+
+/// Each message goes to one member, and all of them are served.
+#[test]
+fn one_member_gets_each_message() {
+    let (filter, topic) = group();
+    let ends = [crate::topic(), crate::topic()];
+    let mut members = ends.each_ref().map(|end| {
+        let mut member = subscriber(V5, &filter, 1);
+        member.subscribe(end, 1);
+        member
+    });
+    let mut publisher = client(V5);
+    for payload in numbered(20) {
+        publisher.publish(&Publish::new(&topic, payload).qos(1));
+    }
+    for end in &ends {
+        publisher.publish(&Publish::new(end, SENTINEL).qos(1));
+    }
+    let messages = members.each_mut().map(|member| member.receive_until(SENTINEL));
+    let mut all: Vec<&str> = messages.iter().flat_map(|messages| payloads(messages)).collect();
+    all.sort();
+    let mut expected = numbered(20);
+    expected.sort();
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn each_members_granted_qos_is_respected() {
+    for granted in 0..3 {
+        let (filter, topic) = group();
+        let mut member = subscriber(V5, &filter, granted);
+        let mut publisher = client(V5);
+        for published in 0..3 {
+            publisher.publish(&Publish::new(&topic, "message").qos(published));
+            assert_eq!(member.receive().qos, granted.min(published));
+        }
+    }
+}
+
+/// A member's will tells the other one that the server has seen it go.
+fn member_with_will(connect: Connect, filter: &str, will_topic: &str) -> (Peer, Connect) {
+    let connect = connect.will(Will::new(will_topic, "the member has gone").qos(1));
+    let (mut peer, _) = resume(&connect);
+    peer.subscribe(filter, 2);
+    (peer, connect)
+}
+
+#[test]
+fn qos_2_delivery_waits_for_its_member() {
+    let (filter, topic) = group();
+    let end = crate::topic();
+    let (mut member, connect) = member_with_will(lasting(V5), &filter, &end);
+    let mut publisher = client(V5);
+    publisher.publish(&Publish::new(&topic, "begun").qos(2));
+    let begun = member.expect_publish();
+    let mut other = subscriber(V5, &filter, 2);
+    other.subscribe(&end, 1);
+    member.abort();
+    assert_eq!(other.receive().payload, b"the member has gone");
+    publisher.publish(&Publish::new(&end, SENTINEL).qos(1));
+    assert!(
+        other.receive_until(SENTINEL).is_empty(),
+        "the message belongs to its first member"
+    );
+    let (mut member, session_present) = resume(&connect);
+    assert!(session_present);
+    let again = member.receive();
+    assert_eq!((again.payload, again.packet_id), (begun.payload, begun.packet_id));
+}
+
+#[test]
+fn begun_qos_2_delivery_ends_with_its_session() {
+    let (filter, topic) = group();
+    let end = crate::topic();
+    let short = Connect::new(V5, unique("short"));
+    let (mut member, _) = member_with_will(short, &filter, &end);
+    let mut publisher = client(V5);
+    publisher.publish(&Publish::new(&topic, "begun").qos(2));
+    member.expect_publish();
+    let mut other = subscriber(V5, &filter, 2);
+    other.subscribe(&end, 1);
+    member.abort();
+    assert_eq!(other.receive().payload, b"the member has gone");
+    publisher.publish(&Publish::new(&topic, SENTINEL).qos(2));
+    assert!(
+        other.receive_until(SENTINEL).is_empty(),
+        "the message ended with the session"
+    );
+}
+
+#[test]
+fn refused_message_goes_to_no_other_member() {
+    let end = crate::topic();
+    for (qos, answer) in [(1, 0x40), (2, 0x50)] {
+        let (filter, topic) = group();
+        let mut members = [subscriber(V5, &filter, 2), subscriber(V5, &filter, 2)];
+        let mut publisher = client(V5);
+        publisher.publish(&Publish::new(&topic, "refused").qos(qos));
+        let (at, message) = chosen(&mut members);
+        let id = message.packet_id.expect("an identifier").to_be_bytes();
+        members[at].send(&[answer, 0x03, id[0], id[1], 0x83]);
+        members[at].ping_alone();
+        for member in &mut members {
+            member.subscribe(&end, 1);
+        }
+        publisher.publish(&Publish::new(&end, SENTINEL).qos(1));
+        for member in &mut members {
+            assert!(member.receive_until(SENTINEL).is_empty(), "QoS {qos}");
+        }
+    }
+}
