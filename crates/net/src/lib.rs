@@ -1,1 +1,39 @@
-//! Placeholder
+//! Listeners and the event loops that drive the broker: one thread per core, each with one readiness loop and one `Shard`.
+//!
+//! A connection's life: accepted by any worker, [PROXY header], [TLS], [WebSocket upgrade], CONNECT, once over to the worker that is
+//! the home of its client id, then bytes in and out of that worker's shard until it ends. No async runtime, no lock and no wait on
+//! the data plane; what may wait (password hashes, the API) is on other threads and talks to workers through mailboxes.
+//!
+//! Start with `worker.rs` (the tick), then `receive.rs` and `flush.rs`.
+
+mod accept;
+mod auth_pool;
+mod certificate;
+mod close;
+mod config;
+mod connection;
+mod counters;
+mod deadlines;
+mod flush;
+mod handshake;
+mod letter;
+mod listener;
+mod mailbox;
+mod outlet;
+mod port_owner;
+pub mod proxy;
+mod receive;
+mod reply;
+mod server;
+mod slots;
+pub mod tls;
+pub mod websocket;
+mod worker;
+
+pub use auth_pool::Authenticator;
+pub use config::{ConnectionRate, ListenerConfig, Network, ProxyConfig, ServerConfig, transport_key};
+pub use counters::{NetCounters, Refusal};
+pub use listener::{BindError, ListenerInfo};
+pub use port_owner::PortOwner;
+pub use reply::{CallError, Reply};
+pub use server::{Handle, Observer, Server, StartError};

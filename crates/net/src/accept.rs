@@ -1,0 +1,153 @@
+//! Accepting connections: a few per tick, within the limits, and never spinning when the process has run out of descriptors.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Token};
+use socket2::SockRef;
+
+use crate::connection::{Connection, Handshake, Step};
+use crate::counters::Refusal;
+use crate::listener::try_increment;
+use crate::worker::Worker;
+
+/// Connections that one worker takes from one listener per tick; the rest may go to workers that are less busy.
+const ACCEPTS_PER_TICK: usize = 32;
+
+/// How long accepting rests when the process or the system has no file descriptor left.
+const EXHAUSTED_PAUSE_MS: u64 = 100;
+
+/// A worker's view of a listening socket.
+pub(crate) struct Acceptor {
+    pub(crate) socket: TcpListener,
+    /// The socket may have connections for us: it has not said otherwise since its last event.
+    pub(crate) is_ready: bool,
+    pub(crate) paused_until_ms: u64,
+}
+
+impl Acceptor {
+    pub(crate) fn is_due(&self, now_ms: u64) -> bool {
+        self.is_ready && self.paused_until_ms <= now_ms
+    }
+}
+
+impl Worker {
+    pub(crate) fn accept_ready(&mut self) {
+        for index in 0..self.acceptors.len() {
+            if self.acceptors[index].is_due(self.now.monotonic_ms) {
+                self.accept_from(index);
+            }
+        }
+    }
+
+    fn accept_from(&mut self, index: usize) {
+        for _ in 0..ACCEPTS_PER_TICK {
+            let acceptor = &mut self.acceptors[index];
+            match acceptor.socket.accept() {
+                Ok((socket, address)) => self.accepted(index, socket, address),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    acceptor.is_ready = false;
+                    return;
+                }
+                Err(error) if is_transient(&error) => {}
+                Err(_) => {
+                    // EMFILE, ENFILE, ENOBUFS, ENOMEM: the connection stays in the backlog and would report ready for ever.
+                    self.counters.accept_errors += 1;
+                    acceptor.paused_until_ms = self.now.monotonic_ms + EXHAUSTED_PAUSE_MS;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, index: usize, socket: TcpStream, address: SocketAddr) {
+        let listener = &self.common.listeners[index];
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let refusal = match listener.admit(self.now.monotonic_ms) {
+            Err(refusal) => Some(refusal),
+            Ok(()) if !try_increment(&self.common.connections, self.common.config.max_connections) => {
+                listener.left();
+                Some(Refusal::ServerFull)
+            }
+            Ok(()) => None,
+        };
+        if let Some(refusal) = refusal {
+            listener.count_refusal(refusal);
+            return reset(&socket);
+        }
+        self.counters.accepted += 1;
+        let trusts_proxy = listener
+            .config
+            .proxy
+            .as_ref()
+            .map(|proxy| proxy.trusted.iter().any(|net| net.contains(address.ip())));
+        if trusts_proxy == Some(false) {
+            listener.count_refusal(Refusal::ProxyUntrusted);
+            listener.left();
+            self.common.connections.fetch_sub(1, Ordering::Relaxed);
+            return reset(&socket);
+        }
+        self.begin(index, socket, address);
+    }
+
+    fn begin(&mut self, index: usize, socket: TcpStream, address: SocketAddr) {
+        let config = &self.common.listeners[index].config;
+        let step = match config {
+            config if config.proxy.is_some() => Step::Proxy,
+            config if config.is_tls() => Step::Tls,
+            config if config.is_websocket() => Step::WebSocket,
+            _ => Step::Connect,
+        };
+        tune(&socket, self.common.config.tcp_keep_alive);
+        let handshake = Handshake {
+            step,
+            address,
+            certificate_common_name: None,
+            reserved_bytes: 0,
+        };
+        let conn = self.slots.insert(Connection::new(socket, index as u16, handshake));
+        if self.register(conn.slot).is_err() {
+            return self.refuse(conn.slot, Refusal::PeerClosed);
+        }
+        self.handshake_deadlines.push(self.now.monotonic_ms, conn);
+    }
+
+    pub(crate) fn register(&mut self, slot: u32) -> io::Result<()> {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return Ok(());
+        };
+        let interests = Interest::READABLE | Interest::WRITABLE;
+        self.poll
+            .registry()
+            .register(&mut connection.socket, Token(slot as usize), interests)
+    }
+}
+
+/// Of the one connection, not of the listener.
+fn is_transient(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkUnreachable, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted | TimedOut | HostUnreachable | NetworkUnreachable
+    )
+}
+
+/// Failing options do not hurt enough to refuse the connection.
+fn tune(socket: &TcpStream, keep_alive: Option<Duration>) {
+    // Writes are whole ticks already; waiting for more would only add latency.
+    let _ = socket.set_nodelay(true);
+    if let Some(idle) = keep_alive {
+        let keep_alive = socket2::TcpKeepalive::new().with_time(idle);
+        let _ = SockRef::from(socket).set_tcp_keepalive(&keep_alive);
+    }
+}
+
+/// Closes with a reset: no TIME_WAIT for what was never served.
+fn reset(socket: &TcpStream) {
+    let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+}

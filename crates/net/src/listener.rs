@@ -1,0 +1,277 @@
+//! Listening sockets: binding, who is in the way if that fails, limits, and what is known about each.
+//!
+//! One socket per listener, shared by all workers (each polls its own duplicate of the descriptor), not one per worker with
+//! SO_REUSEPORT: the kernel's hashing is lumpy, a busy worker would strand what waits in its own backlog, a second server
+//! could bind the same port without an error, and nothing is gained, because a connection moves to its home worker after
+//! CONNECT anyway. With a shared socket whoever is idle accepts. The price is that an idle machine wakes every worker for a
+//! new connection, some microseconds each.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use broker::Transport;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::{ConnectionRate, ListenerConfig};
+use crate::counters::Refusal;
+use crate::port_owner::{self, PortOwner};
+
+/// Why a listener could not be bound.
+#[derive(Debug)]
+pub struct BindError {
+    pub listener: Box<str>,
+    pub address: SocketAddr,
+    /// Configuration key of the address.
+    pub key: String,
+    pub source: io::Error,
+    /// Who listens there, if that is the reason and could be found out.
+    pub owner: Option<PortOwner>,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "listener {} cannot bind {}", self.listener, self.address)?;
+        match (&self.owner, self.source.kind()) {
+            (Some(owner), _) => write!(f, ": the port is taken by {owner}")?,
+            (None, io::ErrorKind::AddrInUse) => write!(f, ": the port is taken by another process")?,
+            (None, io::ErrorKind::PermissionDenied) => write!(f, ": this needs a privilege (CAP_NET_BIND_SERVICE)")?,
+            (None, _) => {}
+        }
+        write!(f, "; {} sets another address", self.key)
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// What an operator sees of a listener.
+#[derive(Clone, Debug)]
+pub struct ListenerInfo {
+    pub name: Box<str>,
+    pub transport: Transport,
+    /// As bound; port 0 is resolved.
+    pub address: SocketAddr,
+    /// Open now, those in their handshake included.
+    pub current_connections: usize,
+    pub max_connections: usize,
+    pub accepted: u64,
+    pub refused: [u64; Refusal::COUNT],
+}
+
+impl ListenerInfo {
+    pub fn refused_total(&self) -> u64 {
+        self.refused.iter().sum()
+    }
+
+    pub fn tls_handshake_failures(&self) -> u64 {
+        self.refused[Refusal::TlsHandshake as usize]
+    }
+}
+
+/// One listener as all workers share it. Touched when a connection comes or goes, never per packet.
+pub(crate) struct Listener {
+    pub(crate) config: ListenerConfig,
+    pub(crate) address: SocketAddr,
+    current: AtomicUsize,
+    accepted: AtomicU64,
+    refused: [AtomicU64; Refusal::COUNT],
+    bucket: Option<TokenBucket>,
+}
+
+impl Listener {
+    pub(crate) fn info(&self) -> ListenerInfo {
+        ListenerInfo {
+            name: self.config.name.clone(),
+            transport: self.config.transport,
+            address: self.address,
+            current_connections: self.current.load(Ordering::Relaxed),
+            max_connections: self.config.max_connections,
+            accepted: self.accepted.load(Ordering::Relaxed),
+            refused: std::array::from_fn(|index| self.refused[index].load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Counts a connection in, or says which limit forbids it.
+    pub(crate) fn admit(&self, now_ms: u64) -> Result<(), Refusal> {
+        if self.bucket.as_ref().is_some_and(|bucket| !bucket.take(now_ms)) {
+            return Err(Refusal::ConnectionRate);
+        }
+        if !try_increment(&self.current, self.config.max_connections) {
+            return Err(Refusal::ListenerFull);
+        }
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn left(&self) {
+        self.current.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_refusal(&self, refusal: Refusal) {
+        self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Adds one unless that would pass `limit`.
+pub(crate) fn try_increment(count: &AtomicUsize, limit: usize) -> bool {
+    count
+        .try_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
+        .is_ok()
+}
+
+/// Binds and listens. All of the errors come back at once.
+pub(crate) fn bind_all(configs: Vec<ListenerConfig>) -> Result<Vec<(Listener, TcpListener)>, Vec<BindError>> {
+    let mut bound = Vec::new();
+    let mut errors = Vec::new();
+    for config in configs {
+        match bind(&config) {
+            Ok((address, socket)) => bound.push((Listener::new(config, address), socket)),
+            Err(source) => errors.push(bind_error(&config, source)),
+        }
+    }
+    if errors.is_empty() { Ok(bound) } else { Err(errors) }
+}
+
+impl Listener {
+    fn new(config: ListenerConfig, address: SocketAddr) -> Listener {
+        Listener {
+            bucket: config.max_connection_rate.map(TokenBucket::new),
+            config,
+            address,
+            current: AtomicUsize::new(0),
+            accepted: AtomicU64::new(0),
+            refused: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+fn bind(config: &ListenerConfig) -> io::Result<(SocketAddr, TcpListener)> {
+    let socket = Socket::new(Domain::for_address(config.bind), Type::STREAM, Some(Protocol::TCP))?;
+    // A restarted server must not wait for connections of its predecessor in TIME_WAIT.
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    // Set before listen: accepted sockets inherit them, and the window scale is settled in the SYN.
+    if let Some(bytes) = config.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes as usize)?;
+    }
+    if let Some(bytes) = config.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes as usize)?;
+    }
+    socket.bind(&config.bind.into())?;
+    socket.listen(i32::try_from(config.backlog).unwrap_or(i32::MAX))?;
+    let listener: TcpListener = socket.into();
+    Ok((listener.local_addr()?, listener))
+}
+
+fn bind_error(config: &ListenerConfig, source: io::Error) -> BindError {
+    let is_taken = source.kind() == io::ErrorKind::AddrInUse;
+    BindError {
+        listener: config.name.clone(),
+        address: config.bind,
+        key: config.bind_key(),
+        owner: is_taken.then(|| port_owner::find(config.bind)).flatten(),
+        source,
+    }
+}
+
+/// Generic cell rate algorithm in one word: `full_at` is when the bucket will be full again, in microseconds.
+struct TokenBucket {
+    full_at: AtomicU64,
+    token_us: u64,
+    burst_us: u64,
+}
+
+impl TokenBucket {
+    fn new(rate: ConnectionRate) -> TokenBucket {
+        let token_us = 1_000_000 / u64::from(rate.per_second.max(1));
+        TokenBucket {
+            full_at: AtomicU64::new(0),
+            token_us,
+            burst_us: token_us * u64::from(rate.burst.max(1)),
+        }
+    }
+
+    fn take(&self, now_ms: u64) -> bool {
+        let now = now_ms * 1000;
+        self.full_at
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+                let next = full_at.max(now) + self.token_us;
+                (next <= now + self.burst_us).then_some(next)
+            })
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(bind: SocketAddr) -> ListenerConfig {
+        ListenerConfig::new("default", Transport::Tcp, bind)
+    }
+
+    #[test]
+    fn a_taken_port_names_listener_address_key_and_owner() {
+        let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap())).unwrap();
+        let address = first.local_addr().unwrap();
+        let Err(errors) = bind_all(vec![config(address)]) else {
+            panic!("the port is taken")
+        };
+        let text = errors[0].to_string();
+        assert!(text.contains("listener default cannot bind 127.0.0.1:"), "{text}");
+        assert!(text.contains("listeners.tcp.default.bind"), "{text}");
+        if cfg!(target_os = "linux") {
+            assert!(
+                text.contains(&format!("taken by process {}", std::process::id())),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_bind_errors_come_at_once() {
+        let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap())).unwrap();
+        let address = first.local_addr().unwrap();
+        let free = config("127.0.0.1:0".parse().unwrap());
+        let Err(errors) = bind_all(vec![config(address), free, config(address)]) else {
+            panic!("the port is taken")
+        };
+        assert_eq!(errors.len(), 2);
+    }
+
+    #[test]
+    fn a_bucket_lets_a_burst_through_and_then_its_rate() {
+        let bucket = TokenBucket::new(ConnectionRate {
+            per_second: 10,
+            burst: 3,
+        });
+        let taken: Vec<bool> = (0..5).map(|_| bucket.take(1000)).collect();
+        assert_eq!(taken, [true, true, true, false, false]);
+        assert!(!bucket.take(1099));
+        assert!(bucket.take(1100));
+        assert!(!bucket.take(1100));
+        assert_eq!(
+            (0..10).filter(|_| bucket.take(5000)).count(),
+            3,
+            "no more than a burst is saved up"
+        );
+    }
+
+    #[test]
+    fn the_connection_limit_counts_those_that_left() {
+        let mut config = config("127.0.0.1:0".parse().unwrap());
+        config.max_connections = 2;
+        let listener = Listener::new(config.clone(), config.bind);
+        assert_eq!([listener.admit(0), listener.admit(0)], [Ok(()), Ok(())]);
+        assert_eq!(listener.admit(0), Err(Refusal::ListenerFull));
+        listener.left();
+        assert_eq!(listener.admit(0), Ok(()));
+        assert_eq!((listener.info().current_connections, listener.info().accepted), (2, 3));
+    }
+}

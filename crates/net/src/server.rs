@@ -1,0 +1,337 @@
+//! Starting and stopping the workers, and the way in for everything that is not a socket: the API, metrics, the signal handler.
+//!
+//! A `Handle` never touches a shard; it sends closures to the worker that owns it. Nothing here is on the data plane.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use broker::{Access, Event, NodeState, Now, Shard, ShardConfig, ShardId};
+
+use crate::auth_pool::{self, Authenticator};
+use crate::config::ServerConfig;
+use crate::counters::{NetCounters, PublishedCounters};
+use crate::letter::Letter;
+use crate::listener::{self, BindError, Listener, ListenerInfo};
+use crate::mailbox::{Address, Returned};
+use crate::reply::{CallError, Reply, reply};
+use crate::worker::{Worker, WorkerSeat};
+
+/// Sees every event of every shard. Called on the worker's thread: must not block.
+pub trait Observer: Send + Sync {
+    fn event(&self, event: &Event);
+}
+
+/// Why the server did not start. Nothing is left running.
+#[derive(Debug)]
+pub enum StartError {
+    Bind(Vec<BindError>),
+    /// A TLS listener without a certificate.
+    TlsMissing {
+        listener: Box<str>,
+    },
+    /// A thread, a poll or a duplicate of a listening socket could not be had.
+    Resources(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Bind(errors) => {
+                for (index, error) in errors.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { "\n" };
+                    write!(f, "{separator}{error}")?;
+                }
+                Ok(())
+            }
+            StartError::TlsMissing { listener } => write!(f, "listener {listener} speaks TLS but has no certificate"),
+            StartError::Resources(_) => f.write_str("the system has no threads or file descriptors for the workers"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Resources(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// What all workers share; nothing in it is touched per packet.
+pub(crate) struct Common {
+    pub(crate) config: ServerConfig,
+    pub(crate) shards: u16,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) counters: Vec<PublishedCounters>,
+    pub(crate) shard_config: Arc<ShardConfig>,
+    pub(crate) access: Arc<dyn Access>,
+    pub(crate) node: Arc<NodeState>,
+    /// Zero of the monotonic clock.
+    pub(crate) origin: Instant,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
+pub struct Server;
+
+impl Server {
+    /// Binds every listener, then starts the workers. Connections are accepted when this returns.
+    pub fn start(
+        mut config: ServerConfig,
+        shard_config: Arc<ShardConfig>,
+        access: Arc<dyn Access>,
+        authenticator: Arc<dyn Authenticator>,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Handle, StartError> {
+        let listeners = std::mem::take(&mut config.listeners);
+        if let Some(listener) = listeners
+            .iter()
+            .find(|listener| listener.is_tls() && listener.tls.is_none())
+        {
+            return Err(StartError::TlsMissing {
+                listener: listener.name.clone(),
+            });
+        }
+        let (listeners, sockets): (Vec<_>, Vec<_>) = listener::bind_all(listeners)
+            .map_err(StartError::Bind)?
+            .into_iter()
+            .unzip();
+        let shards = config.workers.map_or_else(cores, |workers| workers.get());
+        let common = Arc::new(Common {
+            shards,
+            listeners,
+            connections: AtomicUsize::new(0),
+            counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
+            shard_config,
+            access,
+            node: Arc::new(NodeState::new(shards, config.seed)),
+            origin: Instant::now(),
+            observer,
+            config,
+        });
+        let seats = (0..shards)
+            .map(|id| WorkerSeat::new(ShardId(id), &sockets))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(StartError::Resources)?;
+        start_threads(common, seats, authenticator).map_err(StartError::Resources)
+    }
+}
+
+fn cores() -> u16 {
+    thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
+}
+
+fn start_threads(
+    common: Arc<Common>,
+    seats: Vec<WorkerSeat>,
+    authenticator: Arc<dyn Authenticator>,
+) -> io::Result<Handle> {
+    let auth_threads = common
+        .config
+        .auth_threads
+        .map_or_else(|| cores().min(4), |threads| threads.get());
+    let (auth, mut threads) = auth_pool::start(authenticator, auth_threads.into(), common.config.auth_queue_max)?;
+    let addresses: Vec<_> = seats.iter().map(|seat| seat.address.clone()).collect();
+    let inner = Arc::new(Inner {
+        common: common.clone(),
+        workers: addresses.clone(),
+        threads: Mutex::default(),
+    });
+    let handle = Handle { inner };
+    for seat in seats {
+        let (common, auth, addresses) = (common.clone(), auth.clone(), addresses.clone());
+        let name = format!("worker-{}", seat.id.0);
+        // A shard is not `Send`: it is made where it lives.
+        let started = thread::Builder::new()
+            .name(name)
+            .spawn(move || Worker::new(seat, common, auth, addresses).run());
+        match started {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                *handle.inner.lock_threads() = threads;
+                handle.shutdown(Duration::ZERO);
+                return Err(error);
+            }
+        }
+    }
+    *handle.inner.lock_threads() = threads;
+    Ok(handle)
+}
+
+/// The running server. Cloning is cheap. Dropping the last one does not stop the server, `shutdown` does.
+#[derive(Clone)]
+pub struct Handle {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    common: Arc<Common>,
+    workers: Vec<Address<Letter>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Inner {
+    fn lock_threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often a thread that waits for space in a mailbox looks again.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// How long `shutdown` and `reload_tls` wait for space in a mailbox.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Handle {
+    pub fn shards(&self) -> u16 {
+        self.inner.common.shards
+    }
+
+    /// Runs `f` on the shard's own thread, between two batches of packets, and waits for its result. `f` must not block.
+    pub fn call<R: Send + 'static>(
+        &self,
+        shard: ShardId,
+        timeout: Duration,
+        f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static,
+    ) -> Result<R, CallError> {
+        let deadline = Instant::now() + timeout;
+        let (letter, reply) = question(f);
+        self.post(shard, letter, deadline)?;
+        reply.wait(deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// As `call`, for callers that must not wait: the answer is a future (of no particular runtime).
+    pub fn ask<R: Send + 'static>(
+        &self,
+        shard: ShardId,
+        f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static,
+    ) -> Result<Reply<R>, CallError> {
+        let (letter, reply) = question(f);
+        self.post(shard, letter, Instant::now())?;
+        Ok(reply)
+    }
+
+    /// Runs `f` on every shard, all at the same time; results in the order of the shards.
+    pub fn call_all<R: Send + 'static>(
+        &self,
+        timeout: Duration,
+        f: impl Fn(&mut Shard, Now) -> R + Send + Sync + 'static,
+    ) -> Result<Vec<R>, CallError> {
+        let deadline = Instant::now() + timeout;
+        let replies = self.ask_all_until(deadline, f)?;
+        replies
+            .into_iter()
+            .map(|reply| reply.wait(deadline.saturating_duration_since(Instant::now())))
+            .collect()
+    }
+
+    /// As `call_all`, for callers that must not wait.
+    pub fn ask_all<R: Send + 'static>(
+        &self,
+        f: impl Fn(&mut Shard, Now) -> R + Send + Sync + 'static,
+    ) -> Result<Vec<Reply<R>>, CallError> {
+        self.ask_all_until(Instant::now(), f)
+    }
+
+    fn ask_all_until<R: Send + 'static>(
+        &self,
+        deadline: Instant,
+        f: impl Fn(&mut Shard, Now) -> R + Send + Sync + 'static,
+    ) -> Result<Vec<Reply<R>>, CallError> {
+        let f = Arc::new(f);
+        (0..self.shards())
+            .map(|shard| {
+                let f = f.clone();
+                let (letter, reply) = question(move |shard: &mut Shard, now| f(shard, now));
+                self.post(ShardId(shard), letter, deadline)?;
+                Ok(reply)
+            })
+            .collect()
+    }
+
+    pub fn listeners(&self) -> Vec<ListenerInfo> {
+        self.inner.common.listeners.iter().map(Listener::info).collect()
+    }
+
+    /// Sum over all workers, at most one tick old.
+    pub fn counters(&self) -> NetCounters {
+        let mut sum = NetCounters::default();
+        for counters in &self.inner.common.counters {
+            counters.add_to(&mut sum);
+        }
+        sum
+    }
+
+    /// Connections of all listeners, those in their handshake included.
+    pub fn connections(&self) -> usize {
+        self.inner.common.connections.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Certificate, key and client authorities for connections accepted from now on; `listener` is its index in the configuration.
+    pub fn reload_tls(&self, listener: u16, config: Arc<rustls::ServerConfig>) -> Result<(), CallError> {
+        let deadline = Instant::now() + CONTROL_TIMEOUT;
+        for shard in 0..self.shards() {
+            self.post(
+                ShardId(shard),
+                Letter::ReloadTls {
+                    listener,
+                    config: config.clone(),
+                },
+                deadline,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Stops accepting, tells every client (DISCONNECT 0x8B), writes out what is queued and ends the threads. Takes at most
+    /// `grace` and some milliseconds. Later calls return at once.
+    pub fn shutdown(&self, grace: Duration) {
+        let threads = std::mem::take(&mut *self.inner.lock_threads());
+        let deadline = Instant::now() + grace;
+        for shard in 0..self.shards() {
+            // A worker that is gone already is what is wanted.
+            let _ = self.post(
+                ShardId(shard),
+                Letter::ShutDown { deadline },
+                Instant::now() + CONTROL_TIMEOUT,
+            );
+        }
+        for thread in threads {
+            // A worker that panicked has said so on its own.
+            let _ = thread.join();
+        }
+    }
+
+    fn post(&self, shard: ShardId, mut letter: Letter, deadline: Instant) -> Result<(), CallError> {
+        let address = self
+            .inner
+            .workers
+            .get(usize::from(shard.0))
+            .ok_or(CallError::NoSuchShard)?;
+        loop {
+            match address.offer(letter) {
+                Ok(()) => {
+                    address.ring();
+                    return Ok(());
+                }
+                Err(Returned::Gone(_)) => return Err(CallError::Stopped),
+                Err(Returned::Full(_)) if Instant::now() >= deadline => return Err(CallError::Timeout),
+                Err(Returned::Full(back)) => letter = back,
+            }
+            thread::sleep(RETRY);
+        }
+    }
+}
+
+fn question<R: Send + 'static>(f: impl FnOnce(&mut Shard, Now) -> R + Send + 'static) -> (Letter, Reply<R>) {
+    let (replier, reply) = reply();
+    (
+        Letter::Call(Box::new(move |shard, now| replier.answer(f(shard, now)))),
+        reply,
+    )
+}

@@ -1,0 +1,133 @@
+//! TLS configurations from PEM files. Reads files, so not for a worker; made by the binary at the start and on reload.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+/// What a listener asks of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientCertificates {
+    #[default]
+    None,
+    /// Verified if the client has one.
+    Optional,
+    Required,
+}
+
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, then the intermediate ones.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Authorities of client certificates; needed unless these are `ClientCertificates::None`.
+    pub client_authorities: Option<PathBuf>,
+    pub client_certificates: ClientCertificates,
+}
+
+#[derive(Debug)]
+pub enum TlsError {
+    /// A file cannot be read, or is not PEM.
+    File { path: PathBuf, source: pem::Error },
+    /// A file holds no certificate.
+    NoCertificate { path: PathBuf },
+    /// Client certificates are wanted, but no authority says which are good.
+    NoAuthorities,
+    /// An authority, or key and certificate together, were refused by the library.
+    Rejected {
+        path: PathBuf,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TlsError::File { path, .. } => write!(f, "cannot read {}", path.display()),
+            TlsError::NoCertificate { path } => write!(f, "{} holds no certificate", path.display()),
+            TlsError::NoAuthorities => {
+                f.write_str("client certificates are asked for, but no client authorities are set")
+            }
+            TlsError::Rejected { path, .. } => write!(f, "{} cannot be used", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TlsError::File { source, .. } => Some(source),
+            TlsError::Rejected { source, .. } => Some(source.as_ref()),
+            TlsError::NoCertificate { .. } | TlsError::NoAuthorities => None,
+        }
+    }
+}
+
+/// TLS 1.2 and 1.3. Sessions are resumed with tickets that any worker can read and that end with this configuration, so that
+/// new client authorities are not bypassed.
+pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let certificates = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::File {
+        path: files.key.clone(),
+        source,
+    })?;
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|source| rejected(&files.certificate, source))?;
+    let builder = match client_verifier(files, &provider)? {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder
+        .with_single_cert(certificates, key)
+        .map_err(|source| rejected(&files.certificate, source))?;
+    config.ticketer = rustls::crypto::ring::Ticketer::new().map_err(|source| rejected(&files.certificate, source))?;
+    config.send_tls13_tickets = 1;
+    Ok(Arc::new(config))
+}
+
+fn client_verifier(
+    files: &TlsFiles,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn rustls::server::danger::ClientCertVerifier>>, TlsError> {
+    if files.client_certificates == ClientCertificates::None {
+        return Ok(None);
+    }
+    let path = files.client_authorities.as_ref().ok_or(TlsError::NoAuthorities)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|source| rejected(path, source))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let builder = match files.client_certificates {
+        ClientCertificates::Optional => builder.allow_unauthenticated(),
+        ClientCertificates::None | ClientCertificates::Required => builder,
+    };
+    builder.build().map(Some).map_err(|source| rejected(path, source))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|source| TlsError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+    if certificates.is_empty() {
+        return Err(TlsError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(certificates)
+}
+
+fn rejected(path: &Path, source: impl std::error::Error + Send + Sync + 'static) -> TlsError {
+    TlsError::Rejected {
+        path: path.to_owned(),
+        source: Box::new(source),
+    }
+}

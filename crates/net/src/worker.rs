@@ -1,0 +1,542 @@
+//! One core's event loop. It owns one shard, its connections and their buffers; nothing else touches them.
+//!
+//! A tick: poll → tell the shard what the last flush brought about → empty the mailbox → note what is ready → accept → read → timers →
+//! do what the shard asked for → hand mail to other workers → write every connection that got something, once. All inputs to
+//! the shard come before the flush, so that its output leaves in one write per connection and tick.
+//!
+//! The poll waits only if nothing is left to do, and until the next deadline of the shard or of this loop. Nothing in a tick may
+//! block; work that may is done elsewhere and comes back as a letter.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use broker::{AuthOutcome, ConnSlot, Credentials, Effect, Mail, Now, Shard, ShardId};
+use mio::{Events, Interest, Poll, Token, Waker};
+use mqtt::ReasonCode;
+
+use crate::accept::Acceptor;
+use crate::auth_pool::{AuthJob, AuthQueue, AuthTicket};
+use crate::connection::Stage;
+use crate::counters::{NetCounters, Refusal};
+use crate::deadlines::Deadlines;
+use crate::flush::Notice;
+use crate::handshake::POT_BYTES;
+use crate::letter::Letter;
+use crate::mailbox::{self, Address, MAILBOX_BYTES, MAILBOX_LETTERS, Mailbox, Returned};
+use crate::outlet::Scratch;
+use crate::receive::ReadBuffers;
+use crate::server::Common;
+use crate::slots::{SlotRef, Slots};
+
+const WAKE: Token = Token(usize::MAX);
+
+/// Tokens below are connections, by slot; above are listeners, by index.
+const FIRST_LISTENER: usize = u32::MAX as usize + 1;
+
+/// Events taken from one poll.
+const EVENTS: usize = 1024;
+
+/// How soon a worker looks again for space in a full mailbox. Only then, and while shutting down, does it look without being woken.
+const RETRY_MS: u64 = 1;
+
+/// Connections told to go per tick of a shutdown.
+const SHUT_DOWN_BATCH: usize = 256;
+
+/// What a worker is made of, before its thread runs: everything that can fail.
+pub(crate) struct WorkerSeat {
+    pub(crate) id: ShardId,
+    pub(crate) address: Address<Letter>,
+    poll: Poll,
+    mailbox: Mailbox<Letter>,
+    acceptors: Vec<Acceptor>,
+}
+
+impl WorkerSeat {
+    pub(crate) fn new(id: ShardId, sockets: &[TcpListener]) -> io::Result<WorkerSeat> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let (address, mailbox) = mailbox::mailbox(Box::new(waker), MAILBOX_LETTERS, MAILBOX_BYTES);
+        let mut acceptors = Vec::new();
+        for (index, socket) in sockets.iter().enumerate() {
+            let mut socket = mio::net::TcpListener::from_std(socket.try_clone()?);
+            poll.registry()
+                .register(&mut socket, Token(FIRST_LISTENER + index), Interest::READABLE)?;
+            acceptors.push(Acceptor {
+                socket,
+                is_ready: true,
+                paused_until_ms: 0,
+            });
+        }
+        Ok(WorkerSeat {
+            id,
+            address,
+            poll,
+            mailbox,
+            acceptors,
+        })
+    }
+}
+
+pub(crate) struct Worker {
+    pub(crate) id: ShardId,
+    pub(crate) common: Arc<Common>,
+    pub(crate) shard: Shard,
+    pub(crate) now: Now,
+    pub(crate) poll: Poll,
+    pub(crate) slots: Slots,
+    pub(crate) acceptors: Vec<Acceptor>,
+    /// Per listener; replaced by a reload.
+    pub(crate) tls_configs: Vec<Option<Arc<rustls::ServerConfig>>>,
+    pub(crate) counters: NetCounters,
+    pub(crate) buffers: ReadBuffers,
+    pub(crate) scratch: Scratch,
+    pub(crate) ready_list: Vec<u32>,
+    pub(crate) flush_list: Vec<u32>,
+    pub(crate) dirty: Vec<ConnSlot>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) handshake_deadlines: Deadlines,
+    pub(crate) handshake_pot_bytes: usize,
+    linger_deadlines: Deadlines,
+    mailbox: Mailbox<Letter>,
+    addresses: Vec<Address<Letter>>,
+    /// Letters that a full mailbox has returned, by worker. While there are any, no socket is read.
+    held: Vec<VecDeque<Letter>>,
+    held_letters: usize,
+    /// Which workers got something in this tick and may be asleep.
+    rings: Vec<bool>,
+    auth: AuthQueue,
+    effects: Vec<Effect>,
+    clock: Clock,
+    stopping: Option<Stopping>,
+}
+
+#[derive(Clone, Copy)]
+struct Stopping {
+    deadline_ms: u64,
+    /// The shard has said that everybody has been told.
+    is_everyone_told: bool,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        seat: WorkerSeat,
+        common: Arc<Common>,
+        auth: AuthQueue,
+        addresses: Vec<Address<Letter>>,
+    ) -> Worker {
+        let clock = Clock { origin: common.origin };
+        let config = &common.config;
+        let now = clock.now();
+        let shard = Shard::new(
+            now,
+            seat.id,
+            common.shards,
+            common.shard_config.clone(),
+            common.access.clone(),
+            common.node.clone(),
+            seed_of(config.seed, seat.id),
+        );
+        Worker {
+            id: seat.id,
+            shard,
+            now,
+            poll: seat.poll,
+            slots: Slots::new(),
+            acceptors: seat.acceptors,
+            tls_configs: common
+                .listeners
+                .iter()
+                .map(|listener| listener.config.tls.clone())
+                .collect(),
+            counters: NetCounters::default(),
+            buffers: ReadBuffers::new(),
+            scratch: Scratch::default(),
+            ready_list: Vec::new(),
+            flush_list: Vec::new(),
+            dirty: Vec::new(),
+            notices: Vec::new(),
+            handshake_deadlines: Deadlines::new(millis(config.handshake_timeout)),
+            handshake_pot_bytes: POT_BYTES,
+            linger_deadlines: Deadlines::new(millis(config.linger_timeout)),
+            mailbox: seat.mailbox,
+            held: addresses.iter().map(|_| VecDeque::new()).collect(),
+            held_letters: 0,
+            rings: vec![false; addresses.len()],
+            addresses,
+            auth,
+            effects: Vec::new(),
+            clock,
+            stopping: None,
+            common,
+        }
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.is_done() {
+            self.poll(&mut events);
+            self.tick(&events);
+        }
+        self.end();
+    }
+
+    fn poll(&mut self, events: &mut Events) {
+        let timeout = self.timeout();
+        // A poll without waiting needs nobody to wake it.
+        let is_sleeping = timeout != Some(Duration::ZERO) && self.mailbox.may_sleep();
+        let timeout = if is_sleeping { timeout } else { Some(Duration::ZERO) };
+        if let Err(error) = self.poll.poll(events, timeout) {
+            // Anything but a signal means that the loop itself is broken, and a worker that spins helps nobody.
+            assert_eq!(error.kind(), io::ErrorKind::Interrupted, "poll failed: {error}");
+        }
+        if is_sleeping {
+            self.mailbox.awake();
+        }
+    }
+
+    fn tick(&mut self, events: &Events) {
+        self.now = self.clock.now();
+        self.counters.ticks += 1;
+        self.deliver_notices();
+        self.do_effects();
+        self.read_mailbox();
+        self.note_events(events);
+        self.accept_ready();
+        self.send_held();
+        if self.held_letters == 0 {
+            self.read_ready();
+        }
+        self.run_timers();
+        self.shut_down_more();
+        self.do_effects();
+        self.send_mail();
+        self.flush_all();
+        self.common.counters[usize::from(self.id.0)].publish(&self.counters);
+    }
+
+    /// Whether the poll may wait, and how long.
+    fn timeout(&self) -> Option<Duration> {
+        let may_read = self.held_letters == 0 && !self.ready_list.is_empty();
+        if may_read || !self.flush_list.is_empty() || !self.notices.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now_ms = self.clock.now().monotonic_ms;
+        let paused = self
+            .acceptors
+            .iter()
+            .filter(|acceptor| acceptor.is_ready)
+            .map(|acceptor| acceptor.paused_until_ms);
+        let retry = (self.held_letters > 0 || self.stopping.is_some()).then_some(now_ms + RETRY_MS);
+        [
+            self.shard.next_deadline(),
+            self.handshake_deadlines.next_ms(),
+            self.linger_deadlines.next_ms(),
+            retry,
+        ]
+        .into_iter()
+        .flatten()
+        .chain(paused)
+        .min()
+        .map(|due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)))
+    }
+
+    fn note_events(&mut self, events: &Events) {
+        for event in events {
+            match event.token() {
+                WAKE => {}
+                Token(index) if index >= FIRST_LISTENER => {
+                    if let Some(acceptor) = self.acceptors.get_mut(index - FIRST_LISTENER) {
+                        acceptor.is_ready = true;
+                    }
+                }
+                Token(slot) => self.note_event(slot as u32, event),
+            }
+        }
+    }
+
+    /// An event may be of a connection that had this slot before; then the socket says so when it is tried.
+    fn note_event(&mut self, slot: u32, event: &mio::event::Event) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let is_broken = event.is_error() || event.is_write_closed();
+        if (event.is_writable() || is_broken) && connection.is_write_blocked {
+            connection.is_write_blocked = false;
+            self.list_for_flush(slot);
+        }
+        if event.is_readable() || event.is_read_closed() || is_broken {
+            let Some(connection) = self.slots.get_mut(slot) else {
+                return;
+            };
+            connection.is_readable = true;
+            connection.is_read_closed |= event.is_read_closed() || is_broken;
+            self.list_for_read(slot);
+        }
+    }
+
+    fn read_mailbox(&mut self) {
+        for _ in 0..MAILBOX_LETTERS {
+            let Some(letter) = self.mailbox.next() else { return };
+            match letter {
+                Letter::Mail(mail) => self.mail(mail),
+                Letter::Arrival(arrival) => self.arrived(*arrival),
+                Letter::Authenticated { ticket, outcome } => self.authenticated(ticket, outcome),
+                Letter::Call(call) => call(&mut self.shard, self.now),
+                Letter::ReloadTls { listener, config } => {
+                    if let Some(current) = self.tls_configs.get_mut(usize::from(listener)) {
+                        *current = Some(config);
+                    }
+                }
+                Letter::ShutDown { deadline } => self.begin_shut_down(deadline),
+            }
+        }
+    }
+
+    fn mail(&mut self, mail: Mail) {
+        self.shard.mail(self.now, mail);
+        if self.shard.outbox().is_over_soft_limit() {
+            self.flush_all();
+        }
+    }
+
+    fn run_timers(&mut self) {
+        self.shard.run_timers(self.now);
+        while let Some(conn) = self.handshake_deadlines.pop_due(self.now.monotonic_ms) {
+            if self.slots.is_current(conn) && self.is_in_handshake(conn.slot) {
+                self.refuse(conn.slot, Refusal::HandshakeTimeout);
+            }
+        }
+        while let Some(conn) = self.linger_deadlines.pop_due(self.now.monotonic_ms) {
+            self.linger_is_over(conn);
+        }
+    }
+
+    pub(crate) fn linger_until_deadline(&mut self, slot: u32) {
+        if let Some(conn) = self.slots.reference(slot) {
+            self.linger_deadlines.push(self.now.monotonic_ms, conn);
+        }
+    }
+
+    // --- what the shard asks for ---
+
+    fn do_effects(&mut self) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.shard.take_effects(&mut effects);
+        // Doing one may ask for another (a refused authentication closes), but never for one of the same kind again.
+        while !effects.is_empty() {
+            for effect in effects.drain(..) {
+                self.do_effect(effect);
+            }
+            self.shard.take_effects(&mut effects);
+        }
+        self.effects = effects;
+    }
+
+    fn do_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Close { conn } => self.close(conn.0, broker::CloseCause::Requested),
+            Effect::Resume { conn } => self.resume(conn.0),
+            Effect::Authenticate {
+                conn,
+                attempt,
+                credentials,
+            } => self.authenticate(conn, attempt, credentials),
+            Effect::Event(event) => self.common.observer.event(&event),
+        }
+    }
+
+    fn authenticate(&mut self, conn: ConnSlot, attempt: u32, credentials: Box<Credentials>) {
+        let Some(SlotRef { generation, .. }) = self.slots.reference(conn.0) else {
+            return;
+        };
+        let ticket = AuthTicket {
+            conn,
+            generation,
+            attempt,
+        };
+        let reply_to = self.addresses[usize::from(self.id.0)].clone();
+        if !self.auth.submit(AuthJob {
+            ticket,
+            credentials,
+            reply_to,
+        }) {
+            self.counters.auth_queue_full += 1;
+            let outcome = AuthOutcome::Deny {
+                reason: ReasonCode::ServerBusy,
+                because: "too many logins are being checked",
+            };
+            self.shard.authenticated(self.now, conn, attempt, outcome);
+        }
+    }
+
+    fn authenticated(&mut self, ticket: AuthTicket, outcome: AuthOutcome) {
+        let AuthTicket {
+            conn,
+            generation,
+            attempt,
+        } = ticket;
+        let is_open = self
+            .slots
+            .get_mut(conn.0)
+            .is_some_and(|connection| matches!(connection.stage, Stage::Open));
+        if is_open
+            && self.slots.is_current(SlotRef {
+                slot: conn.0,
+                generation,
+            })
+        {
+            self.shard.authenticated(self.now, conn, attempt, outcome);
+        }
+    }
+
+    // --- letters to other workers ---
+
+    /// Sends a letter, or holds it back if there is no space. Does not ring.
+    pub(crate) fn send(&mut self, to: ShardId, letter: Letter) {
+        let index = usize::from(to.0);
+        let returned = if self.held[index].is_empty() {
+            self.offer(index, letter)
+        } else {
+            Some(letter)
+        };
+        if let Some(letter) = returned {
+            self.counters.mail_held += 1;
+            self.held_letters += 1;
+            self.held[index].push_back(letter);
+        }
+        self.rings[index] = true;
+    }
+
+    fn offer(&mut self, to: usize, letter: Letter) -> Option<Letter> {
+        match self.addresses[to].offer(letter) {
+            Ok(()) => None,
+            Err(Returned::Full(letter)) => Some(letter),
+            Err(Returned::Gone(letter)) => {
+                // Only a server that shuts down has workers that are gone.
+                self.undeliverable(letter);
+                None
+            }
+        }
+    }
+
+    fn undeliverable(&mut self, letter: Letter) {
+        if let Letter::Arrival(arrival) = letter {
+            let connection = arrival.connection;
+            self.common.listeners[usize::from(connection.listener)].count_refusal(Refusal::ShuttingDown);
+            self.count_out(&connection);
+        }
+    }
+
+    fn send_held(&mut self) {
+        for to in 0..self.held.len() {
+            while let Some(letter) = self.held[to].pop_front() {
+                self.rings[to] = true;
+                if let Some(back) = self.offer(to, letter) {
+                    self.held[to].push_front(back);
+                    break;
+                }
+                self.held_letters -= 1;
+            }
+        }
+    }
+
+    /// One letter per shard and tick. What the shard gathers while an earlier one is held back goes with the next.
+    fn send_mail(&mut self) {
+        for shard in (0..self.common.shards).map(ShardId) {
+            if shard != self.id
+                && self.held[usize::from(shard.0)].is_empty()
+                && let Some(mail) = self.shard.take_mail(shard)
+            {
+                self.send(shard, Letter::Mail(mail));
+            }
+        }
+        for (to, ring) in self.rings.iter_mut().enumerate() {
+            if std::mem::take(ring) {
+                self.addresses[to].ring();
+            }
+        }
+    }
+
+    // --- the end ---
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    fn begin_shut_down(&mut self, deadline: Instant) {
+        self.acceptors.clear();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let deadline_ms = self.now.monotonic_ms + millis(left);
+        self.stopping = Some(Stopping {
+            deadline_ms,
+            is_everyone_told: false,
+        });
+        for slot in self.slots.occupied() {
+            if self.is_in_handshake(slot) {
+                self.refuse(slot, Refusal::ShuttingDown);
+            }
+        }
+    }
+
+    fn shut_down_more(&mut self) {
+        if let Some(stopping) = &mut self.stopping
+            && !stopping.is_everyone_told
+        {
+            stopping.is_everyone_told = !self.shard.shut_down(self.now, SHUT_DOWN_BATCH);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.stopping.is_some_and(|stopping| {
+            let is_everyone_gone = stopping.is_everyone_told && self.slots.len() == 0 && self.notices.is_empty();
+            is_everyone_gone || self.now.monotonic_ms >= stopping.deadline_ms
+        })
+    }
+
+    /// Whoever is still here had its time. The shard hears of each.
+    fn end(&mut self) {
+        for slot in self.slots.occupied() {
+            let Some(connection) = self.slots.get_mut(slot) else {
+                continue;
+            };
+            connection.is_read_closed = true;
+            if connection.has_lane() {
+                self.closed(slot, broker::CloseCause::Requested);
+            } else {
+                self.remove(slot);
+            }
+        }
+        self.do_effects();
+        self.common.counters[usize::from(self.id.0)].publish(&self.counters);
+    }
+}
+
+/// Each shard draws from its own sequence.
+fn seed_of(seed: u64, id: ShardId) -> u64 {
+    const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+    seed.wrapping_add(GOLDEN.wrapping_mul(u64::from(id.0) + 1))
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The same for all workers of a server, so that a deadline means the same everywhere.
+struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    fn now(&self) -> Now {
+        let unix = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            monotonic_ms: millis(self.origin.elapsed()),
+            unix_ms: millis(unix),
+        }
+    }
+}
