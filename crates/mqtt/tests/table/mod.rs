@@ -6,6 +6,7 @@
 
 #[rustfmt::skip] // one case, one line
 mod malformed;
+pub mod seeds;
 mod valid;
 
 use tidewire_mqtt::{
