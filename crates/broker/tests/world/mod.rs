@@ -1,0 +1,439 @@
+//! A whole node in one thread on virtual time: some shards, the mail between them, and clients that speak packets.
+//!
+//! The driver of these tests. It does what the real one does, in the same order: hand over bytes, deliver mail until there
+//! is none, collect what each connection would have been sent. Nothing waits: time passes when a test says so.
+
+#![allow(dead_code)]
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mqtt::*;
+use tidewire_broker::*;
+
+pub struct World {
+    pub shards: Vec<Shard>,
+    pub now: Now,
+    connections: HashMap<usize, Wire>,
+    slots: Vec<Vec<Option<usize>>>,
+    next: usize,
+    pub events: Vec<Event>,
+    pub authentications: Vec<(usize, u32, Credentials)>,
+    /// Connections whose socket takes nothing.
+    pub blocked: Vec<usize>,
+}
+
+struct Wire {
+    shard: Option<(usize, ConnSlot)>,
+    unread: Vec<u8>,
+    received: Vec<u8>,
+    is_closed: bool,
+    version: ProtocolVersion,
+}
+
+/// A packet as a client got it, owned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Got {
+    pub topic: String,
+    pub payload: String,
+    pub qos: QoS,
+    pub retain: bool,
+    pub dup: bool,
+    pub id: Option<u16>,
+    pub identifiers: Vec<u32>,
+}
+
+impl World {
+    pub fn new(shards: u16) -> World {
+        World::with(shards, ShardConfig::default(), Arc::new(OpenAccess))
+    }
+
+    pub fn with(shards: u16, config: ShardConfig, access: Arc<dyn Access>) -> World {
+        let now = Now { monotonic_ms: 1_000_000, unix_ms: 1_700_000_000_000 };
+        let node = Arc::new(NodeState::new(shards, 7));
+        let config = Arc::new(config);
+        let make = |i| Shard::new(now, ShardId(i), shards, config.clone(), access.clone(), node.clone(), 42 + u64::from(i));
+        World {
+            shards: (0..shards).map(make).collect(),
+            now,
+            connections: HashMap::new(),
+            slots: (0..shards).map(|_| Vec::new()).collect(),
+            next: 0,
+            events: Vec::new(),
+            authentications: Vec::new(),
+            blocked: Vec::new(),
+        }
+    }
+
+    pub fn open(&mut self) -> usize {
+        self.next += 1;
+        let wire = Wire {
+            shard: None,
+            unread: Vec::new(),
+            received: Vec::new(),
+            is_closed: false,
+            version: ProtocolVersion::V3_1_1,
+        };
+        self.connections.insert(self.next, wire);
+        self.next
+    }
+
+    /// Bytes from a client, as they are.
+    pub fn send_bytes(&mut self, client: usize, bytes: &[u8]) {
+        let shards = self.shards.len() as u16;
+        let wire = self.connections.get_mut(&client).unwrap();
+        wire.unread.extend_from_slice(bytes);
+        if wire.shard.is_none() {
+            let home = match decode_connect(&wire.unread, 1 << 20) {
+                Ok(Decoded::Incomplete { .. }) => return,
+                Ok(Decoded::Complete { packet, .. }) => {
+                    wire.version = packet.version;
+                    Shard::home(packet.client_id, shards).unwrap_or(ShardId(0))
+                }
+                Err(_) => ShardId(0),
+            };
+            let home = usize::from(home.0);
+            let slot = match self.slots[home].iter().position(Option::is_none) {
+                Some(free) => free,
+                None => {
+                    self.slots[home].push(None);
+                    self.slots[home].len() - 1
+                }
+            };
+            self.slots[home][slot] = Some(client);
+            let conn = ConnSlot(slot as u32);
+            wire.shard = Some((home, conn));
+            let address: SocketAddr = format!("10.0.0.1:{}", 1000 + client).parse().unwrap();
+            let peer = Peer {
+                address,
+                transport: Transport::Tcp,
+                listener: 0,
+                maximum_packet_size: None,
+                certificate_common_name: None,
+            };
+            self.shards[home].open(self.now, conn, peer);
+        }
+        self.feed(client);
+        self.settle();
+    }
+
+    fn feed(&mut self, client: usize) {
+        loop {
+            let Some(wire) = self.connections.get_mut(&client) else { return };
+            let Some((shard, conn)) = wire.shard else { return };
+            if wire.is_closed {
+                return;
+            }
+            let got = self.shards[shard].receive(self.now, conn, &wire.unread);
+            wire.unread.drain(..got.consumed);
+            match got.next {
+                Next::Flush => self.flush(shard),
+                Next::Read { .. } | Next::Pause | Next::Closed => return,
+            }
+        }
+    }
+
+    pub fn send(&mut self, client: usize, packet: &Packet<'_>) {
+        if let Packet::Connect(connect) = packet {
+            self.connections.get_mut(&client).unwrap().version = connect.version;
+        }
+        let mut bytes = Vec::new();
+        packet.encode(self.connections[&client].version, &mut bytes);
+        self.send_bytes(client, &bytes);
+    }
+
+    fn flush(&mut self, shard: usize) {
+        let outbox = self.shards[shard].outbox();
+        let mut drained = Vec::new();
+        for conn in outbox.dirty().to_vec() {
+            let Some(client) = self.slots[shard].get(conn.0 as usize).copied().flatten() else { continue };
+            if self.blocked.contains(&client) {
+                continue;
+            }
+            let mut slices = Vec::new();
+            outbox.slices(conn, usize::MAX, &mut slices);
+            let bytes = slices.concat();
+            let had_backlog = outbox.has_backlog(conn);
+            outbox.wrote(conn, bytes.len());
+            self.connections.get_mut(&client).unwrap().received.extend_from_slice(&bytes);
+            if had_backlog {
+                drained.push(conn);
+            }
+        }
+        outbox.end_tick();
+        for conn in drained {
+            self.shards[shard].drained(self.now, conn);
+        }
+    }
+
+    /// The socket takes bytes again.
+    pub fn unblock(&mut self, client: usize) {
+        self.blocked.retain(|c| *c != client);
+        let (shard, conn) = self.connections[&client].shard.unwrap();
+        let outbox = self.shards[shard].outbox();
+        let mut slices = Vec::new();
+        outbox.slices(conn, usize::MAX, &mut slices);
+        let bytes = slices.concat();
+        outbox.wrote(conn, bytes.len());
+        self.connections.get_mut(&client).unwrap().received.extend_from_slice(&bytes);
+        outbox.end_tick();
+        self.shards[shard].drained(self.now, conn);
+        self.feed(client);
+        self.settle();
+    }
+
+    /// Runs until nothing is left to do at this instant.
+    pub fn settle(&mut self) {
+        loop {
+            let mut has_moved = false;
+            for shard in 0..self.shards.len() {
+                self.shards[shard].run_timers(self.now);
+                let mut effects = Vec::new();
+                self.shards[shard].take_effects(&mut effects);
+                for effect in effects {
+                    has_moved = true;
+                    self.perform(shard, effect);
+                }
+                for to in 0..self.shards.len() {
+                    if let Some(mail) = self.shards[shard].take_mail(ShardId(to as u16)) {
+                        assert_ne!(to, shard, "a shard has no need to write to itself");
+                        has_moved = true;
+                        self.shards[to].mail(self.now, mail);
+                    }
+                }
+                has_moved |= !self.shards[shard].outbox().dirty().is_empty();
+                self.flush(shard);
+            }
+            if !has_moved && self.shards.iter().all(|s| s.next_deadline().is_none_or(|at| at > self.now.monotonic_ms)) {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, shard: usize, effect: Effect) {
+        let client_of = |world: &World, conn: ConnSlot| world.slots[shard].get(conn.0 as usize).copied().flatten();
+        match effect {
+            Effect::Close { conn } => {
+                self.flush(shard);
+                if let Some(client) = client_of(self, conn) {
+                    self.end(client, CloseCause::Requested);
+                }
+            }
+            Effect::Resume { conn } => {
+                if let Some(client) = client_of(self, conn) {
+                    self.feed(client);
+                }
+            }
+            Effect::Authenticate { conn, attempt, credentials } => {
+                if let Some(client) = client_of(self, conn) {
+                    self.authentications.push((client, attempt, *credentials));
+                }
+            }
+            Effect::Event(event) => self.events.push(event),
+        }
+    }
+
+    pub fn decide(&mut self, client: usize, attempt: u32, outcome: AuthOutcome) {
+        let (shard, conn) = self.connections[&client].shard.unwrap();
+        self.shards[shard].authenticated(self.now, conn, attempt, outcome);
+        self.settle();
+    }
+
+    fn end(&mut self, client: usize, cause: CloseCause) {
+        let wire = self.connections.get_mut(&client).unwrap();
+        if wire.is_closed {
+            return;
+        }
+        wire.is_closed = true;
+        if let Some((shard, conn)) = wire.shard {
+            self.slots[shard][conn.0 as usize] = None;
+            self.shards[shard].closed(self.now, conn, cause);
+        }
+    }
+
+    /// The network connection breaks.
+    pub fn cut(&mut self, client: usize) {
+        self.end(client, CloseCause::Network);
+        self.settle();
+    }
+
+    pub fn is_closed(&self, client: usize) -> bool {
+        self.connections[&client].is_closed
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        let end = self.now.monotonic_ms + ms;
+        while self.now.monotonic_ms < end {
+            let step = (end - self.now.monotonic_ms).min(50);
+            self.now.monotonic_ms += step;
+            self.now.unix_ms += step;
+            self.settle();
+        }
+    }
+
+    /// The raw bytes that a client has been sent since it last looked.
+    pub fn take_bytes(&mut self, client: usize) -> Vec<u8> {
+        std::mem::take(&mut self.connections.get_mut(&client).unwrap().received)
+    }
+
+    /// What a client has been sent, one line per packet in debug form.
+    pub fn take(&mut self, client: usize) -> Vec<String> {
+        let bytes = self.take_bytes(client);
+        let version = self.connections[&client].version;
+        let mut rest = &bytes[..];
+        let mut packets = Vec::new();
+        while !rest.is_empty() {
+            match decode(rest, version, usize::MAX) {
+                Ok(Decoded::Complete { packet, size }) => {
+                    packets.push(describe(&packet));
+                    rest = &rest[size..];
+                }
+                other => panic!("the server sent nonsense: {other:?} of {rest:02x?}"),
+            }
+        }
+        packets
+    }
+
+    /// The PUBLISH packets among what a client has been sent; the others are discarded.
+    pub fn messages(&mut self, client: usize) -> Vec<Got> {
+        let bytes = self.take_bytes(client);
+        let version = self.connections[&client].version;
+        let mut rest = &bytes[..];
+        let mut messages = Vec::new();
+        while !rest.is_empty() {
+            let Ok(Decoded::Complete { packet, size }) = decode(rest, version, usize::MAX) else {
+                panic!("the server sent nonsense: {rest:02x?}");
+            };
+            if let Packet::Publish(p) = packet {
+                let identifiers = p.properties.iter().filter_map(|p| match p {
+                    Property::SubscriptionIdentifier(id) => Some(id),
+                    _ => None,
+                });
+                messages.push(Got {
+                    topic: p.topic.into(),
+                    payload: String::from_utf8_lossy(p.payload).into_owned(),
+                    qos: p.qos,
+                    retain: p.retain,
+                    dup: p.dup,
+                    id: p.packet_id.map(PacketId::get),
+                    identifiers: identifiers.collect(),
+                });
+            }
+            rest = &rest[size..];
+        }
+        messages
+    }
+
+    pub fn payloads(&mut self, client: usize) -> Vec<String> {
+        self.messages(client).into_iter().map(|m| m.payload).collect()
+    }
+
+    // --- shorthands ---
+
+    /// Connects and drops the CONNACK.
+    pub fn connect(&mut self, version: ProtocolVersion, client_id: &str, clean_start: bool, properties: &[Property<'_>]) -> usize {
+        let client = self.open();
+        let mut bytes = Vec::new();
+        let mut writer = PropertyWriter::new(&mut bytes);
+        for property in properties {
+            writer.put(*property);
+        }
+        let properties = writer.finish();
+        self.send(client, &Packet::Connect(connect_packet(version, client_id, clean_start, properties, None)));
+        let got = self.take(client);
+        assert!(got.first().is_some_and(|first| first.starts_with("CONNACK") && first.contains("Success")), "{got:?}");
+        client
+    }
+
+    pub fn subscribe(&mut self, client: usize, filter: &str, qos: QoS) {
+        self.subscribe_with(client, filter, SubscriptionOptions { maximum_qos: qos, ..Default::default() }, None);
+    }
+
+    pub fn subscribe_with(&mut self, client: usize, filter: &str, options: SubscriptionOptions, identifier: Option<u32>) {
+        let version = self.connections[&client].version;
+        let mut properties = Vec::new();
+        if let Some(identifier) = identifier {
+            PropertyWriter::new(&mut properties).put(Property::SubscriptionIdentifier(identifier));
+        }
+        let mut bytes = Vec::new();
+        let filters = SubscribeFilters::encode([SubscribeFilter { filter, options }], version, &mut bytes);
+        let packet = Subscribe { packet_id: PacketId::new(7).unwrap(), properties: Properties::from_validated(&properties), filters };
+        self.send(client, &Packet::Subscribe(packet));
+    }
+
+    pub fn publish(&mut self, client: usize, topic: &str, payload: &str, qos: QoS) {
+        self.publish_with(client, topic, payload, qos, false, 1, false, &[]);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub fn publish_with(&mut self, client: usize, topic: &str, payload: &str, qos: QoS, retain: bool, id: u16, dup: bool, properties: &[Property<'_>]) {
+        let mut bytes = Vec::new();
+        let mut writer = PropertyWriter::new(&mut bytes);
+        for property in properties {
+            writer.put(*property);
+        }
+        let properties = writer.finish();
+        let packet_id = (qos != QoS::AtMostOnce).then(|| PacketId::new(id).unwrap());
+        let packet = Publish { dup, qos, retain, topic, packet_id, properties, payload: payload.as_bytes() };
+        self.send(client, &Packet::Publish(packet));
+    }
+
+    pub fn ack(&mut self, client: usize, kind: PacketType, id: u16) {
+        let mut bytes = Vec::new();
+        encode_bare_ack(kind, PacketId::new(id).unwrap(), &mut bytes);
+        self.send_bytes(client, &bytes);
+    }
+
+    pub fn disconnect(&mut self, client: usize) {
+        self.send(client, &Packet::Disconnect(Disconnect { reason: ReasonCode::Success, properties: Properties::EMPTY }));
+    }
+
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        for shard in &self.shards {
+            sum.add(&shard.stats());
+        }
+        sum
+    }
+}
+
+pub fn connect_packet<'a>(version: ProtocolVersion, client_id: &'a str, clean_start: bool, properties: Properties<'a>, will: Option<Will<'a>>) -> Connect<'a> {
+    Connect {
+        version,
+        clean_start,
+        is_bridge: false,
+        keep_alive: 60,
+        properties,
+        client_id,
+        will,
+        user_name: None,
+        password: None,
+    }
+}
+
+fn describe(packet: &Packet<'_>) -> String {
+    let properties = |p: Properties<'_>| p.iter().map(|p| format!(" {p:?}")).collect::<String>();
+    match packet {
+        Packet::ConnAck(p) => format!("CONNACK {:?} present={}{}", p.reason, p.session_present, properties(p.properties)),
+        Packet::Publish(p) => format!(
+            "PUBLISH {} {} q{} id={}{}{}{}",
+            p.topic,
+            String::from_utf8_lossy(p.payload),
+            p.qos as u8,
+            p.packet_id.map_or(0, PacketId::get),
+            if p.dup { " dup" } else { "" },
+            if p.retain { " retain" } else { "" },
+            properties(p.properties)
+        ),
+        Packet::PubAck(p) => format!("PUBACK {} {:?}", p.packet_id.get(), p.reason),
+        Packet::PubRec(p) => format!("PUBREC {} {:?}", p.packet_id.get(), p.reason),
+        Packet::PubRel(p) => format!("PUBREL {} {:?}", p.packet_id.get(), p.reason),
+        Packet::PubComp(p) => format!("PUBCOMP {} {:?}", p.packet_id.get(), p.reason),
+        Packet::SubAck(p) => format!("SUBACK {} {:02x?}", p.packet_id.get(), p.reasons),
+        Packet::UnsubAck(p) => format!("UNSUBACK {} {:02x?}", p.packet_id.get(), p.reasons),
+        Packet::Disconnect(p) => format!("DISCONNECT {:?}", p.reason),
+        Packet::PingResp => "PINGRESP".into(),
+        other => format!("{other:?}"),
+    }
+}
