@@ -161,6 +161,15 @@ mod tests {
     }
 
     #[test]
+    fn parts_that_run_together_make_different_tags() {
+        let cache = VerifiedPasswords::new(8).unwrap();
+        let hash = hash("salt");
+        let left = cache.tag("x", &hash, &Password::new(format!("{}secret", hash.as_str())));
+        let right = cache.tag(&format!("x{}", hash.as_str()), &hash, &Password::new("secret"));
+        assert_ne!(left, right);
+    }
+
+    #[test]
     fn a_changed_hash_is_verified_anew() {
         let cache = VerifiedPasswords::new(8).unwrap();
         assert!(cache.verify("alice", &hash("salt"), &Password::new("secret")));

@@ -406,6 +406,14 @@ fn names_chosen_by_the_client_never_widen_access() {
             }
         }
     }
+    // Its value is copied into every rule, so its length is bounded.
+    let long = "x".repeat(1025);
+    let topic = |name: &str| format!("c/{name}/x");
+    assert!(!publishes(&acl.session(&who(&long, None, "::1")), &topic(&long)));
+    assert!(publishes(
+        &acl.session(&who(&long[1..], None, "::1")),
+        &topic(&long[1..])
+    ));
     // Names that look like placeholders are names: they are not substituted again.
     let session = acl.session(&who("%u", Some("alice"), "::1"));
     assert!(publishes(&session, "c/%u/x") && !publishes(&session, "c/alice/x"));
@@ -724,8 +732,8 @@ topic readwrite alice/#
 topic deny alice/secret
   topic write with blank/x
 pattern write devices/%c/state
-pattern deny devices/%c/locked
 pattern readwrite devices/%c/#
+pattern deny devices/%c/locked
 user bob
 topic read $SYS/#
 topic read

@@ -1,5 +1,7 @@
 //! C01 and what the chain promises beyond it.
 
+use std::time::Instant;
+
 use super::*;
 use crate::password::PasswordHash;
 
@@ -148,6 +150,27 @@ fn changes_at_run_time_count_at_once_in_spite_of_the_cache() {
     assert_eq!(outcome("changed"), Outcome::Allow { is_superuser: true });
     users.remove("alice").unwrap();
     assert_eq!(outcome("changed"), Outcome::Deny(DenyReason::UnknownUser));
+}
+
+/// The least of several runs, so that a busy machine does not decide.
+#[test]
+fn an_unknown_user_costs_as_much_as_a_wrong_password() {
+    let users = Users::empty().unwrap();
+    users
+        .add("alice", PasswordHash::create(&Password::new("secret")).unwrap(), false)
+        .unwrap();
+    let chain = chain(&Arc::new(users), AnonymousPolicy::Never);
+    let least = |name: &str| {
+        let cost = |_| {
+            let start = Instant::now();
+            let outcome = chain.authenticate(&credentials(Some(name), Some("wrong"), ELSEWHERE));
+            assert!(matches!(outcome, Outcome::Deny(_)));
+            start.elapsed()
+        };
+        (0..4).map(cost).min().unwrap()
+    };
+    let (known, unknown) = (least("alice"), least("mallory"));
+    assert!(unknown > known / 2 && known > unknown / 2, "{known:?} and {unknown:?}");
 }
 
 #[test]
