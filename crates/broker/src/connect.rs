@@ -27,6 +27,7 @@ impl Shard {
         let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
         connection.version = connect.version;
         connection.last_packet_ms = now.monotonic_ms;
+        connection.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
         if let Err(Refused(reason, because)) = self.check_connect(connect) {
             return self.refuse(now, conn, connect.client_id, connect.user_name, reason, because);
         }
@@ -196,8 +197,8 @@ impl Shard {
         let method = auth.properties.authentication_method();
         let known = match (&connection.pending, phase) {
             (Some(pending), _) => pending.method.as_deref() == method,
-            // Only a client that connected with a method may authenticate anew [MQTT-4.12.1-1].
-            (None, Phase::Online) => method.is_some_and(|m| self.access.knows_method(m)),
+            // Only a client that connected with a method may authenticate anew, and with no other [MQTT-4.12.1-1].
+            (None, Phase::Online) => method.is_some() && connection.method.as_deref() == method,
             _ => false,
         };
         if !is_expected || !known {
@@ -344,6 +345,7 @@ impl Shard {
         let connection = self.core.connection_mut(conn).expect("the caller answers it");
         connection.session = slot;
         connection.phase = Phase::Online;
+        connection.method = properties.authentication_method().map(Into::into);
         let outgoing_max = properties.topic_alias_maximum().unwrap_or(0).min(config.topic_alias_maximum_outgoing);
         if is_v5 && outgoing_max > 0 {
             connection.aliases = Some(Box::new(Aliases { outgoing_max, ..Aliases::default() }));
@@ -496,7 +498,10 @@ impl Shard {
     pub(crate) fn refuse(&mut self, now: Now, conn: ConnSlot, client_id: &str, user_name: Option<&str>, reason: ReasonCode, because: &str) {
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
-        if reason != ReasonCode::NotAuthorized && reason != ReasonCode::BadUserNameOrPassword {
+        let room = self.core.connection_mut(conn).map_or(0, |c| c.maximum_packet_size as usize);
+        let is_secret = matches!(reason, ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword);
+        // [MQTT-3.2.2-19]
+        if !is_secret && because.len() + 16 < room {
             writer.put(Property::ReasonString(because));
         }
         if matches!(reason, ReasonCode::UseAnotherServer | ReasonCode::ServerMoved)

@@ -17,6 +17,10 @@ pub struct Connection {
     /// Tells this connection from an earlier one in the same slot.
     pub epoch: u32,
     pub last_packet_ms: u64,
+    /// Maximum Packet Size of CONNECT, of MQTT 5.
+    pub maximum_packet_size: u32,
+    /// Authentication Method of CONNECT, once accepted: the only one to authenticate anew with [MQTT-4.12.1-1].
+    pub method: Option<Box<str>>,
     pub aliases: Option<Box<Aliases>>,
     pub pending: Option<Box<PendingConnect>>,
     pub publish_quota: Option<Box<PublishQuota>>,
@@ -71,6 +75,8 @@ impl Connection {
             attempt: 0,
             epoch,
             last_packet_ms: now_ms,
+            maximum_packet_size: u32::MAX,
+            method: None,
             aliases: None,
             pending: None,
             publish_quota: None,

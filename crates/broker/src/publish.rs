@@ -24,6 +24,12 @@ impl Shard {
     pub(crate) fn publish_received(&mut self, now: Now, conn: ConnSlot, slot: u32, publish: &Publish<'_>, packet_bytes: usize) {
         self.core.stats.packets_received[PacketType::Publish as usize] += 1;
         self.charge_quota(conn, packet_bytes);
+        let properties = publish.properties;
+        if !properties.is_forwarded_whole() && properties.iter().any(|p| matches!(p, Property::SubscriptionIdentifier(_))) {
+            // [MQTT-3.3.4-6]
+            let because = "a Subscription Identifier from a client";
+            return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
+        }
         let topic = match self.resolve_topic(conn, publish) {
             Topic::Here => None,
             Topic::Alias(topic) => Some(topic),
