@@ -127,7 +127,7 @@ fn server_aliases_stay_within_the_clients_maximum() {
             };
             assert_eq!(found, topic.into_bytes());
         }
-        peer.abort();
+        peer.disconnect();
     }
 }
 

@@ -35,12 +35,6 @@ fn empty_names_and_filters_are_refused() {
             &[PROTOCOL_ERROR, MALFORMED_PACKET, 0x90, 0x94],
             "an empty topic name",
         );
-        closes(
-            version,
-            &packet::unsubscribe(version, 1, &[""]),
-            &[PROTOCOL_ERROR, MALFORMED_PACKET, 0x8F],
-            "an empty filter to leave",
-        );
     }
 }
 

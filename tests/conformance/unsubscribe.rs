@@ -77,6 +77,7 @@ fn started_deliveries_are_completed() {
         let (first, second) = (peer.expect_publish(), peer.expect_publish());
         peer.unsubscribe(&topic);
         peer.acknowledge(&first);
+        peer.ping_alone();
         peer.abort();
         // Not acknowledged, so it comes again although nothing is subscribed any more.
         let (mut peer, _) = resume(&connect);
