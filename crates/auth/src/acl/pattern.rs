@@ -7,6 +7,8 @@ use super::cover::{filter_covers, filters_overlap, starts_with_wildcard};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     kind: Kind,
+    /// Length of [`literal_prefix`], which rules most patterns out.
+    prefix_len: u32,
     filter: Arc<str>,
 }
 
@@ -35,28 +37,25 @@ impl Pattern {
             _ if filter.ends_with("/#") && !filter.contains('+') => Kind::Subtree,
             _ => Kind::Wildcards,
         };
-        Pattern {
-            kind,
-            filter: filter.into(),
-        }
+        Pattern::of_kind(kind, filter)
     }
 
     pub fn verbatim(filter: &str) -> Pattern {
-        let kind = if filter.contains(['+', '#']) {
-            Kind::Verbatim
-        } else {
-            Kind::Literal
-        };
-        Pattern {
-            kind,
-            filter: filter.into(),
-        }
+        let has_wildcards = filter.contains(['+', '#']);
+        Pattern::of_kind(if has_wildcards { Kind::Verbatim } else { Kind::Literal }, filter)
     }
 
     pub fn everything() -> Pattern {
+        Pattern::of_kind(Kind::Everything, "")
+    }
+
+    fn of_kind(kind: Kind, filter: &str) -> Pattern {
+        // A filter has at most 65535 bytes.
+        let prefix_len = literal_prefix(filter).len() as u32;
         Pattern {
-            kind: Kind::Everything,
-            filter: "".into(),
+            kind,
+            prefix_len,
+            filter: filter.into(),
         }
     }
 
@@ -66,57 +65,100 @@ impl Pattern {
         match self.kind {
             Kind::Literal => *self.filter == *topic,
             Kind::All => !topic.starts_with('$'),
-            Kind::Subtree => is_in_subtree(&self.filter, topic),
-            Kind::Wildcards => wildcards_match(&self.filter, topic),
+            Kind::Subtree => is_in_subtree(self.prefix(), topic),
+            Kind::Wildcards => wildcards_match(&self.filter, self.prefix_len as usize, topic),
             Kind::Verbatim => false,
             Kind::Everything => true,
-        }
-    }
-
-    /// Matches every topic that the subscription `filter` can match.
-    pub fn covers(&self, filter: &str) -> bool {
-        match self.kind {
-            Kind::Literal | Kind::Verbatim => *self.filter == *filter,
-            Kind::Everything => true,
-            _ => filter_covers(&self.filter, filter),
-        }
-    }
-
-    /// Matches some topic that the subscription `filter` can match. A verbatim pattern speaks about one subscription, not
-    /// about its topics, so it overlaps no other.
-    pub fn overlaps(&self, filter: &str) -> bool {
-        match self.kind {
-            Kind::Verbatim => *self.filter == *filter,
-            Kind::Everything => true,
-            _ => filters_overlap(&self.filter, filter),
         }
     }
 
     /// Like [`Pattern::matches`], for a topic that is delivered under a verbatim grant.
     pub fn matches_as_filter(&self, topic: &str) -> bool {
         match self.kind {
-            Kind::Verbatim => wildcards_match(&self.filter, topic),
+            Kind::Verbatim => mqtt::filter_matches(&self.filter, topic),
             _ => self.matches(topic),
         }
     }
+
+    /// How the pattern relates to the topics that a subscription can match.
+    pub fn relation(&self, subscription: &Subscription<'_>) -> Relation {
+        if !prefixes_agree(self.prefix(), subscription.prefix) {
+            return Relation::Disjoint;
+        }
+        let filter = subscription.filter;
+        match self.kind {
+            Kind::Everything => Relation::Covers,
+            Kind::Verbatim if *self.filter == *filter => Relation::Covers,
+            // It speaks about one subscription, not about its topics, so it overlaps no other.
+            Kind::Verbatim => Relation::Disjoint,
+            _ if filter_covers(&self.filter, filter) => Relation::Covers,
+            _ if filters_overlap(&self.filter, filter) => Relation::Overlaps,
+            _ => Relation::Disjoint,
+        }
+    }
+
+    fn prefix(&self) -> &str {
+        &self.filter[..self.prefix_len as usize]
+    }
 }
 
-/// `filter` is `a/b/#`: matches `a/b` and all below it.
+/// A subscription's filter, looked at once for all patterns.
+pub(super) struct Subscription<'a> {
+    filter: &'a str,
+    prefix: &'a str,
+}
+
+impl<'a> Subscription<'a> {
+    pub fn new(filter: &'a str) -> Subscription<'a> {
+        let prefix = literal_prefix(filter);
+        Subscription { filter, prefix }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relation {
+    /// The pattern matches every topic of the subscription.
+    Covers,
+    /// It matches some of them.
+    Overlaps,
+    Disjoint,
+}
+
+/// What every topic that `filter` matches begins with. `a/#` matches `a`, so it is `a`.
+fn literal_prefix(filter: &str) -> &str {
+    match filter.find(['+', '#']) {
+        None => filter,
+        Some(at) if filter[at..].starts_with('#') => filter[..at].strip_suffix('/').unwrap_or_default(),
+        Some(at) => &filter[..at],
+    }
+}
+
+/// False when no topic can begin with both.
+fn prefixes_agree(a: &str, b: &str) -> bool {
+    let len = a.len().min(b.len());
+    a.as_bytes()[..len] == b.as_bytes()[..len]
+}
+
+/// Matches `parent` and all below it.
 #[inline]
-fn is_in_subtree(filter: &str, topic: &str) -> bool {
-    let parent = &filter.as_bytes()[..filter.len() - 2];
-    match topic.as_bytes().strip_prefix(parent) {
+fn is_in_subtree(parent: &str, topic: &str) -> bool {
+    match topic.as_bytes().strip_prefix(parent.as_bytes()) {
         Some(rest) => rest.is_empty() || rest[0] == b'/',
         None => false,
     }
 }
 
-fn wildcards_match(filter: &str, topic: &str) -> bool {
+/// The first `prefix_len` bytes of `filter` are whole levels without wildcards.
+fn wildcards_match(filter: &str, prefix_len: usize, topic: &str) -> bool {
+    let (prefix, rest) = filter.split_at(prefix_len);
+    let Some(topic_rest) = topic.strip_prefix(prefix) else {
+        return false;
+    };
     if starts_with_wildcard(filter) && topic.starts_with('$') {
         return false; // [MQTT-4.7.2-1]
     }
-    let mut topic_levels = topic.split('/');
-    for level in filter.split('/') {
+    let mut topic_levels = topic_rest.split('/');
+    for level in rest.split('/') {
         if level == "#" {
             return true;
         }
@@ -132,17 +174,18 @@ fn wildcards_match(filter: &str, topic: &str) -> bool {
 mod tests {
     use super::*;
 
+    const FILTERS: [&str; 23] = [
+        "a", "ab", "a/b", "#", "a/#", "ab/#", "a/b/#", "/#", "+", "+/b", "a/+", "a/+/c", "+/+", "a/+/#", "a/b/+",
+        "+/#", "$s/#", "$s/+", "$s", "/", "/+", "a//b", "a//#",
+    ];
+
     #[test]
     fn every_kind_matches_as_the_protocol_says() {
-        let filters = [
-            "a", "a/b", "#", "a/#", "a/b/#", "/#", "+", "+/b", "a/+", "a/+/c", "+/+", "a/+/#", "+/#", "$s/#", "$s/+",
-            "/", "a//b",
-        ];
         let topics = [
-            "a", "b", "ab", "a/b", "a/bc", "a/b/c", "a/x/c", "/", "/a", "a/", "a//b", "$s", "$s/a", "$s/a/b",
-            "a/b/c/d", "é", "a/é/c",
+            "a", "b", "ab", "a/b", "a/bc", "a/b/c", "a/x/c", "/", "/a", "a/", "a//b", "a//", "$s", "$s/a", "$s/a/b",
+            "a/b/c/d", "é", "a/é/c", "$",
         ];
-        for filter in filters {
+        for filter in FILTERS {
             for topic in topics {
                 let expected = mqtt::filter_matches(filter, topic);
                 assert_eq!(
@@ -151,12 +194,28 @@ mod tests {
                     "{filter} against {topic}"
                 );
                 // A topic is a filter that matches itself only.
-                assert_eq!(Pattern::new(filter).covers(topic), expected, "{filter} covers {topic}");
+                let relation = if expected { Relation::Covers } else { Relation::Disjoint };
                 assert_eq!(
-                    Pattern::new(filter).overlaps(topic),
-                    expected,
-                    "{filter} overlaps {topic}"
+                    relation_of(&Pattern::new(filter), topic),
+                    relation,
+                    "{filter} and {topic}"
                 );
+            }
+        }
+    }
+
+    /// The prefix is a shortcut and must not change an answer.
+    #[test]
+    fn relations_are_those_of_the_filters() {
+        for a in FILTERS {
+            for b in FILTERS {
+                let expected = match (filter_covers(a, b), filters_overlap(a, b)) {
+                    (true, _) => Relation::Covers,
+                    (false, true) => Relation::Overlaps,
+                    (false, false) => Relation::Disjoint,
+                };
+                assert_eq!(relation_of(&Pattern::new(a), b), expected, "{a} and {b}");
+                assert_eq!(relation_of(&Pattern::everything(), b), Relation::Covers);
             }
         }
     }
@@ -164,8 +223,17 @@ mod tests {
     #[test]
     fn verbatim_speaks_about_the_subscription_only() {
         let all = Pattern::verbatim("#");
-        assert!(all.covers("#") && !all.covers("a") && !all.overlaps("a/#") && !all.matches("a"));
+        assert_eq!(relation_of(&all, "#"), Relation::Covers);
+        assert_eq!(relation_of(&all, "a"), Relation::Disjoint);
+        assert_eq!(relation_of(&all, "a/#"), Relation::Disjoint);
+        assert!(!all.matches("a") && all.matches_as_filter("a") && !all.matches_as_filter("$s"));
         let literal = Pattern::verbatim("a/b");
-        assert!(literal.matches("a/b") && literal.covers("a/b") && literal.overlaps("a/#"));
+        assert!(literal.matches("a/b"));
+        assert_eq!(relation_of(&literal, "a/b"), Relation::Covers);
+        assert_eq!(relation_of(&literal, "a/#"), Relation::Overlaps);
+    }
+
+    fn relation_of(pattern: &Pattern, filter: &str) -> Relation {
+        pattern.relation(&Subscription::new(filter))
     }
 }

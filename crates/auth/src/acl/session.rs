@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
-use super::pattern::Pattern;
+use super::pattern::{Pattern, Relation, Subscription};
 use super::rule::{Action, Permission};
 use super::{AclOptions, PartialSubscription};
 
@@ -76,10 +76,6 @@ impl Scope {
     pub fn is_allow(self) -> bool {
         self.0 & Scope::ALLOW != 0
     }
-
-    fn is_deny(self) -> bool {
-        !self.is_allow()
-    }
 }
 
 impl SessionAcl {
@@ -129,18 +125,20 @@ impl SessionAcl {
         }
         let (mut is_partly_denied, mut is_partly_allowed) = (false, false);
         let mut decision = self.allows_unmatched();
+        let subscription = Subscription::new(filter);
         for entry in self
             .entries
             .iter()
             .filter(|entry| entry.scope.concerns(Scope::SUBSCRIBE))
         {
-            if entry.pattern.covers(filter) {
-                decision = entry.scope.is_allow();
-                break;
-            }
-            if entry.pattern.overlaps(filter) {
-                is_partly_denied |= entry.scope.is_deny();
-                is_partly_allowed |= entry.scope.is_allow();
+            match entry.pattern.relation(&subscription) {
+                Relation::Disjoint => {}
+                Relation::Overlaps if entry.scope.is_allow() => is_partly_allowed = true,
+                Relation::Overlaps => is_partly_denied = true,
+                Relation::Covers => {
+                    decision = entry.scope.is_allow();
+                    break;
+                }
             }
         }
         let grants_parts = self.options.partial_subscription == PartialSubscription::Filter;

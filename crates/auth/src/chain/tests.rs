@@ -152,7 +152,8 @@ fn changes_at_run_time_count_at_once_in_spite_of_the_cache() {
     assert_eq!(outcome("changed"), Outcome::Deny(DenyReason::UnknownUser));
 }
 
-/// The least of several runs, so that a busy machine does not decide.
+/// The least of several runs, and a wide margin, so that a busy machine does not decide: without a decoy the factor is a
+/// thousand.
 #[test]
 fn an_unknown_user_costs_as_much_as_a_wrong_password() {
     let users = Users::empty().unwrap();
@@ -170,7 +171,7 @@ fn an_unknown_user_costs_as_much_as_a_wrong_password() {
         (0..4).map(cost).min().unwrap()
     };
     let (known, unknown) = (least("alice"), least("mallory"));
-    assert!(unknown > known / 2 && known > unknown / 2, "{known:?} and {unknown:?}");
+    assert!(unknown > known / 8 && known > unknown / 8, "{known:?} and {unknown:?}");
 }
 
 #[test]
