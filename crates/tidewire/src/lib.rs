@@ -2,5 +2,13 @@
 //!
 //! Only this crate knows every other one. It is a library so that its tests can reach inside; nothing else uses it.
 
+pub mod banner;
+pub mod cli;
+mod client;
 pub mod config;
+pub mod logging;
+mod output;
+mod passwd;
 pub mod secret;
+pub mod serve;
+pub mod systemd;

@@ -1,3 +1,7 @@
-//! The binary.
+//! The `tidewire` binary; everything is in the library beside it.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidewire::cli::run(std::env::args_os())
+}

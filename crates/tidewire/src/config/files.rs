@@ -1,26 +1,30 @@
-//! Checks that the files which the configuration names can be read, so that `tidewire check` finds what a start would.
+//! Checks of the files which the configuration names, so that `tidewire check` finds what a start would.
 
+use std::error::Error;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::origin::{Diagnostic, Origin};
 use super::resolve::{Config, Effective};
+use super::value::Unset;
+
+/// A file, the name of the option it stands in, and how it is checked.
+struct Named<'a> {
+    path: &'a Path,
+    option: &'static str,
+    check: Check,
+}
+
+type Check = fn(&Path) -> Result<(), String>;
 
 pub fn check(config: &Config, effective: &[Effective]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
-    for (path, option) in named_files(config) {
-        if let Err(error) = File::open(path) {
-            let shown = path.display().to_string();
-            let by = effective.iter().find(|value| {
-                value.origin != Origin::Default && value.def.name == option && value.value.as_str() == Some(&shown)
-            });
+    for named in named_files(config) {
+        if let Err(message) = (named.check)(named.path) {
+            let by = effective.iter().find(|value| names(value, &named));
             let origin = by.map_or(Origin::Default, |value| value.origin.clone());
             let key = by.map(|value| value.key.to_string());
-            let diagnostic = Diagnostic {
-                origin,
-                key,
-                message: format!("cannot read {shown}: {error}"),
-            };
+            let diagnostic = Diagnostic { origin, key, message };
             if !diagnostics.contains(&diagnostic) {
                 diagnostics.push(diagnostic);
             }
@@ -29,25 +33,70 @@ pub fn check(config: &Config, effective: &[Effective]) -> Vec<Diagnostic> {
     diagnostics
 }
 
-/// Files that must exist, each with the name of its option.
-fn named_files(config: &Config) -> Vec<(&Path, &'static str)> {
+fn names(value: &Effective, named: &Named<'_>) -> bool {
+    value.origin != Origin::Default
+        && value.def.name == named.option
+        && value.value.as_str() == Some(&named.path.display().to_string())
+}
+
+/// Files that must be there.
+fn named_files(config: &Config) -> Vec<Named<'_>> {
     let mut files = Vec::new();
     for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
-        files.push((tls.cert_file.as_path(), "cert_file"));
-        files.push((tls.key_file.as_path(), "key_file"));
-        files.extend(tls.ca_file.as_deref().map(|path| (path, "ca_file")));
+        files.push(Named {
+            path: &tls.cert_file,
+            option: "cert_file",
+            check: can_be_read,
+        });
+        files.push(Named {
+            path: &tls.key_file,
+            option: "key_file",
+            check: can_be_read,
+        });
+        let ca_file = tls.ca_file.as_deref();
+        files.extend(ca_file.map(|path| Named {
+            path,
+            option: "ca_file",
+            check: can_be_read,
+        }));
     }
-    let optional = [
-        (&config.api.cert_file, "cert_file"),
-        (&config.api.key_file, "key_file"),
-        (&config.api.users_file, "users_file"),
-        (&config.access.password_file, "password_file"),
-        (&config.access.acl_file, "acl_file"),
+    let (api, access) = (&config.api, &config.access);
+    let optional: [(&Unset<PathBuf>, _, Check); 5] = [
+        (&api.cert_file, "cert_file", can_be_read),
+        (&api.key_file, "key_file", can_be_read),
+        (&api.users_file, "users_file", is_password_file),
+        (&access.password_file, "password_file", is_password_file),
+        (&access.acl_file, "acl_file", is_acl_file),
     ];
-    files.extend(
-        optional
-            .into_iter()
-            .filter_map(|(path, option)| Some((path.0.as_deref()?, option))),
-    );
+    for (path, option, check) in optional {
+        files.extend(path.0.as_deref().map(|path| Named { path, option, check }));
+    }
     files
+}
+
+fn can_be_read(path: &Path) -> Result<(), String> {
+    File::open(path)
+        .map(drop)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn is_password_file(path: &Path) -> Result<(), String> {
+    can_be_read(path)?;
+    auth::Users::load(path).map(drop).map_err(|error| chain(&error))
+}
+
+fn is_acl_file(path: &Path) -> Result<(), String> {
+    can_be_read(path)?;
+    auth::load_mosquitto_acl(path).map(drop).map_err(|error| chain(&error))
+}
+
+/// An error with its causes, on one line.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text.replace('\n', "; ")
 }

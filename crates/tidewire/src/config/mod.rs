@@ -13,6 +13,7 @@ pub mod origin;
 pub mod raw;
 pub mod reference;
 pub mod resolve;
+pub mod rules;
 pub mod schema;
 pub mod show;
 pub mod units;

@@ -77,7 +77,7 @@ impl RawConfig {
 
         let data_dir = [&flags, &environment, &files]
             .into_iter()
-            .find_map(|layer| data_dir_in(layer));
+            .find_map(data_dir_in);
         let data_dir = data_dir.unwrap_or_else(|| default_data_dir(sources));
         let runtime = config.layer(|layer| layer.read_runtime(&data_dir));
 

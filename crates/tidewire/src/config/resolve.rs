@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use auth::PasswordHash;
+
 use super::address::Bind;
 use super::key::Key;
 use super::option::{OptionDef, Section, default_of, read};
@@ -13,7 +15,6 @@ use super::options::{access, mqtt, server};
 use super::origin::{Diagnostic, Origin};
 use super::raw::{Entry, RawConfig, Sources, default_data_dir};
 use super::value::{OptionValue, Raw, Unset};
-use crate::secret::Secret;
 
 /// The configuration as used.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +30,7 @@ pub struct Config {
     pub limits: server::Limits,
     pub access: access::Access,
     /// Names and hashed passwords.
-    pub users: BTreeMap<String, Secret>,
+    pub users: BTreeMap<String, PasswordHash>,
     pub sys: server::Sys,
     pub api: server::Api,
     pub log: server::Log,

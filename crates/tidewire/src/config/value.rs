@@ -334,29 +334,6 @@ impl<T: OptionValue> OptionValue for Vec<T> {
     }
 }
 
-/// A table as it was typed, for a shape that another crate defines.
-impl OptionValue for toml::Table {
-    fn type_name() -> String {
-        "table".into()
-    }
-
-    fn expected() -> String {
-        "a table".into()
-    }
-
-    fn from_text(_: &str) -> Result<toml::Table, Reject> {
-        Err(Reject::Mismatch)
-    }
-
-    fn from_toml(value: &toml::Value) -> Result<toml::Table, Reject> {
-        value.as_table().cloned().ok_or(Reject::Mismatch)
-    }
-
-    fn to_toml(&self) -> toml::Value {
-        toml::Value::Table(self.clone())
-    }
-}
-
 /// Declares an enum whose values are words.
 macro_rules! choice {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {

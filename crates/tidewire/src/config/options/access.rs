@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use auth::PasswordHash;
+
 use crate::config::key::Segment::Fixed;
 use crate::config::option::{Apply, Kind, OptionDef, Section, section};
+use crate::config::rules::Rules;
 use crate::config::value::{Unset, choice};
-use crate::secret::Secret;
 
 choice! {
     /// From where clients may come without a user name.
@@ -15,6 +17,11 @@ choice! {
 choice! {
     /// What holds when no rule matches.
     pub enum NoMatch { Deny = "deny", Allow = "allow" }
+}
+
+choice! {
+    /// What happens to a subscription of which the rules allow only a part.
+    pub enum PartialSubscription { Refuse = "refuse", Filter = "filter" }
 }
 
 choice! {
@@ -36,11 +43,16 @@ section! {
         /// Rules in Mosquitto's format (`user`, `topic`, `pattern`), checked after `rules`.
         live acl_file: Unset<PathBuf> = "";
         /// Rules in order; the first that matches decides. Each is a table:
-        /// `{ permission = "allow", action = "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`.
-        /// `%c` is the client id, `%u` the user name.
-        live rules: Vec<toml::Table> = "";
+        /// `{ permission = "allow", action = "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is
+        /// `allow` or `deny`, `action` is `publish`, `subscribe` or `all`; conditions are `users`, `clients`, `addresses`,
+        /// `anonymous` and, when publishing, `qos` and `retain`. In a topic `%c` is the client id and `%u` the user name;
+        /// `eq ` before it takes it literally.
+        live rules: Rules = "";
         /// What holds for a user when no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";
+        /// A subscription of which the rules allow only a part: refuse it, as EMQX does, or `filter` what is delivered, as
+        /// Mosquitto does.
+        live partial_subscription: PartialSubscription = "refuse";
         /// Who may take over a session: the `same_user` who opened it, or `any` who knows the client id.
         live session_owner: SessionOwner = "same_user";
     }
@@ -57,6 +69,6 @@ pub const USERS: Section = Section {
         range: None,
         unit: None,
         apply: Apply::Live,
-        kind: Kind::of::<Secret>(),
+        kind: Kind::of::<PasswordHash>(),
     }],
 };

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::address::{Bind, Network};
+use auth::Cidr;
+
+use crate::config::address::Bind;
 use crate::config::key::Segment::{Any, Fixed, OneOf};
 use crate::config::option::section;
 use crate::config::units::{ByteSize, Rate};
@@ -101,7 +103,7 @@ section! {
         restart proxy_protocol: ProxyProtocol = "off";
         /// Who may send that header: addresses or networks. Required with `proxy_protocol`, because a header can name
         /// any address, that of an anonymous client on loopback included.
-        restart proxy_protocol_trusted: Vec<Network> = "";
+        restart proxy_protocol_trusted: Vec<Cidr> = "";
     }
 }
 

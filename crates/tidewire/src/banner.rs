@@ -1,0 +1,283 @@
+//! The start-up box: what a person wants to know when the server has come up. Text from a value; it reads and prints
+//! nothing itself.
+
+use std::fmt::Write;
+
+use crate::secret::Secret;
+
+/// All that the box says.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    pub version: String,
+    pub node: String,
+    pub workers: usize,
+    pub listeners: Vec<ListenerSummary>,
+    /// How safe messages are, in words.
+    pub durability: String,
+    /// Who may connect without a user name, in words.
+    pub anonymous: String,
+    /// `http://127.0.0.1:18083`, unless the API is off.
+    pub api_url: Option<String>,
+    /// Only at the first start.
+    pub admin: Option<AdminLogin>,
+    /// Files that were read; none means all defaults.
+    pub config_files: Vec<String>,
+    pub data_dir: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct ListenerSummary {
+    /// `tcp.default`.
+    pub label: String,
+    /// `mqtt`, `mqtts`, `ws`, `wss`.
+    pub scheme: String,
+    pub host: String,
+    pub port: u16,
+    /// Of a WebSocket listener.
+    pub path: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct AdminLogin {
+    pub user_name: String,
+    pub password: Secret,
+    /// The file that holds it too.
+    pub file: String,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style {
+    /// A frame and colours, for a terminal.
+    pub is_terminal: bool,
+}
+
+/// What holds until there is a journal.
+pub const MEMORY_ONLY: &str = "memory only: sessions and retained messages do not survive a restart";
+
+enum Line {
+    Field(&'static str, String),
+    Command(String),
+    Gap,
+}
+
+impl ListenerSummary {
+    pub fn url(&self) -> String {
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        format!(
+            "{}://{host}:{}{}",
+            self.scheme,
+            self.port,
+            self.path.as_deref().unwrap_or_default()
+        )
+    }
+
+    /// Where a client on this machine reaches it.
+    fn local_host(&self) -> &str {
+        match self.host.as_str() {
+            "0.0.0.0" | "127.0.0.1" | "::" | "localhost" => "localhost",
+            other => other,
+        }
+    }
+}
+
+pub fn render(summary: &Summary, style: Style) -> String {
+    let title = format!("tidewire {}", summary.version);
+    let lines = lines(summary);
+    if style.is_terminal {
+        framed(&title, &lines)
+    } else {
+        plain(&title, &lines)
+    }
+}
+
+fn lines(summary: &Summary) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let plural = if summary.workers == 1 { "" } else { "s" };
+    lines.push(Line::Field(
+        "node",
+        format!("{}, {} worker{plural}", summary.node, summary.workers),
+    ));
+    for (index, listener) in summary.listeners.iter().enumerate() {
+        let label = if index == 0 { "listeners" } else { "" };
+        lines.push(Line::Field(label, format!("{:<30}{}", listener.url(), listener.label)));
+    }
+    if summary.listeners.is_empty() {
+        lines.push(Line::Field("listeners", "none".into()));
+    }
+    lines.push(Line::Field("anonymous", summary.anonymous.clone()));
+    lines.push(Line::Field("durability", summary.durability.clone()));
+    let config = if summary.config_files.is_empty() {
+        "all defaults".into()
+    } else {
+        summary.config_files.join(", ")
+    };
+    lines.push(Line::Field("config", config));
+    lines.push(Line::Field("data", summary.data_dir.clone()));
+    lines.push(Line::Field(
+        "api",
+        summary.api_url.clone().unwrap_or_else(|| "off".into()),
+    ));
+    if let Some(admin) = &summary.admin {
+        let login = format!(
+            "{} / {}  (once; also in {})",
+            admin.user_name,
+            admin.password.expose(),
+            admin.file
+        );
+        lines.push(Line::Field("login", login));
+    }
+    lines.push(Line::Gap);
+    lines.extend(samples(&summary.listeners).into_iter().map(Line::Command));
+    lines
+}
+
+/// Commands that work when they are pasted into another terminal on this machine.
+fn samples(listeners: &[ListenerSummary]) -> Vec<String> {
+    let Some(listener) = listeners.iter().find(|listener| listener.scheme == "mqtt") else {
+        return Vec::new();
+    };
+    let host = listener.local_host();
+    let mut target = String::new();
+    if host != "localhost" {
+        let _ = write!(target, " -h {host}");
+    }
+    if listener.port != 1883 {
+        let _ = write!(target, " -p {}", listener.port);
+    }
+    vec![
+        format!("tidewire sub{target} -t 'demo/#' -v"),
+        format!("tidewire pub{target} -t demo/hello -m 'hello, world'"),
+        format!("mosquitto_pub{target} -t demo/hello -m 'hello from mosquitto'"),
+    ]
+}
+
+fn plain(title: &str, lines: &[Line]) -> String {
+    let mut text = format!("{title}\n");
+    for line in lines {
+        let line = line_text(line);
+        let _ = writeln!(text, "{}", format!("  {line}").trim_end());
+    }
+    text
+}
+
+fn framed(title: &str, lines: &[Line]) -> String {
+    let texts: Vec<String> = lines.iter().map(line_text).collect();
+    let width = texts
+        .iter()
+        .map(|text| text.chars().count())
+        .max()
+        .unwrap_or(0)
+        .max(title.chars().count() + 2);
+    let mut text = format!(
+        "╭─ \x1b[1m{title}\x1b[0m {}╮\n",
+        "─".repeat(width - title.chars().count() - 1)
+    );
+    for (line, plain) in lines.iter().zip(&texts) {
+        let padding = " ".repeat(width - plain.chars().count());
+        let _ = writeln!(text, "│ {}{padding} │", coloured(line, plain));
+    }
+    let _ = writeln!(text, "╰{}╯", "─".repeat(width + 2));
+    text
+}
+
+fn line_text(line: &Line) -> String {
+    match line {
+        Line::Field(label, value) => format!("{label:<12}{value}"),
+        Line::Command(command) => format!("$ {command}"),
+        Line::Gap => String::new(),
+    }
+}
+
+fn coloured(line: &Line, plain: &str) -> String {
+    match line {
+        Line::Field(label, value) => format!("\x1b[2m{label:<12}\x1b[0m{value}"),
+        Line::Command(_) => format!("\x1b[36m{plain}\x1b[0m"),
+        Line::Gap => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        let listener = |label: &str, scheme: &str, host: &str, port, path: Option<&str>| ListenerSummary {
+            label: label.into(),
+            scheme: scheme.into(),
+            host: host.into(),
+            port,
+            path: path.map(Into::into),
+        };
+        Summary {
+            version: "0.1.0".into(),
+            node: "pi".into(),
+            workers: 2,
+            listeners: vec![
+                listener("tcp.default", "mqtt", "0.0.0.0", 1883, None),
+                listener("wss.lan", "wss", "::1", 8084, Some("/mqtt")),
+            ],
+            durability: MEMORY_ONLY.into(),
+            anonymous: "from this machine only".into(),
+            api_url: Some("http://127.0.0.1:18083".into()),
+            admin: Some(AdminLogin {
+                user_name: "admin".into(),
+                password: Secret::new("s3cret"),
+                file: "./data/admin-password".into(),
+            }),
+            config_files: vec![],
+            data_dir: "./data".into(),
+        }
+    }
+
+    #[test]
+    fn plain_text_says_everything_without_escapes() {
+        let expected = "\
+tidewire 0.1.0
+  node        pi, 2 workers
+  listeners   mqtt://0.0.0.0:1883           tcp.default
+              wss://[::1]:8084/mqtt         wss.lan
+  anonymous   from this machine only
+  durability  memory only: sessions and retained messages do not survive a restart
+  config      all defaults
+  data        ./data
+  api         http://127.0.0.1:18083
+  login       admin / s3cret  (once; also in ./data/admin-password)
+
+  $ tidewire sub -t 'demo/#' -v
+  $ tidewire pub -t demo/hello -m 'hello, world'
+  $ mosquitto_pub -t demo/hello -m 'hello from mosquitto'
+";
+        assert_eq!(render(&summary(), Style::default()), expected);
+    }
+
+    #[test]
+    fn the_frame_is_straight() {
+        let text = render(&summary(), Style { is_terminal: true });
+        let without_colours = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[36m"]
+            .iter()
+            .fold(text, |text, escape| text.replace(escape, ""));
+        let widths: Vec<usize> = without_colours.lines().map(|line| line.chars().count()).collect();
+        assert!(widths.iter().all(|width| *width == widths[0]), "{without_colours}");
+        assert!(!without_colours.contains('\x1b'));
+    }
+
+    #[test]
+    fn samples_name_what_is_not_usual() {
+        let mut summary = summary();
+        summary.listeners[0].host = "192.0.2.1".into();
+        summary.listeners[0].port = 1884;
+        let text = render(&summary, Style::default());
+        assert!(
+            text.contains("$ tidewire sub -h 192.0.2.1 -p 1884 -t 'demo/#' -v"),
+            "{text}"
+        );
+        summary.listeners.clear();
+        summary.admin = None;
+        let text = render(&summary, Style::default());
+        assert!(!text.contains("$ ") && !text.contains("login"), "{text}");
+    }
+}

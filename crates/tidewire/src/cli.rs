@@ -1,0 +1,259 @@
+//! The command line: what can be typed, and what then runs.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap_complete::Shell;
+
+use crate::client;
+use crate::config::show::{ShowOptions, show};
+use crate::config::{self, Diagnostic, Listener, Loaded, Sources, reference, schema};
+use crate::logging::{self, Surroundings};
+use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain, fail, print};
+use crate::passwd;
+use crate::serve::{ServeOptions, serve};
+
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Runs the program with what was typed, its own name first.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match command().try_get_matches_from(args) {
+        Ok(matches) => dispatch(&matches),
+        Err(error) => refuse(&error),
+    }
+}
+
+/// Prints help or an error. clap's own `exit` would not return.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let is_help = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let _ = error.print();
+    if is_help {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_USAGE)
+    }
+}
+
+pub fn command() -> Command {
+    Command::new("tidewire")
+        .about("An MQTT broker. Without a command it serves.")
+        .version(VERSION)
+        .args(config_args())
+        .arg(quiet_arg())
+        .subcommand(
+            Command::new("serve")
+                .about("Run the broker (the default)")
+                .args(config_args())
+                .arg(quiet_arg()),
+        )
+        .subcommand(
+            Command::new("check")
+                .about("Check the configuration and print the listeners")
+                .args(config_args()),
+        )
+        .subcommand(config_command())
+        .subcommand(client::publish_command())
+        .subcommand(client::subscribe_command())
+        .subcommand(passwd::command())
+        .subcommand(completion_command())
+        .subcommand(Command::new("version").about("Print the version"))
+}
+
+fn config_args() -> [Arg; 2] {
+    [
+        Arg::new("config")
+            .long("config")
+            .value_name("PATH")
+            .value_parser(value_parser!(PathBuf))
+            .help("Configuration file [default: ./tidewire.toml, else /etc/tidewire/tidewire.toml]"),
+        Arg::new("set")
+            .long("set")
+            .value_name("KEY=VALUE")
+            .value_parser(Assignment)
+            .action(ArgAction::Append)
+            .hide_possible_values(true)
+            .help("Set one option, for example --set mqtt.max_qos=1; can be repeated"),
+    ]
+}
+
+fn quiet_arg() -> Arg {
+    Arg::new("quiet")
+        .long("quiet")
+        .action(ArgAction::SetTrue)
+        .help("Do not print the start-up box")
+}
+
+fn config_command() -> Command {
+    Command::new("config")
+        .about("Show or document the configuration")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("show")
+                .about("Print what is in force as TOML")
+                .args(config_args())
+                .arg(
+                    Arg::new("origin")
+                        .long("origin")
+                        .action(ArgAction::SetTrue)
+                        .help("Say where each value came from"),
+                )
+                .arg(
+                    Arg::new("all")
+                        .long("all")
+                        .action(ArgAction::SetTrue)
+                        .help("Include the defaults"),
+                ),
+        )
+        .subcommand(Command::new("reference").about("Print the reference of all options (Markdown)"))
+        .subcommand(Command::new("example").about("Print a configuration file with every option"))
+}
+
+fn completion_command() -> Command {
+    Command::new("completion").about("Print a completion script").arg(
+        Arg::new("shell")
+            .value_name("SHELL")
+            .required(true)
+            .value_parser(value_parser!(Shell)),
+    )
+}
+
+/// Any `key=value`; its possible values exist so that completion knows every key.
+#[derive(Clone)]
+struct Assignment;
+
+impl TypedValueParser for Assignment {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &std::ffi::OsStr) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(
+            schema::complete_keys()
+                .into_iter()
+                .map(|key| PossibleValue::new(format!("{key}="))),
+        ))
+    }
+}
+
+fn dispatch(matches: &ArgMatches) -> ExitCode {
+    match matches.subcommand() {
+        None => run_serve(matches, matches),
+        Some(("serve", own)) => run_serve(matches, own),
+        Some(("check", own)) => run_check(matches, own),
+        Some(("config", own)) => run_config(matches, own),
+        Some(("pub", own)) => client::publish(own),
+        Some(("sub", own)) => client::subscribe(own),
+        Some(("passwd", own)) => passwd::run(own),
+        Some(("completion", own)) => run_completion(own),
+        Some(("version", _)) => print(&format!("tidewire {VERSION}\n")),
+        Some((name, _)) => unreachable!("clap knows no command `{name}`"),
+    }
+}
+
+fn run_serve(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
+    match load(root, own) {
+        Err(code) => code,
+        Ok(loaded) => match logging::install(&loaded.config.log, Surroundings::of_process()) {
+            Err(message) => fail(EXIT_FAILURE, &message),
+            Ok(()) => serve(
+                loaded,
+                ServeOptions {
+                    is_quiet: root.get_flag("quiet") || own.get_flag("quiet"),
+                },
+            ),
+        },
+    }
+}
+
+fn run_check(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
+    match load(root, own) {
+        Err(code) => code,
+        Ok(loaded) => print(&check_report(&loaded)),
+    }
+}
+
+fn run_config(root: &ArgMatches, config: &ArgMatches) -> ExitCode {
+    match config.subcommand() {
+        Some(("reference", _)) => print(&reference::reference()),
+        Some(("example", _)) => print(&reference::example()),
+        Some((_, own)) => match load(root, own) {
+            Err(code) => code,
+            Ok(loaded) => {
+                let options = ShowOptions {
+                    all: own.get_flag("all"),
+                    origin: own.get_flag("origin"),
+                };
+                print(&show(&loaded.effective, options))
+            }
+        },
+        None => unreachable!("clap requires a command"),
+    }
+}
+
+fn run_completion(matches: &ArgMatches) -> ExitCode {
+    let shell = *matches.get_one::<Shell>("shell").expect("clap requires it");
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "tidewire", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// Options before and after the command's name count alike.
+fn load(root: &ArgMatches, own: &ArgMatches) -> Result<Loaded, ExitCode> {
+    let file = own
+        .get_one::<PathBuf>("config")
+        .or_else(|| root.get_one("config"))
+        .cloned();
+    let mut set: Vec<String> = root.get_many("set").into_iter().flatten().cloned().collect();
+    if !std::ptr::eq(root, own) {
+        set.extend(own.get_many::<String>("set").into_iter().flatten().cloned());
+    }
+    config::load(&Sources::of_process(file, set)).map_err(|diagnostics| report(&diagnostics))
+}
+
+fn report(diagnostics: &[Diagnostic]) -> ExitCode {
+    let count = diagnostics.len();
+    let plural = if count == 1 { "error" } else { "errors" };
+    let mut text = format!("{count} {plural} in the configuration");
+    for diagnostic in diagnostics {
+        let _ = write!(text, "\n  {diagnostic}");
+    }
+    complain(&text);
+    ExitCode::from(EXIT_USAGE)
+}
+
+fn check_report(loaded: &Loaded) -> String {
+    let mut text = String::new();
+    if loaded.files.is_empty() {
+        text.push_str("no configuration file; defaults, environment and flags are in force\n");
+    }
+    for file in &loaded.files {
+        let _ = writeln!(text, "read      {}", file.display());
+    }
+    for listener in &loaded.config.listeners {
+        let _ = writeln!(text, "listener  {:<16}{}", listener.label(), listener_report(listener));
+    }
+    let api = &loaded.config.api;
+    if api.enabled {
+        let scheme = if api.cert_file.0.is_some() { "https" } else { "http" };
+        let _ = writeln!(text, "api       {:<16}{scheme}://{}", "", api.bind);
+    }
+    let _ = writeln!(text, "data      {:<16}{}", "", loaded.config.data_dir.display());
+    text.push_str("the configuration is valid\n");
+    text
+}
+
+fn listener_report(listener: &Listener) -> String {
+    let path = listener.ws.as_ref().map(|ws| ws.path.as_str()).unwrap_or_default();
+    format!("{}://{}{path}", listener.kind.scheme(), listener.options.bind)
+}

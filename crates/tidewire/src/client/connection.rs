@@ -1,0 +1,400 @@
+//! An MQTT connection from the client's side: CONNECT, keep alive, packets out, and the loop that feeds packets to a
+//! `Client`, which is the publisher or the subscriber.
+
+use std::time::{Duration, Instant};
+
+use mqtt::{
+    ConnAck, Connect, ConnectReturnCode, Decoded, Disconnect, Packet, PacketId, Properties, Property, PropertyContext,
+    PropertyWriter, ProtocolVersion, ReasonCode, Will, decode,
+};
+
+use super::args::ConnectOptions;
+use super::events::{Event, Events, Wait};
+use super::failure::Failure;
+use super::properties::checked;
+use super::transport::Transport;
+use crate::output::complain;
+
+/// The largest that MQTT can describe: five bytes of fixed header and 268,435,455 after it.
+const PACKET_BYTES_MAX: usize = 268_435_460;
+const OUTPUT_BYTES: usize = 64 * 1024;
+/// How long the server has to answer CONNECT, and to close after DISCONNECT.
+const CONNACK_TIMEOUT: Duration = Duration::from_secs(30);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+const RECEIVE_MAXIMUM_DEFAULT: u16 = 65_535;
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    Continue,
+    /// Everything is done: send DISCONNECT and end.
+    Done,
+}
+
+/// What drives a connection and is driven by it.
+pub trait Client {
+    /// The server has accepted the connection.
+    fn connected(&mut self, connection: &mut Connection, is_session_present: bool) -> Result<Flow, Failure>;
+    fn packet(&mut self, connection: &mut Connection, packet: Packet<'_>) -> Result<Flow, Failure>;
+    fn line(&mut self, _connection: &mut Connection, _line: Option<Vec<u8>>) -> Result<Flow, Failure> {
+        Ok(Flow::Continue)
+    }
+    /// When `due` has to be called.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+    fn due(&mut self, _connection: &mut Connection) -> Result<Flow, Failure> {
+        Ok(Flow::Continue)
+    }
+    /// Nothing more is there for now: buffers can be flushed.
+    fn idle(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+pub struct Connection {
+    transport: Transport,
+    pub version: ProtocolVersion,
+    is_debug: bool,
+    /// Numbers the connections of one run, so that late events of an old one are told apart.
+    generation: u32,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    next_packet_id: u16,
+    keep_alive: Duration,
+    last_sent: Instant,
+    /// Set while a PINGREQ has no answer.
+    ping_sent: Option<Instant>,
+    is_accepted: bool,
+    opened: Instant,
+    /// What the server can take in flight, and whether its word was needed.
+    pub receive_maximum: u16,
+    pub maximum_packet_size: usize,
+}
+
+impl Connection {
+    pub fn open(options: &ConnectOptions, events: &Events, generation: u32) -> Result<Connection, Failure> {
+        let transport = Transport::connect(options)?;
+        let reader = transport
+            .reader()
+            .map_err(|error| Failure::local("cannot share the socket", &error))?;
+        let now = Instant::now();
+        let mut connection = Connection {
+            transport,
+            version: options.version,
+            is_debug: options.is_debug,
+            generation,
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            next_packet_id: 1,
+            keep_alive: Duration::from_secs(options.keep_alive.into()),
+            last_sent: now,
+            ping_sent: None,
+            is_accepted: false,
+            opened: now,
+            receive_maximum: RECEIVE_MAXIMUM_DEFAULT,
+            maximum_packet_size: PACKET_BYTES_MAX,
+        };
+        connection.send_connect(options);
+        connection.flush()?;
+        events.watch_socket(reader, generation);
+        Ok(connection)
+    }
+
+    fn send_connect(&mut self, options: &ConnectOptions) {
+        let mut connect = options.properties.connect.clone();
+        if let Some(expiry) = options.session_expiry
+            && checked(&connect, PropertyContext::Connect)
+                .session_expiry_interval()
+                .is_none()
+        {
+            PropertyWriter::new(&mut connect).put(Property::SessionExpiryInterval(expiry));
+        }
+        let will = options.will.as_ref().map(|will| Will {
+            qos: will.qos,
+            retain: will.retain,
+            properties: checked(&options.properties.will, PropertyContext::Will),
+            topic: &will.topic,
+            payload: &will.payload,
+        });
+        self.send(&Packet::Connect(Connect {
+            version: options.version,
+            clean_start: options.clean_start,
+            is_bridge: false,
+            keep_alive: options.keep_alive,
+            properties: checked(&connect, PropertyContext::Connect),
+            client_id: &options.client_id,
+            will,
+            user_name: options.user_name.as_deref(),
+            password: options.password.as_ref().map(|password| password.expose().as_bytes()),
+        }));
+    }
+
+    pub fn is_accepted(&self) -> bool {
+        self.is_accepted
+    }
+
+    /// Queues a packet; it goes out before the loop waits.
+    pub fn send(&mut self, packet: &Packet<'_>) {
+        self.note("sending", packet);
+        packet.encode(self.version, &mut self.outbox);
+    }
+
+    /// Unused since it came round last; the caller keeps fewer than 65535 in flight.
+    pub fn new_packet_id(&mut self) -> PacketId {
+        let id = PacketId::new(self.next_packet_id).expect("it skips zero");
+        self.next_packet_id = self.next_packet_id.checked_add(1).unwrap_or(1);
+        id
+    }
+
+    /// Keeps what is queued small.
+    pub fn flush_if_full(&mut self) -> Result<(), Failure> {
+        if self.outbox.len() >= OUTPUT_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        if self.outbox.is_empty() {
+            return Ok(());
+        }
+        let sent = self.transport.send(&self.outbox);
+        self.outbox.clear();
+        self.outbox.shrink_to(OUTPUT_BYTES);
+        self.last_sent = Instant::now();
+        sent.map_err(|error| Failure::Lost(error.to_string()))
+    }
+
+    /// Ends the connection as it should be. `properties` are for MQTT 5.
+    pub fn close(&mut self, events: &Events, reason: ReasonCode, properties: Properties<'_>) {
+        self.send(&Packet::Disconnect(Disconnect { reason, properties }));
+        if self.flush().is_ok() {
+            self.transport.close();
+            self.wait_for_end(events);
+        }
+        self.transport.abort();
+    }
+
+    /// Closing with unread bytes in the socket would make the kernel drop what the server has not read yet.
+    fn wait_for_end(&self, events: &Events) {
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        loop {
+            match events.next(Some(deadline)) {
+                Wait::Event(Event::Closed { generation, .. }) if generation == self.generation => return,
+                Wait::Event(Event::Signal) | Wait::Nothing => return,
+                Wait::Event(_) => {}
+            }
+        }
+    }
+
+    /// Runs until the client is done. Afterwards the connection is of no use except to `close` it.
+    pub fn run(&mut self, client: &mut impl Client, events: &Events) -> Result<(), Failure> {
+        loop {
+            let event = match events.try_next() {
+                Wait::Event(event) => Wait::Event(event),
+                Wait::Nothing => {
+                    client.idle()?;
+                    self.flush()?;
+                    events.next(self.deadline(client))
+                }
+            };
+            let flow = match event {
+                Wait::Event(event) => self.event(client, event)?,
+                Wait::Nothing => self.due(client)?,
+            };
+            if flow == Flow::Done {
+                return client.idle();
+            }
+            self.flush_if_full()?;
+        }
+    }
+
+    fn event(&mut self, client: &mut impl Client, event: Event) -> Result<Flow, Failure> {
+        match event {
+            Event::Bytes { generation, bytes } if generation == self.generation => self.bytes(client, &bytes),
+            Event::Closed { generation, error } if generation == self.generation => Err(self.lost(error)),
+            Event::Bytes { .. } | Event::Closed { .. } => Ok(Flow::Continue),
+            Event::Line(line) => client.line(self, Some(line)),
+            Event::LinesEnd(None) => client.line(self, None),
+            Event::LinesEnd(Some(error)) => Err(Failure::local("cannot read standard input", &error)),
+            Event::Signal => Ok(Flow::Done),
+        }
+    }
+
+    fn lost(&self, error: Option<std::io::Error>) -> Failure {
+        let text = error.map_or("the server closed it".into(), |error| error.to_string());
+        if self.is_accepted {
+            Failure::Lost(text)
+        } else {
+            Failure::Connect(format!("no CONNACK came: {text}"))
+        }
+    }
+
+    fn bytes(&mut self, client: &mut impl Client, bytes: &[u8]) -> Result<Flow, Failure> {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let received = self
+            .transport
+            .receive(bytes, &mut inbox)
+            .map_err(|error| Failure::Lost(error.to_string()))?;
+        let mut at = 0;
+        let mut flow = Flow::Continue;
+        while flow == Flow::Continue {
+            match decode(&inbox[at..], self.version, PACKET_BYTES_MAX) {
+                Ok(Decoded::Incomplete { .. }) => break,
+                Ok(Decoded::Complete { packet, size }) => {
+                    self.note("received", &packet);
+                    flow = self.packet(client, packet)?;
+                    at += size;
+                }
+                Err(error) => return Err(Failure::Protocol(format!("the server sent {}", error.kind))),
+            }
+        }
+        inbox.drain(..at);
+        self.inbox = inbox;
+        if received.is_closed && flow == Flow::Continue {
+            Err(self.lost(None))
+        } else {
+            Ok(flow)
+        }
+    }
+
+    fn packet(&mut self, client: &mut impl Client, packet: Packet<'_>) -> Result<Flow, Failure> {
+        match packet {
+            Packet::ConnAck(connack) if !self.is_accepted => {
+                self.accepted(&connack)?;
+                client.connected(self, connack.session_present)
+            }
+            _ if !self.is_accepted => Err(Failure::Protocol("the server's first packet was no CONNACK".into())),
+            Packet::PingResp => {
+                self.ping_sent = None;
+                Ok(Flow::Continue)
+            }
+            Packet::Disconnect(disconnect) => {
+                let text = disconnect.properties.reason_string().map(Into::into);
+                Err(Failure::Disconnected {
+                    reason: disconnect.reason,
+                    text,
+                })
+            }
+            Packet::Auth(_) => Err(Failure::Protocol(
+                "the server wants an authentication method we do not know".into(),
+            )),
+            packet => client.packet(self, packet),
+        }
+    }
+
+    fn accepted(&mut self, connack: &ConnAck<'_>) -> Result<(), Failure> {
+        if connack.reason != ReasonCode::Success {
+            return Err(refusal(connack, self.version));
+        }
+        self.is_accepted = true;
+        let properties = connack.properties;
+        if let Some(receive_maximum) = properties.receive_maximum() {
+            self.receive_maximum = receive_maximum;
+        }
+        if let Some(size) = properties.maximum_packet_size() {
+            self.maximum_packet_size = size as usize;
+        }
+        if let Some(keep_alive) = properties.server_keep_alive() {
+            self.keep_alive = Duration::from_secs(keep_alive.into());
+        }
+        Ok(())
+    }
+
+    fn deadline(&self, client: &impl Client) -> Option<Instant> {
+        let own = if self.is_accepted {
+            self.keep_alive_due()
+        } else {
+            Some(self.opened + CONNACK_TIMEOUT)
+        };
+        [own, client.deadline()].into_iter().flatten().min()
+    }
+
+    /// When to send PINGREQ, or to give up on its answer.
+    fn keep_alive_due(&self) -> Option<Instant> {
+        let from = self.ping_sent.unwrap_or(self.last_sent);
+        (!self.keep_alive.is_zero()).then(|| from + self.keep_alive)
+    }
+
+    fn due(&mut self, client: &mut impl Client) -> Result<Flow, Failure> {
+        let now = Instant::now();
+        if !self.is_accepted && now >= self.opened + CONNACK_TIMEOUT {
+            return Err(Failure::Connect("no CONNACK came in time".into()));
+        }
+        if self.is_accepted && self.keep_alive_due().is_some_and(|due| now >= due) {
+            if self.ping_sent.is_some() {
+                return Err(Failure::Lost("the server does not answer PINGREQ".into()));
+            }
+            self.send(&Packet::PingReq);
+            self.ping_sent = Some(now);
+        }
+        if client.deadline().is_some_and(|due| now >= due) {
+            client.due(self)
+        } else {
+            Ok(Flow::Continue)
+        }
+    }
+
+    fn note(&self, verb: &str, packet: &Packet<'_>) {
+        if self.is_debug {
+            complain(&format!("{verb} {}", summary(packet)));
+        }
+    }
+}
+
+/// One line about a packet, without payload, user name or password.
+fn summary(packet: &Packet<'_>) -> String {
+    let name = packet.packet_type().name();
+    match packet {
+        Packet::Connect(connect) => format!(
+            "{name} (client id `{}`, keep alive {})",
+            connect.client_id, connect.keep_alive
+        ),
+        Packet::ConnAck(connack) => format!("{name} ({})", connack.reason.name()),
+        Packet::Publish(publish) => {
+            let id = publish.packet_id.map_or(0, PacketId::get);
+            let (dup, qos, retain) = (u8::from(publish.dup), publish.qos as u8, u8::from(publish.retain));
+            format!(
+                "{name} (d{dup}, q{qos}, r{retain}, m{id}, `{}`, {} bytes)",
+                publish.topic,
+                publish.payload.len()
+            )
+        }
+        Packet::PubAck(ack) | Packet::PubRec(ack) | Packet::PubRel(ack) | Packet::PubComp(ack) => {
+            format!("{name} (m{}, {})", ack.packet_id.get(), ack.reason.name())
+        }
+        Packet::Subscribe(subscribe) => {
+            let filters: Vec<String> = subscribe
+                .filters
+                .iter()
+                .map(|filter| format!("`{}`", filter.filter))
+                .collect();
+            format!("{name} (m{}, {})", subscribe.packet_id.get(), filters.join(", "))
+        }
+        Packet::SubAck(suback) => format!("{name} (m{}, {:?})", suback.packet_id.get(), suback.reasons),
+        Packet::Disconnect(disconnect) => format!("{name} ({})", disconnect.reason.name()),
+        _ => name.into(),
+    }
+}
+
+/// In the words and the numbers of the version that was spoken.
+fn refusal(connack: &ConnAck<'_>, version: ProtocolVersion) -> Failure {
+    let text = connack
+        .properties
+        .reason_string()
+        .map(|text| format!(": {text}"))
+        .unwrap_or_default();
+    if version == ProtocolVersion::V5 {
+        return Failure::Refused {
+            code: connack.reason.to_u8(),
+            name: format!("{}{text}", connack.reason.name()),
+        };
+    }
+    let code: ConnectReturnCode = connack.reason.to_connect_return_code();
+    Failure::Refused {
+        code: code as u8,
+        name: code.name().into(),
+    }
+}

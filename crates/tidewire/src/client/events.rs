@@ -1,0 +1,141 @@
+//! Everything that can happen to a client, through one bounded channel.
+//!
+//! One thread per source: the socket, standard input, signals. A thread that finds the channel full waits, so nothing here
+//! grows. Standard input needs a credit per line, so that waiting for acknowledgements stops reading it.
+
+use std::io::{self, BufRead, Read};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+const EVENTS_MAX: usize = 64;
+const READ_BYTES: usize = 64 * 1024;
+/// Lines that may be read ahead.
+const LINE_CREDITS: usize = 64;
+
+#[derive(Debug)]
+pub enum Event {
+    /// From connection number `generation`.
+    Bytes { generation: u32, bytes: Vec<u8> },
+    /// The connection is gone; `None` when the server closed it.
+    Closed { generation: u32, error: Option<io::Error> },
+    /// A line of standard input without its end.
+    Line(Vec<u8>),
+    /// No more lines.
+    LinesEnd(Option<io::Error>),
+    /// Somebody wants the program to end.
+    Signal,
+}
+
+pub enum Wait {
+    Event(Event),
+    /// Nothing is there now, or until the deadline.
+    Nothing,
+}
+
+pub struct Events {
+    sender: SyncSender<Event>,
+    receiver: Receiver<Event>,
+}
+
+impl Events {
+    pub fn new() -> Events {
+        let (sender, receiver) = sync_channel(EVENTS_MAX);
+        Events { sender, receiver }
+    }
+
+    pub fn try_next(&self) -> Wait {
+        match self.receiver.try_recv() {
+            Ok(event) => Wait::Event(event),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Wait::Nothing,
+        }
+    }
+
+    pub fn next(&self, deadline: Option<Instant>) -> Wait {
+        match deadline {
+            None => self.receiver.recv().map_or(Wait::Nothing, Wait::Event),
+            Some(deadline) => {
+                let timeout = deadline.saturating_duration_since(Instant::now());
+                match self.receiver.recv_timeout(timeout) {
+                    Ok(event) => Wait::Event(event),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Wait::Nothing,
+                }
+            }
+        }
+    }
+
+    /// Reads `socket` until it ends.
+    pub fn watch_socket(&self, mut socket: impl Read + Send + 'static, generation: u32) {
+        let sender = self.sender.clone();
+        thread::spawn(move || {
+            let mut buffer = vec![0; READ_BYTES];
+            loop {
+                let event = match socket.read(&mut buffer) {
+                    Ok(0) => Event::Closed {
+                        generation,
+                        error: None,
+                    },
+                    Ok(size) => Event::Bytes {
+                        generation,
+                        bytes: buffer[..size].to_vec(),
+                    },
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => Event::Closed {
+                        generation,
+                        error: Some(error),
+                    },
+                };
+                let is_last = matches!(event, Event::Closed { .. });
+                if sender.send(event).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Reads lines of standard input, as many ahead as there are credits. The returned sender gives one credit more.
+    pub fn watch_lines(&self) -> SyncSender<()> {
+        let (credit, credits) = sync_channel(LINE_CREDITS);
+        for _ in 0..LINE_CREDITS {
+            let _ = credit.try_send(());
+        }
+        let sender = self.sender.clone();
+        thread::spawn(move || {
+            let mut stdin = io::stdin().lock();
+            while credits.recv().is_ok() {
+                let mut line = Vec::new();
+                let event = match stdin.read_until(b'\n', &mut line) {
+                    Ok(0) => Event::LinesEnd(None),
+                    Ok(_) => {
+                        line.pop_if(|byte| *byte == b'\n');
+                        line.pop_if(|byte| *byte == b'\r');
+                        Event::Line(line)
+                    }
+                    Err(error) => Event::LinesEnd(Some(error)),
+                };
+                let is_last = matches!(event, Event::LinesEnd(_));
+                if sender.send(event).is_err() || is_last {
+                    return;
+                }
+            }
+        });
+        credit
+    }
+
+    /// From here on SIGINT, SIGTERM and SIGHUP are events.
+    pub fn watch_signals(&self) -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let sender = self.sender.clone();
+        thread::spawn(move || {
+            for _ in signals.forever() {
+                if sender.send(Event::Signal).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(())
+    }
+}

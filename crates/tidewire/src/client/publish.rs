@@ -1,0 +1,357 @@
+//! `tidewire pub`: messages out, acknowledgements in, end.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use mqtt::{Ack, Packet, PacketId, Properties, PropertyContext, Publish, PublishExtras, QoS, ReasonCode, publish_size};
+
+use super::args::{ConnectOptions, flag, qos, qos_parser, shared, valued};
+use super::connection::{Client, Connection, Flow};
+use super::events::Events;
+use super::failure::Failure;
+use super::properties::checked;
+use crate::output::complain;
+
+/// The longest payload that fits into a packet.
+const PAYLOAD_BYTES_MAX: u64 = 268_435_455;
+/// Sent before acknowledgements and signals are looked at again.
+const BATCH_MESSAGES: usize = 256;
+
+pub fn command() -> Command {
+    shared(Command::new("pub").about("Publish messages, with mosquitto_pub's flags"))
+        .override_usage("tidewire pub [-h HOST] -t TOPIC (-m TEXT | -f FILE | -l | -s | -n) [OPTIONS]")
+        .arg(valued("topic", Some('t'), "TOPIC", "Topic to publish to"))
+        .arg(valued("message", Some('m'), "TEXT", "Payload"))
+        .arg(valued("file", Some('f'), "FILE", "Take the payload from a file").value_parser(value_parser!(PathBuf)))
+        .arg(flag("stdin-line", Some('l'), "Publish every line of standard input"))
+        .arg(flag("stdin-file", Some('s'), "Publish all of standard input as one message").visible_alias("stdin"))
+        .arg(flag("null-message", Some('n'), "Publish an empty message"))
+        .group(
+            ArgGroup::new("payload")
+                .args(["message", "file", "stdin-line", "stdin-file", "null-message"])
+                .required(true),
+        )
+        .arg(valued("qos", Some('q'), "QOS", "QoS of the messages [default: 0]").value_parser(qos_parser()))
+        .arg(flag("retain", Some('r'), "Retain the message"))
+        .arg(
+            valued(
+                "max-inflight",
+                Some('M'),
+                "COUNT",
+                "QoS 1 and 2 messages without acknowledgement at a time",
+            )
+            .value_parser(value_parser!(u16).range(1..))
+            .default_value("20"),
+        )
+        .arg(repeat_arg())
+        .arg(
+            valued("repeat-delay", None, "SECONDS", "Wait between repetitions")
+                .value_parser(seconds)
+                .requires("repeat"),
+        )
+}
+
+fn repeat_arg() -> Arg {
+    Arg::new("repeat")
+        .long("repeat")
+        .value_name("COUNT")
+        .help("Publish the message so many times")
+        .value_parser(value_parser!(u64).range(1..))
+        .action(ArgAction::Set)
+        .conflicts_with("stdin-line")
+}
+
+/// Seconds with a fraction.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it is no number of seconds".to_string())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+pub fn run(matches: &ArgMatches) -> ExitCode {
+    match publish(matches) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(matches.get_flag("quiet")),
+    }
+}
+
+fn publish(matches: &ArgMatches) -> Result<(), Failure> {
+    let (options, url_topic) = ConnectOptions::from_matches(matches)?;
+    let topic = matches.get_one::<String>("topic").cloned().or(url_topic);
+    let topic = topic.ok_or_else(|| Failure::Usage("a topic is needed (-t)".into()))?;
+    let has_alias = checked(&options.properties.publish, PropertyContext::Publish)
+        .topic_alias()
+        .is_some();
+    if mqtt::validate_topic_name(&topic).is_err() && !(topic.is_empty() && has_alias) {
+        return Err(Failure::Usage(format!(
+            "-t: `{topic}` is no topic name; has it a + or #?"
+        )));
+    }
+    let payload = payload(matches)?;
+    let events = Events::new();
+    let mut connection = Connection::open(&options, &events, 0)?;
+    events
+        .watch_signals()
+        .map_err(|error| Failure::local("cannot watch signals", &error))?;
+    let mut publisher = Publisher::new(matches, topic, &options, payload, &events);
+    let result = connection.run(&mut publisher, &events);
+    let properties = checked(&options.properties.disconnect, PropertyContext::Disconnect);
+    match result {
+        Ok(()) => connection.close(&events, ReasonCode::Success, properties),
+        Err(failure) => return Err(failure),
+    }
+    if publisher.is_failed {
+        Err(Failure::Told)
+    } else {
+        Ok(())
+    }
+}
+
+/// `None`: lines of standard input.
+fn payload(matches: &ArgMatches) -> Result<Option<Vec<u8>>, Failure> {
+    if let Some(text) = matches.get_one::<String>("message") {
+        return Ok(Some(text.clone().into_bytes()));
+    }
+    if let Some(path) = matches.get_one::<PathBuf>("file") {
+        let what = format!("cannot read {}", path.display());
+        let file = File::open(path).map_err(|error| Failure::local(&what, &error))?;
+        return read_payload(file, &what).map(Some);
+    }
+    if matches.get_flag("stdin-file") {
+        return read_payload(io::stdin().lock(), "cannot read standard input").map(Some);
+    }
+    Ok(matches.get_flag("null-message").then(Vec::new))
+}
+
+fn read_payload(source: impl Read, what: &str) -> Result<Vec<u8>, Failure> {
+    let mut payload = Vec::new();
+    source
+        .take(PAYLOAD_BYTES_MAX + 1)
+        .read_to_end(&mut payload)
+        .map_err(|error| Failure::local(what, &error))?;
+    if payload.len() as u64 > PAYLOAD_BYTES_MAX {
+        return Err(Failure::Local(format!(
+            "{what}: it is longer than an MQTT message can be"
+        )));
+    }
+    Ok(payload)
+}
+
+struct Publisher {
+    topic: String,
+    qos: QoS,
+    retain: bool,
+    properties: Vec<u8>,
+    is_quiet: bool,
+    source: Source,
+    max_inflight: u16,
+    inflight: HashSet<PacketId>,
+    /// Lines that wait for room; never more than were credited.
+    waiting: VecDeque<Vec<u8>>,
+    is_failed: bool,
+}
+
+enum Source {
+    Repeat {
+        payload: Vec<u8>,
+        remaining: u64,
+        delay: Duration,
+        next: Option<Instant>,
+    },
+    Lines {
+        credit: SyncSender<()>,
+        is_ended: bool,
+    },
+}
+
+impl Publisher {
+    fn new(
+        matches: &ArgMatches,
+        topic: String,
+        options: &ConnectOptions,
+        payload: Option<Vec<u8>>,
+        events: &Events,
+    ) -> Publisher {
+        let source = match payload {
+            Some(payload) => Source::Repeat {
+                payload,
+                remaining: matches.get_one("repeat").copied().unwrap_or(1),
+                delay: matches.get_one("repeat-delay").copied().unwrap_or_default(),
+                next: None,
+            },
+            None => Source::Lines {
+                credit: events.watch_lines(),
+                is_ended: false,
+            },
+        };
+        Publisher {
+            topic,
+            qos: qos(matches, "qos"),
+            retain: matches.get_flag("retain"),
+            properties: options.properties.publish.clone(),
+            is_quiet: options.is_quiet,
+            source,
+            max_inflight: *matches.get_one("max-inflight").expect("it has a default"),
+            inflight: HashSet::new(),
+            waiting: VecDeque::new(),
+            is_failed: false,
+        }
+    }
+
+    /// Sends what can be sent now.
+    fn advance(&mut self, connection: &mut Connection) -> Result<Flow, Failure> {
+        for _ in 0..BATCH_MESSAGES {
+            let Some(payload) = self.next_payload() else { break };
+            self.send(connection, &payload);
+            connection.flush_if_full()?;
+        }
+        let is_exhausted = match &self.source {
+            Source::Repeat { remaining, .. } => *remaining == 0,
+            Source::Lines { is_ended, .. } => *is_ended && self.waiting.is_empty(),
+        };
+        Ok(if is_exhausted && self.inflight.is_empty() {
+            Flow::Done
+        } else {
+            Flow::Continue
+        })
+    }
+
+    fn has_room(&self) -> bool {
+        self.inflight.len() < usize::from(self.max_inflight)
+    }
+
+    fn next_payload(&mut self) -> Option<Vec<u8>> {
+        if !self.has_room() {
+            return None;
+        }
+        match &mut self.source {
+            Source::Lines { credit, .. } => {
+                let line = self.waiting.pop_front()?;
+                let _ = credit.try_send(());
+                Some(line)
+            }
+            Source::Repeat {
+                payload,
+                remaining,
+                delay,
+                next,
+            } => {
+                if *remaining == 0 || next.is_some_and(|next| Instant::now() < next) {
+                    return None;
+                }
+                *remaining -= 1;
+                *next = (!delay.is_zero()).then(|| Instant::now() + *delay);
+                Some(payload.clone())
+            }
+        }
+    }
+
+    fn send(&mut self, connection: &mut Connection, payload: &[u8]) {
+        let packet_id = (self.qos != QoS::AtMostOnce).then(|| connection.new_packet_id());
+        let publish = Publish {
+            dup: false,
+            qos: self.qos,
+            retain: self.retain,
+            topic: &self.topic,
+            packet_id,
+            properties: checked(&self.properties, PropertyContext::Publish),
+            payload,
+        };
+        // [MQTT-3.2.2-15]
+        let size = publish_size(&publish, PublishExtras::default(), connection.version);
+        if size > connection.maximum_packet_size {
+            self.fail(&format!(
+                "not sent: {size} bytes are more than the server takes ({})",
+                connection.maximum_packet_size
+            ));
+            return;
+        }
+        self.inflight.extend(packet_id);
+        connection.send(&Packet::Publish(publish));
+    }
+
+    fn finished(&mut self, ack: &Ack<'_>) {
+        self.inflight.remove(&ack.packet_id);
+        if ack.reason.is_error() {
+            let text = ack
+                .properties
+                .reason_string()
+                .map(|text| format!(": {text}"))
+                .unwrap_or_default();
+            self.fail(&format!(
+                "the server refused message {}: {}{text}",
+                ack.packet_id.get(),
+                ack.reason.name()
+            ));
+        }
+    }
+
+    fn fail(&mut self, message: &str) {
+        self.is_failed = true;
+        if !self.is_quiet {
+            complain(&message);
+        }
+    }
+}
+
+impl Client for Publisher {
+    fn connected(&mut self, connection: &mut Connection, _: bool) -> Result<Flow, Failure> {
+        // [MQTT-3.3.4-7]
+        self.max_inflight = self.max_inflight.min(connection.receive_maximum);
+        self.advance(connection)
+    }
+
+    fn packet(&mut self, connection: &mut Connection, packet: Packet<'_>) -> Result<Flow, Failure> {
+        match packet {
+            Packet::PubAck(ack) | Packet::PubComp(ack) => self.finished(&ack),
+            // A refusal ends the exchange; there is no PUBREL [MQTT-4.3.3-4].
+            Packet::PubRec(ack) if ack.reason.is_error() => self.finished(&ack),
+            Packet::PubRec(ack) => {
+                let reason = ReasonCode::Success;
+                connection.send(&Packet::PubRel(Ack {
+                    packet_id: ack.packet_id,
+                    reason,
+                    properties: Properties::EMPTY,
+                }));
+            }
+            // Of a session that had subscriptions; nobody asked for it here.
+            _ => {}
+        }
+        self.advance(connection)
+    }
+
+    fn line(&mut self, connection: &mut Connection, line: Option<Vec<u8>>) -> Result<Flow, Failure> {
+        match (line, &mut self.source) {
+            (Some(line), _) => self.waiting.push_back(line),
+            (None, Source::Lines { is_ended, .. }) => *is_ended = true,
+            (None, Source::Repeat { .. }) => {}
+        }
+        if connection.is_accepted() {
+            self.advance(connection)
+        } else {
+            Ok(Flow::Continue)
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match &self.source {
+            Source::Repeat {
+                remaining: 1.., next, ..
+            } if self.has_room() => Some(next.unwrap_or_else(Instant::now)),
+            _ => None,
+        }
+    }
+
+    fn due(&mut self, connection: &mut Connection) -> Result<Flow, Failure> {
+        if connection.is_accepted() {
+            self.advance(connection)
+        } else {
+            Ok(Flow::Continue)
+        }
+    }
+}

@@ -1,0 +1,619 @@
+//! `tidewire sub`: subscribes, prints what comes, and comes back when the connection is lost.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind, Stdout, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use chrono::Local;
+use clap::{ArgAction, ArgMatches, Command, value_parser};
+use mqtt::{
+    Ack, FilterError, Packet, PacketId, Properties, PropertyContext, Publish, QoS, ReasonCode, SharedFilter, SubAck,
+    Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions, Unsubscribe, UnsubscribeFilters, filter_matches,
+    validate_filter,
+};
+
+use super::args::{ConnectOptions, flag, qos, qos_parser, shared, valued};
+use super::connection::{Client, Connection, Flow};
+use super::events::{Event, Events, Wait};
+use super::failure::Failure;
+use super::format::Format;
+use super::properties::checked;
+use super::publish::seconds;
+use super::transport::random;
+use crate::output::complain;
+
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+/// Output that is written at once, at most.
+const OUTPUT_BYTES: usize = 64 * 1024;
+/// QoS 2 messages that wait for their PUBREL; more than a server may send without asking.
+const AWAITING_REL_MAX: usize = 65_535;
+
+pub fn command() -> Command {
+    shared(Command::new("sub").about("Subscribe and print messages, with mosquitto_sub's flags"))
+        .override_usage("tidewire sub [-h HOST] -t FILTER... [OPTIONS]")
+        .arg(valued("topic", Some('t'), "FILTER", "Topic filter; can be repeated").action(ArgAction::Append))
+        .arg(valued("qos", Some('q'), "QOS", "Maximum QoS [default: 0]").value_parser(qos_parser()))
+        .arg(valued("unsubscribe", Some('U'), "FILTER", "Unsubscribe; can be repeated").action(ArgAction::Append))
+        .arg(
+            valued(
+                "filter-out",
+                Some('T'),
+                "FILTER",
+                "Do not print topics that match; can be repeated",
+            )
+            .action(ArgAction::Append),
+        )
+        .arg(
+            valued("count", Some('C'), "COUNT", "End after so many messages")
+                .value_parser(value_parser!(u64).range(1..)),
+        )
+        .arg(valued("timeout", Some('W'), "SECONDS", "End after so long, with exit code 27").value_parser(seconds))
+        .arg(flag(
+            "exit-after-suback",
+            Some('E'),
+            "End once the server has answered all subscriptions",
+        ))
+        .arg(flag("verbose", Some('v'), "Print the topic too"))
+        .arg(
+            valued(
+                "format",
+                Some('F'),
+                "FORMAT",
+                "Print in a format: %t topic, %p payload, %j JSON, ...",
+            )
+            .conflicts_with("verbose"),
+        )
+        .arg(flag("pretty", None, "Print JSON over several lines"))
+        .arg(flag("no-newline", Some('N'), "No end of line after a message"))
+        .arg(flag("no-retained", Some('R'), "Do not print retained messages"))
+        .arg(flag(
+            "retained-only",
+            None,
+            "Print retained messages, and end at the first that is not",
+        ))
+        .arg(flag("remove-retained", None, "Clear the retained messages that come"))
+        .arg(
+            valued(
+                "random-filter",
+                None,
+                "PERCENT",
+                "Print only so many of the messages, by chance",
+            )
+            .value_parser(percent),
+        )
+        .arg(flag(
+            "retain-as-published",
+            None,
+            "MQTT 5: ask for the retain flag as it was published",
+        ))
+        .arg(flag("no-local", None, "MQTT 5: no messages of this client"))
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| "it is no number".to_string())?;
+    if (0.1..=100.0).contains(&percent) {
+        Ok(percent)
+    } else {
+        Err("it is not from 0.1 to 100".into())
+    }
+}
+
+pub fn run(matches: &ArgMatches) -> ExitCode {
+    match subscribe(matches) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(matches.get_flag("quiet")),
+    }
+}
+
+fn subscribe(matches: &ArgMatches) -> Result<(), Failure> {
+    let (options, url_topic) = ConnectOptions::from_matches(matches)?;
+    let wishes = Wishes::from_matches(matches, &options, url_topic)?;
+    let mut subscriber = Subscriber::new(wishes, &options);
+    subscriber.timeout_at = matches
+        .get_one::<Duration>("timeout")
+        .map(|timeout| Instant::now() + *timeout);
+    let events = Events::new();
+    let mut generation = 0;
+    loop {
+        let result = Connection::open(&options, &events, generation).and_then(|mut connection| {
+            if generation == 0 {
+                events
+                    .watch_signals()
+                    .map_err(|error| Failure::local("cannot watch signals", &error))?;
+            }
+            let result = connection.run(&mut subscriber, &events);
+            if result.is_ok() || matches!(result, Err(Failure::Timeout)) {
+                close(&mut connection, &options, &events);
+            }
+            result
+        });
+        generation += 1;
+        match result {
+            // What never worked is not tried again.
+            Err(Failure::Lost(text)) => {
+                subscriber.wait_to_return(&format!("the connection was lost: {text}"), &events)?
+            }
+            Err(Failure::Connect(text)) if subscriber.was_connected => subscriber.wait_to_return(&text, &events)?,
+            result => return result.and_then(|()| subscriber.verdict()),
+        }
+        if subscriber.is_interrupted {
+            return Ok(());
+        }
+    }
+}
+
+/// A will is for those who vanish; who is interrupted or done has not.
+fn close(connection: &mut Connection, options: &ConnectOptions, events: &Events) {
+    let properties = checked(&options.properties.disconnect, PropertyContext::Disconnect);
+    connection.close(events, ReasonCode::Success, properties);
+}
+
+/// What was asked for.
+struct Wishes {
+    filters: Vec<String>,
+    unsubscribe: Vec<String>,
+    options: SubscriptionOptions,
+    filter_out: Vec<String>,
+    count: Option<u64>,
+    ends_after_suback: bool,
+    is_verbose: bool,
+    format: Option<Format>,
+    is_pretty: bool,
+    has_newline: bool,
+    no_retained: bool,
+    retained_only: bool,
+    remove_retained: bool,
+    percent: f64,
+}
+
+impl Wishes {
+    fn from_matches(
+        matches: &ArgMatches,
+        options: &ConnectOptions,
+        url_topic: Option<String>,
+    ) -> Result<Wishes, Failure> {
+        let list = |name: &str| -> Vec<String> { matches.get_many(name).into_iter().flatten().cloned().collect() };
+        let filters: Vec<String> = list("topic").into_iter().chain(url_topic).collect();
+        let (unsubscribe, filter_out) = (list("unsubscribe"), list("filter-out"));
+        if filters.is_empty() && unsubscribe.is_empty() && options.clean_start {
+            return Err(Failure::Usage("a topic filter is needed (-t)".into()));
+        }
+        for (name, filters) in [("-t", &filters), ("-U", &unsubscribe), ("-T", &filter_out)] {
+            check_filters(name, filters)?;
+        }
+        let format = matches
+            .get_one::<String>("format")
+            .map(|text| Format::parse(text))
+            .transpose();
+        Ok(Wishes {
+            filters,
+            unsubscribe,
+            options: SubscriptionOptions {
+                maximum_qos: qos(matches, "qos"),
+                no_local: matches.get_flag("no-local"),
+                retain_as_published: matches.get_flag("retain-as-published"),
+                ..SubscriptionOptions::default()
+            },
+            filter_out,
+            count: matches.get_one("count").copied(),
+            ends_after_suback: matches.get_flag("exit-after-suback"),
+            is_verbose: matches.get_flag("verbose"),
+            format: format.map_err(Failure::Usage)?,
+            is_pretty: matches.get_flag("pretty"),
+            has_newline: !matches.get_flag("no-newline"),
+            no_retained: matches.get_flag("no-retained"),
+            retained_only: matches.get_flag("retained-only"),
+            remove_retained: matches.get_flag("remove-retained"),
+            percent: matches.get_one("random-filter").copied().unwrap_or(100.0),
+        })
+    }
+}
+
+fn check_filters(flag: &str, filters: &[String]) -> Result<(), Failure> {
+    for filter in filters {
+        let checked = SharedFilter::parse(filter).and_then(|shared| match shared {
+            Some(shared) => validate_filter(shared.filter),
+            None => validate_filter(filter),
+        });
+        if let Err(error) = checked {
+            let why = match error {
+                FilterError::Empty => "it is empty",
+                FilterError::MultiLevelWildcard => "# must be the last level, and alone in it",
+                FilterError::SingleLevelWildcard => "+ must be alone in its level",
+                FilterError::Shared => "it is no $share/name/filter",
+                FilterError::NulCharacter | FilterError::TooLong => {
+                    "it is too long or has a character that it must not have"
+                }
+            };
+            return Err(Failure::Usage(format!("{flag}: `{filter}` is no topic filter: {why}")));
+        }
+    }
+    Ok(())
+}
+
+struct Subscriber {
+    wishes: Wishes,
+    subscribe_properties: Vec<u8>,
+    unsubscribe_properties: Vec<u8>,
+    is_quiet: bool,
+    timeout_at: Option<Instant>,
+    /// Requests that the server has not answered.
+    unanswered: Vec<PacketId>,
+    is_any_granted: bool,
+    was_connected: bool,
+    is_interrupted: bool,
+    printed: u64,
+    /// QoS 2 messages, from PUBLISH until PUBREL.
+    awaiting_rel: HashMap<PacketId, Held>,
+    /// Topic aliases of the server.
+    aliases: HashMap<u16, String>,
+    /// Retained messages that are being cleared.
+    clearing: VecDeque<PacketId>,
+    /// Enough was printed; what is being cleared may finish.
+    is_finishing: bool,
+    stdout: Stdout,
+    output: Vec<u8>,
+}
+
+/// An owned PUBLISH.
+struct Held {
+    topic: String,
+    retain: bool,
+    properties: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl Subscriber {
+    fn new(wishes: Wishes, options: &ConnectOptions) -> Subscriber {
+        Subscriber {
+            wishes,
+            subscribe_properties: options.properties.subscribe.clone(),
+            unsubscribe_properties: options.properties.unsubscribe.clone(),
+            is_quiet: options.is_quiet,
+            timeout_at: None,
+            unanswered: Vec::new(),
+            is_any_granted: false,
+            was_connected: false,
+            is_interrupted: false,
+            printed: 0,
+            awaiting_rel: HashMap::new(),
+            aliases: HashMap::new(),
+            clearing: VecDeque::new(),
+            is_finishing: false,
+            stdout: io::stdout(),
+            output: Vec::new(),
+        }
+    }
+
+    /// Before another attempt. Signals and `-W` hold meanwhile.
+    fn wait_to_return(&mut self, why: &str, events: &Events) -> Result<(), Failure> {
+        if !self.is_quiet {
+            complain(&format!("{why}; trying again"));
+        }
+        let until = Instant::now() + RECONNECT_DELAY;
+        let until = self.timeout_at.map_or(until, |timeout_at| until.min(timeout_at));
+        loop {
+            match events.next(Some(until)) {
+                Wait::Event(Event::Signal) => {
+                    self.is_interrupted = true;
+                    return Ok(());
+                }
+                Wait::Event(_) => {}
+                Wait::Nothing if self.is_timed_out() => return Err(Failure::Timeout),
+                Wait::Nothing => return Ok(()),
+            }
+        }
+    }
+
+    fn is_timed_out(&self) -> bool {
+        self.timeout_at.is_some_and(|timeout_at| Instant::now() >= timeout_at)
+    }
+
+    fn verdict(&self) -> Result<(), Failure> {
+        let is_denied = !self.wishes.filters.is_empty() && self.unanswered.is_empty() && !self.is_any_granted;
+        if is_denied && self.was_connected {
+            Err(Failure::Local("the server denied all subscriptions".into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn send_requests(&mut self, connection: &mut Connection) {
+        if !self.wishes.unsubscribe.is_empty() {
+            let packet_id = connection.new_packet_id();
+            let mut bytes = Vec::new();
+            let filters = UnsubscribeFilters::encode(self.wishes.unsubscribe.iter().map(String::as_str), &mut bytes);
+            let properties = checked(&self.unsubscribe_properties, PropertyContext::Unsubscribe);
+            connection.send(&Packet::Unsubscribe(Unsubscribe {
+                packet_id,
+                properties,
+                filters,
+            }));
+            self.unanswered.push(packet_id);
+        }
+        if !self.wishes.filters.is_empty() {
+            let packet_id = connection.new_packet_id();
+            let mut bytes = Vec::new();
+            let filters = self.wishes.filters.iter().map(|filter| SubscribeFilter {
+                filter,
+                options: self.options_for(filter),
+            });
+            let filters = SubscribeFilters::encode(filters, connection.version, &mut bytes);
+            let properties = checked(&self.subscribe_properties, PropertyContext::Subscribe);
+            connection.send(&Packet::Subscribe(Subscribe {
+                packet_id,
+                properties,
+                filters,
+            }));
+            self.unanswered.push(packet_id);
+        }
+    }
+
+    /// No Local with a shared subscription is a protocol error [MQTT-3.8.3-4].
+    fn options_for(&self, filter: &str) -> SubscriptionOptions {
+        let is_shared = filter.starts_with("$share/");
+        SubscriptionOptions {
+            no_local: self.wishes.options.no_local && !is_shared,
+            ..self.wishes.options
+        }
+    }
+
+    fn suback(&mut self, suback: &SubAck<'_>) {
+        self.unanswered.retain(|id| *id != suback.packet_id);
+        for (filter, code) in self.wishes.filters.iter().zip(suback.reasons) {
+            if *code < 0x80 {
+                self.is_any_granted = true;
+            } else if !self.is_quiet {
+                let name = ReasonCode::from_u8(*code).map_or("refused", ReasonCode::name);
+                complain(&format!("the subscription to `{filter}` was denied: {name}"));
+            }
+        }
+    }
+
+    fn after_answer(&self) -> Flow {
+        let is_denied = !self.wishes.filters.is_empty() && !self.is_any_granted;
+        let is_over = self.wishes.ends_after_suback
+            || is_denied
+            || self.wishes.filters.is_empty() && !self.wishes.unsubscribe.is_empty();
+        if self.unanswered.is_empty() && is_over {
+            Flow::Done
+        } else {
+            Flow::Continue
+        }
+    }
+
+    fn publish(&mut self, connection: &mut Connection, publish: Publish<'_>) -> Result<Flow, Failure> {
+        let topic = self.resolve_alias(&publish)?;
+        let publish = Publish {
+            topic: &topic,
+            ..publish
+        };
+        let ack = |packet_id| Ack {
+            packet_id,
+            reason: ReasonCode::Success,
+            properties: Properties::EMPTY,
+        };
+        match (publish.qos, publish.packet_id) {
+            (QoS::AtLeastOnce, Some(id)) => {
+                connection.send(&Packet::PubAck(ack(id)));
+                self.message(connection, &publish)
+            }
+            (QoS::ExactlyOnce, Some(id)) => {
+                if self.awaiting_rel.len() >= AWAITING_REL_MAX {
+                    return Err(Failure::Protocol(
+                        "the server sends more QoS 2 messages than there are packet ids".into(),
+                    ));
+                }
+                let held = Held {
+                    topic: publish.topic.into(),
+                    retain: publish.retain,
+                    properties: publish.properties.as_bytes().into(),
+                    payload: publish.payload.into(),
+                };
+                // A repetition replaces what it repeats [MQTT-4.3.3-10].
+                self.awaiting_rel.insert(id, held);
+                connection.send(&Packet::PubRec(ack(id)));
+                Ok(Flow::Continue)
+            }
+            _ => self.message(connection, &publish),
+        }
+    }
+
+    fn pubrel(&mut self, connection: &mut Connection, packet_id: PacketId) -> Result<Flow, Failure> {
+        connection.send(&Packet::PubComp(Ack {
+            packet_id,
+            reason: ReasonCode::Success,
+            properties: Properties::EMPTY,
+        }));
+        let Some(held) = self.awaiting_rel.remove(&packet_id) else {
+            return Ok(Flow::Continue);
+        };
+        let publish = Publish {
+            dup: false,
+            qos: QoS::ExactlyOnce,
+            retain: held.retain,
+            topic: &held.topic,
+            packet_id: Some(packet_id),
+            properties: checked(&held.properties, PropertyContext::Publish),
+            payload: &held.payload,
+        };
+        self.message(connection, &publish)
+    }
+
+    fn resolve_alias(&mut self, publish: &Publish<'_>) -> Result<String, Failure> {
+        let Some(alias) = publish.properties.topic_alias() else {
+            return Ok(publish.topic.into());
+        };
+        if !publish.topic.is_empty() {
+            self.aliases.insert(alias, publish.topic.into());
+            return Ok(publish.topic.into());
+        }
+        let known = self.aliases.get(&alias).cloned();
+        known.ok_or_else(|| Failure::Protocol("the server used a topic alias that it did not set".into()))
+    }
+
+    /// A message that is delivered for good.
+    fn message(&mut self, connection: &mut Connection, publish: &Publish<'_>) -> Result<Flow, Failure> {
+        if self.is_finishing {
+            return Ok(self.finish());
+        }
+        if self.wishes.retained_only && !publish.retain {
+            return Ok(self.finish());
+        }
+        if !self.wants(publish) {
+            return Ok(Flow::Continue);
+        }
+        if self.wishes.remove_retained && publish.retain {
+            self.clear_retained(connection, publish.topic);
+        }
+        if self.wishes.percent >= 100.0 || chance() < self.wishes.percent {
+            self.print(publish)?;
+        }
+        self.printed += 1;
+        if self.wishes.count.is_some_and(|count| self.printed >= count) {
+            Ok(self.finish())
+        } else {
+            Ok(Flow::Continue)
+        }
+    }
+
+    fn wants(&self, publish: &Publish<'_>) -> bool {
+        let is_filtered = self
+            .wishes
+            .filter_out
+            .iter()
+            .any(|filter| filter_matches(filter, publish.topic));
+        !(is_filtered || self.wishes.no_retained && publish.retain)
+    }
+
+    fn finish(&mut self) -> Flow {
+        self.is_finishing = true;
+        if self.clearing.is_empty() {
+            Flow::Done
+        } else {
+            Flow::Continue
+        }
+    }
+
+    /// With QoS 1, so that it has happened when the program ends.
+    fn clear_retained(&mut self, connection: &mut Connection, topic: &str) {
+        let packet_id = connection.new_packet_id();
+        self.clearing.push_back(packet_id);
+        connection.send(&Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: true,
+            topic,
+            packet_id: Some(packet_id),
+            properties: Properties::EMPTY,
+            payload: &[],
+        }));
+    }
+
+    fn cleared(&mut self, packet_id: PacketId) -> Flow {
+        self.clearing.retain(|id| *id != packet_id);
+        if self.is_finishing {
+            self.finish()
+        } else {
+            Flow::Continue
+        }
+    }
+
+    fn print(&mut self, publish: &Publish<'_>) -> Result<(), Failure> {
+        let out = &mut self.output;
+        match &self.wishes.format {
+            Some(format) => {
+                if let Err(message) = format.print(publish, Local::now(), self.wishes.is_pretty, out) {
+                    if !self.is_quiet {
+                        complain(&message);
+                    }
+                    return Ok(());
+                }
+            }
+            None if self.wishes.is_verbose => {
+                out.extend_from_slice(publish.topic.as_bytes());
+                out.push(b' ');
+                out.extend_from_slice(if publish.payload.is_empty() {
+                    b"(null)"
+                } else {
+                    publish.payload
+                });
+            }
+            None if publish.payload.is_empty() => return Ok(()),
+            None => out.extend_from_slice(publish.payload),
+        }
+        if self.wishes.has_newline {
+            out.push(b'\n');
+        }
+        if self.output.len() >= OUTPUT_BYTES {
+            self.write_out()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn write_out(&mut self) -> Result<(), Failure> {
+        let written = self.stdout.write_all(&self.output).and_then(|()| self.stdout.flush());
+        self.output.clear();
+        match written {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::Told),
+            result => result.map_err(|error| Failure::local("cannot write to standard output", &error)),
+        }
+    }
+}
+
+impl Client for Subscriber {
+    fn connected(&mut self, connection: &mut Connection, is_session_present: bool) -> Result<Flow, Failure> {
+        self.was_connected = true;
+        self.aliases.clear();
+        self.unanswered.clear();
+        self.clearing.clear();
+        if !is_session_present {
+            self.awaiting_rel.clear();
+        }
+        self.send_requests(connection);
+        Ok(Flow::Continue)
+    }
+
+    fn packet(&mut self, connection: &mut Connection, packet: Packet<'_>) -> Result<Flow, Failure> {
+        match packet {
+            Packet::Publish(publish) => self.publish(connection, publish),
+            Packet::PubRel(ack) => self.pubrel(connection, ack.packet_id),
+            Packet::PubAck(ack) => Ok(self.cleared(ack.packet_id)),
+            Packet::SubAck(suback) => {
+                self.suback(&suback);
+                Ok(self.after_answer())
+            }
+            Packet::UnsubAck(unsuback) => {
+                self.unanswered.retain(|id| *id != unsuback.packet_id);
+                Ok(self.after_answer())
+            }
+            _ => Ok(Flow::Continue),
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.timeout_at
+    }
+
+    fn due(&mut self, _: &mut Connection) -> Result<Flow, Failure> {
+        self.write_out()?;
+        Err(Failure::Timeout)
+    }
+
+    fn idle(&mut self) -> Result<(), Failure> {
+        if self.output.is_empty() {
+            Ok(())
+        } else {
+            self.write_out()
+        }
+    }
+}
+
+/// From 0 to 100.
+fn chance() -> f64 {
+    let mut bytes = [0; 4];
+    random(&mut bytes);
+    f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX) * 100.0
+}

@@ -1,0 +1,313 @@
+//! The way to the server: TCP or a Unix socket, TLS and WebSocket on top, each if asked for.
+//!
+//! Set-up blocks, within a time limit; afterwards another thread reads the socket, and what it read is passed through
+//! `receive`. Writing blocks.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustls::ClientConnection;
+use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
+
+use super::args::ConnectOptions;
+use super::failure::Failure;
+use super::tls;
+use super::websocket::{self, Decoder, RESPONSE_BYTES_MAX};
+
+/// For each address, and again for the handshakes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+pub struct Transport {
+    socket: Socket,
+    tls: Option<ClientConnection>,
+    ws: Option<Decoder>,
+    /// What came behind the WebSocket handshake in the same segment.
+    early: Vec<u8>,
+    /// Reused between calls.
+    scratch: Vec<u8>,
+}
+
+/// What `receive` found besides data.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// The server said goodbye on a layer below MQTT.
+    pub is_closed: bool,
+}
+
+impl Transport {
+    pub fn connect(options: &ConnectOptions) -> Result<Transport, Failure> {
+        let target = &options.target;
+        let socket = match &target.unix {
+            Some(path) => UnixStream::connect(path)
+                .map(Socket::Unix)
+                .map_err(|error| cannot_connect(target, &error))?,
+            None => Socket::Tcp(connect_tcp(options)?),
+        };
+        socket
+            .set_timeouts(Some(CONNECT_TIMEOUT))
+            .map_err(|error| cannot_connect(target, &error))?;
+        let mut transport = Transport {
+            socket,
+            tls: None,
+            ws: None,
+            early: Vec::new(),
+            scratch: Vec::new(),
+        };
+        if target.scheme.has_tls() {
+            transport.tls = Some(tls::connection(&options.tls, &target.host)?);
+            transport
+                .complete_tls()
+                .map_err(|error| Failure::Connect(format!("TLS with {target}: {error}")))?;
+        }
+        if target.scheme.has_ws() {
+            transport.upgrade(options)?;
+        }
+        transport
+            .socket
+            .set_timeouts(None)
+            .map_err(|error| cannot_connect(target, &error))?;
+        Ok(transport)
+    }
+
+    /// The same socket, for the thread that reads it.
+    pub fn reader(&self) -> io::Result<Socket> {
+        Ok(match &self.socket {
+            Socket::Tcp(socket) => Socket::Tcp(socket.try_clone()?),
+            Socket::Unix(socket) => Socket::Unix(socket.try_clone()?),
+        })
+    }
+
+    /// Writes all of `bytes`.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.ws.is_none() {
+            return self.send_raw(bytes);
+        }
+        let mut frame = Vec::with_capacity(bytes.len() + 14);
+        websocket::encode_binary(bytes, random, &mut frame);
+        self.send_raw(&frame)
+    }
+
+    fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.tls {
+            None => self.socket.write_all(bytes),
+            Some(tls) => {
+                let mut rest = bytes;
+                while !rest.is_empty() {
+                    let size = tls.writer().write(rest)?;
+                    rest = &rest[size..];
+                    flush_tls(tls, &mut self.socket)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Passes what was read from the socket through the layers; MQTT's bytes are appended to `out`.
+    pub fn receive(&mut self, raw: &[u8], out: &mut Vec<u8>) -> io::Result<Received> {
+        let mut received = Received::default();
+        if self.ws.is_none() {
+            received.is_closed = self.decrypt(raw, out)?;
+            return Ok(received);
+        }
+        let mut plain = std::mem::take(&mut self.scratch);
+        plain.append(&mut self.early);
+        let is_tls_closed = self.decrypt(raw, &mut plain)?;
+        let decoder = self.ws.as_mut().expect("checked above");
+        let decoded = decoder.decode(&plain, out).map_err(io::Error::other)?;
+        plain.clear();
+        self.scratch = plain;
+        for ping in decoded.pings {
+            let mut pong = Vec::new();
+            websocket::encode_pong(&ping, random, &mut pong);
+            self.send_raw(&pong)?;
+        }
+        received.is_closed = decoded.is_closed || is_tls_closed;
+        Ok(received)
+    }
+
+    /// True when the peer closed TLS.
+    fn decrypt(&mut self, mut raw: &[u8], out: &mut Vec<u8>) -> io::Result<bool> {
+        let Some(tls) = &mut self.tls else {
+            out.extend_from_slice(raw);
+            return Ok(false);
+        };
+        let mut is_closed = false;
+        loop {
+            if !raw.is_empty() {
+                tls.read_tls(&mut raw)?;
+            }
+            let state = tls.process_new_packets().map_err(io::Error::other)?;
+            let start = out.len();
+            out.resize(start + state.plaintext_bytes_to_read(), 0);
+            tls.reader().read_exact(&mut out[start..])?;
+            is_closed |= state.peer_has_closed();
+            if raw.is_empty() || is_closed {
+                break;
+            }
+        }
+        flush_tls(tls, &mut self.socket)?;
+        Ok(is_closed)
+    }
+
+    /// Says goodbye on every layer; errors do not matter any more.
+    pub fn close(&mut self) {
+        if self.ws.is_some() {
+            let mut frame = Vec::new();
+            websocket::encode_close(random, &mut frame);
+            let _ = self.send_raw(&frame);
+        }
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            let _ = flush_tls(tls, &mut self.socket);
+        }
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Ends reading too, and with it the reading thread.
+    pub fn abort(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn complete_tls(&mut self) -> io::Result<()> {
+        let tls = self.tls.as_mut().expect("called after it was set");
+        while tls.is_handshaking() {
+            tls.complete_io(&mut self.socket)?;
+        }
+        flush_tls(tls, &mut self.socket)
+    }
+
+    fn upgrade(&mut self, options: &ConnectOptions) -> Result<(), Failure> {
+        let target = &options.target;
+        // 3.1 has no registered name; "mqttv3.1" is what brokers know.
+        let protocol = if options.version == mqtt::ProtocolVersion::V3_1 {
+            "mqttv3.1"
+        } else {
+            "mqtt"
+        };
+        let key = websocket::new_key(random);
+        let request = websocket::request(&target.to_string(), &target.path, protocol, &key);
+        let response = self
+            .send_raw(request.as_bytes())
+            .and_then(|()| self.read_response())
+            .map_err(|error| Failure::Connect(format!("WebSocket with {target}: {error}")))?;
+        websocket::check_response(&response, protocol, &key).map_err(Failure::Connect)?;
+        self.ws = Some(Decoder::default());
+        Ok(())
+    }
+
+    /// The header of the HTTP response, without its empty line; the rest goes to `early`.
+    fn read_response(&mut self) -> io::Result<String> {
+        let mut plain = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(at) = plain.windows(4).position(|window| window == b"\r\n\r\n") {
+                self.early = plain.split_off(at + 4);
+                plain.truncate(at);
+                return String::from_utf8(plain).map_err(|_| io::Error::other("the answer is not HTTP"));
+            }
+            if plain.len() > RESPONSE_BYTES_MAX {
+                return Err(io::Error::other("the answer is not HTTP"));
+            }
+            let size = self.socket.read(&mut buffer)?;
+            if size == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.decrypt(&buffer[..size], &mut plain)?;
+        }
+    }
+}
+
+fn flush_tls(tls: &mut ClientConnection, socket: &mut Socket) -> io::Result<()> {
+    while tls.wants_write() {
+        tls.write_tls(socket)?;
+    }
+    Ok(())
+}
+
+/// From the operating system, by way of the TLS library.
+pub fn random(bytes: &mut [u8]) {
+    let filled = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), bytes);
+    filled.expect("the operating system gives random bytes");
+}
+
+fn cannot_connect(target: &super::target::Target, error: &io::Error) -> Failure {
+    Failure::Connect(format!("cannot connect to {target}: {error}"))
+}
+
+fn connect_tcp(options: &ConnectOptions) -> Result<TcpStream, Failure> {
+    let target = &options.target;
+    let addresses = (target.host.as_str(), target.port)
+        .to_socket_addrs()
+        .map_err(|error| Failure::Connect(format!("cannot find {}: {error}", target.host)))?;
+    let mut last = io::Error::other("the name has no address");
+    for address in addresses {
+        match connect_address(&address, options.bind_address) {
+            Ok(stream) => {
+                // A client that sends one message and waits gains nothing from Nagle's delay.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(cannot_connect(target, &last))
+}
+
+fn connect_address(address: &SocketAddr, from: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(from) = from else {
+        return TcpStream::connect_timeout(address, CONNECT_TIMEOUT);
+    };
+    let socket = RawSocket::new(Domain::for_address(*address), Type::STREAM, None)?;
+    socket.bind(&SockAddr::from(SocketAddr::new(from, 0)))?;
+    socket.connect_timeout(&SockAddr::from(*address), CONNECT_TIMEOUT)?;
+    Ok(socket.into())
+}
+
+impl Socket {
+    fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket
+                .set_read_timeout(timeout)
+                .and_then(|()| socket.set_write_timeout(timeout)),
+            Socket::Unix(socket) => socket
+                .set_read_timeout(timeout)
+                .and_then(|()| socket.set_write_timeout(timeout)),
+        }
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.shutdown(how),
+            Socket::Unix(socket) => socket.shutdown(how),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.read(buffer),
+            Socket::Unix(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.write(bytes),
+            Socket::Unix(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,30 @@
+//! Writing to standard output and error as a Unix tool does: a reader that went away is no failure.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+/// What happened is no mistake in how the command was typed.
+pub const EXIT_FAILURE: u8 = 1;
+/// The command line or the configuration is wrong.
+pub const EXIT_USAGE: u8 = 2;
+
+/// Prints `text` as it is.
+pub fn print(text: &str) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => fail(EXIT_FAILURE, &format!("cannot write to standard output: {error}")),
+    }
+}
+
+/// One line on standard error; there is nobody to tell when that fails.
+pub fn complain(message: &dyn Display) {
+    let _ = writeln!(io::stderr().lock(), "tidewire: {message}");
+}
+
+pub fn fail(code: u8, message: &dyn Display) -> ExitCode {
+    complain(message);
+    ExitCode::from(code)
+}

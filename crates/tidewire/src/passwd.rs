@@ -1,0 +1,149 @@
+//! `tidewire passwd`: hashes a password, or keeps a password file as `mosquitto_passwd` does.
+
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use auth::{Password, PasswordHash, UserError, Users};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+
+use crate::config::files::chain;
+use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print};
+
+/// MQTT carries no longer one [MQTT-3.1.3-12].
+const PASSWORD_BYTES_MAX: u64 = 65_535;
+
+pub fn command() -> Command {
+    Command::new("passwd")
+        .about("Hash a password, or add, change and delete users in a password file")
+        .long_about(
+            "Without FILE the hash is printed, for `access.users` in the configuration. With FILE and USER the user is added \
+             or its password changed. The password is asked for, or read as one line from standard input.",
+        )
+        .arg(Arg::new("file").value_name("FILE").value_parser(value_parser!(PathBuf)).requires("user"))
+        .arg(Arg::new("user").value_name("USER"))
+        .arg(Arg::new("password").value_name("PASSWORD").requires("batch"))
+        .arg(flag("create", 'c', "Start a new file; refuse to overwrite one"))
+        .arg(flag("delete", 'D', "Delete the user").conflicts_with_all(["create", "batch", "superuser"]))
+        .arg(flag("batch", 'b', "Take the password from the command line, where others can see it"))
+        .arg(Arg::new("superuser").long("superuser").help("The user is above all rules").action(ArgAction::SetTrue))
+}
+
+fn flag(name: &'static str, short: char, help: &'static str) -> Arg {
+    Arg::new(name).short(short).help(help).action(ArgAction::SetTrue)
+}
+
+pub fn run(matches: &ArgMatches) -> ExitCode {
+    let file = matches.get_one::<PathBuf>("file");
+    let result = match (file, matches.get_one::<String>("user")) {
+        (Some(file), Some(user)) if matches.get_flag("delete") => delete(file, user),
+        (Some(file), Some(user)) => set(file, user, matches),
+        _ if matches.get_flag("delete") || matches.get_flag("create") => {
+            return fail(EXIT_USAGE, &"FILE and USER are needed");
+        }
+        _ => return hash_only(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => fail(EXIT_FAILURE, &message),
+    }
+}
+
+fn hash_only() -> ExitCode {
+    match read_password().and_then(|password| hash(&password)) {
+        Ok(hash) => print(&format!("{}\n", hash.as_str())),
+        Err(message) => fail(EXIT_FAILURE, &message),
+    }
+}
+
+fn set(file: &Path, user: &str, matches: &ArgMatches) -> Result<(), String> {
+    let is_there = file.exists();
+    if matches.get_flag("create") && is_there {
+        return Err(format!("{} exists already; leave -c out to change it", file.display()));
+    }
+    let users = if is_there {
+        load(file)?
+    } else {
+        Users::empty().map_err(|error| chain(&error))?
+    };
+    let password = match matches.get_one::<String>("password") {
+        Some(password) => Password::new(password.as_bytes()),
+        None => read_password()?,
+    };
+    let kept_superuser = users.get(user).is_some_and(|known| known.is_superuser);
+    let is_superuser = matches.get_flag("superuser") || kept_superuser;
+    users
+        .set(user, hash(&password)?, is_superuser)
+        .map_err(|error| format!("{user}: {error}"))?;
+    save(&users, file)
+}
+
+fn delete(file: &Path, user: &str) -> Result<(), String> {
+    let users = load(file)?;
+    match users.remove(user) {
+        Ok(()) => save(&users, file),
+        Err(UserError::Unknown) => Err(format!("{} has no user `{user}`", file.display())),
+        Err(error) => Err(format!("{user}: {error}")),
+    }
+}
+
+fn load(file: &Path) -> Result<Users, String> {
+    Users::load(file).map_err(|error| chain(&error))
+}
+
+fn save(users: &Users, file: &Path) -> Result<(), String> {
+    if let Some(directory) = file.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    }
+    users
+        .save(file)
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))
+}
+
+fn hash(password: &Password) -> Result<PasswordHash, String> {
+    PasswordHash::create(password).map_err(|error| chain(&error))
+}
+
+fn read_password() -> Result<Password, String> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        return read_line().map(Password::new);
+    }
+    let password = ask("Password: ")?;
+    if password != ask("Again: ")? {
+        return Err("the two are not the same".into());
+    }
+    Ok(Password::new(password))
+}
+
+/// Asks without showing what is typed.
+fn ask(prompt: &str) -> Result<String, String> {
+    let describe = |error: &dyn std::fmt::Display| format!("cannot ask for the password: {error}");
+    let _ = write!(io::stderr(), "{prompt}");
+    let stdin = io::stdin();
+    let shown = tcgetattr(&stdin).map_err(|error| describe(&error))?;
+    let mut hidden = shown.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(&stdin, OptionalActions::Flush, &hidden).map_err(|error| describe(&error))?;
+    let line = read_line();
+    let restored = tcsetattr(&stdin, OptionalActions::Flush, &shown);
+    let _ = writeln!(io::stderr());
+    restored.map_err(|error| describe(&error))?;
+    line
+}
+
+fn read_line() -> Result<String, String> {
+    let mut line = String::new();
+    let mut bounded = io::Read::take(io::stdin().lock(), PASSWORD_BYTES_MAX + 2);
+    bounded
+        .read_line(&mut line)
+        .map_err(|error| format!("cannot read the password: {error}"))?;
+    line.truncate(line.trim_end_matches(['\r', '\n']).len());
+    if line.is_empty() {
+        Err("the password is empty".into())
+    } else {
+        Ok(line)
+    }
+}
