@@ -1,0 +1,301 @@
+//! The enhanced exchange of MQTT 5 with an authenticator that wants one more step: CONNECT, AUTH, AUTH, CONNACK. Then the
+//! same while connected. The decisions are the test's, as they would be a driver's.
+
+mod world;
+
+use std::sync::Arc;
+
+use mqtt::ProtocolVersion::V5;
+use mqtt::*;
+use tidewire_broker::*;
+use world::{World, connect_packet};
+
+const METHOD: &str = "CHALLENGE";
+
+/// Knows two methods and decides nothing at once.
+struct Asks;
+
+impl Access for Asks {
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+        let open = AuthOutcome::Allow {
+            is_superuser: false,
+            data: None,
+        };
+        credentials.method.is_none().then_some(open)
+    }
+
+    fn knows_method(&self, method: &str) -> bool {
+        [METHOD, "OTHER"].contains(&method)
+    }
+
+    fn session(&self, _: &Identity) -> Option<Arc<dyn SessionAccess>> {
+        None
+    }
+}
+
+fn world() -> World {
+    World::with(1, ShardConfig::default(), Arc::new(Asks))
+}
+
+fn properties<'a>(method: Option<&'a str>, data: Option<&'a [u8]>, bytes: &'a mut Vec<u8>) -> Properties<'a> {
+    let mut writer = PropertyWriter::new(bytes);
+    if let Some(method) = method {
+        writer.put(Property::AuthenticationMethod(method));
+    }
+    if let Some(data) = data {
+        writer.put(Property::AuthenticationData(data));
+    }
+    writer.finish()
+}
+
+/// Sends a CONNECT that names the method.
+fn begin(world: &mut World, client_id: &str) -> usize {
+    let client = world.open();
+    let mut bytes = Vec::new();
+    let properties = properties(Some(METHOD), Some(b"hello"), &mut bytes);
+    world.send(
+        client,
+        &Packet::Connect(connect_packet(V5, client_id, true, properties, None)),
+    );
+    client
+}
+
+fn auth(world: &mut World, client: usize, reason: ReasonCode, method: Option<&str>, data: &[u8]) {
+    let mut bytes = Vec::new();
+    let properties = properties(method, Some(data), &mut bytes);
+    world.send(client, &Packet::Auth(Auth { reason, properties }));
+}
+
+/// The data that the authenticator is asked about, answered with `outcome`.
+#[track_caller]
+fn decide(world: &mut World, outcome: AuthOutcome) -> Vec<u8> {
+    let (client, attempt, credentials) = world.authentications.pop().expect("a question for the authenticator");
+    assert_eq!(credentials.method.as_deref(), Some(METHOD));
+    world.decide(client, attempt, outcome);
+    credentials.data.map(Vec::from).unwrap_or_default()
+}
+
+fn allow(data: &[u8]) -> AuthOutcome {
+    AuthOutcome::Allow {
+        is_superuser: false,
+        data: Some(data.into()),
+    }
+}
+
+fn ask(data: &[u8]) -> AuthOutcome {
+    AuthOutcome::Continue { data: data.into() }
+}
+
+fn deny() -> AuthOutcome {
+    AuthOutcome::Deny {
+        reason: ReasonCode::NotAuthorized,
+        because: "the answer is wrong",
+    }
+}
+
+/// The only packet a client has been sent: its type, reason code, and every property that it has.
+#[track_caller]
+fn only_packet(world: &mut World, client: usize) -> (PacketType, ReasonCode, Vec<String>) {
+    let bytes = world.take_bytes(client);
+    let Ok(Decoded::Complete { packet, size }) = decode(&bytes, V5, usize::MAX) else {
+        panic!("not a packet: {bytes:02x?}");
+    };
+    assert_eq!(size, bytes.len(), "more than one packet: {bytes:02x?}");
+    let (reason, properties) = match &packet {
+        Packet::Auth(auth) => (auth.reason, auth.properties),
+        Packet::ConnAck(connack) => (connack.reason, connack.properties),
+        Packet::Disconnect(disconnect) => (disconnect.reason, disconnect.properties),
+        other => panic!("{other:?}"),
+    };
+    let properties = properties.iter().map(|property| format!("{property:?}")).collect();
+    (packet.packet_type(), reason, properties)
+}
+
+fn method_and_data(data: &[u8]) -> Vec<String> {
+    let both = [
+        Property::AuthenticationMethod(METHOD),
+        Property::AuthenticationData(data),
+    ];
+    both.iter().map(|property| format!("{property:?}")).collect()
+}
+
+/// A client that has gone through the whole exchange.
+fn connected(world: &mut World, client_id: &str) -> usize {
+    let client = begin(world, client_id);
+    decide(world, allow(b"welcome"));
+    assert_eq!(only_packet(world, client).1, ReasonCode::Success);
+    client
+}
+
+/// AUTH carries the method, the data and nothing else [MQTT-3.15.2-2], [MQTT-3.15.2-3].
+#[test]
+fn every_step_names_the_method_of_connect() {
+    let mut world = world();
+    let client = begin(&mut world, "c");
+    assert!(world.take_bytes(client).is_empty(), "nothing is sent before a decision");
+    assert_eq!(decide(&mut world, ask(b"who are you?")), b"hello");
+    let asked = (
+        PacketType::Auth,
+        ReasonCode::ContinueAuthentication,
+        method_and_data(b"who are you?"),
+    );
+    assert_eq!(only_packet(&mut world, client), asked);
+
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ContinueAuthentication,
+        Some(METHOD),
+        b"it is me",
+    );
+    assert_eq!(decide(&mut world, allow(b"welcome")), b"it is me");
+    let (packet_type, reason, properties) = only_packet(&mut world, client);
+    assert_eq!((packet_type, reason), (PacketType::ConnAck, ReasonCode::Success));
+    for expected in method_and_data(b"welcome") {
+        assert!(properties.contains(&expected), "{properties:?}");
+    }
+}
+
+#[test]
+fn rejection_closes_at_any_step() {
+    let mut world = world();
+    for steps in 0..3 {
+        let client = begin(&mut world, "c");
+        for _ in 0..steps {
+            decide(&mut world, ask(b"again"));
+            world.take_bytes(client);
+            auth(
+                &mut world,
+                client,
+                ReasonCode::ContinueAuthentication,
+                Some(METHOD),
+                b"answer",
+            );
+        }
+        decide(&mut world, deny());
+        let (packet_type, reason, _) = only_packet(&mut world, client);
+        assert_eq!((packet_type, reason), (PacketType::ConnAck, ReasonCode::NotAuthorized));
+        assert!(world.is_closed(client));
+    }
+}
+
+#[test]
+fn client_must_go_on_with_its_method_and_0x18() {
+    let continues = ReasonCode::ContinueAuthentication;
+    for (reason, method) in [
+        (continues, Some("OTHER")),
+        (continues, None),
+        (ReasonCode::ReAuthenticate, Some(METHOD)),
+        (ReasonCode::Success, Some(METHOD)),
+    ] {
+        let mut world = world();
+        let client = begin(&mut world, "c");
+        decide(&mut world, ask(b"who are you?"));
+        world.take_bytes(client);
+        auth(&mut world, client, reason, method, b"it is me");
+        assert!(world.is_closed(client), "{reason:?} {method:?}");
+        let (packet_type, code, _) = only_packet(&mut world, client);
+        assert_eq!(
+            packet_type,
+            PacketType::ConnAck,
+            "no DISCONNECT before a successful CONNACK [MQTT-3.14.0-1]"
+        );
+        assert!(code.is_error());
+        assert!(world.authentications.is_empty());
+    }
+}
+
+#[test]
+fn only_auth_and_disconnect_are_taken_before_connack() {
+    let mut world = world();
+    let client = begin(&mut world, "early");
+    decide(&mut world, ask(b"who are you?"));
+    world.take_bytes(client);
+    let publish = [0x30, 0x05, 0x00, 0x01, b't', 0x00, b'x'];
+    world.send_bytes(client, &publish);
+    assert!(world.is_closed(client));
+    assert!(only_packet(&mut world, client).1.is_error());
+
+    let client = begin(&mut world, "gives up");
+    decide(&mut world, ask(b"who are you?"));
+    world.take_bytes(client);
+    world.disconnect(client);
+    assert!(world.is_closed(client));
+    assert!(world.take_bytes(client).is_empty());
+    assert_eq!(world.stats().sessions, 0);
+}
+
+#[test]
+fn client_can_authenticate_anew_while_messages_flow() {
+    let mut world = world();
+    let client = connected(&mut world, "c");
+    world.subscribe(client, "t", QoS::AtMostOnce);
+    let publisher = world.connect(V5, "plain", true, &[]);
+    world.take_bytes(client);
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ReAuthenticate,
+        Some(METHOD),
+        b"me again",
+    );
+    world.publish(publisher, "t", "meanwhile", QoS::AtMostOnce);
+    assert_eq!(world.payloads(client), ["meanwhile"]);
+    assert_eq!(decide(&mut world, ask(b"really?")), b"me again");
+    let asked = (
+        PacketType::Auth,
+        ReasonCode::ContinueAuthentication,
+        method_and_data(b"really?"),
+    );
+    assert_eq!(only_packet(&mut world, client), asked);
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ContinueAuthentication,
+        Some(METHOD),
+        b"yes",
+    );
+    decide(&mut world, allow(b"fine"));
+    let done = (PacketType::Auth, ReasonCode::Success, method_and_data(b"fine"));
+    assert_eq!(only_packet(&mut world, client), done);
+    assert!(!world.is_closed(client));
+}
+
+#[test]
+fn failing_to_authenticate_anew_closes() {
+    let mut world = world();
+    let client = connected(&mut world, "c");
+    auth(
+        &mut world,
+        client,
+        ReasonCode::ReAuthenticate,
+        Some(METHOD),
+        b"me again",
+    );
+    decide(&mut world, deny());
+    let (packet_type, reason, _) = only_packet(&mut world, client);
+    assert_eq!(
+        (packet_type, reason),
+        (PacketType::Disconnect, ReasonCode::NotAuthorized)
+    );
+    assert!(world.is_closed(client));
+}
+
+#[test]
+fn only_the_method_of_connect_can_authenticate_anew() {
+    let mut world = world();
+    for (method, is_plain) in [(Some("OTHER"), false), (None, false), (Some(METHOD), true)] {
+        let client = if is_plain {
+            world.connect(V5, "plain", true, &[])
+        } else {
+            connected(&mut world, "c")
+        };
+        auth(&mut world, client, ReasonCode::ReAuthenticate, method, b"me again");
+        let (packet_type, reason, _) = only_packet(&mut world, client);
+        assert_eq!(
+            (packet_type, reason),
+            (PacketType::Disconnect, ReasonCode::ProtocolError)
+        );
+        assert!(world.is_closed(client) && world.authentications.is_empty());
+    }
+}
