@@ -14,6 +14,15 @@ pub struct Cidr {
 }
 
 impl Cidr {
+    /// Canonical, host bits zero.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    pub fn prefix_bits(&self) -> u8 {
+        self.prefix_bits
+    }
+
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {

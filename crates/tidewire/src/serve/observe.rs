@@ -1,0 +1,83 @@
+//! What clients do, in the log.
+//!
+//! Events come from the workers, which must not wait for a terminal or a disk: they go through a bounded channel to a thread
+//! that writes them. When it cannot keep up, lines are left out and their number is logged.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::Arc;
+use std::thread;
+
+use broker::Event;
+
+/// Events that may wait to be written.
+const WAITING_MAX: usize = 8192;
+
+pub struct EventLog {
+    sender: SyncSender<Event>,
+    left_out: Arc<AtomicU64>,
+}
+
+impl EventLog {
+    pub fn start() -> io::Result<EventLog> {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let left_out = Arc::new(AtomicU64::new(0));
+        let counter = left_out.clone();
+        thread::Builder::new().name("log".into()).spawn(move || write_all(&receiver, &counter))?;
+        Ok(EventLog { sender, left_out })
+    }
+}
+
+impl net::Observer for EventLog {
+    fn event(&self, event: &Event) {
+        if !is_written(event) {
+            return;
+        }
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(event.clone()) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Coming and going is for `log.level = "debug"`: a broker of a hundred thousand devices would write nothing else.
+fn is_written(event: &Event) -> bool {
+    match event {
+        Event::Connected { .. } | Event::Disconnected { .. } | Event::SessionEnded { .. } => {
+            tracing::enabled!(tracing::Level::DEBUG)
+        }
+        Event::Refused { .. } | Event::Dropping { .. } => tracing::enabled!(tracing::Level::INFO),
+    }
+}
+
+fn write_all(receiver: &Receiver<Event>, left_out: &AtomicU64) {
+    for event in receiver {
+        let lines = left_out.swap(0, Ordering::Relaxed);
+        if lines > 0 {
+            tracing::warn!(lines, "the log could not keep up; lines about clients were left out");
+        }
+        write(&event);
+    }
+}
+
+fn write(event: &Event) {
+    match event {
+        Event::Connected { client_id, user_name, address, session_present } => {
+            let user_name = user_name.as_deref();
+            tracing::debug!(client_id = &**client_id, user_name, %address, session_present, "connected");
+        }
+        Event::Refused { client_id, user_name, address, reason, because } => {
+            let user_name = user_name.as_deref();
+            tracing::info!(client_id = &**client_id, user_name, %address, %reason, because = &**because, "refused");
+        }
+        Event::Disconnected { client_id, address, reason, because } => {
+            tracing::debug!(client_id = &**client_id, %address, reason = reason.name(), because = &**because, "disconnected");
+        }
+        Event::SessionEnded { client_id, because } => {
+            tracing::debug!(client_id = &**client_id, because, "session ended");
+        }
+        Event::Dropping { client_id, reason } => {
+            tracing::info!(client_id = &**client_id, reason = reason.name(), "messages are being dropped");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! From the configuration to what `net` and `broker` are started with.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::{Overlapping, QueueDrop, ShardConfig, ShareStrategy, Transport};
+use net::tls::{ClientCertificates, TlsFiles};
+use net::{ConnectionRate, ListenerConfig, Network, ProxyConfig, ServerConfig};
+
+use crate::config::options::listeners::{ListenerKind, ProxyProtocol, VerifyClient};
+use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
+use crate::config::{Config, Listener};
+
+pub fn server_config(config: &Config) -> Result<ServerConfig, String> {
+    let listeners = config.listeners.iter().map(listener_config).collect::<Result<Vec<_>, String>>()?;
+    let handshake_timeout = config.listeners.iter().map(|l| l.options.handshake_timeout).max();
+    let defaults = ServerConfig::default();
+    Ok(ServerConfig {
+        listeners,
+        workers: NonZeroU16::new(config.node.workers),
+        max_connections: config.limits.max_connections.0.map_or(usize::MAX, |n| n as usize),
+        handshake_timeout: handshake_timeout.unwrap_or(defaults.handshake_timeout),
+        maximum_packet_size: config.mqtt.max_packet_size.0 as u32,
+        seed: seed()?,
+        ..defaults
+    })
+}
+
+fn seed() -> Result<u64, String> {
+    use ring::rand::{SecureRandom, SystemRandom};
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| "the system has no randomness".to_owned())?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
+    let options = &listener.options;
+    let transport = match listener.kind {
+        ListenerKind::Tcp => Transport::Tcp,
+        ListenerKind::Tls => Transport::Tls,
+        ListenerKind::Ws => Transport::WebSocket,
+        ListenerKind::Wss => Transport::SecureWebSocket,
+    };
+    let mut made = ListenerConfig::new(&listener.name, transport, address(listener)?);
+    made.tls = tls(listener)?;
+    if let Some(ws) = &listener.ws {
+        made.websocket_path = ws.path.as_str().into();
+    }
+    if options.proxy_protocol != ProxyProtocol::Off {
+        let trusted = options.proxy_protocol_trusted.iter().map(|cidr| Network { address: cidr.address(), prefix_bits: cidr.prefix_bits() });
+        made.proxy = Some(ProxyConfig { trusted: trusted.collect() });
+    }
+    made.max_connections = options.max_connections.0.map_or(usize::MAX, |n| n as usize);
+    made.max_connection_rate = options.max_connection_rate.0.map(|rate| {
+        let per_second = (rate.per_second().ceil() as u32).max(1);
+        ConnectionRate { per_second, burst: per_second }
+    });
+    made.backlog = options.backlog;
+    made.maximum_packet_size = options.max_packet_size.0.map(|size| size.0 as u32);
+    Ok(made)
+}
+
+fn address(listener: &Listener) -> Result<SocketAddr, String> {
+    let bind = &listener.options.bind;
+    let key = format!("listeners.{}.bind", listener.label());
+    let mut addresses = (bind.host.as_str(), bind.port)
+        .to_socket_addrs()
+        .map_err(|e| format!("{key}: {bind} is not an address of this machine: {e}"))?;
+    addresses.next().ok_or_else(|| format!("{key}: {bind} has no address"))
+}
+
+fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
+    let Some(tls) = &listener.tls else { return Ok(None) };
+    let files = TlsFiles {
+        certificate: tls.cert_file.clone(),
+        key: tls.key_file.clone(),
+        client_authorities: tls.ca_file.clone(),
+        client_certificates: match tls.verify_client {
+            VerifyClient::None => ClientCertificates::None,
+            VerifyClient::Optional => ClientCertificates::Optional,
+            VerifyClient::Required => ClientCertificates::Required,
+        },
+    };
+    net::tls::server_config(&files).map(Some).map_err(|e| format!("listeners.{}: {e}", listener.label()))
+}
+
+/// `workers` shards share what is limited for the whole node.
+pub fn shard_config(config: &Config, workers: usize) -> ShardConfig {
+    let mqtt = &config.mqtt;
+    let retained = &config.retained;
+    let share = |limit: Option<u64>| limit.map_or(usize::MAX, |n| (n as usize).div_ceil(workers.max(1)));
+    let count = |limit: Option<u32>| limit.map_or(usize::MAX, |n| n as usize);
+    ShardConfig {
+        maximum_packet_size: mqtt.max_packet_size.0 as u32,
+        maximum_client_id_bytes: usize::from(mqtt.max_client_id_length),
+        maximum_topic_levels: usize::from(mqtt.max_topic_levels),
+        topic_alias_maximum: mqtt.max_topic_alias_in,
+        topic_alias_maximum_outgoing: mqtt.max_topic_alias_out,
+        maximum_qos: mqtt.max_qos,
+        is_retain_available: mqtt.retain_available,
+        is_wildcard_available: mqtt.wildcard_subscription,
+        is_shared_available: mqtt.shared_subscription,
+        is_exclusive_available: mqtt.exclusive_subscription,
+        is_identifier_available: mqtt.subscription_identifiers,
+        keep_alive_percent: (mqtt.keep_alive_multiplier * 100.0) as u64,
+        server_keep_alive_s: mqtt.server_keep_alive.0.map(|d| seconds(d) as u16),
+        session_expiry_max_s: mqtt.max_session_expiry.0.map_or(u32::MAX, seconds),
+        session_expiry_v3_s: mqtt.default_session_expiry.0.map_or(u32::MAX, seconds),
+        message_expiry_max_s: mqtt.max_message_expiry.0.map(seconds),
+        receive_maximum: mqtt.receive_maximum,
+        inflight_max: mqtt.max_inflight,
+        retry_interval_ms: mqtt.retry_interval.0.map(|d| d.as_millis() as u64),
+        queued_messages_max: count(mqtt.max_queued_messages.0),
+        queued_bytes_max: mqtt.max_queued_bytes.0.map_or(usize::MAX, |size| size.0 as usize),
+        is_qos0_queued: mqtt.queue_qos0,
+        queue_drop: match mqtt.queue_drop {
+            ConfiguredDrop::Oldest => QueueDrop::Oldest,
+            ConfiguredDrop::Newest => QueueDrop::Newest,
+        },
+        overlapping: match mqtt.overlapping_subscriptions {
+            OverlappingSubscriptions::Once => Overlapping::DeliverOnce,
+            OverlappingSubscriptions::Each => Overlapping::DeliverEach,
+        },
+        share_strategy: strategy(mqtt.shared_strategy),
+        share_strategies: config.shared_strategies.iter().map(|(group, s)| (group.clone(), strategy(*s))).collect(),
+        subscriptions_max: count(mqtt.max_subscriptions.0),
+        sessions_max: share(config.limits.max_sessions.0),
+        delayed_messages_max: count(mqtt.max_delayed_messages.0).div_ceil(workers.max(1)),
+        delayed_seconds_max: seconds(mqtt.max_delay),
+        retained_messages_max: share(retained.max_messages.0),
+        retained_bytes_max: share(retained.max_bytes.0.map(|size| size.0)),
+        retained_payload_max: retained.max_payload.0.map_or(usize::MAX, |size| size.0 as usize),
+        output_buffer_bytes: config.limits.output_buffer_bytes.0 as usize,
+        publish_rate_per_s: config.limits.publish_rate.0.map(|rate| (rate.per_second().ceil() as u32).max(1)),
+        publish_bytes_per_s: config.limits.publish_bytes.0.map(|rate| (rate.0.per_second().ceil() as u64).max(1)),
+        is_client_id_owned: config.access.session_owner == crate::config::options::access::SessionOwner::SameUser,
+        response_information: None,
+        server_reference: None,
+    }
+}
+
+fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
+}
+
+fn strategy(strategy: SharedStrategy) -> ShareStrategy {
+    match strategy {
+        SharedStrategy::RoundRobin => ShareStrategy::RoundRobin,
+        SharedStrategy::Random => ShareStrategy::Random,
+        SharedStrategy::Sticky => ShareStrategy::Sticky,
+        SharedStrategy::HashClient => ShareStrategy::HashClient,
+        SharedStrategy::HashTopic => ShareStrategy::HashTopic,
+        SharedStrategy::LeastInflight => ShareStrategy::LeastInflight,
+    }
+}
