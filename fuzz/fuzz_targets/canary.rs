@@ -1,5 +1,5 @@
 //! A decoder with a bug on purpose: fuzzing it must fail, or fuzzing finds nothing at all. The bug needs a well-formed
-//! packet of 5.0 with three things at once that no seed has together.
+//! PUBLISH of 5.0 with two things that no seed has together.
 
 #![no_main]
 
@@ -7,13 +7,13 @@ use libfuzzer_sys::fuzz_target;
 use mqtt::{Decoded, Packet, ProtocolVersion, QoS, decode};
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(Decoded::Complete {
+    let bytes = tidewire_fuzz::reframed(bytes);
+    if let Ok(Decoded::Complete {
         packet: Packet::Publish(publish),
         ..
-    }) = decode(bytes, ProtocolVersion::V5, 1 << 20)
-    else {
-        return;
-    };
-    let is_planted = publish.qos == QoS::ExactlyOnce && publish.properties.topic_alias() == Some(7) && publish.retain;
-    assert!(!is_planted, "the canary sings");
+    }) = decode(&bytes, ProtocolVersion::V5, 1 << 20)
+    {
+        let is_planted = publish.qos == QoS::ExactlyOnce && publish.properties.topic_alias().is_some();
+        assert!(!is_planted, "the canary sings");
+    }
 });

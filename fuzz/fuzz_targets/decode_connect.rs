@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| tidewire_fuzz::check_decode_connect(bytes));
+fuzz_target!(|bytes: &[u8]| tidewire_fuzz::check_both(bytes, tidewire_fuzz::check_decode_connect));

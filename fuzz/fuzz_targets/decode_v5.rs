@@ -5,4 +5,6 @@
 use libfuzzer_sys::fuzz_target;
 use mqtt::ProtocolVersion;
 
-fuzz_target!(|bytes: &[u8]| tidewire_fuzz::check_decode(bytes, ProtocolVersion::V5));
+fuzz_target!(|bytes: &[u8]| {
+    tidewire_fuzz::check_both(bytes, |bytes| tidewire_fuzz::check_decode(bytes, ProtocolVersion::V5));
+});

@@ -31,14 +31,20 @@ pub fn decode_connect(
     bytes: &[u8],
     maximum_packet_size: usize,
 ) -> std::result::Result<Decoded<Connect<'_>>, DecodeError> {
-    let decoded = match bytes.first() {
-        Some(first) if first >> 4 != PacketType::Connect as u8 => Err(DecodeErrorKind::NotConnect),
-        // The version matters to AUTH alone here.
-        _ => decode_frame(bytes, ProtocolVersion::V5, maximum_packet_size, |frame| {
-            connect::decode(frame.body, frame.is_minimal)
-        }),
-    };
-    decoded.map_err(DecodeError::from)
+    if bytes
+        .first()
+        .is_some_and(|first| first >> 4 != PacketType::Connect as u8)
+    {
+        return Err(DecodeErrorKind::NotConnect.into());
+    }
+    // The version matters to other packets alone.
+    match Frame::split(bytes, ProtocolVersion::V5, maximum_packet_size)? {
+        Decoded::Incomplete { needed } => Ok(Decoded::Incomplete { needed }),
+        Decoded::Complete { packet: frame, size } => {
+            let packet = connect::decode(frame.body, frame.is_minimal)?;
+            Ok(Decoded::Complete { packet, size })
+        }
+    }
 }
 
 /// Decodes one packet. The size is checked against `maximum_packet_size` as soon as the fixed header is there.
@@ -47,13 +53,32 @@ pub fn decode(
     version: ProtocolVersion,
     maximum_packet_size: usize,
 ) -> std::result::Result<Decoded<Packet<'_>>, DecodeError> {
-    decode_frame(bytes, version, maximum_packet_size, |frame| {
-        decode_body(&frame, version)
-    })
-    .map_err(DecodeError::from)
+    match Frame::split(bytes, version, maximum_packet_size)? {
+        Decoded::Incomplete { needed } => Ok(Decoded::Incomplete { needed }),
+        Decoded::Complete { packet: frame, size } => match frame.packet_type {
+            // Most of the traffic is built where the caller wants it: together with the other packets the compiler builds it
+            // elsewhere and copies it in pieces, which costs as much as decoding it.
+            PacketType::Publish => {
+                let packet = Packet::Publish(decode_publish(frame.flags, frame.body, version)?);
+                Ok(Decoded::Complete { packet, size })
+            }
+            PacketType::PubAck | PacketType::PubRec | PacketType::PubRel | PacketType::PubComp => {
+                let ack = decode_ack(frame.packet_type, frame.body, version)?;
+                let packet = match frame.packet_type {
+                    PacketType::PubAck => Packet::PubAck(ack),
+                    PacketType::PubRec => Packet::PubRec(ack),
+                    PacketType::PubRel => Packet::PubRel(ack),
+                    _ => Packet::PubComp(ack),
+                };
+                Ok(Decoded::Complete { packet, size })
+            }
+            _ => decode_other(frame, size, version),
+        },
+    }
 }
 
 /// A packet that is there as a whole, with what its fixed header says.
+#[derive(Clone, Copy)]
 struct Frame<'a> {
     packet_type: PacketType,
     flags: u8,
@@ -62,51 +87,50 @@ struct Frame<'a> {
     body: &'a [u8],
 }
 
-#[inline]
-fn decode_frame<'a, T>(
-    bytes: &'a [u8],
-    version: ProtocolVersion,
-    maximum_packet_size: usize,
-    decode_frame: impl FnOnce(Frame<'a>) -> Result<T>,
-) -> Result<Decoded<T>> {
-    let Some((&first, rest)) = bytes.split_first() else {
-        return Ok(Decoded::Incomplete { needed: 2 });
-    };
-    let packet_type = PacketType::from_bits(first >> 4).ok_or(DecodeErrorKind::ReservedPacketType)?;
-    let flags = first & 0x0F;
-    check_flags(packet_type, flags, version)?;
-    let (remaining, length_size) = match VariableByteInteger::read(rest) {
-        VariableByteInteger::Complete { value, size } => (value as usize, size),
-        VariableByteInteger::Incomplete => {
-            return Ok(Decoded::Incomplete {
-                needed: bytes.len() + 1,
+impl<'a> Frame<'a> {
+    #[inline(always)]
+    fn split(bytes: &'a [u8], version: ProtocolVersion, maximum_packet_size: usize) -> Result<Decoded<Frame<'a>>> {
+        let Some((&first, rest)) = bytes.split_first() else {
+            return Ok(Decoded::Incomplete { needed: 2 });
+        };
+        let packet_type = PacketType::from_bits(first >> 4).ok_or(DecodeErrorKind::ReservedPacketType)?;
+        let flags = first & 0x0F;
+        check_flags(packet_type, flags, version)?;
+        let (remaining, length_size) = match VariableByteInteger::read(rest) {
+            VariableByteInteger::Complete { value, size } => (value as usize, size),
+            VariableByteInteger::Incomplete => {
+                return Ok(Decoded::Incomplete {
+                    needed: bytes.len() + 1,
+                });
+            }
+            VariableByteInteger::TooLong => return Err(DecodeErrorKind::RemainingLengthTooLong),
+        };
+        let size = 1 + length_size + remaining;
+        if size > maximum_packet_size {
+            return Err(DecodeErrorKind::PacketTooLarge {
+                size,
+                limit: maximum_packet_size,
             });
         }
-        VariableByteInteger::TooLong => return Err(DecodeErrorKind::RemainingLengthTooLong),
-    };
-    let size = 1 + length_size + remaining;
-    if size > maximum_packet_size {
-        return Err(DecodeErrorKind::PacketTooLarge {
-            size,
-            limit: maximum_packet_size,
-        });
+        let is_minimal = length_size == variable_byte_integer_size(remaining);
+        // [MQTT-1.5.5-1], which 3.1 and 3.1.1 do not have. CONNECT brings its own version.
+        if !is_minimal && version.has_properties() && packet_type != PacketType::Connect {
+            return Err(DecodeErrorKind::RemainingLengthNotMinimal);
+        }
+        check_fixed_length(packet_type, remaining, version)?;
+        match rest.get(length_size..length_size + remaining) {
+            Some(body) => Ok(Decoded::Complete {
+                packet: Frame {
+                    packet_type,
+                    flags,
+                    is_minimal,
+                    body,
+                },
+                size,
+            }),
+            None => Ok(Decoded::Incomplete { needed: size }),
+        }
     }
-    let is_minimal = length_size == variable_byte_integer_size(remaining);
-    // [MQTT-1.5.5-1], which 3.1 and 3.1.1 do not have. CONNECT brings its own version.
-    if !is_minimal && version.has_properties() && packet_type != PacketType::Connect {
-        return Err(DecodeErrorKind::RemainingLengthNotMinimal);
-    }
-    check_fixed_length(packet_type, remaining, version)?;
-    let Some(body) = rest.get(length_size..length_size + remaining) else {
-        return Ok(Decoded::Incomplete { needed: size });
-    };
-    let packet = decode_frame(Frame {
-        packet_type,
-        flags,
-        is_minimal,
-        body,
-    })?;
-    Ok(Decoded::Complete { packet, size })
 }
 
 /// [MQTT-2.1.3-1]
@@ -153,15 +177,20 @@ fn check_fixed_length(packet: PacketType, found: usize, version: ProtocolVersion
     }
 }
 
-#[inline]
-fn decode_body<'a>(frame: &Frame<'a>, version: ProtocolVersion) -> Result<Packet<'a>> {
+/// Every packet; the frequent ones do not come here.
+#[inline(never)]
+fn decode_other(
+    frame: Frame<'_>,
+    size: usize,
+    version: ProtocolVersion,
+) -> std::result::Result<Decoded<Packet<'_>>, DecodeError> {
     let body = frame.body;
-    Ok(match frame.packet_type {
-        PacketType::Publish => Packet::Publish(decode_publish(frame.flags, body, version)?),
+    let packet = match frame.packet_type {
         PacketType::PubAck => Packet::PubAck(decode_ack(PacketType::PubAck, body, version)?),
         PacketType::PubRec => Packet::PubRec(decode_ack(PacketType::PubRec, body, version)?),
         PacketType::PubRel => Packet::PubRel(decode_ack(PacketType::PubRel, body, version)?),
         PacketType::PubComp => Packet::PubComp(decode_ack(PacketType::PubComp, body, version)?),
+        PacketType::Publish => Packet::Publish(decode_publish(frame.flags, body, version)?),
         PacketType::PingReq => Packet::PingReq,
         PacketType::PingResp => Packet::PingResp,
         PacketType::Subscribe => Packet::Subscribe(decode_subscribe(body, version)?),
@@ -172,10 +201,11 @@ fn decode_body<'a>(frame: &Frame<'a>, version: ProtocolVersion) -> Result<Packet
         PacketType::ConnAck => Packet::ConnAck(decode_connack(body, version)?),
         PacketType::Disconnect => Packet::Disconnect(decode_disconnect(body)?),
         PacketType::Auth => Packet::Auth(decode_auth(body)?),
-    })
+    };
+    Ok(Decoded::Complete { packet, size })
 }
 
-#[inline]
+#[inline(always)]
 fn decode_publish<'a>(flags: u8, body: &'a [u8], version: ProtocolVersion) -> Result<Publish<'a>> {
     let qos = QoS::from_bits(flags >> 1 & 0b11).ok_or(DecodeErrorKind::PublishQoS)?;
     let mut reader = Reader::new(body);
@@ -202,7 +232,7 @@ fn decode_publish<'a>(flags: u8, body: &'a [u8], version: ProtocolVersion) -> Re
 }
 
 /// The property list of a 5.0 packet; before 5.0 there is none.
-#[inline]
+#[inline(always)]
 fn decode_properties<'a>(
     reader: &mut Reader<'a>,
     context: PropertyContext,

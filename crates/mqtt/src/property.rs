@@ -210,48 +210,58 @@ impl PropertyContext {
         match self {
             PropertyContext::Connect => {
                 ENHANCED_AUTHENTICATION
-                    | id_set(&[
-                        id::SESSION_EXPIRY_INTERVAL,
-                        id::RECEIVE_MAXIMUM,
-                        id::MAXIMUM_PACKET_SIZE,
-                        id::TOPIC_ALIAS_MAXIMUM,
-                        id::REQUEST_RESPONSE_INFORMATION,
-                        id::REQUEST_PROBLEM_INFORMATION,
-                        id::USER_PROPERTY,
-                    ])
+                    | const {
+                        id_set(&[
+                            id::SESSION_EXPIRY_INTERVAL,
+                            id::RECEIVE_MAXIMUM,
+                            id::MAXIMUM_PACKET_SIZE,
+                            id::TOPIC_ALIAS_MAXIMUM,
+                            id::REQUEST_RESPONSE_INFORMATION,
+                            id::REQUEST_PROBLEM_INFORMATION,
+                            id::USER_PROPERTY,
+                        ])
+                    }
             }
-            PropertyContext::Will => FORWARDED | id_set(&[id::WILL_DELAY_INTERVAL, id::MESSAGE_EXPIRY_INTERVAL]),
+            PropertyContext::Will => {
+                FORWARDED | const { id_set(&[id::WILL_DELAY_INTERVAL, id::MESSAGE_EXPIRY_INTERVAL]) }
+            }
             PropertyContext::ConnAck => {
                 ENHANCED_AUTHENTICATION
                     | DIAGNOSTICS
-                    | id_set(&[
-                        id::SESSION_EXPIRY_INTERVAL,
-                        id::RECEIVE_MAXIMUM,
-                        id::MAXIMUM_QOS,
-                        id::RETAIN_AVAILABLE,
-                        id::MAXIMUM_PACKET_SIZE,
-                        id::ASSIGNED_CLIENT_IDENTIFIER,
-                        id::TOPIC_ALIAS_MAXIMUM,
-                        id::WILDCARD_SUBSCRIPTION_AVAILABLE,
-                        id::SUBSCRIPTION_IDENTIFIER_AVAILABLE,
-                        id::SHARED_SUBSCRIPTION_AVAILABLE,
-                        id::SERVER_KEEP_ALIVE,
-                        id::RESPONSE_INFORMATION,
-                        id::SERVER_REFERENCE,
-                    ])
+                    | const {
+                        id_set(&[
+                            id::SESSION_EXPIRY_INTERVAL,
+                            id::RECEIVE_MAXIMUM,
+                            id::MAXIMUM_QOS,
+                            id::RETAIN_AVAILABLE,
+                            id::MAXIMUM_PACKET_SIZE,
+                            id::ASSIGNED_CLIENT_IDENTIFIER,
+                            id::TOPIC_ALIAS_MAXIMUM,
+                            id::WILDCARD_SUBSCRIPTION_AVAILABLE,
+                            id::SUBSCRIPTION_IDENTIFIER_AVAILABLE,
+                            id::SHARED_SUBSCRIPTION_AVAILABLE,
+                            id::SERVER_KEEP_ALIVE,
+                            id::RESPONSE_INFORMATION,
+                            id::SERVER_REFERENCE,
+                        ])
+                    }
             }
             PropertyContext::Publish => {
                 FORWARDED
-                    | id_set(&[
-                        id::MESSAGE_EXPIRY_INTERVAL,
-                        id::TOPIC_ALIAS,
-                        id::SUBSCRIPTION_IDENTIFIER,
-                    ])
+                    | const {
+                        id_set(&[
+                            id::MESSAGE_EXPIRY_INTERVAL,
+                            id::TOPIC_ALIAS,
+                            id::SUBSCRIPTION_IDENTIFIER,
+                        ])
+                    }
             }
             PropertyContext::Ack => DIAGNOSTICS,
-            PropertyContext::Subscribe => id_set(&[id::SUBSCRIPTION_IDENTIFIER, id::USER_PROPERTY]),
-            PropertyContext::Unsubscribe => id_set(&[id::USER_PROPERTY]),
-            PropertyContext::Disconnect => DIAGNOSTICS | id_set(&[id::SESSION_EXPIRY_INTERVAL, id::SERVER_REFERENCE]),
+            PropertyContext::Subscribe => const { id_set(&[id::SUBSCRIPTION_IDENTIFIER, id::USER_PROPERTY]) },
+            PropertyContext::Unsubscribe => const { id_set(&[id::USER_PROPERTY]) },
+            PropertyContext::Disconnect => {
+                DIAGNOSTICS | const { id_set(&[id::SESSION_EXPIRY_INTERVAL, id::SERVER_REFERENCE]) }
+            }
             PropertyContext::Auth => DIAGNOSTICS | ENHANCED_AUTHENTICATION,
         }
     }
@@ -259,8 +269,8 @@ impl PropertyContext {
     /// The properties that may stand here more than once.
     const fn repeatable(self) -> IdSet {
         match self {
-            PropertyContext::Publish => id_set(&[id::USER_PROPERTY, id::SUBSCRIPTION_IDENTIFIER]),
-            _ => id_set(&[id::USER_PROPERTY]),
+            PropertyContext::Publish => const { id_set(&[id::USER_PROPERTY, id::SUBSCRIPTION_IDENTIFIER]) },
+            _ => const { id_set(&[id::USER_PROPERTY]) },
         }
     }
 }

@@ -195,7 +195,7 @@ fn deliver(stream: &[u8], chunk_size: usize, version: ProtocolVersion, expected:
     let (mut start, mut needed, mut count) = (0, 0, 0);
     for end in (1..=stream.len()).filter(|end| end % chunk_size == 0 || *end == stream.len()) {
         while end - start >= needed.max(1) {
-            match decode_any(&stream[start..end], version).unwrap() {
+            match decode_any(&stream[start..end], version).expect("the stream is valid") {
                 Decoded::Incomplete { needed: more } => needed = more,
                 Decoded::Complete { packet, size } => {
                     assert_eq!(&packet, expected[count]);

@@ -20,9 +20,17 @@ const CONTEXTS: [PropertyContext; 9] = [
     Auth,
 ];
 
+type PropertyRow = (
+    u8,
+    &'static str,
+    Property<'static>,
+    &'static [u8],
+    &'static [PropertyContext],
+);
+
 /// Identifier, name, an example, the bytes of its value, and where it may stand.
 #[rustfmt::skip] // one property, one line
-const PROPERTIES: &[(u8, &str, Property<'static>, &[u8], &[PropertyContext])] = &[
+const PROPERTIES: &[PropertyRow] = &[
     (1, "Payload Format Indicator", Property::PayloadFormatIndicator(1), b"\x01", &[Publish, Will]),
     (2, "Message Expiry Interval", Property::MessageExpiryInterval(0x01020304), b"\x01\x02\x03\x04", &[Publish, Will]),
     (3, "Content Type", Property::ContentType("ab"), b"\0\x02ab", &[Publish, Will]),

@@ -156,7 +156,7 @@ fn write<'b>(list: &[OwnedProperty], context: PropertyContext, out: &'b mut Vec<
             out.truncate(length);
         }
     }
-    Properties::parse(out, context).unwrap()
+    Properties::parse(out, context).expect("what was refused was taken out again")
 }
 
 /// What a packet borrows from besides its seed.
@@ -171,8 +171,8 @@ pub struct Buffers {
 impl Seed {
     /// The packet; `None` for AUTH before 5.0.
     pub fn packet<'b>(&'b self, buffers: &'b mut Buffers) -> Option<Packet<'b>> {
-        let packet_type = PacketType::from_bits(self.packet_type).unwrap();
-        let packet_id = PacketId::new(self.packet_id).unwrap();
+        let packet_type = PacketType::from_bits(self.packet_type).expect("1 to 15");
+        let packet_id = self.packet_id();
         let is_5 = self.version == ProtocolVersion::V5;
         let Buffers {
             properties,
@@ -267,6 +267,10 @@ impl Seed {
         })
     }
 
+    fn packet_id(&self) -> PacketId {
+        PacketId::new(self.packet_id).expect("1 to 65535")
+    }
+
     fn connect<'b>(&'b self, properties: Properties<'b>, will_properties: &'b mut Vec<u8>) -> Connect<'b> {
         let [clean_start, has_will, retain, is_bridge] = self.flags;
         let is_5 = self.version == ProtocolVersion::V5;
@@ -320,7 +324,7 @@ impl Seed {
             _ => ReasonCode::Success,
         };
         Ack {
-            packet_id: PacketId::new(self.packet_id).unwrap(),
+            packet_id: self.packet_id(),
             reason,
             properties,
         }

@@ -190,7 +190,7 @@ impl Differences {
 }
 
 fn body_length(bytes: &[u8]) -> usize {
-    bytes.len() - 1 - (1 + bytes[1..].iter().position(|byte| *byte < 0x80).unwrap())
+    bytes.len() - 1 - (1 + bytes[1..].iter().take_while(|byte| **byte >= 0x80).count())
 }
 
 fn text(value: impl ToString) -> String {

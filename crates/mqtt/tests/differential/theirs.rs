@@ -76,7 +76,7 @@ fn fields_3(packet_type: PacketType, flags: u8, body: &[u8]) -> Option<Answer> {
                         "{:?}",
                         p.will_topic().map(|topic| (
                             topic,
-                            p.will_payload().unwrap(),
+                            p.will_payload(),
                             p.will_qos() as u8,
                             p.will_retain(),
                             hex(&[])
@@ -145,8 +145,8 @@ fn fields_3(packet_type: PacketType, flags: u8, body: &[u8]) -> Option<Answer> {
 /// PUBACK and its kin, and DISCONNECT and AUTH behind their optional packet id.
 macro_rules! tail_5 {
     ($packet:expr, $fields:expr) => {{
-        let mut fields: Fields = $fields;
-        fields.push(("reason", text($packet.reason_code().map_or(0, |code| code as u8))));
+        let mut fields: Fields = vec![("reason", text($packet.reason_code().map_or(0, |code| code as u8)))];
+        fields.splice(0..0, $fields);
         fields.push((
             "properties",
             $packet.props().as_ref().map_or(hex(&[]), |props| properties(props)),
@@ -171,7 +171,7 @@ fn fields_5(packet_type: PacketType, flags: u8, body: &[u8]) -> Option<Answer> {
                         "{:?}",
                         p.will_topic().map(|topic| (
                             topic,
-                            p.will_payload().unwrap(),
+                            p.will_payload(),
                             p.will_qos() as u8,
                             p.will_retain(),
                             properties(&p.will_props)
@@ -203,16 +203,16 @@ fn fields_5(packet_type: PacketType, flags: u8, body: &[u8]) -> Option<Answer> {
             ]
         }),
         PacketType::PubAck => whole(v5_0::Puback::parse(body), body, |p| {
-            tail_5!(p, vec![("packet id", text(p.packet_id()))])
+            tail_5!(p, [("packet id", text(p.packet_id()))])
         }),
         PacketType::PubRec => whole(v5_0::Pubrec::parse(body), body, |p| {
-            tail_5!(p, vec![("packet id", text(p.packet_id()))])
+            tail_5!(p, [("packet id", text(p.packet_id()))])
         }),
         PacketType::PubRel => whole(v5_0::Pubrel::parse(body), body, |p| {
-            tail_5!(p, vec![("packet id", text(p.packet_id()))])
+            tail_5!(p, [("packet id", text(p.packet_id()))])
         }),
         PacketType::PubComp => whole(v5_0::Pubcomp::parse(body), body, |p| {
-            tail_5!(p, vec![("packet id", text(p.packet_id()))])
+            tail_5!(p, [("packet id", text(p.packet_id()))])
         }),
         PacketType::Subscribe => whole(v5_0::Subscribe::parse(body), body, |p| {
             let properties = properties(p.props());
@@ -247,8 +247,8 @@ fn fields_5(packet_type: PacketType, flags: u8, body: &[u8]) -> Option<Answer> {
                 ("reasons", reasons),
             ]
         }),
-        PacketType::Disconnect => whole(v5_0::Disconnect::parse(body), body, |p| tail_5!(p, vec![])),
-        PacketType::Auth => whole(v5_0::Auth::parse(body), body, |p| tail_5!(p, vec![])),
+        PacketType::Disconnect => whole(v5_0::Disconnect::parse(body), body, |p| tail_5!(p, [])),
+        PacketType::Auth => whole(v5_0::Auth::parse(body), body, |p| tail_5!(p, [])),
         PacketType::PingReq | PacketType::PingResp => None,
     }
 }

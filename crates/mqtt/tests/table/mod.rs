@@ -76,7 +76,7 @@ pub fn framed(first: u8, body: &[u8]) -> Vec<u8> {
 }
 
 pub fn id(id: u16) -> PacketId {
-    PacketId::new(id).unwrap()
+    PacketId::new(id).expect("the table has no packet id 0 among the valid ones")
 }
 
 pub fn properties(list: &[Property<'_>]) -> Properties<'static> {
