@@ -24,7 +24,7 @@ fn decoded_in(packet: &Packet<'_>, version: ProtocolVersion) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(5_000))]
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
     fn a_packet_decodes_to_itself(seed in seed()) {

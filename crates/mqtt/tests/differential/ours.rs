@@ -38,7 +38,7 @@ fn connect(p: &Connect<'_>) -> Fields {
     let will = p.will.as_ref().map(|will| {
         (
             will.topic,
-            will.payload,
+            Some(will.payload),
             will.qos as u8,
             will.retain,
             hex(will.properties.as_bytes()),
