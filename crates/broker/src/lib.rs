@@ -12,6 +12,7 @@ mod connection;
 mod deliver;
 mod effect;
 mod exclusive;
+mod id_table;
 mod inspect;
 mod lifecycle;
 mod mail;

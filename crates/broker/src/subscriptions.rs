@@ -12,7 +12,6 @@
 //! Hash seeds are random per tree and show in no result: what iteration and matching return depends on the order of
 //! calls only. Nothing recurses; nothing allocates while matching, once the scratch buffers have grown.
 
-mod id_table;
 mod lists;
 mod slab;
 #[cfg(test)]
@@ -20,11 +19,9 @@ pub(crate) mod tests;
 mod texts;
 mod trie;
 
-use std::hash::{BuildHasher, Hasher};
-
 use foldhash::quality::RandomState;
 
-use id_table::IdMap;
+use crate::id_table::{IdMap, hash_text};
 use lists::Lists;
 use texts::Texts;
 use trie::Trie;
@@ -312,12 +309,6 @@ impl Literals {
         self.ids.remove(hash, |id| id == text);
         self.texts.remove(text);
     }
-}
-
-fn hash_text(hashing: &RandomState, text: &[u8]) -> u64 {
-    let mut hasher = hashing.build_hasher();
-    hasher.write(text);
-    hasher.finish()
 }
 
 /// The levels of a topic or filter, each with whether it is the last.

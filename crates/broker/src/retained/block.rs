@@ -10,6 +10,8 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use super::fence::Fence;
+
 /// The deadline of what does not expire.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -209,7 +211,7 @@ impl<V> Block<V> {
 
     /// Moves the upper part to a new block; returns it with a key that parts the two. `is_ascending` says that keys
     /// arrive in order: then the lower part stays full.
-    pub(super) fn split(&mut self, is_ascending: bool) -> (Box<[u8]>, Self) {
+    pub(super) fn split(&mut self, is_ascending: bool) -> (Fence, Self) {
         let index = if is_ascending { self.len() - 1 } else { self.len() / 2 };
         let mut reader = Reader::default();
         (0..index).for_each(|_| reader.read(self));
@@ -231,7 +233,7 @@ impl<V> Block<V> {
             },
         };
         self.give_back();
-        (reader.key[..record.shared + 1].into(), upper)
+        (Fence::new(&reader.key[..record.shared + 1]), upper)
     }
 
     /// Appends a block whose keys are all greater.

@@ -7,9 +7,9 @@
 //! Invariants: a live list has at least one entry; keys are unique in a list; `place` is where the trie or the
 //! literal table refers to the list from.
 
-use super::id_table::IdTable;
 use super::slab::{Slab, Slot};
 use super::{Entry, ListId, Place};
+use crate::id_table::IdTable;
 
 pub(super) struct Lists<T> {
     lists: Slab<List<T>>,

@@ -416,7 +416,7 @@ proptest! {
 
     #[test]
     fn id_table_behaves_like_a_multimap(steps in prop::collection::vec((0..40u32, 0..50u32, any::<bool>()), 1..800)) {
-        let mut table = id_table::IdTable::default();
+        let mut table = crate::id_table::IdTable::default();
         let mut model = BTreeSet::new();
         for (hash, id, is_insert) in steps {
             // Both ends of the range, and hashes that collide.

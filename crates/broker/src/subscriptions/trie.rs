@@ -13,11 +13,11 @@ use std::cell::Cell;
 
 use foldhash::quality::RandomState;
 
-use super::id_table::IdMap;
 use super::lists::Lists;
 use super::slab::{Slab, Slot};
 use super::texts::Texts;
-use super::{ListId, Place, hash_text, levels};
+use super::{ListId, Place, levels};
+use crate::id_table::{IdMap, hash_text};
 
 pub(super) struct Trie {
     nodes: Slab<Node>,
@@ -25,6 +25,7 @@ pub(super) struct Trie {
     symbols: Texts,
     symbol_ids: IdMap,
     hashing: RandomState,
+    child_seed: u64,
     reached: Cell<Reached>,
 }
 
@@ -67,12 +68,14 @@ impl Trie {
         let mut nodes = Slab::new();
         let root = nodes.insert(Node::new(NONE, VACANT - 1));
         debug_assert_eq!(root, ROOT);
+        let hashing = RandomState::default();
         Self {
             nodes,
             children: IdMap::new(),
             symbols: Texts::default(),
             symbol_ids: IdMap::new(),
-            hashing: RandomState::default(),
+            child_seed: hash_text(&hashing, b"children"),
+            hashing,
             reached: Cell::default(),
         }
     }
@@ -328,9 +331,11 @@ impl Trie {
         self.symbols.remove(symbol);
     }
 
+    /// Both numbers are given out here; the seed keeps a client from learning which of its filters meet in the table.
     fn hash_child(&self, parent: u32, symbol: u32) -> u64 {
-        use std::hash::BuildHasher;
-        self.hashing.hash_one((parent as u64) << 32 | symbol as u64)
+        let pair = (parent as u64) << 32 | symbol as u64;
+        let product = (pair ^ self.child_seed) as u128 * 0x9E37_79B9_7F4A_7C15_u128;
+        (product >> 64) as u64 ^ product as u64
     }
 }
 

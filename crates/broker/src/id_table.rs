@@ -1,4 +1,5 @@
-//! Hash tables from a hash to a u32 id; what the id stands for, and so equality, is the caller's.
+//! Hash tables from a hash to a u32 id; what the id stands for, and so equality, is the caller's. Hash seeds are random;
+//! nothing here has an order that they could show in.
 //!
 //! A bucket is 8 bytes, hash and id together, so that a probe touches one cache line, a miss touches nothing else, and
 //! growing never reads the keys. Buckets are kept in the order of their hashes (linear probing, home = hash scaled to
@@ -10,27 +11,32 @@
 //! Invariants: non-empty buckets are sorted by hash; none lies before its home; no empty bucket lies between an entry's
 //! home and its place.
 
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::quality::RandomState;
+
 const EMPTY: u64 = u64::MAX;
 const HOMES_MIN: usize = 8;
 
-/// One table. Ids are below `u32::MAX`; equal ids under one hash must not be inserted twice.
+/// One table. Ids are below `u32::MAX`; one hash may have several ids, or one id several times.
 #[derive(Default)]
-pub(super) struct IdTable {
+pub(crate) struct IdTable {
     buckets: Vec<u64>,
     homes: usize,
     len: usize,
 }
 
 impl IdTable {
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn find(&self, hash: u32, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u32, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
         self.position(hash, is_equal).map(|at| id_of(self.buckets[at]))
     }
 
-    pub(super) fn insert(&mut self, hash: u32, id: u32) {
+    pub(crate) fn insert(&mut self, hash: u32, id: u32) {
         debug_assert!(id < u32::MAX, "u32::MAX marks an empty bucket");
         if self.len >= self.homes - self.homes / 6 {
             self.rebuild(HOMES_MIN.max(self.homes + self.homes / 4));
@@ -47,7 +53,7 @@ impl IdTable {
         self.len += 1;
     }
 
-    pub(super) fn remove(&mut self, hash: u32, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn remove(&mut self, hash: u32, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
         let at = self.position(hash, is_equal)?;
         let id = id_of(self.buckets[at]);
         self.shift_out(at);
@@ -59,7 +65,7 @@ impl IdTable {
     }
 
     /// Lets the entry `hash -> old` stand for `new`.
-    pub(super) fn replace(&mut self, hash: u32, old: u32, new: u32) {
+    pub(crate) fn replace(&mut self, hash: u32, old: u32, new: u32) {
         if let Some(at) = self.position(hash, |id| id == old) {
             self.buckets[at] = pack(hash, new);
         }
@@ -122,34 +128,51 @@ impl IdTable {
 }
 
 /// Tables chosen by further bits of the hash: growing stops the shard for one part only.
-pub(super) struct IdMap {
+pub(crate) struct IdMap {
     parts: Box<[IdTable]>,
+    len: usize,
 }
 
 const PARTS: usize = 64;
 
 impl IdMap {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             parts: (0..PARTS).map(|_| IdTable::default()).collect(),
+            len: 0,
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.parts.iter().map(IdTable::len).sum()
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
-    pub(super) fn find(&self, hash: u64, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u64, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
         self.parts[part(hash)].find(within_part(hash), is_equal)
     }
 
-    pub(super) fn insert(&mut self, hash: u64, id: u32) {
+    pub(crate) fn insert(&mut self, hash: u64, id: u32) {
         self.parts[part(hash)].insert(within_part(hash), id);
+        self.len += 1;
     }
 
-    pub(super) fn remove(&mut self, hash: u64, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.parts[part(hash)].remove(within_part(hash), is_equal)
+    pub(crate) fn remove(&mut self, hash: u64, is_equal: impl FnMut(u32) -> bool) -> Option<u32> {
+        let removed = self.parts[part(hash)].remove(within_part(hash), is_equal)?;
+        self.len -= 1;
+        Some(removed)
     }
+
+    /// Lets the entry `hash -> old` stand for `new`.
+    pub(crate) fn replace(&mut self, hash: u64, old: u32, new: u32) {
+        self.parts[part(hash)].replace(within_part(hash), old, new);
+    }
+}
+
+/// The hash of a topic or a level of one, where clients choose it.
+pub(crate) fn hash_text(hashing: &RandomState, text: &[u8]) -> u64 {
+    let mut hasher = hashing.build_hasher();
+    hasher.write(text);
+    hasher.finish()
 }
 
 fn part(hash: u64) -> usize {
