@@ -57,7 +57,7 @@ pub fn decode(
         Decoded::Incomplete { needed } => Ok(Decoded::Incomplete { needed }),
         Decoded::Complete { packet: frame, size } => match frame.packet_type {
             // Most of the traffic is built where the caller wants it: together with the other packets the compiler builds it
-            // elsewhere and copies it in pieces, which costs as much as decoding it.
+            // elsewhere and copies it in pieces, which takes as long again as decoding an acknowledgement.
             PacketType::Publish => {
                 let packet = Packet::Publish(decode_publish(frame.flags, frame.body, version)?);
                 Ok(Decoded::Complete { packet, size })
