@@ -13,7 +13,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use broker::{AuthOutcome, ConnSlot, Credentials, Effect, Mail, Now, Shard, ShardId};
+use broker::{AuthOutcome, CloseCause, ConnSlot, Credentials, Effect, Mail, Now, Shard, ShardId};
 use mio::{Events, Interest, Poll, Token, Waker};
 use mqtt::ReasonCode;
 
@@ -262,17 +262,20 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        let is_broken = event.is_error() || event.is_write_closed();
-        if (event.is_writable() || is_broken) && connection.is_write_blocked {
+        if event.is_error() {
+            // A reset throws away what was not read, so a paused connection has no reason to wait.
+            return self.fail(slot, CloseCause::Network);
+        }
+        if (event.is_writable() || event.is_write_closed()) && connection.is_write_blocked {
             connection.is_write_blocked = false;
             self.list_for_flush(slot);
         }
-        if event.is_readable() || event.is_read_closed() || is_broken {
+        if event.is_readable() || event.is_read_closed() {
             let Some(connection) = self.slots.get_mut(slot) else {
                 return;
             };
             connection.is_readable = true;
-            connection.is_read_closed |= event.is_read_closed() || is_broken;
+            connection.is_read_closed |= event.is_read_closed();
             self.list_for_read(slot);
         }
     }
@@ -337,7 +340,7 @@ impl Worker {
 
     fn do_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Close { conn } => self.close(conn.0, broker::CloseCause::Requested),
+            Effect::Close { conn } => self.close(conn.0, CloseCause::Requested),
             Effect::Resume { conn } => self.resume(conn.0),
             Effect::Authenticate {
                 conn,
@@ -504,7 +507,7 @@ impl Worker {
             };
             connection.is_read_closed = true;
             if connection.has_lane() {
-                self.closed(slot, broker::CloseCause::Requested);
+                self.closed(slot, CloseCause::Requested);
             } else {
                 self.remove(slot);
             }

@@ -1,0 +1,243 @@
+//! Hostile peers; the ids are those of the catalogue of abuse cases.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use broker::Transport;
+use net::Refusal;
+
+use super::client::*;
+use super::server::*;
+
+const MIB: usize = 1024 * 1024;
+
+fn with_handshake_timeout(timeout: Duration) -> Running {
+    let mut options = options(2);
+    options.config.handshake_timeout = timeout;
+    options.start()
+}
+
+#[test]
+fn b01_slowloris_is_dropped_and_hinders_nobody() {
+    let running = with_handshake_timeout(Duration::from_secs(1));
+    for transport in TRANSPORTS {
+        let first_byte: &[u8] = match transport {
+            Transport::Tcp => b"\x10",
+            Transport::WebSocket => b"G",
+            Transport::Tls | Transport::SecureWebSocket => b"\x16",
+        };
+        let mut sockets: Vec<_> = (0..75).map(|_| tcp(running.address(transport))).collect();
+        for socket in &mut sockets {
+            socket.write_all(first_byte).unwrap();
+        }
+        let begin = Instant::now();
+        running.client(transport, "legitimate").ping();
+        assert!(begin.elapsed() < Duration::from_secs(1), "{transport:?} served late");
+        for socket in &mut sockets {
+            assert_eq!(read_to_close(socket), b"", "{transport:?}");
+        }
+        assert_eq!(
+            running.refused(transport, Refusal::HandshakeTimeout),
+            75,
+            "{transport:?}"
+        );
+    }
+}
+
+#[test]
+fn b02_a_silent_connection_is_closed() {
+    let running = with_handshake_timeout(Duration::from_millis(200));
+    for transport in TRANSPORTS {
+        assert_eq!(read_to_close(&mut tcp(running.address(transport))), b"");
+        assert_eq!(running.refused(transport, Refusal::HandshakeTimeout), 1);
+    }
+    eventually("nothing is left", || running.handle.connections() == 0);
+}
+
+#[test]
+fn b03_a_declared_size_reserves_no_memory() {
+    const DECLARED: u32 = 256 * MIB as u32 - 1;
+    let mut options = options(1);
+    options.config.maximum_packet_size = DECLARED + 5;
+    options.shard.maximum_packet_size = DECLARED + 5;
+    options.config.maximum_connect_size = DECLARED + 5;
+    let running = options.start();
+    let before = resident_bytes();
+    let mut beginnings = Vec::new();
+    for n in 0..50 {
+        // Half of them before CONNECT, half of them as clients.
+        let mut stream = running.tcp();
+        if n % 2 == 0 {
+            stream
+                .write_all(b"\x10\xFF\xFF\xFF\x7F\x00\x04MQTT\x04\x02\x00\x00")
+                .unwrap();
+        } else {
+            stream.write_all(&connect(&format!("b03-{n}"))).unwrap();
+            read_packet(&mut stream).unwrap();
+            stream.write_all(b"\x30\xFF\xFF\xFF\x7F\x00\x01t").unwrap();
+        }
+        stream.write_all(&[0; 1024]).unwrap();
+        beginnings.push(stream);
+    }
+    running.client(Transport::Tcp, "other").ping();
+    eventually("all bytes are read", || running.handle.counters().bytes_in > 50 * 1024);
+    assert!(resident_bytes().saturating_sub(before) < 64 * MIB);
+}
+
+#[test]
+fn a_connect_above_its_limit_is_refused_before_it_is_read() {
+    let running = start(1);
+    let mut stream = running.tcp();
+    stream.write_all(b"\x10\xFF\xFF\xFF\x7F").unwrap();
+    assert_eq!(read_to_close(&mut stream), b"");
+    assert_eq!(running.refused(Transport::Tcp, Refusal::ConnectTooLarge), 1);
+}
+
+#[test]
+fn large_connects_share_a_pot_and_a_large_will_still_connects() {
+    let running = start(1);
+    // 20 peers hold 500 KB of an unfinished CONNECT each: more than the pot.
+    let mut hoarders = Vec::new();
+    for _ in 0..20 {
+        let mut stream = running.tcp();
+        let mut bytes = b"\x10\xFF\xFF\x1E\x00\x04MQTT\x04\x06\x00\x00\x00\x01c\x00\x01t\xFF\xFF".to_vec();
+        bytes.resize(500_000, 0);
+        // The server may have refused it meanwhile.
+        let _ = stream.write_all(&bytes);
+        hoarders.push(stream);
+    }
+    eventually("some are refused", || {
+        running.refused(Transport::Tcp, Refusal::HandshakeMemory) > 0
+    });
+    drop(hoarders);
+    eventually("all are gone", || running.handle.connections() == 0);
+    let mut stream = running.tcp();
+    stream
+        .write_all(&connect_with_will("big", "last", &"x".repeat(65_000)))
+        .unwrap();
+    assert_eq!(read_packet(&mut stream).unwrap().body, [0, 0]);
+}
+
+#[test]
+fn b16_unread_answers_are_bounded_and_none_is_lost() {
+    const PINGS: usize = 2_000_000;
+    let running = start(1);
+    let before = resident_bytes();
+    let mut client = running.client(Transport::Tcp, "pinger");
+    let packets = PINGREQ.repeat(PINGS);
+    client
+        .0
+        .tcp()
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let mut sent = 0;
+    while sent < packets.len() {
+        match client.0.write(&packets[sent..]) {
+            Ok(bytes) => sent += bytes,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    running.client(Transport::Tcp, "other").ping();
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 * MIB, "{grown}");
+    let answered = read_pings(&mut client, sent / 2);
+    assert_eq!(answered, sent / 2);
+}
+
+fn read_pings(client: &mut Client, count: usize) -> usize {
+    let mut bytes = vec![0; count * 2];
+    client.0.read_exact(&mut bytes).unwrap();
+    bytes.chunks(2).filter(|pair| pair[0] == PINGRESP).count()
+}
+
+#[test]
+fn b17_a_subscribe_flood_without_reading_is_bounded() {
+    let running = start(1);
+    let before = resident_bytes();
+    let mut client = running.client(Transport::Tcp, "subscriber");
+    client
+        .0
+        .tcp()
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let packets: Vec<u8> = (0..20_000u32)
+        .flat_map(|n| subscribe((n % 65_535) as u16 + 1, "flood", 0))
+        .collect();
+    let mut sent = 0;
+    while sent < packets.len() {
+        match client.0.write(&packets[sent..]) {
+            Ok(bytes) => sent += bytes,
+            Err(_) => break,
+        }
+    }
+    running.client(Transport::Tcp, "other").ping();
+    assert!(resident_bytes().saturating_sub(before) < 64 * MIB);
+}
+
+#[test]
+fn a38_a_half_closed_connection_publishes_its_will() {
+    let running = start(2);
+    for transport in [Transport::Tcp, Transport::WebSocket] {
+        let mut watcher = running.client(transport, "watcher");
+        watcher.subscribe("last");
+        let mut stream = running.open(transport);
+        stream.write_all(&connect_with_will("dying", "last", "words")).unwrap();
+        read_packet(&mut stream).unwrap();
+        stream.tcp().shutdown(Shutdown::Write).unwrap();
+        assert_eq!(watcher.read().message(), ("last", &b"words"[..]));
+        assert_eq!(read_to_close(&mut stream), b"");
+    }
+}
+
+#[test]
+fn a39_other_protocols_on_the_plain_port_get_no_mqtt_answer() {
+    let running = start(2);
+    let hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and so on, as a TLS ClientHello would";
+    for bytes in [
+        &hello[..],
+        b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+    ] {
+        let mut stream = running.tcp();
+        stream.write_all(bytes).unwrap();
+        assert_eq!(read_to_close(&mut stream), b"");
+    }
+    running.client(Transport::Tcp, "alive").ping();
+}
+
+#[test]
+fn a40_nothing_after_disconnect_counts() {
+    let running = start(1);
+    let mut watcher = running.client(Transport::Tcp, "watcher");
+    watcher.subscribe("#");
+    let mut client = running.client(Transport::Tcp, "leaver");
+    client.send(&[&DISCONNECT[..], &publish("late", b"x")].concat());
+    assert_eq!(read_to_close(&mut client.0), b"");
+    // Even a flood after the end is thrown away within its bound.
+    let _ = client.0.write_all(&vec![0; 2 * MIB]);
+    watcher.ping();
+}
+
+#[test]
+fn the_last_packet_reaches_a_client_that_is_still_sending() {
+    let running = start(1);
+    for transport in TRANSPORTS {
+        let mut old = running.open(transport);
+        old.write_all(&connect_v5("same")).unwrap();
+        assert_eq!(read_packet(&mut old).unwrap().first, 0x20);
+        old.write_all(&publish_v5_burst()).unwrap();
+        let mut new = running.open(transport);
+        new.write_all(&connect_v5("same")).unwrap();
+        assert_eq!(read_packet(&mut new).unwrap().first, 0x20);
+        // [MQTT-3.1.4-3]: the old one is told why, and a reset must not overtake that.
+        let last = read_packet(&mut old).unwrap();
+        assert_eq!((last.first, last.body[0]), (0xE0, 0x8E), "{transport:?}");
+        assert_eq!(read_packet(&mut old), None);
+    }
+}
+
+fn publish_v5_burst() -> Vec<u8> {
+    packet(0x30, b"\x00\x01t\x00payload").repeat(1000)
+}

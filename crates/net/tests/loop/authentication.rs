@@ -1,0 +1,153 @@
+//! Authentication that takes time: it must neither stop a worker nor be taken for that of another connection.
+
+use std::io::Write;
+use std::num::NonZeroU16;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, Transport};
+use net::Authenticator;
+
+use super::client::*;
+use super::server::*;
+
+/// Users are sent to the pool, anonymous clients are let in at once.
+struct AskUsers;
+
+impl Access for AskUsers {
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+        credentials.user_name.is_none().then_some(ALLOW)
+    }
+
+    fn knows_method(&self, _: &str) -> bool {
+        false
+    }
+
+    fn session(&self, _: &Identity) -> Option<Arc<dyn SessionAccess>> {
+        None
+    }
+}
+
+const ALLOW: AuthOutcome = AuthOutcome::Allow {
+    is_superuser: false,
+    data: None,
+};
+const DENY: AuthOutcome = AuthOutcome::Deny {
+    reason: mqtt::ReasonCode::NotAuthorized,
+    because: "denied by the test",
+};
+
+/// Decides when the test says so.
+struct OnCue {
+    asked: SyncSender<Box<str>>,
+    cues: Mutex<Receiver<AuthOutcome>>,
+}
+
+impl Authenticator for OnCue {
+    fn authenticate(&self, credentials: &Credentials) -> AuthOutcome {
+        let _ = self.asked.send(credentials.client_id.clone());
+        self.cues.lock().unwrap().recv().unwrap_or(DENY)
+    }
+}
+
+fn server(queue_max: usize) -> (Running, Receiver<Box<str>>, SyncSender<AuthOutcome>) {
+    let (asked, questions) = sync_channel(100);
+    let (cue, cues) = sync_channel(100);
+    let mut options = options(2);
+    options.config.auth_threads = NonZeroU16::new(1);
+    options.config.auth_queue_max = queue_max;
+    options.access = Arc::new(AskUsers);
+    options.authenticator = Arc::new(OnCue {
+        asked,
+        cues: Mutex::new(cues),
+    });
+    (options.start(), questions, cue)
+}
+
+#[test]
+fn a_slow_decision_delays_only_its_own_connection() {
+    let (running, questions, cue) = server(10);
+    let mut waiting = running.tcp();
+    waiting
+        .write_all(&[connect_as("waiting", "ann"), PINGREQ.to_vec()].concat())
+        .unwrap();
+    assert_eq!(&*questions.recv().unwrap(), "waiting");
+    running.client(Transport::Tcp, "anonymous").ping();
+    cue.send(ALLOW).unwrap();
+    assert_eq!(read_packet(&mut waiting).unwrap().body, [0, 0]);
+    assert_eq!(read_packet(&mut waiting).unwrap().first, PINGRESP);
+}
+
+#[test]
+fn a_denial_is_answered_and_what_follows_is_not_handled() {
+    let (running, _questions, cue) = server(10);
+    let mut watcher = running.client(Transport::Tcp, "watcher");
+    watcher.subscribe("#");
+    cue.send(DENY).unwrap();
+    let mut denied = running.tcp();
+    denied
+        .write_all(&[connect_as("denied", "ann"), publish("t", b"x")].concat())
+        .unwrap();
+    assert_eq!(read_packet(&mut denied).unwrap().body, [0, 5]);
+    assert_eq!(read_packet(&mut denied), None);
+    watcher.ping();
+}
+
+#[test]
+fn a_full_queue_is_answered_with_server_busy() {
+    let (running, questions, cue) = server(1);
+    let mut first = running.tcp();
+    first.write_all(&connect_as("first", "ann")).unwrap();
+    questions.recv().unwrap();
+    let mut second = running.tcp();
+    second.write_all(&connect_as("second", "ann")).unwrap();
+    // The second waits in the queue, so one of those after it is refused.
+    let mut third = running.tcp();
+    eventually("the queue is full", || {
+        third = running.tcp();
+        third.write_all(&connect_as("third", "ann")).unwrap();
+        third
+            .set_read_timeout(Some(std::time::Duration::from_millis(50)))
+            .unwrap();
+        let mut byte = [0];
+        std::io::Read::read(&mut third, &mut byte).is_ok()
+    });
+    assert!(running.handle.counters().auth_queue_full >= 1);
+    for _ in 0..50 {
+        cue.try_send(ALLOW).unwrap();
+    }
+    assert_eq!(read_packet(&mut first).unwrap().body, [0, 0]);
+    assert_eq!(read_packet(&mut second).unwrap().body, [0, 0]);
+}
+
+#[test]
+fn a_decision_for_a_connection_that_is_gone_is_nobody_elses() {
+    let (running, questions, cue) = server(10);
+    for n in 0..10 {
+        let mut gone = running.tcp();
+        gone.write_all(&connect_as(&format!("gone-{n}"), "ann")).unwrap();
+        questions.recv().unwrap();
+        reset(gone);
+        eventually("the connection is gone", || running.handle.connections() == 0);
+        // The same home, and the same slot of its worker, as the table is dense.
+        let mut next = running.tcp();
+        next.write_all(&connect_as(&format!("gone-{n}"), "bob")).unwrap();
+        eventually("the next one is there", || running.handle.connections() == 1);
+        cue.send(ALLOW).unwrap();
+        questions.recv().unwrap();
+        cue.send(DENY).unwrap();
+        assert_eq!(
+            read_packet(&mut next).unwrap().body,
+            [0, 5],
+            "the answer for the first let the second in"
+        );
+        assert_eq!(read_packet(&mut next), None);
+        eventually("all are gone", || running.handle.connections() == 0);
+    }
+}
+
+fn reset(stream: std::net::TcpStream) {
+    socket2::SockRef::from(&stream)
+        .set_linger(Some(std::time::Duration::ZERO))
+        .unwrap();
+}

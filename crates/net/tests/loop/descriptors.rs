@@ -1,0 +1,64 @@
+//! Out of file descriptors: accepting pauses instead of spinning, and goes on when there are some again. In a process of its own,
+//! because the limit is one of the process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use broker::Transport;
+
+use super::client::*;
+use super::server::*;
+
+const CHILD: &str = "TIDEWIRE_NET_TEST_DESCRIPTORS";
+
+#[test]
+fn without_descriptors_accepting_pauses_and_recovers() {
+    if std::env::var_os(CHILD).is_some() {
+        return serve();
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut child = Command::new("sh")
+        .arg("-c")
+        .arg("ulimit -n 64 && exec \"$0\" --exact descriptors::without_descriptors_accepting_pauses_and_recovers --nocapture")
+        .arg(program)
+        .env(CHILD, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut field = move |name: &str| {
+        lines
+            .find_map(|line| line.split_once(name).map(|(_, value)| value.to_owned()))
+            .expect("the child says it")
+    };
+    let address: SocketAddr = field("address=").parse().unwrap();
+    let mut sockets: Vec<_> = (0..100).map(|_| tcp(address)).collect();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"\n").unwrap();
+    let errors: u64 = field("errors=").parse().unwrap();
+    let ticks: u64 = field("ticks=").parse().unwrap();
+    assert!(errors > 0, "descriptors did not run out");
+    assert!(ticks < 100, "{ticks} turns within a second: it spins");
+    sockets.truncate(1);
+    let mut client = Client::connect(tcp(address), "after");
+    client.ping();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+fn serve() {
+    let running = start(1);
+    let mut stdin = std::io::stdin().lines();
+    println!("address={}", running.address(Transport::Tcp));
+    stdin.next();
+    eventually("accepting fails", || running.handle.counters().accept_errors > 0);
+    let before = running.handle.counters().ticks;
+    std::thread::sleep(Duration::from_secs(1));
+    let counters = running.handle.counters();
+    println!("errors={}", counters.accept_errors);
+    println!("ticks={}", counters.ticks - before);
+    while stdin.next().is_some() {}
+}

@@ -1,0 +1,214 @@
+//! Messages through one worker and several, over every transport, however the bytes are cut.
+
+use std::io::Write;
+use std::thread;
+
+use broker::Transport;
+
+use super::client::*;
+use super::server::*;
+
+/// Enough for every one of four workers to be some client's home.
+const CLIENTS: usize = 12;
+
+#[test]
+fn every_transport_connects_subscribes_and_publishes_through_one_worker() {
+    exchange(1);
+}
+
+#[test]
+fn every_transport_connects_subscribes_and_publishes_through_four_workers() {
+    let running = exchange(4);
+    assert!(running.handle.counters().moved > 0, "no connection moved to its home");
+}
+
+fn exchange(workers: u16) -> Running {
+    let running = start(workers);
+    for transport in TRANSPORTS {
+        let mut clients: Vec<Client> = (0..CLIENTS)
+            .map(|n| running.client(transport, &format!("{transport:?}-{n}")))
+            .collect();
+        for client in &mut clients {
+            client.subscribe("news/#");
+        }
+        for (n, publisher) in (0..CLIENTS).zip(["first", "second"].iter().cycle()) {
+            let topic = format!("news/{n}");
+            clients[n].send(&publish_qos1(7, &topic, publisher.as_bytes()));
+            for (receiver, client) in clients.iter_mut().enumerate() {
+                let mut packets = vec![client.read()];
+                if receiver == n {
+                    packets.push(client.read());
+                    packets.sort_by_key(|packet| packet.first);
+                    assert_eq!(
+                        packets.pop().unwrap(),
+                        Packet {
+                            first: 0x40,
+                            body: vec![0, 7]
+                        }
+                    );
+                }
+                assert_eq!(
+                    packets[0].message(),
+                    (topic.as_str(), publisher.as_bytes()),
+                    "{transport:?}"
+                );
+            }
+        }
+        for client in &mut clients {
+            client.send(&DISCONNECT);
+            assert_eq!(read_to_close(&mut client.0), b"");
+        }
+    }
+    eventually("all connections are gone", || running.handle.connections() == 0);
+    running
+}
+
+/// A36
+#[test]
+fn a_session_delivered_one_byte_at_a_time_works() {
+    let running = start(4);
+    for transport in TRANSPORTS {
+        for n in 0..4 {
+            let mut stream = running.open(transport);
+            let session = [
+                connect(&format!("drip-{n}")),
+                subscribe(1, "drip", 0),
+                publish("drip", b"drop"),
+                PINGREQ.to_vec(),
+                DISCONNECT.to_vec(),
+            ];
+            for byte in session.concat() {
+                stream.write_all(&[byte]).unwrap();
+                stream.flush().unwrap();
+            }
+            let expected = [
+                &CONNACK[..],
+                &[0x90, 3, 0, 1, 0],
+                &publish("drip", b"drop"),
+                &[PINGRESP, 0],
+            ]
+            .concat();
+            assert_eq!(read_to_close(&mut stream), expected, "{transport:?}");
+        }
+    }
+}
+
+/// A37: most of these connections move to another worker, with all that was sent already.
+#[test]
+fn packets_pipelined_behind_connect_are_handled_in_order_after_the_move() {
+    let running = start(4);
+    for transport in TRANSPORTS {
+        for n in 0..16 {
+            let mut stream = running.open(transport);
+            let topic = format!("pipe/{n}");
+            let large = vec![n; 100_000];
+            let session = [
+                connect(&format!("pipe-{n}")),
+                subscribe(1, &topic, 0),
+                publish(&topic, b"small"),
+                publish(&topic, &large),
+                PINGREQ.to_vec(),
+                DISCONNECT.to_vec(),
+            ];
+            stream.write_all(&session.concat()).unwrap();
+            stream.flush().unwrap();
+            let expected = [
+                &CONNACK[..],
+                &[0x90, 3, 0, 1, 0],
+                &publish(&topic, b"small"),
+                &publish(&topic, &large),
+                &[PINGRESP, 0],
+            ];
+            assert!(read_to_close(&mut stream) == expected.concat(), "{transport:?} {n}");
+        }
+    }
+    assert!(running.handle.counters().moved > 0);
+}
+
+#[test]
+fn large_messages_pass_through_small_socket_buffers_intact() {
+    let mut options = options(2);
+    options.config.maximum_packet_size = 8 * 1024 * 1024;
+    options.shard.maximum_packet_size = 8 * 1024 * 1024;
+    // Otherwise the second message would be dropped behind the first.
+    options.shard.output_buffer_bytes = 8 * 1024 * 1024;
+    for listener in &mut options.config.listeners {
+        listener.send_buffer_bytes = Some(16 * 1024);
+        listener.receive_buffer_bytes = Some(16 * 1024);
+    }
+    let running = options.start();
+    for transport in TRANSPORTS {
+        let mut subscriber = running.client(transport, "subscriber");
+        subscriber.subscribe("large");
+        let mut publisher = running.client(transport, "publisher");
+        let payload: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+        let sender = {
+            let packet = [publish("large", &payload), publish("large", b"after")].concat();
+            thread::spawn(move || {
+                publisher.send(&packet);
+                publisher.ping();
+            })
+        };
+        assert!(
+            subscriber.read().message() == ("large", payload.as_slice()),
+            "{transport:?}"
+        );
+        assert_eq!(subscriber.read().message(), ("large", &b"after"[..]), "{transport:?}");
+        sender.join().unwrap();
+    }
+    assert!(running.handle.counters().writes_blocked > 0, "no write was partial");
+}
+
+#[test]
+fn messages_from_one_publisher_keep_their_order_across_workers() {
+    const MESSAGES: u32 = 20_000;
+    let running = start(4);
+    let mut subscribers: Vec<Client> = (0..6)
+        .map(|n| running.client(Transport::Tcp, &format!("order-{n}")))
+        .collect();
+    for subscriber in &mut subscribers {
+        subscriber.subscribe("order");
+    }
+    let mut publisher = running.client(Transport::Tcp, "publisher");
+    let readers: Vec<_> = subscribers
+        .into_iter()
+        .map(|mut subscriber| {
+            thread::spawn(move || {
+                let mut stream = std::io::BufReader::new(&mut subscriber.0);
+                for n in 0..MESSAGES {
+                    let packet = read_packet(&mut stream).unwrap();
+                    assert_eq!(packet.message().1, n.to_be_bytes());
+                }
+            })
+        })
+        .collect();
+    let numbers: Vec<u32> = (0..MESSAGES).collect();
+    for chunk in numbers.chunks(500) {
+        let packets: Vec<u8> = chunk.iter().flat_map(|n| publish("order", &n.to_be_bytes())).collect();
+        publisher.send(&packets);
+    }
+    for reader in readers {
+        reader.join().unwrap();
+    }
+}
+
+#[test]
+fn a_flooding_publisher_does_not_starve_others() {
+    let running = start(1);
+    let mut flooder = running.client(Transport::Tcp, "flooder");
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let flood = {
+        let stop = stop.clone();
+        let packets = publish("nobody", &[0; 100]).repeat(2000);
+        thread::spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                flooder.send(&packets);
+            }
+        })
+    };
+    for n in 0..50 {
+        running.client(Transport::Tcp, &format!("polite-{n}")).ping();
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    flood.join().unwrap();
+}
