@@ -395,6 +395,6 @@ fn refusal(connack: &ConnAck<'_>, version: ProtocolVersion) -> Failure {
     let code: ConnectReturnCode = connack.reason.to_connect_return_code();
     Failure::Refused {
         code: code as u8,
-        name: code.name().into(),
+        name: code.name().trim_start_matches("Connection Refused, ").into(),
     }
 }

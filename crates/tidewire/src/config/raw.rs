@@ -75,9 +75,7 @@ impl RawConfig {
         let environment = config.layer(|layer| layer.read_environment(&sources.environment));
         let flags = config.layer(|layer| layer.read_flags(&sources.set));
 
-        let data_dir = [&flags, &environment, &files]
-            .into_iter()
-            .find_map(data_dir_in);
+        let data_dir = [&flags, &environment, &files].into_iter().find_map(data_dir_in);
         let data_dir = data_dir.unwrap_or_else(|| default_data_dir(sources));
         let runtime = config.layer(|layer| layer.read_runtime(&data_dir));
 

@@ -1,0 +1,105 @@
+#!/bin/bash
+# Installs what the Makefile needs and is missing. Takes one word: build, test or lint.
+# Says in one line what it does, does nothing when all is there, and says clearly where it may not.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=dev/lib.sh
+. dev/lib.sh
+
+# Runs a command as root, or says who has to.
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif has sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+		sudo "$@"
+	else
+		fail "this needs root, and there is no sudo here. Run as root: $*"
+	fi
+}
+
+# install_packages WHY PACKAGE...
+install_packages() {
+	local why=$1
+	shift
+	has apt-get || fail "$why is missing, and this is no Debian or Ubuntu. Install it yourself (there: $*)."
+	say "installing $* with apt-get, for $why"
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq ||
+		fail "apt-get update failed; is there a network? $why comes from: $*"
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null ||
+		fail "apt-get could not install $*, which $why comes from"
+}
+
+need_compiler() {
+	# The cryptographic provider has C and assembler in it.
+	has cc || install_packages "a C compiler" gcc libc6-dev
+}
+
+need_rust() {
+	if ! has cargo; then
+		has curl || install_packages "a download of Rust" curl ca-certificates
+		say "installing rustup from static.rust-lang.org into ~/.cargo"
+		local installer
+		installer=$(mktemp)
+		curl --proto '=https' --tlsv1.2 -sSf -o "$installer" \
+			"https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu/rustup-init" ||
+			fail "static.rust-lang.org cannot be reached; install Rust $(toolchain) by hand (https://rustup.rs)"
+		chmod +x "$installer"
+		"$installer" -y -q --no-modify-path --profile minimal --default-toolchain none >/dev/null 2>&1 ||
+			fail "rustup could not be installed; see https://rustup.rs"
+		rm -f "$installer"
+	fi
+	need_toolchain
+}
+
+toolchain() {
+	sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml
+}
+
+# rustup installs the toolchain by itself at the first call of cargo, but not silently and not always.
+need_toolchain() {
+	local wanted home
+	wanted=$(toolchain)
+	home=${RUSTUP_HOME:-$HOME/.rustup}
+	if ! has rustup; then
+		local found
+		found=$(cargo --version | cut -d' ' -f2)
+		[ "$found" = "$wanted" ] || say "this cargo is $found, the project is built with $wanted; going on without rustup"
+		return
+	fi
+	if ! compgen -G "$home/toolchains/$wanted-*/bin/clippy-driver" >/dev/null; then
+		say "installing Rust $wanted with rustup"
+		rustup toolchain install "$wanted" --profile minimal --component rustfmt,clippy --no-self-update >/dev/null 2>&1 ||
+			fail "rustup could not install Rust $wanted; is static.rust-lang.org reachable?"
+	fi
+}
+
+need_mosquitto() {
+	if ! has mosquitto || ! has mosquitto_pub || ! has mosquitto_passwd; then
+		install_packages "Mosquitto, the broker that tests compare with" mosquitto mosquitto-clients
+		stop_installed_broker
+	fi
+}
+
+# Debian starts the service at once, on the port that `make run` uses.
+stop_installed_broker() {
+	if has systemctl && systemctl is-active --quiet mosquitto 2>/dev/null; then
+		say "stopping the mosquitto service that the package has started (systemctl start mosquitto brings it back)"
+		as_root systemctl disable --now --quiet mosquitto
+	fi
+}
+
+case "${1:-build}" in
+build)
+	need_compiler
+	need_rust
+	;;
+test)
+	need_mosquitto
+	;;
+lint)
+	has shellcheck || install_packages "shellcheck, for scripts" shellcheck
+	;;
+*)
+	fail "dev/setup.sh takes build, test or lint, not $1"
+	;;
+esac
