@@ -352,6 +352,23 @@ impl Peer {
         codes[0]
     }
 
+    /// Subscribes to one filter and returns the reason code, or `None` if the server closes instead.
+    #[track_caller]
+    pub fn subscribe_answer(&mut self, filter: impl AsRef<[u8]>) -> Option<u8> {
+        let id = self.packet_id();
+        self.try_send(&packet::subscribe(self.version, id, &[(filter, 0)], &[]))
+            .ok()?;
+        match self.read(PATIENCE) {
+            Reading::Closed => None,
+            Reading::Packet(packet) if packet.kind() == kind::DISCONNECT => {
+                self.expect_closed(PATIENCE);
+                None
+            }
+            Reading::Packet(packet) => Some(packet.reason_codes(self.version)[0]),
+            Reading::Silence => panic!("SUBSCRIBE got no answer"),
+        }
+    }
+
     /// Subscribes to one filter; the QoS in `options` must be granted.
     #[track_caller]
     pub fn subscribe(&mut self, filter: impl AsRef<[u8]>, options: u8) {

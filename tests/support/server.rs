@@ -20,7 +20,7 @@ use super::{Connect, PATIENCE, Peer, V4, unique};
 /// What a server is started with, besides its listeners and data directory.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Appended to the configuration file of tidewire.
+    /// The configuration file of tidewire; listeners on loopback and the data directory are set besides.
     pub toml: String,
     /// The same in `mosquitto.conf`, for a suite that is also run against it.
     pub mosquitto: String,
@@ -203,6 +203,13 @@ impl Server {
             .nth(1)
             .and_then(|kib| kib.parse().ok())
             .expect("VmRSS is a number of KiB")
+    }
+
+    /// File descriptors the broker has open.
+    pub fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid))
+            .expect("the broker is running")
+            .count()
     }
 
     /// Waits until `condition` holds, looking every 5 ms.

@@ -1,5 +1,6 @@
 //! Which broker a suite drives. The project's own unless `TIDEWIRE_TEST_TARGET` says otherwise:
 //!
+//! - `tidewire:/path/to/it`: another build of ours, a release for instance;
 //! - `mosquitto` or `mosquitto:/path/to/it`: started by us, with the `mosquitto` part of each `Config`;
 //! - `host:port,pid`: a broker that is running already, for tests that need no configuration.
 //!
@@ -12,57 +13,62 @@ use super::server::{Config, Ports, accepts};
 
 #[derive(Clone, Debug)]
 pub enum Target {
-    Tidewire,
+    Tidewire { program: String },
     Mosquitto { program: String },
     Running { mqtt: SocketAddr, pid: u32 },
 }
 
 impl Target {
     pub fn from_environment() -> Target {
-        let Ok(name) = std::env::var("TIDEWIRE_TEST_TARGET") else {
-            return Target::Tidewire;
-        };
-        if name.is_empty() || name == "tidewire" {
-            return Target::Tidewire;
+        let name = std::env::var("TIDEWIRE_TEST_TARGET").unwrap_or_default();
+        if name.is_empty() {
+            return Target::Tidewire {
+                program: env!("CARGO_BIN_EXE_tidewire").to_owned(),
+            };
+        }
+        if let Some(path) = name.strip_prefix("tidewire:") {
+            return Target::Tidewire {
+                program: path.to_owned(),
+            };
         }
         if let Some(rest) = name.strip_prefix("mosquitto") {
             let program = rest.strip_prefix(':').unwrap_or("/usr/sbin/mosquitto").to_owned();
             return Target::Mosquitto { program };
         }
-        running(&name)
-            .unwrap_or_else(|| panic!("TIDEWIRE_TEST_TARGET={name}: expected mosquitto[:path] or host:port,pid"))
+        running(&name).unwrap_or_else(|| {
+            panic!("TIDEWIRE_TEST_TARGET={name}: expected tidewire:path, mosquitto[:path] or host:port,pid")
+        })
     }
 
     pub fn is_tidewire(&self) -> bool {
-        matches!(self, Target::Tidewire)
+        matches!(self, Target::Tidewire { .. })
     }
 
     /// The command that starts the broker in `dir`, with its configuration written there.
     pub fn command(&self, dir: &Path, ports: &Ports, config: &Config) -> Vec<String> {
         let in_dir = |text: &str| text.replace("{dir}", &dir.display().to_string());
         let file = dir.join("config");
-        let (program, text, flag) = match self {
-            Target::Tidewire => (
-                env!("CARGO_BIN_EXE_tidewire").to_owned(),
-                tidewire_config(dir, ports, &in_dir(&config.toml)),
-                "--config",
-            ),
+        let (text, mut command) = match self {
+            Target::Tidewire { program } => (in_dir(&config.toml), tidewire_command(program, dir, ports)),
             Target::Mosquitto { program } => (
-                program.clone(),
                 mosquitto_config(ports, &in_dir(&config.mosquitto)),
-                "--config-file",
+                vec![program.clone()],
             ),
             Target::Running { .. } => unreachable!("nothing to start"),
         };
         std::fs::write(&file, text).expect("the server's directory is writable");
-        vec![program, flag.to_owned(), file.display().to_string()]
+        // mosquitto has no long form of it.
+        command.extend([
+            if self.is_tidewire() { "--config" } else { "-c" }.to_owned(),
+            file.display().to_string(),
+        ]);
+        command
     }
 
-    /// Whether every listener answers.
+    /// Whether the listeners of MQTT answer.
     pub fn is_ready(&self, ports: &Ports) -> bool {
         let addresses = match self {
-            Target::Tidewire => vec![ports.mqtt, ports.websocket, ports.http],
-            Target::Mosquitto { .. } => vec![ports.mqtt, ports.websocket],
+            Target::Tidewire { .. } | Target::Mosquitto { .. } => vec![ports.mqtt, ports.websocket],
             Target::Running { mqtt, .. } => vec![*mqtt],
         };
         addresses.into_iter().all(accepts)
@@ -78,14 +84,17 @@ fn running(name: &str) -> Option<Target> {
     })
 }
 
-/// `extra` is whole tables, none of those here.
-fn tidewire_config(dir: &Path, ports: &Ports, extra: &str) -> String {
-    let Ports { mqtt, websocket, http } = ports;
-    let dir = dir.join("data").display().to_string();
-    format!(
-        "[listeners.tcp]\nbind = \"{mqtt}\"\n\n[listeners.websocket]\nbind = \"{websocket}\"\n\n\
-         [http]\nbind = \"{http}\"\n\n[storage]\ndir = \"{dir}\"\n\n{extra}\n"
-    )
+/// Places on the command line, so that the configuration file is all the test's.
+fn tidewire_command(program: &str, dir: &Path, ports: &Ports) -> Vec<String> {
+    let settings = [
+        format!("node.data_dir={}", dir.join("data").display()),
+        format!("listeners.tcp.default.bind={}", ports.mqtt),
+        format!("listeners.ws.default.bind={}", ports.websocket),
+        format!("api.bind={}", ports.http),
+    ];
+    let mut command = vec![program.to_owned()];
+    command.extend(settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]));
+    command
 }
 
 fn mosquitto_config(ports: &Ports, extra: &str) -> String {

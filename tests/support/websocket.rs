@@ -101,6 +101,23 @@ impl WebSocket {
         self.stream.write_all(bytes)
     }
 
+    /// As `Peer::send_until_blocked`.
+    pub fn send_until_blocked(&mut self, bytes: &[u8], stall: Duration) -> usize {
+        self.stream
+            .set_write_timeout(Some(stall))
+            .expect("a socket takes a timeout");
+        let mut written = 0;
+        while let Ok(count) = self.stream.write(&bytes[written..])
+            && count > 0
+        {
+            written += count;
+        }
+        self.stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a socket takes a timeout");
+        written
+    }
+
     /// One masked frame, as a client must send it.
     #[track_caller]
     pub fn send_frame(&mut self, is_final: bool, opcode: u8, payload: &[u8]) {
