@@ -34,6 +34,6 @@ pub use auth_pool::Authenticator;
 pub use config::{ConnectionRate, ListenerConfig, Network, ProxyConfig, ServerConfig, transport_key};
 pub use counters::{NetCounters, Refusal};
 pub use listener::{BindError, ListenerInfo};
-pub use port_owner::PortOwner;
+pub use port_owner::{PortOwner, find as find_port_owner};
 pub use reply::{CallError, Reply};
 pub use server::{Handle, Observer, Server, StartError};

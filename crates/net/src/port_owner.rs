@@ -24,7 +24,8 @@ impl fmt::Display for PortOwner {
 /// Characters of a command line that are shown.
 const COMMAND_MAX: usize = 80;
 
-pub(crate) fn find(address: SocketAddr) -> Option<PortOwner> {
+/// Who listens on the port of this address, as far as this process may know.
+pub fn find(address: SocketAddr) -> Option<PortOwner> {
     let mut inodes = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         if let Ok(table) = fs::read_to_string(table) {
