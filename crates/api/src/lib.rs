@@ -1,1 +1,33 @@
-//! Placeholder
+//! The HTTP side of a node: health, metrics, the API under `/api/v1`, its OpenAPI document and a landing page; and the
+//! publisher of `$SYS`, which reads the same numbers.
+//!
+//! It runs on two threads of its own and reaches the broker only by closures that a shard runs between two batches
+//! (`net::Handle`). It never touches the data plane, and nothing depends on it but the binary. Everything a peer can make
+//! it hold is bounded: connections, requests at once, header, body and write time, logins, login attempts.
+//!
+//! Start with `routes.rs`: the one list of endpoints, from which router and OpenAPI document are made. `server.rs` is
+//! what happens to a connection, `guard.rs` what happens to every request before its endpoint.
+
+mod access_admin;
+mod admins;
+mod app;
+mod body;
+mod config;
+mod endpoint;
+mod endpoints;
+mod guard;
+mod login_limiter;
+mod logins;
+mod problem;
+mod process;
+mod query;
+mod routes;
+mod server;
+mod shards;
+mod stall;
+mod suggest;
+
+pub use access_admin::{AccessAdmin, AclRules, ChangeError};
+pub use admins::{Admins, AdminsError, OneTimePassword, Role};
+pub use config::{ApiConfig, ApiLimits, NodeInfo};
+pub use server::{ApiHandle, StartError, start};

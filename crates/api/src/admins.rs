@@ -1,0 +1,241 @@
+//! Who may log in to the API: the administrators and viewers of this node, in a file of their own.
+//!
+//! The file has the format of an MQTT password file, so that `tidewire passwd` works on it; the third field `superuser`
+//! makes an admin, without it the user is a viewer. They are not MQTT users. Verifying takes tens of milliseconds: never on
+//! the runtime's own threads.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use auth::{
+    CreateError, Credentials, LoadError, Outcome, Password, PasswordHash, Provider, UserError, Users, UsersProvider,
+    VerifiedPasswords,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+/// Name of the user that the first start makes.
+pub const FIRST_ADMIN: &str = "admin";
+const FILE: &str = "admins";
+/// Without those that are mistaken for others.
+const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+/// 32 letters are 5 bits each: 100 bits.
+const PASSWORD_LENGTH: usize = 20;
+
+/// What a login may do. An admin may do everything, a viewer may only look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    Viewer,
+    Admin,
+}
+
+pub struct Admins {
+    path: PathBuf,
+    users: Arc<Users>,
+    provider: UsersProvider,
+}
+
+/// The password of the first admin. Shown once by whoever started the node; only its hash is kept.
+pub struct OneTimePassword(Zeroizing<String>);
+
+impl OneTimePassword {
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for OneTimePassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Admins {
+    /// Reads `<data_dir>/admins`, or makes it with one user, `admin`, whose password comes back.
+    pub fn open_or_create(data_dir: &Path) -> Result<(Admins, Option<OneTimePassword>), AdminsError> {
+        let path = data_dir.join(FILE);
+        match Users::load(&path) {
+            Ok(users) => Ok((Admins::new(path, users)?, None)),
+            Err(LoadError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(data_dir).map_err(|error| AdminsError::Write {
+                    path: path.clone(),
+                    error,
+                })?;
+                let (admins, password) = Admins::create(path)?;
+                Ok((admins, Some(password)))
+            }
+            Err(error) => Err(AdminsError::Load(error)),
+        }
+    }
+
+    /// Reads a file that must be there.
+    pub fn open(path: &Path) -> Result<Admins, AdminsError> {
+        let users = Users::load(path).map_err(AdminsError::Load)?;
+        Admins::new(path.to_owned(), users)
+    }
+
+    fn create(path: PathBuf) -> Result<(Admins, OneTimePassword), AdminsError> {
+        let password = random_password().map_err(AdminsError::Password)?;
+        let hash = PasswordHash::create(&Password::new(password.expose())).map_err(AdminsError::Password)?;
+        let admins = Admins::new(path, Users::empty().map_err(AdminsError::Password)?)?;
+        admins
+            .users
+            .add(FIRST_ADMIN, hash, true)
+            .expect("the name is good and the table empty");
+        admins.save()?;
+        Ok((admins, password))
+    }
+
+    fn new(path: PathBuf, users: Users) -> Result<Admins, AdminsError> {
+        let users = Arc::new(users);
+        // A login is rare enough to pay for its hash every time.
+        let nothing_kept = VerifiedPasswords::new(0).map_err(AdminsError::Password)?;
+        Ok(Admins {
+            path,
+            provider: UsersProvider::new(users.clone(), nothing_kept),
+            users,
+        })
+    }
+
+    fn save(&self) -> Result<(), AdminsError> {
+        self.users.save(&self.path).map_err(|error| AdminsError::Write {
+            path: self.path.clone(),
+            error,
+        })
+    }
+
+    pub(crate) fn role(&self, name: &str) -> Option<Role> {
+        let user = self.users.get(name)?;
+        Some(if user.is_superuser { Role::Admin } else { Role::Viewer })
+    }
+
+    /// Slow, and as slow for a name that does not exist.
+    pub(crate) fn verify(&self, name: &str, password: Password) -> Option<Role> {
+        let credentials = Credentials {
+            client_id: String::new(),
+            user_name: Some(name.to_owned()),
+            password: Some(password),
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        match self.provider.authenticate(&credentials) {
+            Outcome::Allow { .. } => self.role(name),
+            Outcome::Deny(_) | Outcome::Ignore => None,
+        }
+    }
+
+    /// Slow. On disk when it returns.
+    pub(crate) fn set_password(&self, name: &str, password: &Password) -> Result<(), AdminsError> {
+        let hash = PasswordHash::create(password).map_err(AdminsError::Password)?;
+        self.users.set_password(name, hash).map_err(AdminsError::User)?;
+        self.save()
+    }
+}
+
+/// `xxxxx-xxxxx-xxxxx-xxxxx`.
+fn random_password() -> Result<OneTimePassword, CreateError> {
+    let mut random = Zeroizing::new([0u8; PASSWORD_LENGTH]);
+    getrandom::fill(&mut *random).map_err(|_| CreateError::NoRandomness)?;
+    let mut text = Zeroizing::new(String::with_capacity(PASSWORD_LENGTH + PASSWORD_LENGTH / 5));
+    for (index, byte) in random.iter().enumerate() {
+        if index > 0 && index % 5 == 0 {
+            text.push('-');
+        }
+        text.push(char::from(PASSWORD_LETTERS[usize::from(byte % 32)]));
+    }
+    Ok(OneTimePassword(text))
+}
+
+#[derive(Debug)]
+pub enum AdminsError {
+    Load(LoadError),
+    Write { path: PathBuf, error: io::Error },
+    Password(CreateError),
+    User(UserError),
+}
+
+impl fmt::Display for AdminsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdminsError::Load(error) => error.fmt(f),
+            AdminsError::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
+            AdminsError::Password(error) => error.fmt(f),
+            AdminsError::User(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AdminsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("tidewire-admins-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn the_first_start_makes_one_admin_and_the_second_finds_it() {
+        let data_dir = directory("first");
+        let (admins, password) = Admins::open_or_create(&data_dir).unwrap();
+        let password = password.unwrap();
+        assert_eq!(
+            admins.verify(FIRST_ADMIN, Password::new(password.expose())),
+            Some(Role::Admin)
+        );
+        let (again, none) = Admins::open_or_create(&data_dir).unwrap();
+        assert!(none.is_none());
+        assert_eq!(
+            again.verify(FIRST_ADMIN, Password::new(password.expose())),
+            Some(Role::Admin)
+        );
+        assert_eq!(again.verify(FIRST_ADMIN, Password::new("wrong")), None);
+        assert_eq!(again.verify("nobody", Password::new(password.expose())), None);
+        assert!(
+            !fs::read_to_string(data_dir.join(FILE))
+                .unwrap()
+                .contains(password.expose())
+        );
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_file_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let data_dir = directory("mode");
+        Admins::open_or_create(&data_dir).unwrap();
+        let mode = fs::metadata(data_dir.join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn a_changed_password_is_on_disk_and_keeps_the_role() {
+        let data_dir = directory("change");
+        let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
+        admins.set_password(FIRST_ADMIN, &Password::new("another one")).unwrap();
+        let admins = Admins::open(&data_dir.join(FILE)).unwrap();
+        assert_eq!(
+            admins.verify(FIRST_ADMIN, Password::new("another one")),
+            Some(Role::Admin)
+        );
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn one_time_passwords_differ_and_never_print() {
+        let (a, b) = (random_password().unwrap(), random_password().unwrap());
+        assert_ne!(a.expose(), b.expose());
+        assert_eq!(a.expose().len(), 23);
+        assert_eq!(format!("{a:?}"), "***");
+    }
+}

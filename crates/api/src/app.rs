@@ -1,0 +1,185 @@
+//! What every endpoint can reach. One per `start`; cloning is one reference count.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::Bytes;
+use tokio::sync::Semaphore;
+
+use crate::access_admin::AccessAdmin;
+use crate::admins::Admins;
+use crate::config::{ApiConfig, NodeInfo};
+use crate::login_limiter::LoginLimiter;
+use crate::logins::Logins;
+
+/// Password hashes computed at the same time; each takes 19 MiB and a core for tens of milliseconds.
+const HASHES_AT_ONCE: usize = 2;
+
+#[derive(Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: ApiConfig,
+    net: net::Handle,
+    access: Arc<dyn AccessAdmin>,
+    admins: Admins,
+    node: NodeInfo,
+    logins: Logins,
+    login_limiter: LoginLimiter,
+    hashing: Semaphore,
+    requests: Semaphore,
+    /// Changes of users and rules, one after the other.
+    changes: tokio::sync::Mutex<()>,
+    readiness: Readiness,
+    counters: ApiCounters,
+    openapi: OnceLock<Bytes>,
+}
+
+/// What the HTTP side counts of itself.
+#[derive(Debug, Default)]
+pub struct ApiCounters {
+    pub connections: AtomicU64,
+    pub connections_refused: AtomicU64,
+    pub requests: AtomicU64,
+    pub requests_refused: AtomicU64,
+    /// Answers by the first digit of their status: index 2 to 5.
+    pub answers: [AtomicU64; 6],
+    pub logins: AtomicU64,
+    pub logins_failed: AtomicU64,
+    pub logins_limited: AtomicU64,
+    /// Now.
+    pub open_connections: AtomicU64,
+}
+
+impl ApiCounters {
+    pub fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether traffic should come here.
+#[derive(Debug, Default)]
+pub struct Readiness {
+    is_started: AtomicBool,
+    is_stopping: AtomicBool,
+}
+
+impl Readiness {
+    pub fn started(&self) {
+        self.is_started.store(true, Ordering::Release);
+    }
+
+    pub fn stopping(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    /// Why not, if not.
+    pub fn reasons(&self) -> Vec<&'static str> {
+        let mut reasons = Vec::new();
+        if !self.is_started.load(Ordering::Acquire) {
+            reasons.push("the server is starting");
+        }
+        if self.is_stopping.load(Ordering::Acquire) {
+            reasons.push("the server is shutting down");
+        }
+        reasons
+    }
+}
+
+impl App {
+    pub fn new(
+        config: ApiConfig,
+        net: net::Handle,
+        access: Arc<dyn AccessAdmin>,
+        admins: Admins,
+        node: NodeInfo,
+    ) -> App {
+        let requests = Semaphore::new(config.limits.requests_max);
+        App {
+            inner: Arc::new(Inner {
+                config,
+                net,
+                access,
+                admins,
+                node,
+                logins: Logins::new(),
+                login_limiter: LoginLimiter::default(),
+                hashing: Semaphore::new(HASHES_AT_ONCE),
+                requests,
+                changes: tokio::sync::Mutex::default(),
+                readiness: Readiness::default(),
+                counters: ApiCounters::default(),
+                openapi: OnceLock::new(),
+            }),
+        }
+    }
+
+    pub fn config(&self) -> &ApiConfig {
+        &self.inner.config
+    }
+
+    pub fn net(&self) -> &net::Handle {
+        &self.inner.net
+    }
+
+    pub fn access(&self) -> &Arc<dyn AccessAdmin> {
+        &self.inner.access
+    }
+
+    pub fn admins(&self) -> &Admins {
+        &self.inner.admins
+    }
+
+    pub fn node(&self) -> &NodeInfo {
+        &self.inner.node
+    }
+
+    pub fn logins(&self) -> &Logins {
+        &self.inner.logins
+    }
+
+    pub fn login_limiter(&self) -> &LoginLimiter {
+        &self.inner.login_limiter
+    }
+
+    pub fn hashing(&self) -> &Semaphore {
+        &self.inner.hashing
+    }
+
+    pub fn requests(&self) -> &Semaphore {
+        &self.inner.requests
+    }
+
+    pub fn changes(&self) -> &tokio::sync::Mutex<()> {
+        &self.inner.changes
+    }
+
+    pub fn readiness(&self) -> &Readiness {
+        &self.inner.readiness
+    }
+
+    pub fn counters(&self) -> &ApiCounters {
+        &self.inner.counters
+    }
+
+    pub fn openapi(&self) -> &OnceLock<Bytes> {
+        &self.inner.openapi
+    }
+
+    pub fn uptime(&self) -> Duration {
+        self.node().started_at.elapsed().unwrap_or_default()
+    }
+
+    /// Metrics and statistics need no login: they are on loopback only, or declared public.
+    pub fn is_metrics_open(&self) -> bool {
+        self.config().metrics_public || self.config().bind.ip().to_canonical().is_loopback()
+    }
+}
+
+pub fn unix_ms(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}

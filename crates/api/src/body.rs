@@ -1,0 +1,152 @@
+//! Reading a JSON body: bounded in bytes and time, unknown fields refused, the field named in the error.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::de::DeserializeOwned;
+
+use crate::app::App;
+use crate::guard::BodyLimit;
+use crate::problem::Problem;
+use crate::suggest::nearest;
+
+/// A JSON body as a value. What goes wrong is a `Problem`.
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        check_content_type(request.headers())?;
+        let BodyLimit(limit) = request.extensions().get().copied().unwrap_or_default();
+        let bytes = read(request.into_body(), limit, app).await?;
+        parse(&bytes).map(Json)
+    }
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let value = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
+    let essence = value.split(';').next().unwrap_or("").trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    // A browser sends JSON across origins only after a preflight, which is refused: this check is part of the defence.
+    let detail = "the body has to be JSON, with `Content-Type: application/json`";
+    Err(Problem::of_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.into()).expected("application/json"))
+}
+
+async fn read(body: Body, limit: usize, app: &App) -> Result<axum::body::Bytes, Problem> {
+    let limits = &app.config().limits;
+    match tokio::time::timeout(limits.body_timeout, to_bytes(body, limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) if is_over_limit(&error) => {
+            let detail = format!("the body is larger than {limit} bytes");
+            Err(Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, detail))
+        }
+        Ok(Err(_)) => Err(Problem::bad_request("the body could not be read")),
+        Err(_) => Err(Problem::of_status(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not come in time".into(),
+        )),
+    }
+}
+
+/// axum says so only by the text of the innermost error; there is no other way for `to_bytes` to fail with that text.
+fn is_over_limit(error: &axum::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.to_string().contains("length limit exceeded") {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        describe(&error.into_inner().to_string(), &path)
+    })?;
+    deserializer
+        .end()
+        .map_err(|error| Problem::bad_request(format!("after the JSON value: {error}")))?;
+    Ok(value)
+}
+
+/// Makes a problem of serde's message, which is the only place where it names unknown and expected fields.
+pub fn describe(message: &str, path: &str) -> Problem {
+    let at = if path == "." { "" } else { path };
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let is_unknown = message.starts_with("unknown field") || message.starts_with("unknown variant");
+    let Some((&word, known)) = quoted.split_first().filter(|_| is_unknown) else {
+        let problem = Problem::bad_request(message.to_owned());
+        return if at.is_empty() { problem } else { problem.at(at) };
+    };
+    let hint = nearest(word, known.iter().copied()).map(|near| format!("; did you mean `{near}`?"));
+    let what = if message.starts_with("unknown field") {
+        "field"
+    } else {
+        "value"
+    };
+    let detail = format!("unknown {what} `{}`{}", abridged(word), hint.unwrap_or_default());
+    // serde's path of an unknown field ends with the field itself.
+    let field = if at.is_empty() { word } else { at };
+    Problem::bad_request(detail).at(field).expected(known.join(", "))
+}
+
+fn abridged(text: &str) -> &str {
+    text.char_indices().nth(80).map_or(text, |(end, _)| &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[allow(dead_code)]
+        topic: String,
+        #[serde(default)]
+        #[allow(dead_code)]
+        list: Vec<Inner>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        #[allow(dead_code)]
+        count: u32,
+    }
+
+    fn problem(json: &str) -> (String, Option<String>) {
+        let problem = parse::<Outer>(json.as_bytes()).unwrap_err();
+        (problem.detail, problem.field)
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_with_what_was_meant() {
+        let (detail, field) = problem(r#"{"topc": "a"}"#);
+        assert_eq!(detail, "unknown field `topc`; did you mean `topic`?");
+        assert_eq!(field.as_deref(), Some("topc"));
+    }
+
+    #[test]
+    fn the_path_leads_to_the_field() {
+        let (detail, field) = problem(r#"{"topic": "a", "list": [{"count": 1}, {"count": "x"}]}"#);
+        assert!(detail.starts_with("invalid type: string"), "{detail}");
+        assert_eq!(field.as_deref(), Some("list[1].count"));
+    }
+
+    #[test]
+    fn broken_json_and_trailing_text_are_refused() {
+        assert!(problem("{").0.contains("EOF"));
+        assert!(problem(r#"{"topic": "a"} x"#).0.contains("after the JSON value"));
+    }
+}

@@ -1,0 +1,75 @@
+//! What the HTTP side is started with, resolved; the binary translates its configuration into this.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+#[derive(Clone)]
+pub struct ApiConfig {
+    pub bind: SocketAddr,
+    /// With it the port speaks HTTPS only. ALPN is not needed: HTTP/1.1 is all that is spoken.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// How long a login is good for.
+    pub token_lifetime: Duration,
+    /// Metrics and statistics without a login even when the port is open to other machines. On loopback they always are.
+    pub metrics_public: bool,
+    /// Names, beside `localhost` and addresses, under which a loopback port may be asked, such as a reverse proxy's.
+    pub allowed_hosts: Vec<String>,
+    pub limits: ApiLimits,
+}
+
+impl ApiConfig {
+    pub fn new(bind: SocketAddr) -> ApiConfig {
+        ApiConfig {
+            bind,
+            tls: None,
+            token_lifetime: Duration::from_secs(12 * 60 * 60),
+            metrics_public: false,
+            allowed_hosts: Vec::new(),
+            limits: ApiLimits::default(),
+        }
+    }
+}
+
+/// What peers can make the HTTP side hold, and for how long.
+#[derive(Clone, Debug)]
+pub struct ApiLimits {
+    /// Connections at the same time; one more is told so and closed.
+    pub connections_max: usize,
+    /// Requests being answered at the same time; one more gets 503.
+    pub requests_max: usize,
+    /// From the first byte (or the end of the last answer) to the end of a request's header.
+    pub header_timeout: Duration,
+    /// From the header to the end of the body.
+    pub body_timeout: Duration,
+    /// From the header to the beginning of the answer.
+    pub request_timeout: Duration,
+    /// How long a peer may not take any byte of an answer.
+    pub write_stall_timeout: Duration,
+    /// How long one connection is kept, whatever it does.
+    pub connection_lifetime: Duration,
+}
+
+impl Default for ApiLimits {
+    fn default() -> ApiLimits {
+        ApiLimits {
+            connections_max: 256,
+            requests_max: 64,
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(20),
+            write_stall_timeout: Duration::from_secs(10),
+            connection_lifetime: Duration::from_secs(60 * 60),
+        }
+    }
+}
+
+/// What the node says about itself.
+#[derive(Clone, Debug)]
+pub struct NodeInfo {
+    pub name: String,
+    pub version: String,
+    pub started_at: SystemTime,
+    /// One sentence on what survives a crash, as it is in force.
+    pub durability: String,
+}

@@ -1,0 +1,73 @@
+//! Before an endpoint runs: who is asking, and may they.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::admins::Role;
+use crate::app::App;
+use crate::problem::Problem;
+
+/// What an endpoint asks of the one who calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    Nothing,
+    /// A login, unless metrics are open.
+    Metrics,
+    Viewer,
+    Admin,
+}
+
+/// Bytes that the body of this request may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyLimit(pub usize);
+
+impl Default for BodyLimit {
+    fn default() -> BodyLimit {
+        BodyLimit(64 * 1024)
+    }
+}
+
+/// Who is asking; endpoints take it as an extension.
+#[derive(Clone, Debug)]
+pub struct Login {
+    pub user: Arc<str>,
+    pub role: Role,
+}
+
+pub async fn guard(app: &App, need: Need, mut request: Request, next: Next) -> Response {
+    let is_open = need == Need::Nothing || (need == Need::Metrics && app.is_metrics_open());
+    match login(app, request.headers()) {
+        Err(problem) if !is_open => return problem.into_response(),
+        Err(_) => {}
+        Ok(login) if need == Need::Admin && login.role != Role::Admin => {
+            return Problem::forbidden("this needs a login with the role `admin`").into_response();
+        }
+        Ok(login) => {
+            request.extensions_mut().insert(login);
+        }
+    }
+    next.run(request).await
+}
+
+/// The role is looked up anew each time, so that a change of it holds at once.
+fn login(app: &App, headers: &HeaderMap) -> Result<Login, Problem> {
+    let token = bearer(headers)
+        .ok_or_else(|| Problem::unauthorized("send `Authorization: Bearer <token>`; POST /api/v1/login gives one"))?;
+    let user = app.logins().find(token, Instant::now());
+    let user = user.ok_or_else(|| Problem::unauthorized("the token is unknown or has expired"))?;
+    let role = app
+        .admins()
+        .role(&user)
+        .ok_or_else(|| Problem::unauthorized("this user is gone"))?;
+    Ok(Login { user, role })
+}
+
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}

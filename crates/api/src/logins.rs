@@ -1,0 +1,156 @@
+//! Who is logged in: opaque random tokens, kept as their hashes, in memory only. A restart ends every login.
+//!
+//! Looking a token up by its SHA-256 is not constant-time and need not be: nobody can choose a token so that its hash comes
+//! close to another's. Bounded: a user with too many logins loses the one that expires first.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+const LOGINS_PER_USER_MAX: usize = 64;
+const LOGINS_MAX: usize = 4096;
+const TOKEN_BYTES: usize = 32;
+/// Tells secret scanners what they have found.
+const TOKEN_PREFIX: &str = "tw_";
+
+type TokenHash = [u8; 32];
+
+pub struct Logins {
+    table: Mutex<HashMap<TokenHash, Entry>>,
+}
+
+struct Entry {
+    user: Arc<str>,
+    expires_at: Instant,
+}
+
+impl Logins {
+    pub fn new() -> Logins {
+        Logins {
+            table: Mutex::default(),
+        }
+    }
+
+    /// `None` when the operating system gives no random bytes.
+    pub fn issue(&self, user: &str, now: Instant, lifetime: Duration) -> Option<Zeroizing<String>> {
+        let mut random = Zeroizing::new([0u8; TOKEN_BYTES]);
+        getrandom::fill(&mut *random).ok()?;
+        let token = Zeroizing::new(format!("{TOKEN_PREFIX}{}", Base64UrlUnpadded::encode_string(&*random)));
+        let mut table = self.lock();
+        table.retain(|_, entry| entry.expires_at > now);
+        make_room(&mut table, user);
+        table.insert(
+            hash(&token),
+            Entry {
+                user: user.into(),
+                expires_at: now + lifetime,
+            },
+        );
+        Some(token)
+    }
+
+    /// The user of a token that is still good.
+    pub fn find(&self, token: &str, now: Instant) -> Option<Arc<str>> {
+        let table = self.lock();
+        let entry = table.get(&hash(token)).filter(|entry| entry.expires_at > now)?;
+        Some(entry.user.clone())
+    }
+
+    /// False when there was no such login.
+    pub fn revoke(&self, token: &str) -> bool {
+        self.lock().remove(&hash(token)).is_some()
+    }
+
+    /// Ends every login of a user.
+    pub fn revoke_user(&self, user: &str) {
+        self.lock().retain(|_, entry| &*entry.user != user);
+    }
+
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    // Every update leaves the map valid, so a panic elsewhere cannot have broken it.
+    fn lock(&self) -> MutexGuard<'_, HashMap<TokenHash, Entry>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn make_room(table: &mut HashMap<TokenHash, Entry>, user: &str) {
+    let of_user = table.values().filter(|entry| &*entry.user == user).count();
+    let is_in_the_way = |entry: &Entry| of_user < LOGINS_PER_USER_MAX || &*entry.user == user;
+    if of_user >= LOGINS_PER_USER_MAX || table.len() >= LOGINS_MAX {
+        let first = table
+            .iter()
+            .filter(|(_, entry)| is_in_the_way(entry))
+            .min_by_key(|(_, entry)| entry.expires_at);
+        if let Some(key) = first.map(|(key, _)| *key) {
+            table.remove(&key);
+        }
+    }
+}
+
+fn hash(token: &str) -> TokenHash {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_token_is_good_until_it_expires_or_is_revoked() {
+        let (logins, now) = (Logins::new(), Instant::now());
+        let token = logins.issue("ada", now, HOUR).unwrap();
+        assert_eq!(token.len(), 46);
+        assert_eq!(logins.find(&token, now).as_deref(), Some("ada"));
+        assert_eq!(logins.find(&token, now + HOUR), None);
+        assert_eq!(logins.find("tw_", now), None);
+        assert!(logins.revoke(&token));
+        assert_eq!(logins.find(&token, now), None);
+        assert!(!logins.revoke(&token));
+    }
+
+    #[test]
+    fn a_user_with_too_many_logins_loses_its_oldest_and_nobody_elses() {
+        let (logins, now) = (Logins::new(), Instant::now());
+        let other = logins.issue("bob", now, HOUR).unwrap();
+        let tokens: Vec<_> = (0..=LOGINS_PER_USER_MAX)
+            .map(|n| logins.issue("ada", now + Duration::from_secs(n as u64), HOUR).unwrap())
+            .collect();
+        let at = now + Duration::from_secs(100);
+        assert_eq!(logins.find(&tokens[0], at), None);
+        assert!(logins.find(&tokens[1], at).is_some());
+        assert!(logins.find(&other, at).is_some());
+        assert_eq!(logins.len(), LOGINS_PER_USER_MAX + 1);
+    }
+
+    #[test]
+    fn the_whole_table_is_bounded_and_expired_logins_leave() {
+        let (logins, now) = (Logins::new(), Instant::now());
+        for n in 0..LOGINS_MAX + 10 {
+            logins.issue(&format!("user {n}"), now, HOUR).unwrap();
+        }
+        assert_eq!(logins.len(), LOGINS_MAX);
+        logins.issue("ada", now + HOUR, HOUR).unwrap();
+        assert_eq!(logins.len(), 1);
+    }
+
+    #[test]
+    fn revoking_a_user_ends_all_of_its_logins() {
+        let (logins, now) = (Logins::new(), Instant::now());
+        let (a, b) = (
+            logins.issue("ada", now, HOUR).unwrap(),
+            logins.issue("bob", now, HOUR).unwrap(),
+        );
+        logins.revoke_user("ada");
+        assert_eq!(logins.find(&a, now), None);
+        assert!(logins.find(&b, now).is_some());
+    }
+}

@@ -1,0 +1,91 @@
+//! What the operating system says about this process: memory, processor time, file descriptors. Linux only, from `/proc`;
+//! elsewhere nothing is known and nothing is shown.
+
+use std::fs;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// This process as the operating system sees it; `null` where it does not say.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+pub struct ProcessView {
+    /// Resident memory.
+    pub resident_bytes: Option<u64>,
+    /// Processor time used, of all threads, user and system.
+    pub cpu_seconds: Option<f64>,
+    pub threads: Option<u64>,
+    pub open_files: Option<u64>,
+    /// Soft limit of open files.
+    pub open_files_max: Option<u64>,
+}
+
+/// Clock ticks of `/proc/<pid>/stat`; fixed at 100 for every Linux architecture that user space sees.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+impl ProcessView {
+    pub fn now() -> ProcessView {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        ProcessView {
+            resident_bytes: field_kib(&status, "VmRSS:").map(|kib| kib * 1024),
+            cpu_seconds: cpu_seconds(&stat),
+            threads: field_kib(&status, "Threads:"),
+            open_files: fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as u64),
+            open_files_max: soft_limit(&limits, "Max open files"),
+        }
+    }
+}
+
+/// The number after a name of `/proc/self/status`.
+fn field_kib(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The second field, the program's name, may hold blanks and brackets: count from its end.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / TICKS_PER_SECOND)
+}
+
+fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_files_are_read_right() {
+        let stat = "42 (a (b) c) S 1 42 42 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 7 0 1 2 3";
+        assert_eq!(cpu_seconds(stat), Some(2.0));
+        assert_eq!(field_kib("Name:\tx\nVmRSS:\t    1234 kB\n", "VmRSS:"), Some(1234));
+        assert_eq!(
+            soft_limit(
+                "Limit\nMax open files            1024                 4096  files\n",
+                "Max open files"
+            ),
+            Some(1024)
+        );
+        assert_eq!(
+            soft_limit("Max open files  unlimited unlimited files\n", "Max open files"),
+            None
+        );
+        assert_eq!(cpu_seconds(""), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_has_memory_and_files() {
+        let view = ProcessView::now();
+        assert!(view.resident_bytes.unwrap() > 100_000);
+        assert!(view.open_files.unwrap() >= 3);
+        assert!(view.threads.unwrap() >= 1);
+    }
+}
