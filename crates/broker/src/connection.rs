@@ -50,11 +50,41 @@ pub struct PendingConnect {
 /// Both directions have their own budget [MQTT-3.3.2-8], [MQTT-3.3.2-11].
 #[derive(Default)]
 pub struct Aliases {
-    /// By alias - 1, as the client set them.
-    pub incoming: Vec<Option<Box<str>>>,
+    pub incoming: IncomingAliases,
     /// Topics that the server gave an alias.
     pub outgoing: HashMap<Box<str>, u16>,
     pub outgoing_max: u16,
+}
+
+/// Bytes of topics that one connection may keep under aliases: the maximum of 65,535 of them would cost 4 GiB.
+const INCOMING_ALIAS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What the client set. Sparse, because a client may begin with alias 65,535.
+#[derive(Default)]
+pub struct IncomingAliases {
+    topics: HashMap<u16, Box<str>>,
+    bytes: usize,
+}
+
+impl IncomingAliases {
+    pub fn get(&self, alias: u16) -> Option<&str> {
+        self.topics.get(&alias).map(AsRef::as_ref)
+    }
+
+    /// False when there is no room for it.
+    pub fn set(&mut self, alias: u16, topic: &str) -> bool {
+        let before = self.topics.get(&alias);
+        if before.is_some_and(|before| **before == *topic) {
+            return true;
+        }
+        let bytes = self.bytes - before.map_or(0, |before| before.len()) + topic.len();
+        if bytes > INCOMING_ALIAS_BYTES_MAX {
+            return false;
+        }
+        self.bytes = bytes;
+        self.topics.insert(alias, topic.into());
+        true
+    }
 }
 
 /// Token buckets for what one client may publish; both hold at most one second's worth.

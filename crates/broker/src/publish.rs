@@ -3,7 +3,7 @@
 use mqtt::{Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::config::ShardConfig;
-use crate::connection::{Aliases, PublishQuota};
+use crate::connection::PublishQuota;
 use crate::effect::{ConnSlot, DropReason, Effect, Now};
 use crate::lifecycle::is_reserved;
 use crate::message::{Origin, Publication};
@@ -17,7 +17,7 @@ enum Topic {
     Here,
     /// Kept for this connection under an alias.
     Alias(Box<str>),
-    Invalid,
+    Refused { code: ReasonCode, because: &'static str },
 }
 
 impl Shard {
@@ -33,10 +33,7 @@ impl Shard {
         let topic = match self.resolve_topic(conn, publish) {
             Topic::Here => None,
             Topic::Alias(topic) => Some(topic),
-            Topic::Invalid => {
-                let because = "the topic alias is above the server's maximum or unknown";
-                return self.protocol_error(now, conn, ReasonCode::TopicAliasInvalid, because);
-            }
+            Topic::Refused { code, because } => return self.protocol_error(now, conn, code, because),
         };
         let publish = Publish { topic: topic.as_deref().unwrap_or(publish.topic), ..publish.clone() };
         if publish.qos > self.core.config.maximum_qos {
@@ -151,22 +148,23 @@ impl Shard {
             return Topic::Here;
         }
         let Some(alias) = publish.properties.topic_alias() else { return Topic::Here };
-        let maximum = self.core.config.topic_alias_maximum;
-        if alias == 0 || alias > maximum {
-            // [MQTT-3.3.2-9]
-            return Topic::Invalid;
+        if alias == 0 || alias > self.core.config.topic_alias_maximum {
+            // [MQTT-3.3.2-8], [MQTT-3.3.2-9]
+            let because = "the topic alias is 0 or above the server's maximum";
+            return Topic::Refused { code: ReasonCode::TopicAliasInvalid, because };
         }
         let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
-        let aliases = connection.aliases.get_or_insert_with(|| Box::new(Aliases::default()));
-        let at = usize::from(alias) - 1;
-        if aliases.incoming.len() <= at {
-            aliases.incoming.resize(at + 1, None);
-        }
+        let incoming = &mut connection.aliases.get_or_insert_default().incoming;
         if publish.topic.is_empty() {
-            return aliases.incoming[at].clone().map_or(Topic::Invalid, Topic::Alias);
+            // 3.3.4: without a mapping it is a Protocol Error, not an invalid alias.
+            let unknown = Topic::Refused { code: ReasonCode::ProtocolError, because: "nothing was published under the topic alias" };
+            return incoming.get(alias).map_or(unknown, |topic| Topic::Alias(topic.into()));
         }
-        aliases.incoming[at] = Some(publish.topic.into());
-        Topic::Here
+        if incoming.set(alias, publish.topic) {
+            Topic::Here
+        } else {
+            Topic::Refused { code: ReasonCode::QuotaExceeded, because: "the topics kept under aliases are too long together" }
+        }
     }
 
     /// Answers a packet. Success is four bytes in every version; a failure has a code in 5 and looks like success before

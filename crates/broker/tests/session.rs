@@ -381,7 +381,7 @@ fn topic_aliases_work_in_both_directions() {
             "PUBLISH other/topic 3 q0 id=0",
         ]);
         w.publish_with(publisher, "", "4", AtMostOnce, false, 1, false, &[Property::TopicAlias(4)]);
-        assert_eq!(w.take(publisher), ["DISCONNECT TopicAliasInvalid"]);
+        assert_eq!(w.take(publisher), ["DISCONNECT ProtocolError"]);
     });
 }
 
