@@ -101,7 +101,9 @@ impl Worker {
             config if config.is_websocket() => Step::WebSocket,
             _ => Step::Connect,
         };
-        tune(&socket, self.common.config.tcp_keep_alive);
+        // Linux lets accepted sockets inherit what the listener has.
+        #[cfg(not(target_os = "linux"))]
+        crate::listener::tune(SockRef::from(&socket), self.common.config.tcp_keep_alive);
         let handshake = Handshake {
             step,
             address,
@@ -135,16 +137,6 @@ fn is_transient(error: &io::Error) -> bool {
         error.kind(),
         ConnectionAborted | ConnectionReset | Interrupted | TimedOut | HostUnreachable | NetworkUnreachable
     )
-}
-
-/// Failing options do not hurt enough to refuse the connection.
-fn tune(socket: &TcpStream, keep_alive: Option<Duration>) {
-    // Writes are whole ticks already; waiting for more would only add latency.
-    let _ = socket.set_nodelay(true);
-    if let Some(idle) = keep_alive {
-        let keep_alive = socket2::TcpKeepalive::new().with_time(idle);
-        let _ = SockRef::from(socket).set_tcp_keepalive(&keep_alive);
-    }
 }
 
 /// Closes with a reset: no TIME_WAIT for what was never served.

@@ -113,7 +113,8 @@ mod tests {
     #[test]
     fn the_subject_common_name_is_found() {
         let org = (DnType::OrganizationName, utf8("Example"));
-        let cases: &[(&str, Vec<(DnType, DnValue)>, Option<&str>)] = &[
+        type Case<'a> = (&'a str, Vec<(DnType, DnValue)>, Option<&'a str>);
+        let cases: &[Case<'_>] = &[
             ("alone", vec![(DnType::CommonName, utf8("meter-17"))], Some("meter-17")),
             (
                 "after others",

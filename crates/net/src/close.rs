@@ -193,6 +193,7 @@ impl Worker {
         connection.layer = None;
         // What came while nothing was read has made its event already.
         connection.is_readable = true;
+        connection.is_paused = false;
         if connection.is_read_closed {
             self.remove(slot);
         } else {

@@ -10,9 +10,10 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use broker::Transport;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::config::{ConnectionRate, ListenerConfig};
 use crate::counters::Refusal;
@@ -125,11 +126,14 @@ pub(crate) fn try_increment(count: &AtomicUsize, limit: usize) -> bool {
 }
 
 /// Binds and listens. All of the errors come back at once.
-pub(crate) fn bind_all(configs: Vec<ListenerConfig>) -> Result<Vec<(Listener, TcpListener)>, Vec<BindError>> {
+pub(crate) fn bind_all(
+    configs: Vec<ListenerConfig>,
+    keep_alive: Option<Duration>,
+) -> Result<Vec<(Listener, TcpListener)>, Vec<BindError>> {
     let mut bound = Vec::new();
     let mut errors = Vec::new();
     for config in configs {
-        match bind(&config) {
+        match bind(&config, keep_alive) {
             Ok((address, socket)) => bound.push((Listener::new(config, address), socket)),
             Err(source) => errors.push(bind_error(&config, source)),
         }
@@ -150,12 +154,13 @@ impl Listener {
     }
 }
 
-fn bind(config: &ListenerConfig) -> io::Result<(SocketAddr, TcpListener)> {
+fn bind(config: &ListenerConfig, keep_alive: Option<Duration>) -> io::Result<(SocketAddr, TcpListener)> {
     let socket = Socket::new(Domain::for_address(config.bind), Type::STREAM, Some(Protocol::TCP))?;
     // A restarted server must not wait for connections of its predecessor in TIME_WAIT.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    tune(SockRef::from(&socket), keep_alive);
     // Set before listen: accepted sockets inherit them, and the window scale is settled in the SYN.
     if let Some(bytes) = config.send_buffer_bytes {
         socket.set_send_buffer_size(bytes as usize)?;
@@ -167,6 +172,15 @@ fn bind(config: &ListenerConfig) -> io::Result<(SocketAddr, TcpListener)> {
     socket.listen(i32::try_from(config.backlog).unwrap_or(i32::MAX))?;
     let listener: TcpListener = socket.into();
     Ok((listener.local_addr()?, listener))
+}
+
+/// Options of every connection. Failing ones do not hurt enough to refuse it.
+pub(crate) fn tune(socket: SockRef<'_>, keep_alive: Option<Duration>) {
+    // Writes are whole ticks already; waiting for more would only add latency.
+    let _ = socket.set_tcp_nodelay(true);
+    if let Some(idle) = keep_alive {
+        let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle));
+    }
 }
 
 fn bind_error(config: &ListenerConfig, source: io::Error) -> BindError {
@@ -218,9 +232,9 @@ mod tests {
 
     #[test]
     fn a_taken_port_names_listener_address_key_and_owner() {
-        let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap())).unwrap();
+        let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap()), None).unwrap();
         let address = first.local_addr().unwrap();
-        let Err(errors) = bind_all(vec![config(address)]) else {
+        let Err(errors) = bind_all(vec![config(address)], None) else {
             panic!("the port is taken")
         };
         let text = errors[0].to_string();
@@ -235,11 +249,24 @@ mod tests {
     }
 
     #[test]
+    fn accepted_sockets_send_at_once_and_are_probed() {
+        let (address, listener) = bind(&config("127.0.0.1:0".parse().unwrap()), Some(Duration::from_secs(77))).unwrap();
+        let _client = std::net::TcpStream::connect(address).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        if !cfg!(target_os = "linux") {
+            tune(SockRef::from(&accepted), Some(Duration::from_secs(77)));
+        }
+        let socket = SockRef::from(&accepted);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+    }
+
+    #[test]
     fn all_bind_errors_come_at_once() {
-        let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap())).unwrap();
+        let (_, first) = bind(&config("127.0.0.1:0".parse().unwrap()), None).unwrap();
         let address = first.local_addr().unwrap();
         let free = config("127.0.0.1:0".parse().unwrap());
-        let Err(errors) = bind_all(vec![config(address), free, config(address)]) else {
+        let Err(errors) = bind_all(vec![config(address), free, config(address)], None) else {
             panic!("the port is taken")
         };
         assert_eq!(errors.len(), 2);

@@ -23,7 +23,7 @@ fn connection() -> (Connection, JoinHandle<Vec<u8>>) {
         bytes
     });
     let (socket, peer): (_, SocketAddr) = listener.accept().unwrap();
-    SockRef::from(&socket).set_send_buffer_size(16 * 1024).unwrap();
+    SockRef::from(&socket).set_send_buffer_size(64 * 1024).unwrap();
     socket.set_nonblocking(true).unwrap();
     let handshake = Handshake {
         step: Step::Connect,

@@ -97,7 +97,7 @@ impl Server {
                 listener: listener.name.clone(),
             });
         }
-        let (listeners, sockets): (Vec<_>, Vec<_>) = listener::bind_all(listeners)
+        let (listeners, sockets): (Vec<_>, Vec<_>) = listener::bind_all(listeners, config.tcp_keep_alive)
             .map_err(StartError::Bind)?
             .into_iter()
             .unzip();
@@ -135,12 +135,15 @@ fn start_threads(
         .config
         .auth_threads
         .map_or_else(|| cores().min(4), |threads| threads.get());
-    let (auth, mut threads) = auth_pool::start(authenticator, auth_threads.into(), common.config.auth_queue_max)?;
+    let (auth, auth_threads) = auth_pool::start(authenticator, auth_threads.into(), common.config.auth_queue_max)?;
     let addresses: Vec<_> = seats.iter().map(|seat| seat.address.clone()).collect();
     let inner = Arc::new(Inner {
         common: common.clone(),
         workers: addresses.clone(),
-        threads: Mutex::default(),
+        threads: Mutex::new(Threads {
+            workers: Vec::new(),
+            auth: auth_threads,
+        }),
     });
     let handle = Handle { inner };
     for seat in seats {
@@ -151,15 +154,13 @@ fn start_threads(
             .name(name)
             .spawn(move || Worker::new(seat, common, auth, addresses).run());
         match started {
-            Ok(thread) => threads.push(thread),
+            Ok(thread) => handle.inner.lock_threads().workers.push(thread),
             Err(error) => {
-                *handle.inner.lock_threads() = threads;
                 handle.shutdown(Duration::ZERO);
                 return Err(error);
             }
         }
     }
-    *handle.inner.lock_threads() = threads;
     Ok(handle)
 }
 
@@ -172,11 +173,18 @@ pub struct Handle {
 struct Inner {
     common: Arc<Common>,
     workers: Vec<Address<Letter>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct Threads {
+    workers: Vec<JoinHandle<()>>,
+    /// End by themselves when the last worker has gone.
+    auth: Vec<JoinHandle<()>>,
 }
 
 impl Inner {
-    fn lock_threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+    fn lock_threads(&self) -> std::sync::MutexGuard<'_, Threads> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -301,9 +309,15 @@ impl Handle {
                 Instant::now() + CONTROL_TIMEOUT,
             );
         }
-        for thread in threads {
+        for thread in threads.workers {
             // A worker that panicked has said so on its own.
             let _ = thread.join();
+        }
+        for thread in threads.auth {
+            // One that waits for a remote service is not waited for: it holds nothing.
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(RETRY);
+            }
         }
     }
 

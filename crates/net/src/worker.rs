@@ -1,6 +1,6 @@
 //! One core's event loop. It owns one shard, its connections and their buffers; nothing else touches them.
 //!
-//! A tick: poll → tell the shard what the last flush brought about → empty the mailbox → note what is ready → accept → read → timers →
+//! A tick: poll → note what is ready → tell the shard what the last flush brought about → empty the mailbox → accept → read → timers →
 //! do what the shard asked for → hand mail to other workers → write every connection that got something, once. All inputs to
 //! the shard come before the flush, so that its output leaves in one write per connection and tick.
 //!
@@ -200,10 +200,11 @@ impl Worker {
     fn tick(&mut self, events: &Events) {
         self.now = self.clock.now();
         self.counters.ticks += 1;
+        // First, while every slot is still that of the connection the event is for.
+        self.note_events(events);
         self.deliver_notices();
         self.do_effects();
         self.read_mailbox();
-        self.note_events(events);
         self.accept_ready();
         self.send_held();
         if self.held_letters == 0 {
@@ -257,7 +258,6 @@ impl Worker {
         }
     }
 
-    /// An event may be of a connection that had this slot before; then the socket says so when it is tried.
     fn note_event(&mut self, slot: u32, event: &mio::event::Event) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;

@@ -71,7 +71,8 @@ fn decode_all_ways(bytes: &[u8]) -> Seen {
 #[test]
 fn payload_comes_out_whatever_the_framing() {
     let long: Vec<u8> = (0..70_000u32).map(|n| n as u8).collect();
-    let cases: &[(&str, Vec<Vec<u8>>, Vec<u8>)] = &[
+    type Case<'a> = (&'a str, Vec<Vec<u8>>, Vec<u8>);
+    let cases: &[Case<'_>] = &[
         ("one frame", vec![frame(BINARY, b"hello")], b"hello".to_vec()),
         (
             "empty frame",

@@ -112,7 +112,7 @@ fn a_full_queue_is_answered_with_server_busy() {
         let mut byte = [0];
         std::io::Read::read(&mut third, &mut byte).is_ok()
     });
-    assert!(running.handle.counters().auth_queue_full >= 1);
+    eventually("it is counted", || running.handle.counters().auth_queue_full >= 1);
     for _ in 0..50 {
         cue.try_send(ALLOW).unwrap();
     }
@@ -142,6 +142,7 @@ fn a_decision_for_a_connection_that_is_gone_is_nobody_elses() {
             "the answer for the first let the second in"
         );
         assert_eq!(read_packet(&mut next), None);
+        drop(next);
         eventually("all are gone", || running.handle.connections() == 0);
     }
 }
