@@ -5,14 +5,25 @@ use std::sync::OnceLock;
 use crate::support::*;
 use crate::*;
 
-/// `mosquitto_passwd -b`: alice's is `wonderland`, bob's `builder`.
+/// `mosquitto_passwd -b`: alice's is `wonderland`, bob's `builder`, carol's `hidden`.
 const PASSWORDS: &str = "\
 alice:$7$101$MN7fbLzX3QMSv09F$2mupi6/RSIbhkRn3Ycmtaz8QRQekZzDtYe+WpDH9Ap7E6AmSN5IuvBFXtpndE9vBP26IHoP91q77KnaAvAAOVw==
 bob:$7$101$xA9i9+owUgJFIY0A$FelAbcNIU78GT6BHcNzuHfpbSlB/XcpCVCi3lMYHGnX6O42WFZbRuLrkixsjCiRp0aJ7tHzOB9Th0OgYLjFWKA==
+carol:$7$101$yEoj7qMARxpxIjfX$ExkQ5F0Hp/kQfbASsrNekyy8Ip6O6qBB5KhQ3blw5yaFgqiu5Rn/JcMzRVIxzooluxTOsBiV27msYZEFrBv9xg==
 ";
 
-/// Each user has the topics below the own name.
-const RULES: &str = "user alice\ntopic readwrite alice/#\n\nuser bob\ntopic readwrite bob/#\n";
+/// Alice and bob have the topics below the own name, carol has all, and those below `$hidden`.
+const RULES: &str = "\
+user alice
+topic readwrite alice/#
+
+user bob
+topic readwrite bob/#
+
+user carol
+topic readwrite #
+topic readwrite $hidden/#
+";
 
 /// A server that wants credentials.
 pub fn server() -> &'static Server {
@@ -31,6 +42,10 @@ pub fn server() -> &'static Server {
 
 pub fn alice(version: Version) -> Connect {
     Connect::new(version, unique("alice")).user("alice", "wonderland")
+}
+
+pub fn carol(version: Version) -> Connect {
+    Connect::new(version, unique("carol")).user("carol", "hidden")
 }
 
 fn bob(version: Version) -> Connect {

@@ -83,6 +83,29 @@ fn subscribe_with(peer: &mut Peer, filter: &str, options: u8, properties: &[u8])
     peer.expect(kind::SUBACK).reason_codes(V5)[0]
 }
 
+fn retain(topic: &str, payload: &str, qos: u8) {
+    client(V4).publish(&Publish::new(topic, payload).qos(qos).retain());
+}
+
+/// The retained messages that a new subscription gets.
+#[track_caller]
+fn replay(version: Version, filter: &str, options: u8) -> Vec<Delivery> {
+    let end = topic();
+    retain(&end, SENTINEL, 1);
+    let mut peer = client(version);
+    let code = peer.subscribe_code(filter, options);
+    assert!(code < 0x80, "{code:#04x}");
+    replay_before(&mut peer, &end)
+}
+
+/// Retained messages of the subscriptions that were made before: of several subscriptions they come one after the other,
+/// so the retained sentinel of `end` is the last. A live message would be no sentinel, it may overtake them.
+#[track_caller]
+fn replay_before(peer: &mut Peer, end: &str) -> Vec<Delivery> {
+    peer.subscribe(end, 1);
+    peer.receive_until(SENTINEL)
+}
+
 /// A client that has just been accepted sends `bytes`: the server closes, and if it says why, it says one of `reasons`.
 #[track_caller]
 fn closes(version: Version, bytes: &[u8], reasons: &[u8], what: &str) -> Closed {
