@@ -5,7 +5,7 @@
 //! is gone, however it went.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -170,6 +170,27 @@ impl Server {
     #[track_caller]
     pub fn web_socket(&self) -> WebSocket {
         WebSocket::open(self.ports.websocket)
+    }
+
+    /// One GET of the HTTP side: status and body.
+    #[track_caller]
+    pub fn http_get(&self, path: &str) -> (u16, String) {
+        let mut stream = super::peer::connect_tcp(self.ports.http);
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a socket takes a timeout");
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("the server takes a request");
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .expect("the server answers and closes");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .expect("a status line");
+        (status, body.to_owned())
     }
 
     /// A new client is served: CONNECT, PINGREQ, DISCONNECT.
