@@ -25,5 +25,5 @@ pub use acl::{
 pub use chain::{AnonymousPolicy, AnonymousProvider, Chain, Credentials, DenyReason, Outcome, Provider, UsersProvider};
 pub use password::{CreateError, HashError, PasswordHash};
 pub use secret::Password;
-pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSummary, Users};
+pub use users::{LineError, LoadError, PasswordFileErrors, UserError, UserSnapshot, UserSummary, Users};
 pub use verified::VerifiedPasswords;

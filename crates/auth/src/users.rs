@@ -40,6 +40,9 @@ pub(crate) struct User {
     pub is_superuser: bool,
 }
 
+/// A user at some time, hash included: not to be shown.
+pub struct UserSnapshot(Arc<User>);
+
 /// What may be shown of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserSummary {
@@ -128,6 +131,33 @@ impl Users {
 
     pub fn remove(&self, name: &str) -> Result<(), UserError> {
         self.write().remove(name)
+    }
+
+    /// Adds every user to another table, in place of those of the same name there.
+    pub fn copy_into(&self, other: &Users) -> Result<(), UserError> {
+        for user in self.sorted() {
+            other.set(&user.name, user.hash.clone(), user.is_superuser)?;
+        }
+        Ok(())
+    }
+
+    /// One user as it is now, for `restore`.
+    pub fn snapshot(&self, name: &str) -> Option<UserSnapshot> {
+        self.find(name).map(UserSnapshot)
+    }
+
+    /// Makes a user what a snapshot says; `None` is no such user.
+    pub fn restore(&self, name: &str, snapshot: Option<UserSnapshot>) {
+        let mut table = self.write();
+        // There was room for it, or it is not there to be removed.
+        let _ = match snapshot {
+            Some(UserSnapshot(user)) => table.put(User {
+                name: user.name.clone(),
+                hash: user.hash.clone(),
+                is_superuser: user.is_superuser,
+            }),
+            None => table.remove(name),
+        };
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<Arc<User>> {

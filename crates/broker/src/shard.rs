@@ -79,10 +79,7 @@ pub struct Interested {
 impl Shard {
     /// `seed` feeds every random choice: assigned client ids, the random share strategy.
     pub fn new(now: Now, id: ShardId, shards: u16, config: Arc<ShardConfig>, access: Arc<dyn Access>, shared: Arc<NodeState>, seed: u64) -> Shard {
-        let retained = Retained::new(RetainedLimits {
-            count_max: config.retained_messages_max,
-            bytes_max: config.retained_bytes_max as u64,
-        });
+        let retained = Retained::new(retained_limits(&config));
         Shard {
             core: Core {
                 id,
@@ -298,6 +295,12 @@ impl Shard {
         }
     }
 
+    /// Takes over limits and choices; what is there already stays, even beyond a lower limit.
+    pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
+        self.retained.set_limits(retained_limits(&config));
+        self.core.config = config;
+    }
+
     /// What has to go to another shard, if anything.
     pub fn take_mail(&mut self, to: ShardId) -> Option<Mail> {
         let mail = &mut self.mail_out[usize::from(to.0)];
@@ -366,6 +369,10 @@ impl Shard {
         self.random ^= self.random >> 27;
         self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
+}
+
+fn retained_limits(config: &ShardConfig) -> RetainedLimits {
+    RetainedLimits { count_max: config.retained_messages_max, bytes_max: config.retained_bytes_max as u64 }
 }
 
 /// The hash that places client ids, topics and groups; the same in every run, so that placement can be reasoned about.

@@ -168,6 +168,7 @@ fn run_serve(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
             Err(message) => fail(EXIT_FAILURE, &message),
             Ok(()) => serve(
                 loaded,
+                &sources(root, own),
                 ServeOptions {
                     is_quiet: root.get_flag("quiet") || own.get_flag("quiet"),
                 },
@@ -210,6 +211,10 @@ fn run_completion(matches: &ArgMatches) -> ExitCode {
 
 /// Options before and after the command's name count alike.
 fn load(root: &ArgMatches, own: &ArgMatches) -> Result<Loaded, ExitCode> {
+    config::load(&sources(root, own)).map_err(|diagnostics| report(&diagnostics))
+}
+
+fn sources(root: &ArgMatches, own: &ArgMatches) -> Sources {
     let file = own
         .get_one::<PathBuf>("config")
         .or_else(|| root.get_one("config"))
@@ -218,7 +223,7 @@ fn load(root: &ArgMatches, own: &ArgMatches) -> Result<Loaded, ExitCode> {
     if !std::ptr::eq(root, own) {
         set.extend(own.get_many::<String>("set").into_iter().flatten().cloned());
     }
-    config::load(&Sources::of_process(file, set)).map_err(|diagnostics| report(&diagnostics))
+    Sources::of_process(file, set)
 }
 
 fn report(diagnostics: &[Diagnostic]) -> ExitCode {

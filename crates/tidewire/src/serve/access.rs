@@ -1,38 +1,267 @@
-//! Who may connect and what they may do: the configuration's users and rules, as the shards ask for them.
+//! Who may connect and what they may do: users and rules from the configuration and from changes made while running, as
+//! the shards ask for them and as the API changes them.
+//!
+//! Users come from `access.users` and `access.password_file`, which only their files change, and from the API, which
+//! keeps its own in `users` of the data directory. The API's rules are kept as `access.rules` in `runtime.toml` there.
+//! Shards never wait for a lock held over a disk write: they read a compiled snapshot.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
+use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
-    Acl, AclOptions, AnonymousPolicy, AnonymousProvider, Chain, DenyReason, Grant, Outcome, Password, Permission, Provider, Rule,
-    SessionAcl, Users, UsersProvider, VerifiedPasswords, preset,
+    Acl, AclOptions, AnonymousPolicy, AnonymousProvider, Chain, DenyReason, Grant, Outcome, Password, PasswordHash, Permission,
+    Provider, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords, preset,
 };
 use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, SubscribeAccess};
 use mqtt::{QoS, ReasonCode};
 
-use crate::config::Config;
 use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription};
+use crate::config::raw::RUNTIME_FILE;
+use crate::config::{Config, Loaded};
 
 /// Verified passwords that are remembered, so that a device that comes back does not cost a hash.
 const VERIFIED_MAX: usize = 100_000;
 
+/// How long a change waits for the shards to have looked at their sessions again.
+const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// File of the data directory with the users that the API made.
+const USERS_FILE: &str = "users";
+
 pub struct NodeAccess {
     chain: Chain,
     anonymous: AnonymousProvider,
+    /// Everyone, from wherever they come.
+    users: Arc<Users>,
     acl: RwLock<Arc<Acl>>,
+    state: Mutex<State>,
+    data_dir: PathBuf,
+    net: OnceLock<net::Handle>,
+}
+
+/// What a change needs to know; locked for the length of a change.
+struct State {
+    /// Users that the API made: what is written to the data directory.
+    own: Users,
+    /// Users that the configuration made, and where.
+    configured: HashMap<String, String>,
+    rules: AclRules,
 }
 
 impl NodeAccess {
-    pub fn new(config: &Config) -> Result<NodeAccess, String> {
-        let users = Arc::new(load_users(config)?);
+    pub fn new(loaded: &Loaded) -> Result<NodeAccess, String> {
+        let config = &loaded.config;
+        let own_file = config.data_dir.join(USERS_FILE);
+        let own = match own_file.exists() {
+            true => Users::load(&own_file).map_err(|e| e.to_string())?,
+            false => Users::empty().map_err(|e| e.to_string())?,
+        };
+        let users = Arc::new(Users::empty().map_err(|e| e.to_string())?);
         let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| e.to_string())?;
         let anonymous = AnonymousProvider { policy: anonymous_policy(config.access.anonymous) };
-        let chain = Chain::new(vec![Arc::new(anonymous), Arc::new(UsersProvider::new(users, verified))]);
-        let acl = Acl::compile(&rules(config)?, acl_options(config)).map_err(|e| e.to_string())?;
-        Ok(NodeAccess { chain, anonymous, acl: RwLock::new(Arc::new(acl)) })
+        let access = NodeAccess {
+            chain: Chain::new(vec![Arc::new(anonymous), Arc::new(UsersProvider::new(users.clone(), verified))]),
+            anonymous,
+            users,
+            acl: RwLock::new(Arc::new(compile(&[], AclOptions::default())?)),
+            state: Mutex::new(State { own, configured: HashMap::new(), rules: AclRules::default() }),
+            data_dir: config.data_dir.clone(),
+            net: OnceLock::new(),
+        };
+        access.apply(loaded)?;
+        Ok(access)
+    }
+
+    /// From now on changes reach the sessions that are there.
+    pub fn connect(&self, net: net::Handle) {
+        let _ = self.net.set(net);
+    }
+
+    /// Takes over users and rules of a configuration; nothing changes if any of it is wrong.
+    pub fn apply(&self, loaded: &Loaded) -> Result<(), String> {
+        let mut state = self.lock();
+        let (configured, sources) = configured_users(loaded)?;
+        let rules = configured_rules(loaded)?;
+        let acl = compile(&rules.rules, rules.options)?;
+        self.replace_users(&state.own, &configured)?;
+        state.configured = sources;
+        state.rules = rules;
+        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(acl);
+        drop(state);
+        self.tell_shards();
+        Ok(())
+    }
+
+    /// The configuration's users win over the API's of the same name.
+    fn replace_users(&self, own: &Users, configured: &Users) -> Result<(), String> {
+        let words = |e: UserError| e.to_string();
+        for user in self.users.list() {
+            if !own.contains(&user.name) && !configured.contains(&user.name) {
+                self.users.remove(&user.name).map_err(words)?;
+            }
+        }
+        own.copy_into(&self.users).map_err(words)?;
+        configured.copy_into(&self.users).map_err(words)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn acl(&self) -> Arc<Acl> {
         self.acl.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sessions that are there are looked at again under the rules in force.
+    fn tell_shards(&self) {
+        if let Some(net) = self.net.get()
+            && let Err(error) = net.call_all(SHARDS_TIMEOUT, |shard, _| shard.access_changed())
+        {
+            tracing::error!(%error, "not every session was looked at again after a change of the access rules");
+        }
+    }
+
+    fn change_own(&self, name: &str, change: impl Fn(&Users) -> Result<(), UserError>) -> Result<(), ChangeError> {
+        let state = self.lock();
+        if let Some(source) = state.configured.get(name) {
+            return Err(ChangeError::Pinned { source: source.clone() });
+        }
+        let before = state.own.snapshot(name);
+        change(&state.own).map_err(ChangeError::User)?;
+        if let Err(error) = state.own.save(&self.data_dir.join(USERS_FILE)) {
+            state.own.restore(name, before);
+            return Err(ChangeError::Storage(error));
+        }
+        let now = state.own.snapshot(name);
+        self.users.restore(name, now);
+        Ok(())
+    }
+}
+
+fn compile(rules: &[Rule], options: AclOptions) -> Result<Acl, String> {
+    let mut all = preset::protect_system();
+    all.extend_from_slice(rules);
+    Acl::compile(&all, options).map_err(|e| e.to_string())
+}
+
+/// The users of the configuration, and by name where each is set.
+fn configured_users(loaded: &Loaded) -> Result<(Users, HashMap<String, String>), String> {
+    let config = &loaded.config;
+    let mut sources = HashMap::new();
+    let users = match config.access.password_file.0.as_deref() {
+        Some(path) => Users::load(path).map_err(|e| format!("access.password_file: {e}"))?,
+        None => Users::empty().map_err(|e| e.to_string())?,
+    };
+    for user in users.list() {
+        sources.insert(user.name, "access.password_file".to_owned());
+    }
+    for (name, hash) in &config.users {
+        users.set(name, hash.clone(), false).map_err(|e| format!("access.users.{name}: {e}"))?;
+        sources.insert(name.clone(), format!("access.users ({})", origin_of(loaded, &["access", "users", name])));
+    }
+    Ok((users, sources))
+}
+
+fn origin_of(loaded: &Loaded, key: &[&str]) -> String {
+    let value = loaded.effective.iter().find(|value| value.key.words() == key);
+    value.map_or_else(|| "default".to_owned(), |value| value.origin.to_string())
+}
+
+/// What the configuration says; without rules of its own, whoever may connect may do everything that is not the server's.
+fn configured_rules(loaded: &Loaded) -> Result<AclRules, String> {
+    let config = &loaded.config;
+    let mut rules = config.access.rules.0.clone();
+    let mut pinned_by = None;
+    let rules_value = loaded.effective.iter().find(|value| value.key.words() == ["access", "rules"]);
+    if let Some(value) = rules_value.filter(|value| value.origin.is_pinned()) {
+        pinned_by = Some(format!("access.rules ({})", value.origin));
+    }
+    if let Some(path) = config.access.acl_file.0.as_deref() {
+        rules.extend(auth::load_mosquitto_acl(path).map_err(|e| format!("access.acl_file: {e}"))?);
+        pinned_by = Some(format!("access.acl_file ({})", origin_of(loaded, &["access", "acl_file"])));
+    }
+    if rules.is_empty() {
+        rules = open_rules(config.access.anonymous);
+    }
+    Ok(AclRules { rules, options: acl_options(config), pinned_by })
+}
+
+fn open_rules(anonymous: Anonymous) -> Vec<Rule> {
+    let mut rules = preset::authenticated_all();
+    match anonymous {
+        Anonymous::Never => {}
+        Anonymous::Loopback => rules.extend(preset::loopback_anonymous()),
+        Anonymous::Always => {
+            rules.extend(preset::loopback_anonymous().into_iter().map(|rule| Rule { addresses: None, ..rule }));
+        }
+    }
+    rules
+}
+
+/// Puts the rules into `runtime.toml`, beside whatever else is there.
+fn save_rules(data_dir: &Path, rules: &[Rule]) -> io::Result<()> {
+    let path = data_dir.join(RUNTIME_FILE);
+    let mut document: toml::Table = match fs::read_to_string(&path) {
+        Ok(text) => text.parse().map_err(io::Error::other)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => toml::Table::new(),
+        Err(error) => return Err(error),
+    };
+    let rules = toml::Value::try_from(rules).map_err(io::Error::other)?;
+    let access = document.entry("access").or_insert_with(|| toml::Table::new().into());
+    let access = access.as_table_mut().ok_or_else(|| io::Error::other("`access` is not a table"))?;
+    access.insert("rules".into(), rules);
+    let temporary = path.with_extension("toml.tmp");
+    fs::write(&temporary, document.to_string())?;
+    fs::File::open(&temporary)?.sync_all()?;
+    fs::rename(&temporary, &path)?;
+    fs::File::open(data_dir)?.sync_all()
+}
+
+impl AccessAdmin for NodeAccess {
+    fn users(&self) -> Vec<UserSummary> {
+        self.users.list()
+    }
+
+    fn add_user(&self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), ChangeError> {
+        self.change_own(name, |own| own.add(name, hash.clone(), is_superuser))
+    }
+
+    fn change_user(&self, name: &str, hash: Option<PasswordHash>, is_superuser: Option<bool>) -> Result<(), ChangeError> {
+        self.change_own(name, |own| {
+            if let Some(is_superuser) = is_superuser {
+                own.set_superuser(name, is_superuser)?;
+            }
+            hash.clone().map_or(Ok(()), |hash| own.set_password(name, hash))
+        })
+    }
+
+    fn remove_user(&self, name: &str) -> Result<(), ChangeError> {
+        self.change_own(name, |own| own.remove(name))
+    }
+
+    fn acl(&self) -> AclRules {
+        self.lock().rules.clone()
+    }
+
+    fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError> {
+        let mut state = self.lock();
+        if let Some(source) = &state.rules.pinned_by {
+            return Err(ChangeError::Pinned { source: source.clone() });
+        }
+        let mut all = preset::protect_system();
+        all.extend_from_slice(&rules);
+        let acl = Acl::compile(&all, state.rules.options).map_err(ChangeError::Rules)?;
+        save_rules(&self.data_dir, &rules).map_err(ChangeError::Storage)?;
+        state.rules.rules = rules;
+        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(acl);
+        drop(state);
+        self.tell_shards();
+        Ok(())
     }
 }
 
@@ -55,36 +284,6 @@ fn acl_options(config: &Config) -> AclOptions {
             PartialSubscription::Filter => auth::PartialSubscription::Filter,
         },
     }
-}
-
-fn load_users(config: &Config) -> Result<Users, String> {
-    let users = match config.access.password_file.0.as_deref() {
-        Some(path) => Users::load(path).map_err(|e| format!("access.password_file: {e}"))?,
-        None => Users::empty().map_err(|e| e.to_string())?,
-    };
-    for (name, hash) in &config.users {
-        users.set(name, hash.clone(), false).map_err(|e| format!("access.users.{name}: {e}"))?;
-    }
-    Ok(users)
-}
-
-/// What the configuration says; without rules of its own, whoever may connect may do everything that is not the server's.
-fn rules(config: &Config) -> Result<Vec<Rule>, String> {
-    let mut rules = preset::protect_system();
-    let mut own = config.access.rules.0.clone();
-    if let Some(path) = config.access.acl_file.0.as_deref() {
-        own.extend(auth::load_mosquitto_acl(path).map_err(|e| format!("access.acl_file: {e}"))?);
-    }
-    if own.is_empty() {
-        rules.extend(preset::authenticated_all());
-        match config.access.anonymous {
-            Anonymous::Never => {}
-            Anonymous::Loopback => rules.extend(preset::loopback_anonymous()),
-            Anonymous::Always => rules.extend(preset::loopback_anonymous().into_iter().map(|rule| Rule { addresses: None, ..rule })),
-        }
-    }
-    rules.extend(own);
-    Ok(rules)
 }
 
 impl Access for NodeAccess {

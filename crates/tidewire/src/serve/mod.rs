@@ -4,6 +4,7 @@
 //! down what happens. This file puts them together and waits for signals.
 
 mod access;
+mod http;
 mod observe;
 mod translate;
 
@@ -12,17 +13,21 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::banner::{self, ListenerSummary, Style, Summary};
 use crate::config::options::access::Anonymous;
-use crate::config::{Config, Loaded};
-use crate::output::{EXIT_FAILURE, fail};
+use crate::config::{self, Config, Loaded, Sources};
+use crate::output::{EXIT_FAILURE, fail, print};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
 use observe::EventLog;
+
+/// How long a reload waits for the workers.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the command line says beside the configuration.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,44 +37,88 @@ pub struct ServeOptions {
 }
 
 /// Runs until it is told to stop.
-pub fn serve(loaded: Loaded, options: ServeOptions) -> ExitCode {
-    match run(loaded, options) {
+pub fn serve(loaded: Loaded, sources: &Sources, options: ServeOptions) -> ExitCode {
+    match run(loaded, sources, options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(EXIT_FAILURE, &message),
     }
 }
 
-fn run(loaded: Loaded, options: ServeOptions) -> Result<(), String> {
+fn run(loaded: Loaded, sources: &Sources, options: ServeOptions) -> Result<(), String> {
     // Before any thread starts, so that none of them gets the signals.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("signals cannot be caught: {e}"))?;
     let config = &loaded.config;
     raise_file_limit();
     make_data_dir(&config.data_dir)?;
-    let access = Arc::new(NodeAccess::new(config)?);
+    let access = Arc::new(NodeAccess::new(&loaded)?);
     let events = EventLog::start().map_err(|e| format!("no thread for the log: {e}"))?;
     let server = translate::server_config(config)?;
     let workers = server.workers.map_or_else(cores, |w| usize::from(w.get()));
     let shard = Arc::new(translate::shard_config(config, workers));
-    let handle = net::Server::start(server, shard, access.clone(), access, Arc::new(events))
+    let handle = net::Server::start(server, shard, access.clone(), access.clone(), Arc::new(events))
         .map_err(|error| error.to_string())?;
+    access.connect(handle.clone());
+    let http = match http::start(config, node_name(config), &handle, &access) {
+        Ok(http) => http,
+        Err(message) => {
+            handle.shutdown(Duration::ZERO);
+            return Err(message);
+        }
+    };
     let notifier = Notifier::new(&NotifyEnvironment::of_process()).map_err(|e| format!("NOTIFY_SOCKET: {e}"))?;
     if !options.is_quiet {
         let style = Style { is_terminal: io::stdout().is_terminal() };
-        print!("{}", banner::render(&summary(&loaded, &handle, workers), style));
+        print(&banner::render(&summary(&loaded, &handle, workers, &http), style));
     }
     tracing::info!(listeners = handle.listeners().len(), workers, "ready");
+    http.ready();
     notifier.ready();
     feed_watchdog(&notifier);
     for signal in signals.forever() {
         match signal {
-            SIGHUP => tracing::info!("SIGHUP: nothing to reload yet"),
+            SIGHUP => reload(sources, workers, &handle, &access),
             _ => break,
         }
     }
     notifier.stopping();
     tracing::info!(grace_ms = config.limits.shutdown_grace.as_millis() as u64, "stopping");
+    http.stopping();
     handle.shutdown(config.limits.shutdown_grace);
+    http.stop();
     tracing::info!("stopped");
+    Ok(())
+}
+
+/// SIGHUP: takes over what can change while running: users, rules, limits, certificates. All or nothing.
+fn reload(sources: &Sources, workers: usize, handle: &net::Handle, access: &NodeAccess) {
+    let loaded = match config::load(sources) {
+        Ok(loaded) => loaded,
+        Err(diagnostics) => {
+            for diagnostic in diagnostics {
+                tracing::error!(%diagnostic, "the configuration was not reloaded");
+            }
+            return;
+        }
+    };
+    match apply(&loaded, workers, handle, access) {
+        Ok(()) => tracing::info!("configuration reloaded: users, rules, limits and certificates"),
+        Err(because) => tracing::error!(because, "the configuration was not reloaded"),
+    }
+}
+
+fn apply(loaded: &Loaded, workers: usize, handle: &net::Handle, access: &NodeAccess) -> Result<(), String> {
+    let tls = translate::tls_by_listener(&loaded.config)?;
+    access.apply(loaded)?;
+    let shard = Arc::new(translate::shard_config(&loaded.config, workers));
+    handle
+        .call_all(RELOAD_TIMEOUT, move |s, _| s.reconfigure(shard.clone()))
+        .map_err(|error| format!("not every worker has the new limits: {error}"))?;
+    for (index, info) in handle.listeners().iter().enumerate() {
+        // A listener that is new or renamed needs a restart.
+        if let Some(config) = tls.get(&info.name.to_string()) {
+            handle.reload_tls(index as u16, config.clone()).map_err(|error| error.to_string())?;
+        }
+    }
     Ok(())
 }
 
@@ -103,7 +152,7 @@ fn feed_watchdog(notifier: &Notifier) {
     });
 }
 
-fn summary(loaded: &Loaded, handle: &net::Handle, workers: usize) -> Summary {
+fn summary(loaded: &Loaded, handle: &net::Handle, workers: usize, http: &http::Http) -> Summary {
     let config = &loaded.config;
     let listeners = config.listeners.iter().zip(handle.listeners()).map(|(listener, info)| ListenerSummary {
         label: listener.label(),
@@ -119,8 +168,8 @@ fn summary(loaded: &Loaded, handle: &net::Handle, workers: usize) -> Summary {
         listeners: listeners.collect(),
         durability: banner::MEMORY_ONLY.into(),
         anonymous: anonymous_words(config).into(),
-        api_url: None,
-        admin: None,
+        api_url: http.url(),
+        admin: http.first_login(),
         config_files: loaded.files.iter().map(|path| path.display().to_string()).collect(),
         data_dir: config.data_dir.display().to_string(),
     }

@@ -1,5 +1,6 @@
 //! From the configuration to what `net` and `broker` are started with.
 
+use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -84,6 +85,17 @@ fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String>
         },
     };
     net::tls::server_config(&files).map(Some).map_err(|e| format!("listeners.{}: {e}", listener.label()))
+}
+
+/// The certificates as they are on disk now, by listener name.
+pub fn tls_by_listener(config: &Config) -> Result<HashMap<String, Arc<rustls::ServerConfig>>, String> {
+    let mut made = HashMap::new();
+    for listener in &config.listeners {
+        if let Some(config) = tls(listener)? {
+            made.insert(listener.name.clone(), config);
+        }
+    }
+    Ok(made)
 }
 
 /// `workers` shards share what is limited for the whole node.
