@@ -28,6 +28,7 @@ mod shard;
 mod shared;
 mod stats;
 mod subscribe;
+mod sys;
 mod timers;
 
 pub mod interest;
@@ -43,3 +44,4 @@ pub use mail::Mail;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use shard::{NodeState, Shard};
 pub use stats::Stats;
+pub use sys::{EventTopic, Load, Loads, SysInfo, emqx_tree, event_topic, mosquitto_tree};

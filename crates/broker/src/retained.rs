@@ -57,6 +57,18 @@ pub struct ScanBudget {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanCursor(Box<[u8]>);
 
+impl ScanCursor {
+    /// For keeping a cursor outside of the process.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Any bytes are a place in the order of topics, so that nothing can go wrong with those of a stranger.
+    pub fn from_bytes(bytes: &[u8]) -> ScanCursor {
+        ScanCursor(bytes.into())
+    }
+}
+
 pub struct Retained<V> {
     index: BTreeMap<Fence, u32>,
     ids: IdMap,
