@@ -91,8 +91,7 @@ impl Worker {
             Stage::Handshake(_) => self.refuse(slot, Refusal::PeerClosed),
             Stage::Open if connection.is_write_blocked => self.fail(slot, CloseCause::Peer),
             Stage::Open => self.close(slot, CloseCause::Peer),
-            // It will not answer our FIN with anything more.
-            Stage::Closing { .. } => connection.is_read_closed = true,
+            Stage::Closing { .. } => {}
             Stage::Draining { .. } => self.remove(slot),
         }
     }
@@ -161,7 +160,7 @@ impl Worker {
         self.notices = notices;
     }
 
-    /// Tells the shard, once, and lets go of the socket or waits for the peer's FIN.
+    /// Tells the shard, once, and lets go of the socket or reads it to the peer's FIN.
     pub(crate) fn closed(&mut self, slot: u32, cause: CloseCause) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
@@ -169,17 +168,14 @@ impl Worker {
         if !connection.has_lane() {
             return;
         }
-        let is_peer_there =
-            matches!(cause, CloseCause::Requested | CloseCause::Transport) && !connection.is_read_closed;
         connection.stage = Stage::Draining {
             left_bytes: DRAIN_BYTES_MAX,
         };
         connection.unread = Vec::new();
         self.shard.closed(self.now, ConnSlot(slot), cause);
-        if is_peer_there {
-            self.drain(slot);
-        } else {
-            self.remove(slot);
+        match cause {
+            CloseCause::Requested | CloseCause::Transport => self.drain(slot),
+            CloseCause::Peer | CloseCause::Network => self.remove(slot),
         }
     }
 
@@ -194,11 +190,7 @@ impl Worker {
         // What came while nothing was read has made its event already.
         connection.is_readable = true;
         connection.is_paused = false;
-        if connection.is_read_closed {
-            self.remove(slot);
-        } else {
-            self.list_for_read(slot);
-        }
+        self.list_for_read(slot);
     }
 
     /// A closing or draining connection has had its time.
@@ -210,14 +202,10 @@ impl Worker {
             return;
         };
         match connection.stage {
-            Stage::Closing { cause, is_open } => {
+            Stage::Closing { cause, .. } => {
                 self.counters.linger_timeouts += 1;
-                connection.is_read_closed = true;
-                if is_open {
-                    self.closed(conn.slot, cause);
-                } else {
-                    self.remove(conn.slot);
-                }
+                self.closed(conn.slot, cause);
+                self.remove(conn.slot);
             }
             Stage::Draining { .. } => self.remove(conn.slot),
             Stage::Handshake(_) | Stage::Open => {}

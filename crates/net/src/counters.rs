@@ -76,8 +76,9 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// Where a worker publishes its own `NetCounters`.
+        /// Where a worker publishes its own `NetCounters`; on cache lines of its own.
         #[derive(Debug, Default)]
+        #[repr(align(128))]
         pub(crate) struct PublishedCounters {
             $($name: AtomicU64,)*
         }

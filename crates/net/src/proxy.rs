@@ -295,4 +295,23 @@ mod tests {
             assert_eq!(decode(bytes), Err(*error), "{name}");
         }
     }
+
+    /// Valid headers with a byte changed or cut away: any answer is fine, but one that claims more than there is.
+    #[test]
+    fn damaged_headers_never_claim_bytes_that_are_not_there() {
+        let v1 = b"PROXY TCP4 192.0.2.1 10.0.0.1 50000 1883\r\n".to_vec();
+        for header in [v1, v2(0x21, 0x11, &[7; 30]), v2(0x21, 0x21, &[7; 50])] {
+            for at in 0..header.len() {
+                for value in 0..=255 {
+                    let mut damaged = header.clone();
+                    damaged[at] = value;
+                    for end in [at, header.len()] {
+                        if let Ok(ProxyHeader::Complete { size, .. }) = decode(&damaged[..end]) {
+                            assert!(size <= end);
+                        }
+                    }
+                }
+            }
+        }
+    }
 }

@@ -502,15 +502,8 @@ impl Worker {
     /// Whoever is still here had its time. The shard hears of each.
     fn end(&mut self) {
         for slot in self.slots.occupied() {
-            let Some(connection) = self.slots.get_mut(slot) else {
-                continue;
-            };
-            connection.is_read_closed = true;
-            if connection.has_lane() {
-                self.closed(slot, CloseCause::Requested);
-            } else {
-                self.remove(slot);
-            }
+            self.closed(slot, CloseCause::Requested);
+            self.remove(slot);
         }
         self.do_effects();
         self.common.counters[usize::from(self.id.0)].publish(&self.counters);

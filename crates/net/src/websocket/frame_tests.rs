@@ -228,3 +228,30 @@ fn headers_of_the_server_have_the_shortest_length() {
         assert_eq!(&header[..size], expected);
     }
 }
+
+/// Random bytes, most of them beginning like a masked frame so that they get somewhere.
+#[test]
+fn random_bytes_decode_alike_however_they_are_cut() {
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    for _ in 0..20_000 {
+        let mut bytes: Vec<u8> = (0..next() % 60).map(|_| next() as u8).collect();
+        if let [first, second, ..] = bytes.as_mut_slice() {
+            *first = [0x82, 0x02, 0x80, 0x89, 0x88, *first][(next() % 6) as usize];
+            *second |= 0x80;
+        }
+        let whole = decode(&bytes, bytes.len().max(1));
+        let cut = decode(&bytes, (next() % 7) as usize + 1);
+        assert_eq!(
+            (&cut.data, cut.ended, &cut.ping),
+            (&whole.data, whole.ended, &whole.ping),
+            "{bytes:02x?}"
+        );
+        assert!(whole.data.len() <= bytes.len());
+    }
+}

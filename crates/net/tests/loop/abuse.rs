@@ -1,6 +1,6 @@
 //! Hostile peers; the ids are those of the catalogue of abuse cases.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
@@ -56,36 +56,6 @@ fn b02_a_silent_connection_is_closed() {
 }
 
 #[test]
-fn b03_a_declared_size_reserves_no_memory() {
-    const DECLARED: u32 = 256 * MIB as u32 - 1;
-    let mut options = options(1);
-    options.config.maximum_packet_size = DECLARED + 5;
-    options.shard.maximum_packet_size = DECLARED + 5;
-    options.config.maximum_connect_size = DECLARED + 5;
-    let running = options.start();
-    let before = resident_bytes();
-    let mut beginnings = Vec::new();
-    for n in 0..50 {
-        // Half of them before CONNECT, half of them as clients.
-        let mut stream = running.tcp();
-        if n % 2 == 0 {
-            stream
-                .write_all(b"\x10\xFF\xFF\xFF\x7F\x00\x04MQTT\x04\x02\x00\x00")
-                .unwrap();
-        } else {
-            stream.write_all(&connect(&format!("b03-{n}"))).unwrap();
-            read_packet(&mut stream).unwrap();
-            stream.write_all(b"\x30\xFF\xFF\xFF\x7F\x00\x01t").unwrap();
-        }
-        stream.write_all(&[0; 1024]).unwrap();
-        beginnings.push(stream);
-    }
-    running.client(Transport::Tcp, "other").ping();
-    eventually("all bytes are read", || running.handle.counters().bytes_in > 50 * 1024);
-    assert!(resident_bytes().saturating_sub(before) < 64 * MIB);
-}
-
-#[test]
 fn a_connect_above_its_limit_is_refused_before_it_is_read() {
     let running = start(1);
     let mut stream = running.tcp();
@@ -117,63 +87,6 @@ fn large_connects_share_a_pot_and_a_large_will_still_connects() {
         .write_all(&connect_with_will("big", "last", &"x".repeat(65_000)))
         .unwrap();
     assert_eq!(read_packet(&mut stream).unwrap().body, [0, 0]);
-}
-
-#[test]
-fn b16_unread_answers_are_bounded_and_none_is_lost() {
-    const PINGS: usize = 2_000_000;
-    let running = start(1);
-    let before = resident_bytes();
-    let mut client = running.client(Transport::Tcp, "pinger");
-    let packets = PINGREQ.repeat(PINGS);
-    client
-        .0
-        .tcp()
-        .set_write_timeout(Some(Duration::from_millis(500)))
-        .unwrap();
-    let mut sent = 0;
-    while sent < packets.len() {
-        match client.0.write(&packets[sent..]) {
-            Ok(bytes) => sent += bytes,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    running.client(Transport::Tcp, "other").ping();
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 64 * MIB, "{grown}");
-    let answered = read_pings(&mut client, sent / 2);
-    assert_eq!(answered, sent / 2);
-}
-
-fn read_pings(client: &mut Client, count: usize) -> usize {
-    let mut bytes = vec![0; count * 2];
-    client.0.read_exact(&mut bytes).unwrap();
-    bytes.chunks(2).filter(|pair| pair[0] == PINGRESP).count()
-}
-
-#[test]
-fn b17_a_subscribe_flood_without_reading_is_bounded() {
-    let running = start(1);
-    let before = resident_bytes();
-    let mut client = running.client(Transport::Tcp, "subscriber");
-    client
-        .0
-        .tcp()
-        .set_write_timeout(Some(Duration::from_millis(500)))
-        .unwrap();
-    let packets: Vec<u8> = (0..20_000u32)
-        .flat_map(|n| subscribe((n % 65_535) as u16 + 1, "flood", 0))
-        .collect();
-    let mut sent = 0;
-    while sent < packets.len() {
-        match client.0.write(&packets[sent..]) {
-            Ok(bytes) => sent += bytes,
-            Err(_) => break,
-        }
-    }
-    running.client(Transport::Tcp, "other").ping();
-    assert!(resident_bytes().saturating_sub(before) < 64 * MIB);
 }
 
 #[test]

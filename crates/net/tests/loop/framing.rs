@@ -111,30 +111,6 @@ fn w05_a_request_without_our_sub_protocol_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn w06_a_ping_flood_and_a_huge_head_are_bounded() {
-    let running = start(1);
-    let before = resident_bytes();
-    let mut flooder = upgraded(&running);
-    flooder.write_all(&connect("flooder")).unwrap();
-    assert_eq!(read_packet(&mut flooder).unwrap().first, 0x20);
-    let pings = frame(0x89, &[b'p'; 125]).repeat(1000);
-    for _ in 0..100 {
-        flooder.stream.write_all(&pings).unwrap();
-    }
-    flooder.write_all(&PINGREQ).unwrap();
-    assert_eq!(read_packet(&mut flooder).unwrap().first, PINGRESP);
-    assert!(!flooder.pongs.is_empty() && flooder.pongs.len() <= 100_000);
-    let mut long = tcp(running.address(Transport::WebSocket));
-    // The server may close before it has read all of it.
-    let _ = long.write_all(&[&b"GET /mqtt HTTP/1.1\r\nX: "[..], &vec![b'a'; 100_000]].concat());
-    let _ = read_to_close(&mut long);
-    eventually("the head is refused", || {
-        running.refused(Transport::WebSocket, Refusal::WebSocketHandshake) == 1
-    });
-    assert!(resident_bytes().saturating_sub(before) < 32 * 1024 * 1024);
-}
-
-#[test]
 fn a_browser_gets_a_sentence_and_a_client_a_closing_handshake() {
     let running = start(1);
     let mut browser = tcp(running.address(Transport::WebSocket));

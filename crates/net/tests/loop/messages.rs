@@ -1,9 +1,11 @@
 //! Messages through one worker and several, over every transport, however the bytes are cut.
 
 use std::io::Write;
+use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
-use broker::Transport;
+use broker::{Shard, ShardId, Transport};
 
 use super::client::*;
 use super::server::*;
@@ -211,4 +213,51 @@ fn a_flooding_publisher_does_not_starve_others() {
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     flood.join().unwrap();
+}
+
+/// A client id whose home is `shard`.
+fn at_home_in(shard: u16, shards: u16) -> String {
+    (0..)
+        .map(|n| format!("client-{n}"))
+        .find(|id| Shard::home(id, shards) == Some(ShardId(shard)))
+        .unwrap()
+}
+
+/// The mailbox of a worker that does not move fills up; the worker that wants to send stops reading, and goes on with the rest.
+#[test]
+fn mail_that_is_not_taken_holds_publishers_back_and_nothing_else() {
+    let running = start(2);
+    let mut subscriber = running.client(Transport::Tcp, &at_home_in(1, 2));
+    subscriber.subscribe("t");
+    let mut publisher = running.client(Transport::Tcp, &at_home_in(0, 2));
+    let (release, released) = channel::<()>();
+    let stuck = running.handle.ask(ShardId(1), move |_, _| released.recv()).unwrap();
+    publisher
+        .0
+        .tcp()
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let packet = publish("t", &[7; 100_000]);
+    let mut sent = 0;
+    // Far more than mailbox, socket buffers and output buffer hold.
+    while sent < packet.len() * 1000 {
+        match publisher.0.write(&packet[sent % packet.len()..]) {
+            Ok(bytes) => sent += bytes,
+            Err(_) => break,
+        }
+    }
+    assert!(sent < packet.len() * 1000, "nothing held the publisher back");
+    assert!(running.handle.counters().mail_held > 0);
+    running
+        .handle
+        .call(ShardId(0), PATIENCE, |_, _| ())
+        .expect("the other worker goes on");
+    drop(release);
+    stuck.wait(PATIENCE).unwrap().unwrap_err();
+    publisher.0.tcp().set_write_timeout(Some(PATIENCE)).unwrap();
+    if sent % packet.len() > 0 {
+        publisher.send(&packet[sent % packet.len()..]);
+    }
+    publisher.ping();
+    assert_eq!(subscriber.read().message(), ("t", &[7; 100_000][..]));
 }

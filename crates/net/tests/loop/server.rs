@@ -234,10 +234,3 @@ impl Authority {
         Arc::new(config)
     }
 }
-
-/// Resident memory of this process.
-pub fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_ascii_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
-}
