@@ -21,7 +21,7 @@ as_root() {
 install_packages() {
 	local why=$1
 	shift
-	has apt-get || fail "$why is missing, and this is no Debian or Ubuntu. Install it yourself (there: $*)."
+	has apt-get || fail "$why is missing here, and this is no Debian or Ubuntu. Install it yourself (in Debian: $*)."
 	say "installing $* with apt-get, for $why"
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq ||
 		fail "apt-get update failed; is there a network? $why comes from: $*"
@@ -38,15 +38,18 @@ need_rust() {
 	if ! has cargo; then
 		has curl || install_packages "a download of Rust" curl ca-certificates
 		say "installing rustup from static.rust-lang.org into ~/.cargo"
-		local installer
-		installer=$(mktemp)
+		# The installer goes by its name.
+		local directory installer log
+		directory=$(mktemp -d)
+		installer=$directory/rustup-init
+		log=$directory/log
 		curl --proto '=https' --tlsv1.2 -sSf -o "$installer" \
 			"https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu/rustup-init" ||
 			fail "static.rust-lang.org cannot be reached; install Rust $(toolchain) by hand (https://rustup.rs)"
 		chmod +x "$installer"
-		"$installer" -y -q --no-modify-path --profile minimal --default-toolchain none >/dev/null 2>&1 ||
-			fail "rustup could not be installed; see https://rustup.rs"
-		rm -f "$installer"
+		"$installer" -y -q --no-modify-path --profile minimal --default-toolchain none >"$log" 2>&1 ||
+			fail "rustup could not be installed: $(tail -n 1 "$log")"
+		rm -rf "$directory"
 	fi
 	need_toolchain
 }
@@ -97,7 +100,7 @@ test)
 	need_mosquitto
 	;;
 lint)
-	has shellcheck || install_packages "shellcheck, for scripts" shellcheck
+	has shellcheck || install_packages "shellcheck" shellcheck
 	;;
 *)
 	fail "dev/setup.sh takes build, test or lint, not $1"
