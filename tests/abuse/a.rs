@@ -761,7 +761,7 @@ fn a31_thousands_of_user_properties_are_answered_at_once() {
 #[test]
 fn a31_thousands_of_user_properties_are_forwarded_intact_where_allowed() {
     // [MQTT-3.3.2-17], [MQTT-3.3.2-18]
-    let server = Server::start(&Config::new("[mqtt]\nmax_user_properties = 3000\n"));
+    let server = Server::start(&Config::new(""));
     let (pairs, properties) = many_user_properties();
     let topic = unique("a31");
     let mut watcher = server.session(&Connect::new(V5, unique("a31")));

@@ -50,14 +50,18 @@ pub struct ShardConfig {
     pub is_identifier_available: bool,
     /// 150 closes a connection after one and a half keep-alive intervals [MQTT-3.1.2-22].
     pub keep_alive_percent: u64,
-    /// Overrides what MQTT 5 clients ask for [MQTT-3.2.2-21]; a limit for the others.
+    /// What MQTT 5 clients are told to use instead of their own keep alive [MQTT-3.2.2-21].
     pub server_keep_alive_s: Option<u16>,
+    /// Longest keep alive, also for those who want none. MQTT 5 clients are told, others held to it.
+    pub keep_alive_max_s: Option<u16>,
     /// Longest session expiry granted, in seconds; `u32::MAX` allows sessions that never expire.
     pub session_expiry_max_s: u32,
     /// For 3.1 and 3.1.1 sessions with Clean Session 0, which know no expiry.
     pub session_expiry_v3_s: u32,
     /// Longest Message Expiry Interval; longer or absent ones are shortened to it.
     pub message_expiry_max_s: Option<u32>,
+    /// For messages that come without one.
+    pub message_expiry_default_s: Option<u32>,
     /// Unacknowledged QoS 2 messages accepted from one client (Receive Maximum).
     pub receive_maximum: u16,
     /// Unacknowledged messages sent to one client, whatever its Receive Maximum allows.
@@ -80,6 +84,8 @@ pub struct ShardConfig {
     pub retained_messages_max: usize,
     pub retained_bytes_max: usize,
     pub retained_payload_max: usize,
+    /// For retained messages that come without an expiry interval.
+    pub retained_expiry_default_s: Option<u32>,
     /// Bytes that may wait for one connection's socket; beyond it QoS 0 is dropped and QoS 1 and 2 stay in the queue.
     pub output_buffer_bytes: usize,
     pub publish_rate_per_s: Option<u32>,
@@ -97,7 +103,7 @@ impl Default for ShardConfig {
             maximum_packet_size: 1024 * 1024,
             maximum_client_id_bytes: 65535,
             maximum_topic_levels: 128,
-            topic_alias_maximum: 32,
+            topic_alias_maximum: 64,
             topic_alias_maximum_outgoing: 32,
             maximum_qos: QoS::ExactlyOnce,
             is_retain_available: true,
@@ -107,9 +113,11 @@ impl Default for ShardConfig {
             is_identifier_available: true,
             keep_alive_percent: 150,
             server_keep_alive_s: None,
+            keep_alive_max_s: None,
             session_expiry_max_s: u32::MAX,
             session_expiry_v3_s: u32::MAX,
             message_expiry_max_s: None,
+            message_expiry_default_s: None,
             receive_maximum: 128,
             inflight_max: 128,
             retry_interval_ms: None,
@@ -127,6 +135,7 @@ impl Default for ShardConfig {
             retained_messages_max: 1_000_000,
             retained_bytes_max: 1024 * 1024 * 1024,
             retained_payload_max: 1024 * 1024,
+            retained_expiry_default_s: None,
             output_buffer_bytes: 1024 * 1024,
             publish_rate_per_s: None,
             publish_bytes_per_s: None,

@@ -248,14 +248,28 @@ impl Shard {
             let because = "limits.max_sessions is reached";
             return self.refuse(now, conn, client_id, connect.user_name, ReasonCode::QuotaExceeded, because);
         }
-        let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
-        let is_resumed = resumed.is_some();
-        let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client_id));
         let keep_alive_s = self.granted_keep_alive(connect);
+        let mut properties = std::mem::take(&mut self.bytes);
+        properties.clear();
+        if connect.version == ProtocolVersion::V5 {
+            self.write_connack_properties(conn, connect, client_id, keep_alive_s, auth_data, &mut properties);
+        }
+        let room = self.core.connection_mut(conn).map_or(0, |c| c.maximum_packet_size as usize);
+        if properties.len() + if properties.len() < 125 { 5 } else { 7 } > room {
+            // [MQTT-3.1.2-24]
+            self.bytes = properties;
+            let because = "the client's Maximum Packet Size leaves no room for a CONNACK";
+            return self.refuse(now, conn, client_id, connect.user_name, ReasonCode::PacketTooLarge, because);
+        }
+        let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
+        let session_present = resumed.is_some();
+        let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client_id));
         self.attach(now, conn, slot, connect, is_superuser, keep_alive_s);
-        self.connack(conn, slot, connect, client_id, is_resumed, keep_alive_s, auth_data);
+        let connack = ConnAck { session_present, reason: ReasonCode::Success, properties: Properties::from_validated(&properties) };
+        self.send(conn, &Packet::ConnAck(connack));
+        self.bytes = properties;
         self.set_keep_alive(now, conn, keep_alive_s);
-        self.connected(now, slot, is_resumed);
+        self.connected(now, slot, session_present);
     }
 
     /// Ends the connection that a session has, and the session itself when a clean start is asked for. Returns the slot if
@@ -341,6 +355,7 @@ impl Shard {
     fn attach(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>, is_superuser: bool, keep_alive_s: u16) {
         let config = self.core.config.clone();
         let properties = connect.properties;
+        let expiry_s = self.granted_expiry(connect);
         let is_v5 = connect.version == ProtocolVersion::V5;
         let connection = self.core.connection_mut(conn).expect("the caller answers it");
         connection.session = slot;
@@ -365,11 +380,7 @@ impl Shard {
         session.wants_problem_information = properties.request_problem_information().unwrap_or(true);
         session.keep_alive_s = keep_alive_s;
         session.window = properties.receive_maximum().unwrap_or(u16::MAX).min(config.inflight_max).max(1);
-        session.expiry_s = match connect.version {
-            ProtocolVersion::V5 => properties.session_expiry_interval().unwrap_or(0).min(config.session_expiry_max_s),
-            _ if connect.clean_start => 0,
-            _ => config.session_expiry_v3_s.min(config.session_expiry_max_s),
-        };
+        session.expiry_s = expiry_s;
         session.connects = session.connects.wrapping_add(1);
         session.connected_at_ms = now.unix_ms;
         session.outgoing.sent = 0;
@@ -392,9 +403,23 @@ impl Shard {
     }
 
     fn granted_keep_alive(&self, connect: &Connect<'_>) -> u16 {
-        match self.core.config.server_keep_alive_s {
-            Some(limit) if connect.keep_alive == 0 || connect.keep_alive > limit => limit,
+        let config = &self.core.config;
+        let asked = match config.server_keep_alive_s {
+            Some(own) if connect.version == ProtocolVersion::V5 => own,
             _ => connect.keep_alive,
+        };
+        match config.keep_alive_max_s {
+            Some(max) if asked == 0 || asked > max => max,
+            _ => asked,
+        }
+    }
+
+    fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
+        let config = &self.core.config;
+        match connect.version {
+            ProtocolVersion::V5 => connect.properties.session_expiry_interval().unwrap_or(0).min(config.session_expiry_max_s),
+            _ if connect.clean_start => 0,
+            _ => config.session_expiry_v3_s.min(config.session_expiry_max_s),
         }
     }
 
@@ -406,24 +431,11 @@ impl Shard {
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn connack(&mut self, conn: ConnSlot, slot: u32, connect: &Connect<'_>, client_id: &str, session_present: bool, keep_alive_s: u16, auth_data: Option<&[u8]>) {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.clear();
-        if connect.version == ProtocolVersion::V5 {
-            self.write_connack_properties(conn, slot, connect, client_id, keep_alive_s, auth_data, &mut bytes);
-        }
-        let properties = Properties::from_validated(&bytes);
-        self.send(conn, &Packet::ConnAck(ConnAck { session_present, reason: ReasonCode::Success, properties }));
-        self.bytes = bytes;
-    }
-
     /// What the client must know because it is not the protocol's default, or not what it asked for.
-    #[allow(clippy::too_many_arguments)]
-    fn write_connack_properties(&mut self, conn: ConnSlot, slot: u32, connect: &Connect<'_>, client_id: &str, keep_alive_s: u16, auth_data: Option<&[u8]>, out: &mut Vec<u8>) {
+    fn write_connack_properties(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: &str, keep_alive_s: u16, auth_data: Option<&[u8]>, out: &mut Vec<u8>) {
         let config = self.core.config.clone();
         let limit = self.core.connection_mut(conn).and_then(|c| c.peer.maximum_packet_size).unwrap_or(config.maximum_packet_size);
-        let expiry_s = self.core.session(slot).expiry_s;
+        let expiry_s = self.granted_expiry(connect);
         let mut w = PropertyWriter::new(out);
         if expiry_s != connect.properties.session_expiry_interval().unwrap_or(0) {
             w.put(Property::SessionExpiryInterval(expiry_s));

@@ -185,8 +185,9 @@ impl Shard {
         self.publish(now, &p);
     }
 
-    /// When a message with this Message Expiry Interval is too old, under `mqtt.message_expiry_max`.
+    /// When a message with this Message Expiry Interval is too old, under the configuration's default and maximum.
     pub(crate) fn expiry_deadline(&self, now: Now, interval_s: Option<u32>) -> Option<u64> {
+        let interval_s = interval_s.or(self.core.config.message_expiry_default_s);
         let interval_s = match (interval_s, self.core.config.message_expiry_max_s) {
             (Some(asked), Some(max)) => Some(asked.min(max)),
             (asked, max) => asked.or(max),

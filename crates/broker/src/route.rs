@@ -33,7 +33,7 @@ impl Shard {
     /// is known to want it.
     pub(crate) fn publish(&mut self, now: Now, p: &Publication<'_>) -> bool {
         if p.retain {
-            self.retain(p);
+            self.retain(now, p);
         }
         let mut is_wanted = self.route_local(now, p);
         if self.core.shards > 1 {
@@ -136,7 +136,10 @@ impl Shard {
 
     // --- retained messages: each topic has an owner among the shards ---
 
-    fn retain(&mut self, p: &Publication<'_>) {
+    fn retain(&mut self, now: Now, p: &Publication<'_>) {
+        let default_s = self.core.config.retained_expiry_default_s;
+        let expires_at_ms = p.expires_at_ms.or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000));
+        let p = &Publication { expires_at_ms, ..*p };
         let owner = self.retained_owner(p.topic);
         if owner == self.core.id {
             self.retain_here(p);

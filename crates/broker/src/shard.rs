@@ -223,7 +223,7 @@ impl Shard {
             Packet::PubComp(ack) => self.pubcomp(now, session, &ack),
             Packet::PingReq => self.ping(conn),
             Packet::Subscribe(subscribe) => self.subscribe(now, conn, session, &subscribe),
-            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(conn, session, &unsubscribe),
+            Packet::Unsubscribe(unsubscribe) => self.unsubscribe(now, conn, session, &unsubscribe),
             Packet::Disconnect(disconnect) => self.disconnect_received(now, conn, session, &disconnect),
             Packet::Auth(auth) => self.auth_received(now, conn, &auth),
             // [MQTT-3.1.0-2]
@@ -240,16 +240,21 @@ impl Shard {
         self.send(conn, &Packet::PingResp);
     }
 
-    /// Queues a packet for a connection.
-    pub(crate) fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
-        let version = connection.version;
+    /// Queues a packet for a connection. False if it is larger than the client takes, and so not sent [MQTT-3.1.2-24].
+    pub(crate) fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) -> bool {
+        let Some(connection) = self.core.connection_mut(conn) else { return true };
+        let (version, room) = (connection.version, connection.maximum_packet_size as usize);
         let mark = self.core.outbox.mark();
         packet.encode(version, &mut self.core.outbox.arena);
         let range = self.core.outbox.range_from(mark);
+        if range.len() > room {
+            self.core.outbox.arena.truncate(mark);
+            return false;
+        }
         self.core.outbox.push(conn, range);
         self.core.stats.packets_sent[packet.packet_type() as usize] += 1;
         self.core.stats.bytes_sent += range.len() as u64;
+        true
     }
 
     /// The socket is gone; the slot may be reused afterwards.

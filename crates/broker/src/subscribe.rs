@@ -87,7 +87,9 @@ impl Shard {
 
     fn suback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
         // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
-        self.send(conn, &Packet::SubAck(SubAck { packet_id, properties: Properties::EMPTY, reasons }));
+        if !self.send(conn, &Packet::SubAck(SubAck { packet_id, properties: Properties::EMPTY, reasons })) {
+            return self.protocol_error(now, conn, ReasonCode::PacketTooLarge, "the client has no room for the SUBACK");
+        }
         self.pump(now, slot);
     }
 
@@ -178,7 +180,7 @@ impl Shard {
         Ok(target)
     }
 
-    pub(crate) fn unsubscribe(&mut self, conn: ConnSlot, slot: u32, unsubscribe: &Unsubscribe<'_>) {
+    pub(crate) fn unsubscribe(&mut self, now: Now, conn: ConnSlot, slot: u32, unsubscribe: &Unsubscribe<'_>) {
         self.core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
         let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
         let mut reasons = Vec::new();
@@ -194,7 +196,9 @@ impl Shard {
         }
         let properties = Properties::EMPTY;
         // [MQTT-3.10.4-4], [MQTT-3.11.3-1]
-        self.send(conn, &Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons: &reasons }));
+        if !self.send(conn, &Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons: &reasons })) {
+            self.protocol_error(now, conn, ReasonCode::PacketTooLarge, "the client has no room for the UNSUBACK");
+        }
     }
 
     /// Removes one subscription; false when there was none.

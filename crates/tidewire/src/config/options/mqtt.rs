@@ -40,8 +40,9 @@ section! {
         live max_client_id_length: u16 = "65535" ["23", "65535"] in "bytes";
         /// Levels of a topic name or filter.
         live max_topic_levels: u16 = "128" ["1", "65535"] in "levels";
-        /// Topic aliases that a client may use towards the server (Topic Alias Maximum of CONNACK).
-        live max_topic_alias_in: u16 = "65535" ["0", "65535"] in "aliases";
+        /// Topic aliases that a client may use towards the server (Topic Alias Maximum of CONNACK). Each may hold a topic of
+        /// up to 64 KB, per connection.
+        live max_topic_alias_in: u16 = "64" ["0", "65535"] in "aliases";
         /// Topic aliases that the server uses towards a client, if the client allows as many.
         live max_topic_alias_out: u16 = "32" ["0", "65535"] in "aliases";
         /// Highest QoS that clients may publish with.
@@ -76,9 +77,7 @@ section! {
         live receive_maximum: u16 = "1024" ["1", "65535"] in "messages";
         /// QoS 1 and 2 messages that the server sends to a client before it waits for an acknowledgement. An MQTT 5 client
         /// can ask for fewer with its Receive Maximum.
-        live max_inflight: u16 = "32" ["1", "65535"] in "messages";
-        /// QoS 2 messages of a client that may wait for their PUBREL.
-        live max_awaiting_rel: u16 = "1024" ["1", "65535"] in "messages";
+        live max_inflight: u16 = "128" ["1", "65535"] in "messages";
         /// Sends an unacknowledged message again on the same connection after this time. Only MQTT 3.1 and 3.1.1 allow
         /// it, and TCP makes it needless; it is for clients that lose packets themselves.
         live retry_interval: Switch<Duration> = "off" ["1s", "1h"];
@@ -98,8 +97,6 @@ section! {
         live shared_strategy: SharedStrategy = "round_robin";
         /// Subscriptions of one session.
         live max_subscriptions: Limit<u32> = "10000" ["1", "100000000"] in "subscriptions";
-        /// User properties in one packet.
-        live max_user_properties: u16 = "256" ["0", "65535"] in "properties";
         /// Messages on `$delayed/<seconds>/<topic>` that may wait at the same time, of all clients. 0 turns them off.
         live max_delayed_messages: Limit<u32> = "100000" ["0", "100000000"] in "messages";
         /// Longest delay of such a message.
