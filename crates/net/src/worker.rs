@@ -13,23 +13,21 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use broker::{AuthOutcome, CloseCause, ConnSlot, Credentials, Effect, Mail, Now, Shard, ShardId};
+use broker::{CloseCause, ConnSlot, Effect, Mail, Now, Shard, ShardId};
 use mio::{Events, Interest, Poll, Token, Waker};
-use mqtt::ReasonCode;
 
 use crate::accept::Acceptor;
-use crate::auth_pool::{AuthJob, AuthQueue, AuthTicket};
-use crate::connection::Stage;
+use crate::auth_pool::AuthQueue;
 use crate::counters::{NetCounters, Refusal};
 use crate::deadlines::Deadlines;
 use crate::flush::Notice;
 use crate::handshake::POT_BYTES;
 use crate::letter::Letter;
-use crate::mailbox::{self, Address, MAILBOX_BYTES, MAILBOX_LETTERS, Mailbox, Returned};
+use crate::mailbox::{self, Address, MAILBOX_BYTES, MAILBOX_LETTERS, Mailbox};
 use crate::outlet::Scratch;
 use crate::receive::ReadBuffers;
 use crate::server::Common;
-use crate::slots::{SlotRef, Slots};
+use crate::slots::Slots;
 
 const WAKE: Token = Token(usize::MAX);
 
@@ -101,14 +99,14 @@ pub(crate) struct Worker {
     pub(crate) handshake_pot_bytes: usize,
     linger_deadlines: Deadlines,
     mailbox: Mailbox<Letter>,
-    addresses: Vec<Address<Letter>>,
+    pub(crate) addresses: Vec<Address<Letter>>,
     /// Letters that a full mailbox has returned, by worker. While there are any, no socket is read.
-    held: Vec<VecDeque<Letter>>,
-    held_letters: usize,
+    pub(crate) held: Vec<VecDeque<Letter>>,
+    pub(crate) held_letters: usize,
     /// Which workers got something in this tick and may be asleep.
-    rings: Vec<bool>,
-    auth: AuthQueue,
-    effects: Vec<Effect>,
+    pub(crate) rings: Vec<bool>,
+    pub(crate) auth: AuthQueue,
+    pub(crate) effects: Vec<Effect>,
     clock: Clock,
     stopping: Option<Stopping>,
 }
@@ -322,148 +320,6 @@ impl Worker {
             self.linger_deadlines.push(self.now.monotonic_ms, conn);
         }
     }
-
-    // --- what the shard asks for ---
-
-    fn do_effects(&mut self) {
-        let mut effects = std::mem::take(&mut self.effects);
-        self.shard.take_effects(&mut effects);
-        // Doing one may ask for another (a refused authentication closes), but never for one of the same kind again.
-        while !effects.is_empty() {
-            for effect in effects.drain(..) {
-                self.do_effect(effect);
-            }
-            self.shard.take_effects(&mut effects);
-        }
-        self.effects = effects;
-    }
-
-    fn do_effect(&mut self, effect: Effect) {
-        match effect {
-            Effect::Close { conn } => self.close(conn.0, CloseCause::Requested),
-            Effect::Resume { conn } => self.resume(conn.0),
-            Effect::Authenticate {
-                conn,
-                attempt,
-                credentials,
-            } => self.authenticate(conn, attempt, credentials),
-            Effect::Event(event) => self.common.observer.event(&event),
-        }
-    }
-
-    fn authenticate(&mut self, conn: ConnSlot, attempt: u32, credentials: Box<Credentials>) {
-        let Some(SlotRef { generation, .. }) = self.slots.reference(conn.0) else {
-            return;
-        };
-        let ticket = AuthTicket {
-            conn,
-            generation,
-            attempt,
-        };
-        let reply_to = self.addresses[usize::from(self.id.0)].clone();
-        if !self.auth.submit(AuthJob {
-            ticket,
-            credentials,
-            reply_to,
-        }) {
-            self.counters.auth_queue_full += 1;
-            let outcome = AuthOutcome::Deny {
-                reason: ReasonCode::ServerBusy,
-                because: "too many logins are being checked",
-            };
-            self.shard.authenticated(self.now, conn, attempt, outcome);
-        }
-    }
-
-    fn authenticated(&mut self, ticket: AuthTicket, outcome: AuthOutcome) {
-        let AuthTicket {
-            conn,
-            generation,
-            attempt,
-        } = ticket;
-        let is_open = self
-            .slots
-            .get_mut(conn.0)
-            .is_some_and(|connection| matches!(connection.stage, Stage::Open));
-        if is_open
-            && self.slots.is_current(SlotRef {
-                slot: conn.0,
-                generation,
-            })
-        {
-            self.shard.authenticated(self.now, conn, attempt, outcome);
-        }
-    }
-
-    // --- letters to other workers ---
-
-    /// Sends a letter, or holds it back if there is no space. Does not ring.
-    pub(crate) fn send(&mut self, to: ShardId, letter: Letter) {
-        let index = usize::from(to.0);
-        let returned = if self.held[index].is_empty() {
-            self.offer(index, letter)
-        } else {
-            Some(letter)
-        };
-        if let Some(letter) = returned {
-            self.counters.mail_held += 1;
-            self.held_letters += 1;
-            self.held[index].push_back(letter);
-        }
-        self.rings[index] = true;
-    }
-
-    fn offer(&mut self, to: usize, letter: Letter) -> Option<Letter> {
-        match self.addresses[to].offer(letter) {
-            Ok(()) => None,
-            Err(Returned::Full(letter)) => Some(letter),
-            Err(Returned::Gone(letter)) => {
-                // Only a server that shuts down has workers that are gone.
-                self.undeliverable(letter);
-                None
-            }
-        }
-    }
-
-    fn undeliverable(&mut self, letter: Letter) {
-        if let Letter::Arrival(arrival) = letter {
-            let connection = arrival.connection;
-            self.common.listeners[usize::from(connection.listener)].count_refusal(Refusal::ShuttingDown);
-            self.count_out(&connection);
-        }
-    }
-
-    fn send_held(&mut self) {
-        for to in 0..self.held.len() {
-            while let Some(letter) = self.held[to].pop_front() {
-                self.rings[to] = true;
-                if let Some(back) = self.offer(to, letter) {
-                    self.held[to].push_front(back);
-                    break;
-                }
-                self.held_letters -= 1;
-            }
-        }
-    }
-
-    /// One letter per shard and tick. What the shard gathers while an earlier one is held back goes with the next.
-    fn send_mail(&mut self) {
-        for shard in (0..self.common.shards).map(ShardId) {
-            if shard != self.id
-                && self.held[usize::from(shard.0)].is_empty()
-                && let Some(mail) = self.shard.take_mail(shard)
-            {
-                self.send(shard, Letter::Mail(mail));
-            }
-        }
-        for (to, ring) in self.rings.iter_mut().enumerate() {
-            if std::mem::take(ring) {
-                self.addresses[to].ring();
-            }
-        }
-    }
-
-    // --- the end ---
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.is_some()

@@ -1,0 +1,81 @@
+//! Doing what the shard asks for: closing, resuming, authenticating, reporting.
+
+use broker::{AuthOutcome, CloseCause, ConnSlot, Credentials, Effect};
+use mqtt::ReasonCode;
+
+use crate::auth_pool::{AuthJob, AuthTicket};
+use crate::connection::Stage;
+use crate::slots::SlotRef;
+use crate::worker::Worker;
+
+impl Worker {
+    pub(crate) fn do_effects(&mut self) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.shard.take_effects(&mut effects);
+        // Doing one may ask for another (a refused authentication closes), but never for one of the same kind again.
+        while !effects.is_empty() {
+            for effect in effects.drain(..) {
+                self.do_effect(effect);
+            }
+            self.shard.take_effects(&mut effects);
+        }
+        self.effects = effects;
+    }
+
+    fn do_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Close { conn } => self.close(conn.0, CloseCause::Requested),
+            Effect::Resume { conn } => self.resume(conn.0),
+            Effect::Authenticate {
+                conn,
+                attempt,
+                credentials,
+            } => self.authenticate(conn, attempt, credentials),
+            Effect::Event(event) => self.common.observer.event(&event),
+        }
+    }
+
+    fn authenticate(&mut self, conn: ConnSlot, attempt: u32, credentials: Box<Credentials>) {
+        let Some(SlotRef { generation, .. }) = self.slots.reference(conn.0) else {
+            return;
+        };
+        let ticket = AuthTicket {
+            conn,
+            generation,
+            attempt,
+        };
+        let reply_to = self.addresses[usize::from(self.id.0)].clone();
+        if !self.auth.submit(AuthJob {
+            ticket,
+            credentials,
+            reply_to,
+        }) {
+            self.counters.auth_queue_full += 1;
+            let outcome = AuthOutcome::Deny {
+                reason: ReasonCode::ServerBusy,
+                because: "too many logins are being checked",
+            };
+            self.shard.authenticated(self.now, conn, attempt, outcome);
+        }
+    }
+
+    pub(crate) fn authenticated(&mut self, ticket: AuthTicket, outcome: AuthOutcome) {
+        let AuthTicket {
+            conn,
+            generation,
+            attempt,
+        } = ticket;
+        let is_open = self
+            .slots
+            .get_mut(conn.0)
+            .is_some_and(|connection| matches!(connection.stage, Stage::Open));
+        if is_open
+            && self.slots.is_current(SlotRef {
+                slot: conn.0,
+                generation,
+            })
+        {
+            self.shard.authenticated(self.now, conn, attempt, outcome);
+        }
+    }
+}

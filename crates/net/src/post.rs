@@ -1,0 +1,79 @@
+//! Letters to other workers: mail of the shard, at most one letter per tick, and connections on their way home.
+//!
+//! A letter that a full mailbox returns is held back, in order, and no socket is read until it is gone. `mailbox.rs` says why that
+//! cannot deadlock.
+
+use broker::ShardId;
+
+use crate::counters::Refusal;
+use crate::letter::Letter;
+use crate::mailbox::Returned;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Sends a letter, or holds it back if there is no space. Does not ring.
+    pub(crate) fn send(&mut self, to: ShardId, letter: Letter) {
+        let index = usize::from(to.0);
+        let returned = if self.held[index].is_empty() {
+            self.offer(index, letter)
+        } else {
+            Some(letter)
+        };
+        if let Some(letter) = returned {
+            self.counters.mail_held += 1;
+            self.held_letters += 1;
+            self.held[index].push_back(letter);
+        }
+        self.rings[index] = true;
+    }
+
+    fn offer(&mut self, to: usize, letter: Letter) -> Option<Letter> {
+        match self.addresses[to].offer(letter) {
+            Ok(()) => None,
+            Err(Returned::Full(letter)) => Some(letter),
+            Err(Returned::Gone(letter)) => {
+                // Only a server that shuts down has workers that are gone.
+                self.undeliverable(letter);
+                None
+            }
+        }
+    }
+
+    fn undeliverable(&mut self, letter: Letter) {
+        if let Letter::Arrival(arrival) = letter {
+            let connection = arrival.connection;
+            self.common.listeners[usize::from(connection.listener)].count_refusal(Refusal::ShuttingDown);
+            self.count_out(&connection);
+        }
+    }
+
+    pub(crate) fn send_held(&mut self) {
+        for to in 0..self.held.len() {
+            while let Some(letter) = self.held[to].pop_front() {
+                self.rings[to] = true;
+                if let Some(back) = self.offer(to, letter) {
+                    self.held[to].push_front(back);
+                    break;
+                }
+                self.held_letters -= 1;
+            }
+        }
+    }
+
+    /// One letter per shard and tick. What the shard gathers while an earlier one is held back goes with the next.
+    pub(crate) fn send_mail(&mut self) {
+        for shard in (0..self.common.shards).map(ShardId) {
+            if shard != self.id
+                && self.held[usize::from(shard.0)].is_empty()
+                && let Some(mail) = self.shard.take_mail(shard)
+            {
+                self.send(shard, Letter::Mail(mail));
+            }
+        }
+        for (to, ring) in self.rings.iter_mut().enumerate() {
+            if std::mem::take(ring) {
+                self.addresses[to].ring();
+            }
+        }
+    }
+}
