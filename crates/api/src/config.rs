@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::sys_publisher::SysConfig;
+
 #[derive(Clone)]
 pub struct ApiConfig {
     pub bind: SocketAddr,
@@ -15,6 +17,8 @@ pub struct ApiConfig {
     pub metrics_public: bool,
     /// Names, beside `localhost` and addresses, under which a loopback port may be asked, such as a reverse proxy's.
     pub allowed_hosts: Vec<String>,
+    /// Publish statistics below `$SYS`.
+    pub sys: Option<SysConfig>,
     pub limits: ApiLimits,
 }
 
@@ -26,6 +30,7 @@ impl ApiConfig {
             token_lifetime: Duration::from_secs(12 * 60 * 60),
             metrics_public: false,
             allowed_hosts: Vec::new(),
+            sys: None,
             limits: ApiLimits::default(),
         }
     }

@@ -7,9 +7,23 @@ use crate::endpoint::Endpoint;
 use crate::endpoints;
 
 pub fn endpoints() -> Vec<Endpoint> {
-    let mut all = endpoints::health::endpoints();
-    all.extend(endpoints::stats::endpoints());
-    all
+    [
+        endpoints::page::endpoints(),
+        endpoints::health::endpoints(),
+        endpoints::metrics::endpoints(),
+        endpoints::openapi::endpoints(),
+        endpoints::login::endpoints(),
+        endpoints::stats::endpoints(),
+        endpoints::clients::endpoints(),
+        endpoints::subscriptions::endpoints(),
+        endpoints::retained::endpoints(),
+        endpoints::publish::endpoints(),
+        endpoints::users::endpoints(),
+        endpoints::acl::endpoints(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 pub fn router(app: &App) -> Router {

@@ -34,13 +34,15 @@ use crate::config::{ApiConfig, NodeInfo};
 use crate::problem::{self, Problem};
 use crate::routes;
 use crate::stall::StallGuard;
+use crate::sys_publisher::{ClientEvents, publish_events, publish_statistics};
 
 const THREADS: usize = 2;
 /// Password hashes and disk writes.
 const BLOCKING_THREADS_MAX: usize = 8;
-const URI_BYTES_MAX: usize = 8 * 1024;
+/// A topic of 20,000 bytes, percent-encoded throughout.
+const URI_BYTES_MAX: usize = 60 * 1024;
 /// Limit of hyper's read buffer, and so of a request's header.
-const HEADER_BYTES_MAX: usize = 32 * 1024;
+const HEADER_BYTES_MAX: usize = 80 * 1024;
 const HEADERS_MAX: usize = 64;
 /// How long accepting pauses when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -124,6 +126,9 @@ pub fn start(
         let _guard = runtime.enter();
         tokio::net::TcpListener::from_std(listener).map_err(StartError::Resources)?
     };
+    if let Some(sys) = app.config().sys {
+        runtime.spawn(publish_statistics(app.clone(), sys, stopped.clone()));
+    }
     runtime.spawn(accept(listener, app.clone(), stopped));
     Ok(ApiHandle {
         app,
@@ -159,6 +164,13 @@ impl ApiHandle {
     /// `/readyz` says no from now on, so that load balancers go elsewhere; everything else goes on.
     pub fn stopping(&self) {
         self.app.readiness().stopping();
+    }
+
+    /// Publishes what comes out of the queue until the handle is stopped.
+    pub fn publish_client_events(&self, events: ClientEvents) {
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(publish_events(self.app.clone(), events, self.stop.subscribe()));
+        }
     }
 
     /// Accepts nothing more, lets requests end for at most `grace`, and is gone when it returns.

@@ -1,0 +1,177 @@
+//! Logging in and out, and changing one's password.
+
+use std::time::{Instant, SystemTime};
+
+use auth::Password;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::{Extension, Json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tracing::{error, info};
+use zeroize::Zeroize;
+
+use crate::admins::{AdminsError, Role};
+use crate::app::{ApiCounters, App, unix_ms};
+use crate::body;
+use crate::endpoint::Endpoint;
+use crate::guard::{Login, Need, bearer};
+use crate::problem::Problem;
+use crate::server::PeerAddress;
+
+const BODY_MAX: usize = 4 * 1024;
+const PASSWORD_CHARACTERS_MIN: usize = 8;
+
+/// Who wants to log in.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoginRequest {
+    user: String,
+    password: Secret,
+}
+
+/// A login: send the token as `Authorization: Bearer <token>`.
+#[derive(Serialize, JsonSchema)]
+pub struct LoginAnswer {
+    pub token: String,
+    pub expires_at_unix_ms: u64,
+    pub user: String,
+    pub role: Role,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PasswordChange {
+    current_password: Secret,
+    /// At least 8 characters.
+    #[schemars(length(min = 8))]
+    new_password: Secret,
+}
+
+/// Text that is wiped when it goes, and that nothing prints.
+#[derive(Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn characters(&self) -> usize {
+        self.0.chars().count()
+    }
+
+    pub fn to_password(&self) -> Password {
+        Password::new(self.0.as_bytes())
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+pub fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::post("/api/v1/login", "login", login)
+            .tag("Login")
+            .says("Log in", "Gives a bearer token. Failed attempts are limited per address: ten, then one every six seconds.")
+            .needs(Need::Nothing)
+            .takes::<LoginRequest>(BODY_MAX)
+            .fails(StatusCode::UNAUTHORIZED)
+            .fails(StatusCode::TOO_MANY_REQUESTS)
+            .returns::<LoginAnswer>("Logged in."),
+        Endpoint::post("/api/v1/logout", "logout", logout)
+            .tag("Login")
+            .says("Log out", "The token is worth nothing afterwards.")
+            .needs(Need::Viewer)
+            .returns_nothing("Logged out."),
+        Endpoint::post("/api/v1/password", "change_password", change_password)
+            .tag("Login")
+            .says("Change one's own password", "Ends every login of this user, this one included. Limited like logins.")
+            .needs(Need::Viewer)
+            .takes::<PasswordChange>(BODY_MAX)
+            .fails(StatusCode::UNPROCESSABLE_ENTITY)
+            .fails(StatusCode::TOO_MANY_REQUESTS)
+            .returns_nothing("Changed."),
+    ]
+}
+
+async fn login(
+    State(app): State<App>,
+    Extension(peer): Extension<PeerAddress>,
+    body::Json(request): body::Json<LoginRequest>,
+) -> Result<Json<LoginAnswer>, Problem> {
+    let role = verify(&app, peer, &request.user, &request.password).await?;
+    let role = role.ok_or_else(|| Problem::unauthorized("user or password is wrong"))?;
+    let lifetime = app.config().token_lifetime;
+    let token = app.logins().issue(&request.user, Instant::now(), lifetime);
+    let token = token.ok_or_else(|| Problem::internal("the operating system gives no random bytes"))?;
+    ApiCounters::add(&app.counters().logins);
+    info!(user = %request.user, address = %peer.0, "logged in to the API");
+    Ok(Json(LoginAnswer {
+        token: token.to_string(),
+        expires_at_unix_ms: unix_ms(SystemTime::now() + lifetime),
+        user: request.user,
+        role,
+    }))
+}
+
+/// Takes as long for users that do not exist. Counts and logs what fails.
+async fn verify(app: &App, peer: PeerAddress, user: &str, password: &Secret) -> Result<Option<Role>, Problem> {
+    if let Err(wait) = app.login_limiter().admit(peer.0, Instant::now()) {
+        ApiCounters::add(&app.counters().logins_limited);
+        let wait_s = HeaderValue::from(wait.as_secs() + 1);
+        let detail = "too many failed logins from this address".to_owned();
+        return Err(Problem::of_status(StatusCode::TOO_MANY_REQUESTS, detail).with_header(header::RETRY_AFTER, wait_s));
+    }
+    let (name, password) = (user.to_owned(), password.to_password());
+    let role = app.hash({
+        let app = app.clone();
+        move || app.admins().verify(&name, password)
+    });
+    let role = role.await?;
+    match role {
+        Some(_) => app.login_limiter().refund(peer.0),
+        None => {
+            ApiCounters::add(&app.counters().logins_failed);
+            // The name may be a password typed into the wrong field, so it is not logged unless it is a user's.
+            let is_known = app.admins().role(user).is_some();
+            info!(user = if is_known { user } else { "unknown" }, address = %peer.0, "a login to the API failed");
+        }
+    }
+    Ok(role)
+}
+
+async fn logout(State(app): State<App>, headers: HeaderMap) -> StatusCode {
+    if let Some(token) = bearer(&headers) {
+        app.logins().revoke(token);
+    }
+    StatusCode::NO_CONTENT
+}
+
+async fn change_password(
+    State(app): State<App>,
+    Extension(peer): Extension<PeerAddress>,
+    Extension(login): Extension<Login>,
+    body::Json(change): body::Json<PasswordChange>,
+) -> Result<StatusCode, Problem> {
+    if change.new_password.characters() < PASSWORD_CHARACTERS_MIN {
+        let expected = format!("at least {PASSWORD_CHARACTERS_MIN} characters");
+        return Err(Problem::invalid("new_password", "the password is too short").expected(expected));
+    }
+    if verify(&app, peer, &login.user, &change.current_password).await?.is_none() {
+        return Err(Problem::invalid("current_password", "this is not the present password"));
+    }
+    let _one_at_a_time = app.changes().lock().await;
+    let (changer, user, password) = (app.clone(), login.user.clone(), change.new_password.to_password());
+    let changed = app.hash(move || changer.admins().set_password(&user, &password)).await?;
+    changed.map_err(|problem| {
+        error!(error = %problem, "the new password of an admin could not be kept");
+        match problem {
+            AdminsError::Password(detail) => Problem::invalid("new_password", detail.to_string()),
+            _ => Problem::internal("the new password could not be written to disk"),
+        }
+    })?;
+    app.logins().revoke_user(&login.user);
+    info!(user = %login.user, address = %peer.0, "the password of an API user was changed");
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,137 @@
+//! Retained messages: list by filter, read one, delete one.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use broker::retained::ScanCursor;
+use broker::{RetainedView, ShardId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::app::App;
+use crate::endpoint::Endpoint;
+use crate::message_body::{MessageProperties, PayloadEncoding};
+use crate::paging::{self, Page, Place};
+use crate::problem::Problem;
+use crate::query::Params;
+
+/// Bytes of each payload that a listing shows.
+const PREVIEW_BYTES: usize = 256;
+
+/// A retained message.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RetainedMessage {
+    pub topic: String,
+    /// In a listing no more than its first 256 bytes.
+    pub payload: String,
+    pub payload_encoding: PayloadEncoding,
+    /// Of the whole payload.
+    pub payload_bytes: usize,
+    #[schemars(range(max = 2))]
+    pub qos: u8,
+    pub properties: MessageProperties,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetainedQuery {
+    /// Topic filter; `#`, which leaves out topics that begin with `$`, if absent.
+    filter: Option<String>,
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+pub fn endpoints() -> Vec<Endpoint> {
+    const ONE: &str = "/api/v1/retained/{*topic}";
+    const TOPIC: &str = "Percent-encoded; slashes may stand as they are.";
+    vec![
+        Endpoint::get("/api/v1/retained", "retained_messages", list)
+            .tag("Retained messages")
+            .says("Retained messages by filter, page by page", "Sorted by topic within each shard.")
+            .query::<RetainedQuery>()
+            .fails(StatusCode::UNPROCESSABLE_ENTITY)
+            .returns::<Page<RetainedMessage>>("A page."),
+        Endpoint::get(ONE, "retained_message", one)
+            .tag("Retained messages")
+            .says("The retained message of a topic", "With its whole payload.")
+            .path_parameter("topic", TOPIC)
+            .returns::<RetainedMessage>("The message."),
+        Endpoint::delete(ONE, "delete_retained_message", delete)
+            .tag("Retained messages")
+            .says("Delete the retained message of a topic", "Nothing is published.")
+            .path_parameter("topic", TOPIC)
+            .returns_nothing("It is gone."),
+    ]
+}
+
+async fn list(State(app): State<App>, Params(query): Params<RetainedQuery>) -> Result<Json<Page<RetainedMessage>>, Problem> {
+    let limit = paging::limit(query.limit)?;
+    let filter = query.filter.unwrap_or_else(|| "#".to_owned());
+    mqtt::validate_filter(&filter).map_err(|error| Problem::invalid("filter", format!("{error:?}")).expected("a topic filter"))?;
+    let mut place = Place::parse(query.cursor.as_deref())?;
+    let mut items: Vec<RetainedMessage> = Vec::new();
+    for _ in 0..paging::VISITS_MAX {
+        if place.shard >= app.net().shards() {
+            return Ok(Json(Page { items, cursor: None }));
+        }
+        if items.len() >= limit {
+            break;
+        }
+        let cursor = (!place.within.is_empty()).then(|| ScanCursor::from_bytes(&place.within));
+        let (wanted, filter) = (limit - items.len(), filter.clone());
+        let scan = move |shard: &mut broker::Shard, now| shard.retained(now, &filter, cursor, wanted, PREVIEW_BYTES);
+        let (found, next) = app.on_shard(ShardId(place.shard), scan).await?;
+        items.extend(found.into_iter().map(view));
+        place = match next {
+            Some(cursor) => Place { shard: place.shard, within: cursor.as_bytes().into() },
+            None => Place { shard: place.shard + 1, within: Vec::new() },
+        };
+    }
+    Ok(Json(Page { items, cursor: Some(place.to_text()) }))
+}
+
+async fn one(State(app): State<App>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, Problem> {
+    let wanted = topic.clone();
+    let found = app.on_all(move |shard, now| shard.retained_message(now, &wanted)).await?;
+    let found = found.into_iter().flatten().next().ok_or_else(|| none(&topic))?;
+    Ok(Json(view(found)))
+}
+
+async fn delete(State(app): State<App>, Path(topic): Path<String>) -> Result<StatusCode, Problem> {
+    let wanted = topic.clone();
+    let deleted = app.on_all(move |shard, _| shard.delete_retained(&wanted)).await?;
+    match deleted.contains(&true) {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(none(&topic)),
+    }
+}
+
+fn none(topic: &str) -> Problem {
+    Problem::not_found(format!("there is no retained message for the topic {topic:?}"))
+}
+
+fn view(message: RetainedView) -> RetainedMessage {
+    let mut shown = message.payload;
+    if shown.len() < message.payload_bytes {
+        cut_before_partial_character(&mut shown);
+    }
+    let (payload, payload_encoding) = PayloadEncoding::encode(shown);
+    RetainedMessage {
+        topic: message.topic,
+        payload,
+        payload_encoding,
+        payload_bytes: message.payload_bytes,
+        qos: message.qos as u8,
+        properties: MessageProperties::from_wire(&message.properties, message.expires_in_s),
+    }
+}
+
+/// So that a preview of text is text.
+fn cut_before_partial_character(bytes: &mut Vec<u8>) {
+    if let Err(error) = std::str::from_utf8(bytes)
+        && error.error_len().is_none()
+    {
+        bytes.truncate(error.valid_up_to());
+    }
+}

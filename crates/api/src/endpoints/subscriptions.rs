@@ -1,0 +1,231 @@
+//! Subscriptions of one client and of all, and the groups of shared subscriptions.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use broker::{ShardId, SubscriptionView};
+use mqtt::{QoS, ReasonCode, RetainHandling, SubscriptionOptions};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::clients::unknown;
+use crate::app::App;
+use crate::body;
+use crate::endpoint::Endpoint;
+use crate::paging::{self, Page, Place};
+use crate::problem::Problem;
+use crate::query::Params;
+
+/// A subscription of a session.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Subscription {
+    pub client_id: String,
+    /// Topic filter as the client wrote it, `$share/<name>/` included.
+    pub filter: String,
+    /// Maximum QoS.
+    #[schemars(range(max = 2))]
+    pub qos: u8,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    #[schemars(range(max = 2))]
+    pub retain_handling: u8,
+    /// Subscription Identifier.
+    pub identifier: Option<u32>,
+}
+
+/// Members of a shared subscription that live in one shard.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SharedGroup {
+    pub share_name: String,
+    pub filter: String,
+    pub members: usize,
+    pub online: usize,
+    /// Messages that wait for a member.
+    pub queued: usize,
+}
+
+/// A subscription to make for a client.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewSubscription {
+    /// Topic filter.
+    #[schemars(length(min = 1, max = 65535))]
+    filter: String,
+    /// Maximum QoS.
+    #[serde(default)]
+    #[schemars(range(max = 2))]
+    qos: u8,
+    #[serde(default)]
+    no_local: bool,
+    #[serde(default)]
+    retain_as_published: bool,
+    /// 0: send retained messages; 1: only if the subscription is new; 2: never.
+    #[serde(default)]
+    #[schemars(range(max = 2))]
+    retain_handling: u8,
+}
+
+/// What the client got.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Granted {
+    #[schemars(range(max = 2))]
+    pub qos: u8,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FilterQuery {
+    /// Topic filter as it was subscribed.
+    filter: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubscriptionsQuery {
+    /// Part of the topic filter.
+    filter: Option<String>,
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupsQuery {
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<usize>,
+}
+
+pub fn endpoints() -> Vec<Endpoint> {
+    const OF_CLIENT: &str = "/api/v1/clients/{client_id}/subscriptions";
+    const ID: &str = "Percent-encoded, also its slashes.";
+    const BODY_MAX: usize = 256 * 1024;
+    vec![
+        Endpoint::get(OF_CLIENT, "client_subscriptions", of_client)
+            .tag("Subscriptions")
+            .says("Subscriptions of a client", "All of them.")
+            .path_parameter("client_id", ID)
+            .returns::<Vec<Subscription>>("Its subscriptions."),
+        Endpoint::post(OF_CLIENT, "subscribe_client", subscribe)
+            .tag("Subscriptions")
+            .says("Subscribe a client", "As if it had sent SUBSCRIBE: its access rules hold, and retained messages are sent.")
+            .path_parameter("client_id", ID)
+            .takes::<NewSubscription>(BODY_MAX)
+            .fails(StatusCode::UNPROCESSABLE_ENTITY)
+            .creates::<Granted>("It is subscribed."),
+        Endpoint::delete(OF_CLIENT, "unsubscribe_client", unsubscribe)
+            .tag("Subscriptions")
+            .says("Unsubscribe a client", "The client is not told: MQTT has no packet for it.")
+            .path_parameter("client_id", ID)
+            .query::<FilterQuery>()
+            .returns_nothing("It is not subscribed any more."),
+        Endpoint::get("/api/v1/subscriptions", "subscriptions", all)
+            .tag("Subscriptions")
+            .says("Subscriptions of all clients, page by page", "A page holds whole sessions, so that it may be longer than `limit`.")
+            .query::<SubscriptionsQuery>()
+            .returns::<Page<Subscription>>("A page."),
+        Endpoint::get("/api/v1/shared-groups", "shared_groups", groups)
+            .tag("Subscriptions")
+            .says("Groups of shared subscriptions", "Up to `limit` of each shard.")
+            .query::<GroupsQuery>()
+            .returns::<Vec<SharedGroup>>("The groups."),
+    ]
+}
+
+async fn of_client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<Vec<Subscription>>, Problem> {
+    let wanted = client_id.clone();
+    let found = app.on_home(&client_id, move |shard, _| shard.subscriptions_of(&wanted)).await?;
+    let found = found.ok_or_else(|| unknown(&client_id))?;
+    Ok(Json(found.into_iter().map(view).collect()))
+}
+
+async fn subscribe(
+    State(app): State<App>,
+    Path(client_id): Path<String>,
+    body::Json(new): body::Json<NewSubscription>,
+) -> Result<(StatusCode, Json<Granted>), Problem> {
+    mqtt::validate_filter(&new.filter).map_err(|error| Problem::invalid("filter", format!("{error:?}")).expected("a topic filter"))?;
+    let options = options(&new)?;
+    let wanted = client_id.clone();
+    let subscribe = move |shard: &mut broker::Shard, now| shard.subscribe_client(now, &wanted, &new.filter, options);
+    let reason = app.on_home(&client_id, subscribe).await?.ok_or_else(|| unknown(&client_id))?;
+    match reason {
+        ReasonCode::Success | ReasonCode::GrantedQoS1 | ReasonCode::GrantedQoS2 => {
+            Ok((StatusCode::CREATED, Json(Granted { qos: reason.to_u8() })))
+        }
+        refused => Err(Problem::invalid("filter", format!("the subscription was refused: {refused}"))),
+    }
+}
+
+fn options(new: &NewSubscription) -> Result<SubscriptionOptions, Problem> {
+    let out_of_range = |field| Problem::invalid(field, "out of range").expected("0, 1 or 2");
+    Ok(SubscriptionOptions {
+        maximum_qos: QoS::from_bits(new.qos).ok_or_else(|| out_of_range("qos"))?,
+        no_local: new.no_local,
+        retain_as_published: new.retain_as_published,
+        retain_handling: RetainHandling::from_bits(new.retain_handling).ok_or_else(|| out_of_range("retain_handling"))?,
+    })
+}
+
+async fn unsubscribe(
+    State(app): State<App>,
+    Path(client_id): Path<String>,
+    Params(query): Params<FilterQuery>,
+) -> Result<StatusCode, Problem> {
+    let wanted = client_id.clone();
+    let unsubscribe = move |shard: &mut broker::Shard, _| shard.unsubscribe_client(&wanted, &query.filter);
+    match app.on_home(&client_id, unsubscribe).await? {
+        Some(true) => Ok(StatusCode::NO_CONTENT),
+        Some(false) => Err(Problem::not_found("the client has no such subscription")),
+        None => Err(unknown(&client_id)),
+    }
+}
+
+async fn all(State(app): State<App>, Params(query): Params<SubscriptionsQuery>) -> Result<Json<Page<Subscription>>, Problem> {
+    let limit = paging::limit(query.limit)?;
+    let mut place = Place::parse(query.cursor.as_deref())?;
+    let mut items: Vec<Subscription> = Vec::new();
+    for _ in 0..paging::VISITS_MAX {
+        if place.shard >= app.net().shards() {
+            return Ok(Json(Page { items, cursor: None }));
+        }
+        if items.len() >= limit {
+            break;
+        }
+        let (from, wanted, filter) = (place.to_slot()?, limit - items.len(), query.filter.clone());
+        let look = move |shard: &mut broker::Shard, _| shard.subscriptions(filter.as_deref(), from, wanted);
+        let (found, next) = app.on_shard(ShardId(place.shard), look).await?;
+        items.extend(found.into_iter().map(view));
+        place = match next {
+            Some(slot) => Place::slot(place.shard, slot),
+            None => Place { shard: place.shard + 1, within: Vec::new() },
+        };
+    }
+    Ok(Json(Page { items, cursor: Some(place.to_text()) }))
+}
+
+async fn groups(State(app): State<App>, Params(query): Params<GroupsQuery>) -> Result<Json<Vec<SharedGroup>>, Problem> {
+    let limit = paging::limit(query.limit)?;
+    let of_shards = app.on_all(move |shard, _| shard.shared_groups(limit)).await?;
+    let view = |group: broker::SharedGroupView| SharedGroup {
+        share_name: group.share_name,
+        filter: group.filter,
+        members: group.members,
+        online: group.online,
+        queued: group.queued,
+    };
+    Ok(Json(of_shards.into_iter().flatten().map(view).collect()))
+}
+
+fn view(subscription: SubscriptionView) -> Subscription {
+    let options = subscription.options;
+    Subscription {
+        client_id: subscription.client_id,
+        filter: subscription.filter,
+        qos: options.maximum_qos as u8,
+        no_local: options.no_local,
+        retain_as_published: options.retain_as_published,
+        retain_handling: options.retain_handling as u8,
+        identifier: subscription.identifier,
+    }
+}

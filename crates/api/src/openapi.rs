@@ -1,0 +1,185 @@
+//! The OpenAPI 3.1 document, made from the list of endpoints and from the types that serde reads and writes.
+
+use schemars::generate::SchemaSettings;
+use schemars::{Schema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use crate::endpoint::{Content, Endpoint, Operation};
+use crate::guard::Need;
+use crate::problem::{CONTENT_TYPE, Problem};
+
+const DESCRIPTION: &str = "Everything an operator can see of a tidewire node and do to it. Log in with `POST /api/v1/login` and \
+    send the token as `Authorization: Bearer <token>`. Errors are problem details (RFC 9457).";
+
+pub fn document(endpoints: &[Endpoint], version: &str) -> Value {
+    let mut schemas = Schemas::new();
+    let mut paths: Map<String, Value> = Map::new();
+    // Without a tag it is no part of the API.
+    for endpoint in endpoints.iter().filter(|endpoint| !endpoint.operation.tag.is_empty()) {
+        let path = paths.entry(endpoint.path.replace("{*", "{")).or_insert_with(|| json!({}));
+        path[endpoint.method.as_str().to_ascii_lowercase()] = operation(endpoint, &mut schemas);
+    }
+    let problem = schemas.answered(|generator| generator.subschema_for::<Problem>());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "tidewire",
+            "version": version,
+            "description": DESCRIPTION,
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.into_definitions(),
+            "responses": { "Problem": {
+                "description": "Why not.",
+                "content": { CONTENT_TYPE: { "schema": problem } },
+            } },
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+/// What is read and what is written may differ: a default makes a field optional for the reader only.
+struct Schemas {
+    read: SchemaGenerator,
+    written: SchemaGenerator,
+}
+
+impl Schemas {
+    fn new() -> Schemas {
+        let settings = SchemaSettings::draft2020_12().with(|settings| {
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+        });
+        Schemas { read: settings.clone().into_generator(), written: settings.for_serialize().into_generator() }
+    }
+
+    fn taken(&mut self, schema: fn(&mut SchemaGenerator) -> Schema) -> Value {
+        schema(&mut self.read).to_value()
+    }
+
+    fn answered(&mut self, schema: fn(&mut SchemaGenerator) -> Schema) -> Value {
+        schema(&mut self.written).to_value()
+    }
+
+    /// A type that is both read and written stands there as it is read, which allows more.
+    fn into_definitions(mut self) -> Map<String, Value> {
+        let mut definitions = self.written.take_definitions(true);
+        definitions.extend(self.read.take_definitions(true));
+        definitions
+    }
+}
+
+fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
+    let doc = &endpoint.operation;
+    let mut operation = json!({
+        "operationId": doc.id,
+        "tags": [doc.tag],
+        "summary": doc.summary,
+        "description": description(endpoint),
+        "responses": responses(endpoint, schemas),
+        "security": security(endpoint.need),
+    });
+    let parameters = parameters(doc, schemas);
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
+    }
+    if let Some(body) = doc.body {
+        let schema = schemas.taken(body);
+        operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
+    }
+    operation
+}
+
+fn description(endpoint: &Endpoint) -> String {
+    let role = match endpoint.need {
+        Need::Admin => " Needs the role `admin`.",
+        Need::Nothing | Need::Metrics | Need::Viewer => "",
+    };
+    format!("{}{role}", endpoint.operation.description)
+}
+
+fn security(need: Need) -> Value {
+    match need {
+        Need::Nothing => json!([]),
+        Need::Metrics => json!([{}, { "token": [] }]),
+        Need::Viewer | Need::Admin => json!([{ "token": [] }]),
+    }
+}
+
+fn parameters(doc: &Operation, schemas: &mut Schemas) -> Vec<Value> {
+    let in_path = doc.path_parameters.iter().map(|(name, description)| {
+        json!({ "name": name, "in": "path", "required": true, "description": description, "schema": { "type": "string", "minLength": 1 } })
+    });
+    let mut parameters: Vec<Value> = in_path.collect();
+    let Some(query) = doc.query else { return parameters };
+    let query = schemas.taken(query);
+    let required = query["required"].as_array().cloned().unwrap_or_default();
+    for (name, schema) in query["properties"].as_object().into_iter().flatten() {
+        let mut schema = schema.clone();
+        without_null(&mut schema);
+        let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
+        parameters.push(json!({
+            "name": name,
+            "in": "query",
+            "required": required.contains(&Value::from(name.as_str())),
+            "description": description.unwrap_or_else(|| json!("")),
+            "schema": schema,
+        }));
+    }
+    parameters
+}
+
+/// An absent parameter is absent; there is no null in a query.
+fn without_null(schema: &mut Value) {
+    if let Some(types) = schema["type"].as_array() {
+        let mut types: Vec<Value> = types.iter().filter(|name| *name != "null").cloned().collect();
+        schema["type"] = if types.len() == 1 { types.remove(0) } else { types.into() };
+    }
+}
+
+fn responses(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
+    let doc = &endpoint.operation;
+    let mut responses = Map::new();
+    for status in failures(endpoint) {
+        responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Problem" }));
+    }
+    for answer in &doc.answers {
+        let mut response = json!({ "description": answer.description });
+        match &answer.content {
+            Some(Content::Json(schema)) => {
+                response["content"] = json!({ "application/json": { "schema": schemas.answered(*schema) } });
+            }
+            Some(Content::Text(content_type)) => {
+                response["content"] = json!({ *content_type: { "schema": { "type": "string" } } });
+            }
+            None => {}
+        }
+        responses.insert(answer.status.as_u16().to_string(), response);
+    }
+    responses.into()
+}
+
+/// Declared ones, and those that follow from what the endpoint needs and takes.
+fn failures(endpoint: &Endpoint) -> Vec<u16> {
+    let doc = &endpoint.operation;
+    let mut failures: Vec<u16> = doc.failures.iter().map(|status| status.as_u16()).collect();
+    failures.extend([421, 500, 503]);
+    match endpoint.need {
+        Need::Nothing => {}
+        Need::Metrics | Need::Viewer => failures.push(401),
+        Need::Admin => failures.extend([401, 403]),
+    }
+    if doc.query.is_some() || doc.body.is_some() || !doc.path_parameters.is_empty() {
+        failures.push(400);
+    }
+    if doc.body.is_some() {
+        failures.extend([408, 413, 415]);
+    }
+    if !doc.path_parameters.is_empty() {
+        failures.push(404);
+    }
+    failures
+}
