@@ -53,12 +53,14 @@ impl Shard {
     }
 
     fn keep_connect(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: Box<str>, bytes: &[u8]) -> u32 {
+        self.epochs = self.epochs.wrapping_add(1);
+        let attempt = self.epochs;
         let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
         connection.phase = Phase::Authenticating;
-        connection.attempt = connection.attempt.wrapping_add(1);
+        connection.attempt = attempt;
         let method = connect.properties.authentication_method().map(Into::into);
         connection.pending = Some(Box::new(PendingConnect { packet: bytes.into(), client_id, method }));
-        connection.attempt
+        attempt
     }
 
     fn check_connect(&self, connect: &Connect<'_>) -> Result<(), Refused> {
@@ -205,9 +207,10 @@ impl Shard {
             // [MQTT-4.12.0-5], [MQTT-4.12.0-7]
             return self.protocol_error(now, conn, ReasonCode::ProtocolError, "an AUTH that no exchange expects");
         }
+        self.epochs = self.epochs.wrapping_add(1);
+        let attempt = self.epochs;
         let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
-        connection.attempt = connection.attempt.wrapping_add(1);
-        let attempt = connection.attempt;
+        connection.attempt = attempt;
         if phase == Phase::AwaitingAuth {
             connection.phase = Phase::Authenticating;
         }
@@ -278,9 +281,10 @@ impl Shard {
         let old = self.core.session(slot).conn;
         if let Some(old) = old {
             self.core.stats.takeovers += 1;
-            if !clean_start && self.core.session(slot).will.as_ref().is_some_and(|w| w.delay_s > 0) {
+            let session = self.core.session_mut(slot);
+            if !clean_start && session.expiry_s > 0 && session.will.as_ref().is_some_and(|w| w.delay_s > 0) {
                 // The session goes on before the delay has passed [MQTT-3.1.3-9].
-                self.core.session_mut(slot).will = None;
+                session.will = None;
             }
             let expiry_s = std::mem::replace(&mut self.core.session_mut(slot).expiry_s, u32::MAX);
             // [MQTT-3.1.4-3]
@@ -354,6 +358,8 @@ impl Shard {
     /// Ties a connection and a session together on the terms of this CONNECT.
     fn attach(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>, is_superuser: bool, keep_alive_s: u16) {
         let config = self.core.config.clone();
+        self.epochs = self.epochs.wrapping_add(1);
+        let connects = self.epochs;
         let properties = connect.properties;
         let expiry_s = self.granted_expiry(connect);
         let is_v5 = connect.version == ProtocolVersion::V5;
@@ -381,7 +387,7 @@ impl Shard {
         session.keep_alive_s = keep_alive_s;
         session.window = properties.receive_maximum().unwrap_or(u16::MAX).min(config.inflight_max).max(1);
         session.expiry_s = expiry_s;
-        session.connects = session.connects.wrapping_add(1);
+        session.connects = connects;
         session.connected_at_ms = now.unix_ms;
         session.outgoing.sent = 0;
         session.will = connect.will.as_ref().map(|will| Box::new(Will::from_connect(will)));

@@ -12,7 +12,8 @@ pub struct Connection {
     pub version: ProtocolVersion,
     /// Slot of the session, once there is one.
     pub session: u32,
-    /// Counts what was asked of the authenticator, so that a late answer is recognised.
+    /// What was last asked of the authenticator; no number is used twice, so that a late answer is recognised even if it is for
+    /// an earlier connection in the slot.
     pub attempt: u32,
     /// Tells this connection from an earlier one in the same slot.
     pub epoch: u32,

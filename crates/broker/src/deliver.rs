@@ -262,8 +262,10 @@ impl Core {
             && let Some(alias) = topic_alias
             && alias & KNOWN_ALIAS == 0
         {
-            // It will not be sent, so the client will not learn the alias.
+            // Topic and alias together are too much for the client: it goes without, and the client will not learn the alias.
             self.forget_alias(ConnSlot(link.conn), p.topic);
+            self.outbox.arena.truncate(range.start as usize);
+            return self.encode(now, link.is_v5, p, terms.qos, terms.retain, false, id, PublishExtras { topic_alias: None, ..extras });
         }
         (range, at)
     }

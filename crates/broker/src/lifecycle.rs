@@ -125,7 +125,10 @@ impl Shard {
         session.disconnected_at_ms = now.unix_ms;
         session.last_disconnect = Some(reason);
         session.subacks.clear();
-        for replay in &mut session.replays {
+        for replay in session.replays.iter_mut().filter(|r| r.is_waiting) {
+            // What was asked for arrives too late to be told from what the next connection asks for.
+            self.epochs = self.epochs.wrapping_add(1);
+            replay.number = self.epochs;
             replay.is_waiting = false;
         }
         let (expiry_s, connects) = (session.expiry_s, session.connects);
@@ -171,6 +174,7 @@ impl Shard {
             return;
         }
         let publisher_hash = hash(&session.client_id) as u32;
+        let epoch = session.epoch;
         self.core.stats.wills_published += 1;
         let p = Publication {
             topic: &will.topic,
@@ -179,7 +183,7 @@ impl Shard {
             qos: will.qos,
             retain: will.retain,
             expires_at_ms: self.expiry_deadline(now, will.message_expiry_s),
-            origin: Origin { shard: self.core.id, session: slot },
+            origin: Origin { shard: self.core.id, epoch },
             publisher_hash,
         };
         self.publish(now, &p);
@@ -197,9 +201,10 @@ impl Shard {
 
     /// The end of a session: its will at the latest now [MQTT-3.1.2-8], its subscriptions, its queue, its name.
     pub(crate) fn end_session(&mut self, now: Now, slot: u32, because: &'static str) {
-        self.publish_will(now, slot);
+        // First it stops being a member of its groups, so that nothing of what follows is given to it.
         self.drop_subscriptions(slot);
         self.return_shared(now, slot, |_| true);
+        self.publish_will(now, slot);
         let Some(session) = self.core.sessions[slot as usize].take() else { return };
         let out = &session.outgoing;
         let kept = out.queue.len() + out.inflight.iter().filter(|entry| entry.delivery.is_some()).count();

@@ -5,7 +5,7 @@
 //! ```text
 //! record  := tag u8, envelope, publication        (tags ROUTE, RETAIN, MEMBER, RETURN, REPLAY)
 //!          | LETTER                               (the next of `letters`)
-//! publication := qos u8, retain u8, expires_at_ms u64, origin shard u16, origin session u32, publisher u32,
+//! publication := qos u8, retain u8, expires_at_ms u64, origin shard u32, origin epoch u32, publisher u32,
 //!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload
 //! ```
 //! Integers are in native order: mail never leaves the process.
@@ -161,7 +161,7 @@ fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
     out.extend_from_slice(&p.expires_at_ms.unwrap_or(u64::MAX).to_ne_bytes());
     put_u32s(out, [
         u32::from(p.origin.shard.0),
-        p.origin.session,
+        p.origin.epoch,
         p.publisher_hash,
         p.topic.len() as u32,
         p.properties.len() as u32,
@@ -222,7 +222,7 @@ impl<'a> Cut<'a> {
         let qos = self.qos();
         let retain = self.u8() == 1;
         let expires_at_ms = self.u64();
-        let origin = Origin { shard: ShardId(self.u32() as u16), session: self.u32() };
+        let origin = Origin { shard: ShardId(self.u32() as u16), epoch: self.u32() };
         let publisher_hash = self.u32();
         let (topic, properties, payload) = (self.u32() as usize, self.u32() as usize, self.u32() as usize);
         Publication {

@@ -10,11 +10,12 @@ use crate::{Now, ShardId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub shard: ShardId,
-    pub session: u32,
+    /// `Session::epoch`: the slot may be another's when the message arrives.
+    pub epoch: u32,
 }
 
 impl Origin {
-    pub const NONE: Origin = Origin { shard: ShardId(u16::MAX), session: u32::MAX };
+    pub const NONE: Origin = Origin { shard: ShardId(u16::MAX), epoch: u32::MAX };
 }
 
 /// A message while it is routed. Nothing is copied for a QoS 0 message that goes to connected sessions of this shard.

@@ -113,7 +113,7 @@ impl Shard {
             qos: publish.qos,
             retain: publish.retain,
             expires_at_ms: self.expiry_deadline(now, publish.properties.message_expiry_interval()),
-            origin: Origin { shard: self.core.id, session: slot },
+            origin: Origin { shard: self.core.id, epoch: self.core.session(slot).epoch },
             publisher_hash,
         };
         match delay_s {

@@ -3,7 +3,7 @@
 use mqtt::QoS;
 
 use crate::config::Overlapping;
-use crate::deliver::{Forms, Terms};
+use crate::deliver::{Core, Forms, Terms};
 use crate::effect::{DropReason, Now, ShardId};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
@@ -77,7 +77,7 @@ impl Shard {
                         continue;
                     }
                     let Interested { identifier, options } = &entry.value;
-                    if options.no_local && is_own(&self.core.id, entry.key, p.origin) {
+                    if options.no_local && is_own(&self.core, entry.key, p.origin) {
                         continue;
                     }
                     let identifiers = if *identifier == 0 { &[][..] } else { std::slice::from_ref(identifier) };
@@ -108,7 +108,7 @@ impl Shard {
                     scratch.groups.push(entry.key & !GROUP_KEY);
                     continue;
                 }
-                if entry.value.options.no_local && is_own(&self.core.id, entry.key, p.origin) {
+                if entry.value.options.no_local && is_own(&self.core, entry.key, p.origin) {
                     continue;
                 }
                 let link = &mut self.core.links[entry.key as usize];
@@ -196,7 +196,7 @@ impl Merged {
 }
 
 /// No Local [MQTT-3.8.3-3].
-fn is_own(shard: &ShardId, session: u32, origin: Origin) -> bool {
-    origin.session == session && origin.shard == *shard
+fn is_own(core: &Core, slot: u32, origin: Origin) -> bool {
+    origin.shard == core.id && origin.epoch == core.session(slot).epoch
 }
 

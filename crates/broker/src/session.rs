@@ -32,7 +32,8 @@ pub struct Session {
     /// The client's Receive Maximum, limited by `inflight_max`.
     pub window: u16,
     pub expiry_s: u32,
-    /// Counts connections of this session, so that timers of an earlier one do nothing.
+    /// Tells the present or last connection from all others of the shard, so that timers of an earlier one, of this session
+    /// or of an earlier session in the slot, do nothing.
     pub connects: u32,
     pub connected_at_ms: u64,
     pub disconnected_at_ms: u64,

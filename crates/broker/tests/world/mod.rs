@@ -5,7 +5,7 @@
 
 #![allow(dead_code)]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -22,6 +22,11 @@ pub struct World {
     pub authentications: Vec<(usize, u32, Credentials)>,
     /// Connections whose socket takes nothing.
     pub blocked: Vec<usize>,
+    pub node: Arc<NodeState>,
+    /// Mail between shards stays in `post` until a test delivers it.
+    pub is_mail_held: bool,
+    /// From, to, and what, oldest first.
+    post: VecDeque<(usize, usize, Mail)>,
 }
 
 struct Wire {
@@ -63,6 +68,9 @@ impl World {
             events: Vec::new(),
             authentications: Vec::new(),
             blocked: Vec::new(),
+            node,
+            is_mail_held: false,
+            post: VecDeque::new(),
         }
     }
 
@@ -198,9 +206,11 @@ impl World {
                 for to in 0..self.shards.len() {
                     if let Some(mail) = self.shards[shard].take_mail(ShardId(to as u16)) {
                         assert_ne!(to, shard, "a shard has no need to write to itself");
-                        has_moved = true;
-                        self.shards[to].mail(self.now, mail);
+                        self.post.push_back((shard, to, mail));
                     }
+                }
+                while !self.is_mail_held && self.hand_over(0) {
+                    has_moved = true;
                 }
                 has_moved |= !self.shards[shard].outbox().dirty().is_empty();
                 self.flush(shard);
@@ -209,6 +219,37 @@ impl World {
                 return;
             }
         }
+    }
+
+    /// How many pieces of mail wait.
+    pub fn mail_waiting(&self) -> usize {
+        self.post.len()
+    }
+
+    /// Delivers one piece of mail: the oldest of the pair of shards that piece `choice` is of, for mail of one pair stays in
+    /// order. False when there is none.
+    fn hand_over(&mut self, choice: usize) -> bool {
+        if self.post.is_empty() {
+            return false;
+        }
+        let (from, to, _) = self.post[choice % self.post.len()];
+        let at = self.post.iter().position(|mail| (mail.0, mail.1) == (from, to)).unwrap();
+        let (_, to, mail) = self.post.remove(at).unwrap();
+        self.shards[to].mail(self.now, mail);
+        true
+    }
+
+    /// Delivers one piece of held mail and what that sets off on the shards.
+    pub fn deliver_mail(&mut self, choice: usize) -> bool {
+        let is_any = self.hand_over(choice);
+        self.settle();
+        is_any
+    }
+
+    /// Delivers all mail, and from now on at once.
+    pub fn release_mail(&mut self) {
+        self.is_mail_held = false;
+        self.settle();
     }
 
     fn perform(&mut self, shard: usize, effect: Effect) {
