@@ -3,6 +3,8 @@
 //! Nothing that follows a CONNECT is handled before it has been accepted: while a decision is awaited the connection is
 //! paused, and a refused one is closing.
 
+use std::collections::VecDeque;
+
 use mqtt::{
     Auth, ConnAck, Connect, DecodeError, DecodeErrorKind, Decoded, Packet, PacketType, Properties, Property, PropertyWriter,
     ProtocolVersion, ReasonCode,
@@ -332,7 +334,7 @@ impl Shard {
             access: None,
             outgoing: Outgoing::default(),
             received: Default::default(),
-            replays: Vec::new(),
+            replays: VecDeque::new(),
             drops: None,
             messages_received: 0,
             bytes_received: 0,

@@ -32,10 +32,8 @@ impl Shard {
         self.epochs = self.epochs.wrapping_add(1);
         let number = self.epochs;
         let replays = &mut self.core.session_mut(slot).replays;
-        // Asked for again before it began: once is enough.
-        replays.retain(|r| *r.filter != *filter || r.cursor.is_some());
         let options = SubscriptionOptions { retain_handling: RetainHandling::SendAtSubscribe, ..options };
-        replays.push(Replay { filter: filter.into(), options, identifier, shard, cursor: None, is_waiting: false, number });
+        replays.push_back(Replay { filter: filter.into(), options, identifier, shard, cursor: None, is_waiting: false, number });
     }
 
     /// Goes on with the first replay of a session for as long as its connection takes more.
@@ -47,7 +45,7 @@ impl Shard {
             let here = self.core.id;
             let session = self.core.session_mut(slot);
             let epoch = session.epoch;
-            let Some(replay) = session.replays.first_mut() else { return };
+            let Some(replay) = session.replays.front_mut() else { return };
             if replay.is_waiting {
                 return;
             }

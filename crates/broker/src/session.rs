@@ -3,7 +3,7 @@
 //! Owned by the home shard of its client id. An idle session without subscriptions is one allocation of some 400 bytes
 //! besides its names; everything that only some sessions need is behind a pointer that is empty for the others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub struct Session {
     pub access: Option<Arc<dyn SessionAccess>>,
     pub outgoing: Outgoing,
     pub received: ReceivedIds,
-    pub replays: Vec<Replay>,
+    pub replays: VecDeque<Replay>,
     pub drops: Option<Box<Drops>>,
     pub messages_received: u64,
     pub bytes_received: u64,

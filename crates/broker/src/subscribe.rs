@@ -139,6 +139,10 @@ impl Shard {
                     RetainHandling::DoNotSend => false,
                 };
                 if wants_retained {
+                    if replaced.is_some() {
+                        // Asked for again before it began: once is enough.
+                        self.core.session_mut(slot).replays.retain(|r| *r.filter != *filter || r.cursor.is_some());
+                    }
                     self.start_replay(slot, filter, options, identifier);
                 }
             }
@@ -242,7 +246,10 @@ impl Shard {
 
     /// All subscriptions of a session that ends.
     pub(crate) fn drop_subscriptions(&mut self, slot: u32) {
-        let subscriptions = std::mem::take(&mut self.core.session_mut(slot).subscriptions);
+        let session = self.core.session_mut(slot);
+        // All at once: each filter would look through the rest for its own.
+        session.replays.clear();
+        let subscriptions = std::mem::take(&mut session.subscriptions);
         self.core.stats.subscriptions -= subscriptions.len() as u64;
         for (filter, _) in subscriptions.iter() {
             self.unindex_target(slot, filter);
