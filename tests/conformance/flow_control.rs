@@ -135,3 +135,26 @@ fn optional_properties_yield_to_the_maximum_size() {
         "room for {room}: {sizes:?}"
     );
 }
+
+/// An answer that cannot be made smaller is not sent either.
+#[test]
+fn answer_without_room_closes_the_connection() {
+    let limited = |room| {
+        let connect = Connect::new(V5, unique("no room"));
+        connect.property(prop::u32(prop::MAXIMUM_PACKET_SIZE, room))
+    };
+    let many: Vec<(String, u8)> = (0..100).map(|_| (topic(), 0)).collect();
+    let names: Vec<&String> = many.iter().map(|(filter, _)| filter).collect();
+    for bytes in [packet::subscribe(V5, 1, &many, &[]), packet::unsubscribe(V5, 1, &names)] {
+        let peer = Server::shared().session(&limited(100));
+        closes_for(peer, &bytes, &[0x95], "a request whose answer is too large");
+    }
+    for room in 1..12 {
+        let mut peer = Server::shared().connect();
+        peer.send(&limited(room).bytes());
+        let closed = peer.expect_closed(PATIENCE);
+        assert!(closed.connack_code(V5).is_none_or(|code| code == 0x95), "{closed:?}");
+        let size = closed.packets.iter().map(|packet| packet.body.len() + 2).max();
+        assert!(size.unwrap_or(0) <= room as usize, "room for {room}: {closed:?}");
+    }
+}

@@ -1,6 +1,7 @@
 //! A server that supports less than it could, and says so. Chapter 3.2.2.3 and 3.1.3.1.
 
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use crate::support::*;
 use crate::*;
@@ -105,4 +106,19 @@ fn client_id_above_the_limit_is_refused() {
     let id = "x".repeat(31);
     assert_refused(&Connect::new(V4, &id), 0x02);
     assert_refused(&Connect::new(V5, &id), 0x85);
+}
+
+/// Its own server: other tests would have to hurry.
+#[test]
+fn server_keep_alive_overrides_the_clients() {
+    let config = Config::new("[mqtt]\nserver_keep_alive = \"1s\"\n").mosquitto("max_keepalive 1\n");
+    let server = Server::start(&config);
+    let mut peer = server.connect();
+    let connack = peer.handshake(&Connect::new(V5, unique("patient")).keep_alive(600));
+    assert_eq!(connack.properties.number(prop::SERVER_KEEP_ALIVE), Some(1));
+    let start = Instant::now();
+    let closed = peer.expect_closed(PATIENCE);
+    assert!(matches!(closed.disconnect_reason(), None | Some(0x8D)), "{closed:?}");
+    let silence = start.elapsed();
+    assert!((1350..4500).contains(&silence.as_millis()), "closed after {silence:?}");
 }
