@@ -97,6 +97,14 @@ pub struct ShardConfig {
     pub server_reference: Option<String>,
 }
 
+impl ShardConfig {
+    /// Whether any shared subscription has to know what its members have in flight.
+    pub(crate) fn counts_inflight(&self) -> bool {
+        let counts = |strategy: &ShareStrategy| *strategy == ShareStrategy::LeastInflight;
+        counts(&self.share_strategy) || self.share_strategies.values().any(counts)
+    }
+}
+
 impl Default for ShardConfig {
     fn default() -> Self {
         ShardConfig {

@@ -14,7 +14,8 @@ use crate::connection::Connection;
 use crate::effect::{ConnSlot, DropReason, Effect, Event, Now, ShardId};
 use crate::message::{Message, Publication};
 use crate::outbox::{Outbox, Range};
-use crate::outgoing::{Delivery, Tag};
+use crate::mail::SessionRef;
+use crate::outgoing::{Delivery, GroupRef, Tag};
 use crate::session::Session;
 use crate::stats::Stats;
 use crate::timer::TimerWheel;
@@ -37,6 +38,8 @@ pub struct Core {
     pub timers: TimerWheel<Timer>,
     /// Sessions with more to send than fitted into this tick.
     pub unfinished: VecDeque<u32>,
+    /// Members that are rid of a message which they have not acknowledged; their groups are told in the next tick.
+    pub let_go: Vec<(SessionRef, GroupRef)>,
 }
 
 pub const NO_CONN: u32 = u32::MAX;
@@ -108,7 +111,7 @@ pub struct Terms<'a> {
     /// The retain flag that goes out.
     pub retain: bool,
     pub identifiers: &'a [u32],
-    pub group: Option<crate::outgoing::GroupRef>,
+    pub group: Option<GroupRef>,
 }
 
 /// What became of a message for one session.
@@ -176,13 +179,29 @@ impl Core {
     }
 
     fn deliver_qos0(&mut self, now: Now, slot: u32, link: Link, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
-        if link.conn == NO_CONN {
-            return self.deliver_qos0_offline(now, slot, p, terms, forms);
+        if link.conn == NO_CONN || (self.config.is_qos0_queued && self.session(slot).outgoing.queued_qos0 > 0) {
+            return self.keep_qos0(now, slot, p, terms, forms);
         }
-        let conn = ConnSlot(link.conn);
-        if self.outbox.queued_bytes(conn) > self.config.output_buffer_bytes {
+        if self.outbox.queued_bytes(ConnSlot(link.conn)) > self.config.output_buffer_bytes {
             return self.dropped(now, slot, DropReason::SlowConsumer);
         }
+        self.send_qos0(now, slot, link, p, terms, forms)
+    }
+
+    /// A message of a replay. The next batch waits for room; what has been read is not dropped for want of it.
+    pub fn deliver_retained(&mut self, now: Now, slot: u32, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+        let link = self.links[slot as usize];
+        if terms.qos != QoS::AtMostOnce || link.conn == NO_CONN {
+            return self.deliver(now, slot, p, terms, forms);
+        }
+        if link.is_filtered && !self.may_receive(slot, p.topic) {
+            return self.dropped(now, slot, DropReason::NotAuthorizedToReceive);
+        }
+        self.send_qos0(now, slot, link, p, terms, forms)
+    }
+
+    fn send_qos0(&mut self, now: Now, slot: u32, link: Link, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+        let conn = ConnSlot(link.conn);
         let range = if terms.identifiers.is_empty() && !link.uses_aliases {
             self.plain_form(now, link.is_v5, terms.retain, p, forms)
         } else {
@@ -196,7 +215,7 @@ impl Core {
         Delivered::Sent
     }
 
-    fn deliver_qos0_offline(&mut self, now: Now, slot: u32, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+    fn keep_qos0(&mut self, now: Now, slot: u32, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
         if !self.config.is_qos0_queued || self.session(slot).expiry_s == 0 {
             return self.dropped(now, slot, DropReason::OfflineQoS0);
         }
@@ -415,6 +434,9 @@ impl Core {
                 _ => matches!(out.puback(id), crate::outgoing::Acknowledged::Done(_)),
             };
             self.stats.inflight_messages -= u64::from(is_done);
+            if let Some(group) = delivery.tag.group() {
+                self.let_go(slot, group);
+            }
             return;
         }
         self.outbox.push(conn, range);
@@ -434,6 +456,9 @@ impl Core {
         self.stats.queued_bytes -= delivery.message.kept_bytes() as u64;
         if delivery.message.is_expired(now) {
             self.dropped(now, slot, DropReason::Expired);
+            if let Some(group) = delivery.tag.group() {
+                self.let_go(slot, group);
+            }
             return true;
         }
         let message = delivery.message.clone();
@@ -441,11 +466,22 @@ impl Core {
         let mut forms = Forms::of(delivery.message);
         let terms =
             Terms { qos: delivery.qos, retain: delivery.retain, identifiers: delivery.tag.identifiers(), group: delivery.tag.group() };
-        match id {
+        let delivered = match id {
             Some(id) if needs_id => self.send_new(now, slot, link, &p, terms, &mut forms, id),
-            _ => self.deliver_qos0(now, slot, link, &p, terms, &mut forms),
+            _ => self.send_qos0(now, slot, link, &p, terms, &mut forms),
         };
+        if let (Delivered::Dropped(_), Some(group)) = (delivered, terms.group) {
+            self.let_go(slot, group);
+        }
         true
+    }
+
+    /// A message that a group gave to a session is gone without an acknowledgement.
+    fn let_go(&mut self, slot: u32, group: GroupRef) {
+        if self.config.counts_inflight() {
+            let member = SessionRef { shard: self.id, session: slot, epoch: self.session(slot).epoch };
+            self.let_go.push((member, group));
+        }
     }
 
     /// Puts a message into a session's queue, within its limits.
@@ -478,6 +514,9 @@ impl Core {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= oldest.message.kept_bytes() as u64;
             self.dropped(now, slot, reason);
+            if let Some(group) = oldest.tag.group() {
+                self.let_go(slot, group);
+            }
         }
     }
 

@@ -3,19 +3,20 @@
 //! Messages are written as bytes, whatever their number, so that a batch is one allocation; rarer things are letters.
 //!
 //! ```text
-//! record  := tag u8, envelope, publication        (tags ROUTE, RETAIN, MEMBER, RETURN, REPLAY)
+//! record  := tag u8, envelope, publication        (tags ROUTE, RETAIN, MEMBER, RETURN, REPLAY; the fields of `Envelope`)
 //!          | LETTER                               (the next of `letters`)
 //! publication := qos u8, retain u8, expires_at_ms u64, origin shard u32, origin epoch u32, publisher u32,
 //!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload
 //! ```
 //! Integers are in native order: mail never leaves the process.
 
-use mqtt::{QoS, SubscriptionOptions};
+use mqtt::QoS;
 
 use crate::ShardId;
 use crate::message::{Origin, Publication};
 use crate::outgoing::GroupRef;
 use crate::retained::ScanCursor;
+use crate::shared::Member;
 
 /// What has gathered for one other shard. Opaque to the driver.
 #[derive(Default)]
@@ -38,8 +39,8 @@ pub struct SessionRef {
 pub enum Envelope {
     /// Deliver to the subscriptions of the shard.
     Route,
-    /// Store or clear as the retained message of its topic.
-    Retain,
+    /// Store or clear as the retained message of its topic. `told` has the shards that get the message to route, one bit each.
+    Retain { told: u64 },
     /// Deliver to one member of a shared subscription.
     Member { session: u32, epoch: u32, group: GroupRef, maximum_qos: QoS, retain_as_published: bool, identifier: u32 },
     /// A member could not keep it: choose another.
@@ -51,7 +52,7 @@ pub enum Envelope {
 /// Everything that is not a publication.
 #[derive(Debug)]
 pub enum Letter {
-    Join { share_name: Box<str>, filter: Box<str>, member: SessionRef, options: SubscriptionOptions, identifier: u32, ticket: u32 },
+    Join { share_name: Box<str>, filter: Box<str>, member: Member, ticket: u32 },
     /// The group is in its home's index: the SUBACK may go out.
     Joined { session: u32, epoch: u32, ticket: u32 },
     Leave { share_name: Box<str>, filter: Box<str>, member: SessionRef },
@@ -98,7 +99,10 @@ impl Mail {
         let out = &mut self.bytes;
         match envelope {
             Envelope::Route => out.push(ROUTE),
-            Envelope::Retain => out.push(RETAIN),
+            Envelope::Retain { told } => {
+                out.push(RETAIN);
+                out.extend_from_slice(&told.to_ne_bytes());
+            }
             Envelope::Member { session, epoch, group, maximum_qos, retain_as_published, identifier } => {
                 out.push(MEMBER);
                 put_u32s(out, [session, epoch, u32::from(group.shard.0), group.index, group.epoch, identifier]);
@@ -204,7 +208,7 @@ impl<'a> Cut<'a> {
     fn envelope(&mut self, tag: u8) -> Envelope {
         match tag {
             ROUTE => Envelope::Route,
-            RETAIN => Envelope::Retain,
+            RETAIN => Envelope::Retain { told: self.u64() },
             MEMBER => {
                 let (session, epoch) = (self.u32(), self.u32());
                 let group = GroupRef { shard: ShardId(self.u32() as u16), index: self.u32(), epoch: self.u32() };

@@ -83,6 +83,8 @@ pub struct Outgoing {
     pub inflight: VecDeque<Inflight>,
     pub queue: VecDeque<Delivery>,
     pub queued_bytes: usize,
+    /// How many of `queue` are QoS 0, kept while the client was away: what follows at QoS 0 must not pass them.
+    pub queued_qos0: usize,
     last_id: u16,
     /// How many of `inflight`, from the front, have been sent on the present connection.
     pub sent: usize,
@@ -172,12 +174,14 @@ impl Outgoing {
 
     pub fn push_queue(&mut self, delivery: Delivery) {
         self.queued_bytes += delivery.message.kept_bytes();
+        self.queued_qos0 += usize::from(delivery.qos == QoS::AtMostOnce);
         self.queue.push_back(delivery);
     }
 
     pub fn pop_queue(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
         self.queued_bytes -= delivery.message.kept_bytes();
+        self.queued_qos0 -= usize::from(delivery.qos == QoS::AtMostOnce);
         if self.queue.is_empty() && self.queue.capacity() > 64 {
             self.queue = VecDeque::new();
         }

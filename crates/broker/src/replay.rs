@@ -7,7 +7,7 @@
 use mqtt::{RetainHandling, SubscriptionOptions};
 
 use crate::deliver::{Forms, Terms};
-use crate::effect::{ConnSlot, Now, ShardId};
+use crate::effect::{Now, ShardId};
 use crate::lifecycle::granted;
 use crate::mail::{Envelope, Letter};
 use crate::message::Publication;
@@ -18,6 +18,9 @@ use crate::timers::Timer;
 
 /// Messages per batch, and topics looked at for one.
 const BATCH: ScanBudget = ScanBudget { matches_max: 64, steps_max: 1024 };
+
+/// A batch from another shard ends with the message that makes it larger than this: it is sent whatever the output buffer holds.
+const BATCH_BYTES: usize = 64 * 1024;
 
 /// Expired retained messages removed per timer.
 const EXPIRE_BATCH: usize = 1024;
@@ -85,9 +88,11 @@ impl Shard {
 
     fn replay_batch(&mut self, now: Now, slot: u32, replay: &Replay) -> Option<ScanCursor> {
         let (core, retained) = (&mut self.core, &self.retained);
-        retained.scan(&replay.filter, replay.cursor.clone(), now.monotonic_ms, BATCH, |_, message| {
+        retained.scan_while(&replay.filter, replay.cursor.clone(), now.monotonic_ms, BATCH, |_, message| {
             let mut forms = Forms::of(message.clone());
             deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
+            let session = core.session(slot);
+            session.outgoing.queue.is_empty() && session.conn.is_some_and(|conn| core.has_room_in_tick(conn))
         })
     }
 
@@ -113,8 +118,15 @@ impl Shard {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn replay_for(&mut self, now: Now, session: u32, epoch: u32, number: u32, filter: &str, cursor: Option<ScanCursor>, from: ShardId) {
         let mail = &mut self.mail_out[usize::from(from.0)];
-        let cursor = self.retained.scan(filter, cursor, now.monotonic_ms, BATCH, |_, message| {
+        // It has to fit into the session's queue, should the connection not take it.
+        let config = &self.core.config;
+        let budget = ScanBudget { matches_max: BATCH.matches_max.min(config.queued_messages_max).max(1), ..BATCH };
+        let bytes_max = BATCH_BYTES.min(config.queued_bytes_max / 2);
+        let mut bytes = 0;
+        let cursor = self.retained.scan_while(filter, cursor, now.monotonic_ms, budget, |_, message| {
             mail.publication(Envelope::Replay { session, epoch, number }, &message.publication());
+            bytes += message.kept_bytes();
+            bytes <= bytes_max
         });
         mail.letter(Letter::ReplayEnd { session, epoch, number, cursor });
     }
@@ -131,8 +143,9 @@ impl Shard {
         let Some(session) = self.core.live_session(slot, epoch) else { return };
         if session.replays.iter().any(|r| r.number == number && r.is_waiting) {
             self.replay_advanced(slot, number, cursor);
-            self.replay(now, slot);
         }
+        // Also when nobody waits for this one any more: it may have held up others.
+        self.replay(now, slot);
     }
 
     // --- expiry of the store ---
@@ -159,8 +172,7 @@ impl Shard {
 fn deliver_retained(core: &mut crate::deliver::Core, now: Now, slot: u32, replay: &Replay, p: &Publication<'_>, forms: &mut Forms) {
     let identifiers = replay.identifier.as_slice();
     let terms = Terms { qos: granted(p.qos, replay.options.maximum_qos), retain: true, identifiers, group: None };
-    let conn = core.session(slot).conn.unwrap_or(ConnSlot(u32::MAX));
-    if conn.0 != u32::MAX || terms.qos != mqtt::QoS::AtMostOnce {
-        core.deliver(now, slot, p, terms, forms);
+    if !p.is_expired(now) {
+        core.deliver_retained(now, slot, p, terms, forms);
     }
 }

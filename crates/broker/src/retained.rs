@@ -159,12 +159,28 @@ impl<V> Retained<V> {
         budget: ScanBudget,
         mut visit: impl FnMut(&str, &V),
     ) -> Option<ScanCursor> {
+        let go_on = |topic: &str, value: &V| {
+            visit(topic, value);
+            true
+        };
+        self.scan_while(filter, cursor, now_ms, budget, go_on)
+    }
+
+    /// As [`Retained::scan`], but also stops after a visit that returns false.
+    pub fn scan_while(
+        &self,
+        filter: &str,
+        cursor: Option<ScanCursor>,
+        now_ms: u64,
+        budget: ScanBudget,
+        mut visit: impl FnMut(&str, &V) -> bool,
+    ) -> Option<ScanCursor> {
         let filter = ScanFilter::new(filter);
         let mut target = cursor.map_or_else(|| filter.first_key(), |cursor| cursor.0.into_vec());
         let mut walk = Walk::at(self, &target);
-        let (mut topic, mut matches, mut steps) = (Vec::new(), 0, 0);
+        let (mut topic, mut matches, mut steps, mut goes_on) = (Vec::new(), 0, 0, true);
         while walk.is_on_key {
-            if matches == budget.matches_max || steps == budget.steps_max {
+            if !goes_on || matches == budget.matches_max || steps == budget.steps_max {
                 return Some(ScanCursor(walk.reader.key.into()));
             }
             steps += 1;
@@ -175,7 +191,7 @@ impl<V> Retained<V> {
                 Verdict::Match => {
                     if walk.leaf.block.expires_at_ms(walk.reader.index()) > now_ms {
                         matches += 1;
-                        visit(
+                        goes_on = visit(
                             read_key(&walk.reader.key, &mut topic),
                             walk.leaf.block.value(walk.reader.index()),
                         );

@@ -32,13 +32,13 @@ impl Shard {
     /// Everything that a published message sets off: retained store, subscriptions here, other shards. False when nobody
     /// is known to want it.
     pub(crate) fn publish(&mut self, now: Now, p: &Publication<'_>) -> bool {
+        let others = if self.core.shards > 1 { self.shared.interest.mask(p.topic) & !(1 << self.core.id.0) } else { 0 };
         if p.retain {
-            self.retain(now, p);
+            self.retain(now, p, others);
         }
         let mut is_wanted = self.route_local(now, p);
-        if self.core.shards > 1 {
-            is_wanted |= self.forward(p);
-        }
+        is_wanted |= others != 0;
+        self.forward(p, others);
         if !is_wanted {
             self.core.stats.drop_message(DropReason::NoSubscriber);
         }
@@ -46,16 +46,13 @@ impl Shard {
     }
 
     /// To every other shard that may have a subscription: once each, whatever the number of subscribers there.
-    fn forward(&mut self, p: &Publication<'_>) -> bool {
-        let mut others = self.shared.interest.mask(p.topic) & !(1 << self.core.id.0);
-        let is_any = others != 0;
+    fn forward(&mut self, p: &Publication<'_>, mut others: u64) {
         while others != 0 {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;
             self.mail_out[shard].publication(Envelope::Route, p);
             self.core.stats.messages_forwarded += 1;
         }
-        is_any
     }
 
     /// Delivers to the sessions and groups of this shard. False when there are none.
@@ -136,7 +133,7 @@ impl Shard {
 
     // --- retained messages: each topic has an owner among the shards ---
 
-    fn retain(&mut self, now: Now, p: &Publication<'_>) {
+    fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64) {
         let default_s = self.core.config.retained_expiry_default_s;
         let expires_at_ms = p.expires_at_ms.or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000));
         let p = &Publication { expires_at_ms, ..*p };
@@ -144,8 +141,21 @@ impl Shard {
         if owner == self.core.id {
             self.retain_here(p);
         } else {
-            self.mail_out[usize::from(owner.0)].publication(Envelope::Retain, p);
+            let told = others | 1 << self.core.id.0;
+            self.mail_out[usize::from(owner.0)].publication(Envelope::Retain { told }, p);
         }
+    }
+
+    /// From the shard of the publisher. Who subscribed in the meantime, on a shard that had no interest when the message was
+    /// routed, may have asked here before the message came: it gets the message as one published after its subscription.
+    pub(crate) fn retain_from(&mut self, now: Now, told: u64, p: &Publication<'_>) {
+        self.retain_here(p);
+        let late = self.shared.interest.mask(p.topic) & !told;
+        let here = 1 << self.core.id.0;
+        if late & here != 0 {
+            self.route_local(now, p);
+        }
+        self.forward(p, late & !here);
     }
 
     pub(crate) fn retained_owner(&self, topic: &str) -> ShardId {

@@ -93,6 +93,7 @@ impl Shard {
                 effects: Vec::new(),
                 timers: TimerWheel::new(now.monotonic_ms),
                 unfinished: VecDeque::new(),
+                let_go: Vec::new(),
             },
             access,
             shared,
@@ -293,7 +294,7 @@ impl Shard {
                 Item::Publication(Envelope::Route, p) => {
                     self.route_local(now, &p);
                 }
-                Item::Publication(Envelope::Retain, p) => self.retain_here(&p),
+                Item::Publication(Envelope::Retain { told }, p) => self.retain_from(now, told, &p),
                 Item::Publication(envelope, p) => self.shared_publication(now, envelope, &p),
                 Item::Letter(letter) => self.letter(now, letter),
             }
@@ -314,6 +315,9 @@ impl Shard {
 
     /// Runs timers that are due, and goes on with what did not fit into the last tick.
     pub fn run_timers(&mut self, now: Now) {
+        for (member, group) in std::mem::take(&mut self.core.let_go) {
+            self.member_done(member, group);
+        }
         for _ in 0..self.core.unfinished.len() {
             if self.core.outbox.is_over_soft_limit() {
                 break;

@@ -145,7 +145,8 @@ impl Shard {
 
     /// True when another shard has to answer with `Letter::Joined`.
     pub(crate) fn join_group(&mut self, now: Now, slot: u32, shared: SharedFilter<'_>, options: SubscriptionOptions, identifier: u32, ticket: u32) -> bool {
-        let member = Member { session: self.session_ref(slot), options, identifier, is_online: true, inflight: 0 };
+        let is_online = self.core.session(slot).conn.is_some();
+        let member = Member { session: self.session_ref(slot), options, identifier, is_online, inflight: 0 };
         let home = self.group_home(shared.share_name, shared.filter);
         if home == self.core.id {
             self.add_member(now, shared.share_name, shared.filter, member);
@@ -154,9 +155,7 @@ impl Shard {
         self.mail_out[usize::from(home.0)].letter(Letter::Join {
             share_name: shared.share_name.into(),
             filter: shared.filter.into(),
-            member: member.session,
-            options,
-            identifier,
+            member,
             ticket,
         });
         true
@@ -203,9 +202,13 @@ impl Shard {
             }
         };
         let Some(group) = self.groups.get_mut(index) else { return };
+        let had_online = group.online() > 0;
         match group.position(member.session) {
             Some(at) => group.members[at] = Member { inflight: group.members[at].inflight, ..member },
             None => group.members.push(member),
+        }
+        if !had_online {
+            self.reclaim_from_absent(now, index);
         }
         self.drain_group(now, index);
     }
@@ -228,13 +231,27 @@ impl Shard {
         let Some(index) = self.groups.find(share_name, filter) else { return };
         let Some(group) = self.groups.get_mut(index) else { return };
         let Some(at) = group.position(session) else { return };
+        let had_online = group.online() > 0;
         group.members[at].is_online = is_online;
         let (epoch, has_others) = (group.epoch, group.online() > 0);
         if is_online {
+            if !had_online {
+                self.reclaim_from_absent(now, index);
+            }
             self.drain_group(now, index);
         } else if has_others {
             let group = GroupRef { shard: self.core.id, index, epoch };
             self.reclaim(now, session, group);
+        }
+    }
+
+    /// The first member is there again: it may have what the others were given and left undone.
+    fn reclaim_from_absent(&mut self, now: Now, index: u32) {
+        let Some(group) = self.groups.get_mut(index).filter(|g| g.online() > 0) else { return };
+        let reference = GroupRef { shard: self.core.id, index, epoch: group.epoch };
+        let absent: Vec<SessionRef> = group.members.iter().filter(|m| !m.is_online).map(|m| m.session).collect();
+        for member in absent {
+            self.reclaim(now, member, reference);
         }
     }
 
@@ -266,6 +283,7 @@ impl Shard {
         stats.inflight_messages -= (inflight - out.inflight.len()) as u64;
         for delivery in returned {
             let Some(group) = delivery.tag.group() else { continue };
+            self.member_acknowledged(slot, group);
             if group.shard == self.core.id {
                 self.redispatch(now, group.index, group.epoch, &delivery.message.publication(), Some(delivery.message.clone()));
             } else {
@@ -286,6 +304,9 @@ impl Shard {
 
     /// Gives a message to one member of a group.
     pub(crate) fn dispatch(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
+        if p.is_expired(now) {
+            return self.core.stats.drop_message(DropReason::Expired);
+        }
         let random = self.next_random();
         let Some(group) = self.groups.get_mut(index) else { return };
         if group.members.is_empty() {
@@ -396,12 +417,12 @@ impl Shard {
 
     /// A member is done with a message of a group: for the strategy that counts.
     pub(crate) fn member_acknowledged(&mut self, slot: u32, group: GroupRef) {
-        let is_counted = self.core.config.share_strategy == ShareStrategy::LeastInflight
-            || self.core.config.share_strategies.values().any(|s| *s == ShareStrategy::LeastInflight);
-        if !is_counted {
-            return;
+        if self.core.config.counts_inflight() {
+            self.member_done(self.session_ref(slot), group);
         }
-        let member = self.session_ref(slot);
+    }
+
+    pub(crate) fn member_done(&mut self, member: SessionRef, group: GroupRef) {
         if group.shard == self.core.id {
             self.count_acknowledged(group.index, group.epoch, member);
         } else {
@@ -430,6 +451,9 @@ impl Shard {
                     self.deliver_member(now, session, p, group, maximum_qos, retain_as_published, identifier, &mut forms);
                 } else if is_kept {
                     // It left while the message was on its way.
+                    if self.core.config.counts_inflight() {
+                        self.member_done(SessionRef { shard: self.core.id, session, epoch }, group);
+                    }
                     let envelope = Envelope::Return { index: group.index, epoch: group.epoch };
                     self.mail_out[usize::from(group.shard.0)].publication(envelope, p);
                 } else {
@@ -438,14 +462,14 @@ impl Shard {
             }
             Envelope::Return { index, epoch } => self.redispatch(now, index, epoch, p, None),
             Envelope::Replay { session, epoch, number } => self.replayed(now, session, epoch, number, p),
-            Envelope::Route | Envelope::Retain => {}
+            Envelope::Route | Envelope::Retain { .. } => {}
         }
     }
 
     pub(crate) fn letter(&mut self, now: Now, letter: Letter) {
         match letter {
-            Letter::Join { share_name, filter, member: session, options, identifier, ticket } => {
-                let member = Member { session, options, identifier, is_online: true, inflight: 0 };
+            Letter::Join { share_name, filter, member, ticket } => {
+                let session = member.session;
                 self.add_member(now, &share_name, &filter, member);
                 let joined = Letter::Joined { session: session.session, epoch: session.epoch, ticket };
                 self.mail_out[usize::from(session.shard.0)].letter(joined);

@@ -1,0 +1,383 @@
+//! What outlives what: slots that are used again, timers and answers for who was there before, wills of sessions that end,
+//! and mail that arrives after the world has changed.
+
+mod world;
+
+use std::sync::Arc;
+
+use mqtt::ProtocolVersion::{V3_1_1, V5};
+use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
+use mqtt::*;
+use tidewire_broker::*;
+use world::{World, connect_packet};
+
+fn session_for(seconds: u32) -> Property<'static> {
+    Property::SessionExpiryInterval(seconds)
+}
+
+/// Connects and leaves what was received untouched.
+fn connect(w: &mut World, id: &str, clean_start: bool, properties: &[Property<'_>], will: Option<(&str, u32)>) -> usize {
+    let client = w.open();
+    let (mut bytes, mut will_bytes) = (Vec::new(), Vec::new());
+    let mut writer = PropertyWriter::new(&mut bytes);
+    for property in properties {
+        writer.put(*property);
+    }
+    let properties = writer.finish();
+    let will = will.map(|(topic, delay_s)| {
+        PropertyWriter::new(&mut will_bytes).put(Property::WillDelayInterval(delay_s));
+        Will {
+            qos: AtLeastOnce,
+            retain: false,
+            properties: Properties::from_validated(&will_bytes),
+            topic,
+            payload: b"will",
+        }
+    });
+    w.send(client, &Packet::Connect(connect_packet(V5, id, clean_start, properties, will)));
+    client
+}
+
+/// A client id whose home is that shard of three.
+fn id_on(shard: u16, name: &str) -> String {
+    let mut ids = (0..).map(|n| format!("{name}{n}"));
+    ids.find(|id| Shard::home(id, 3) == Some(ShardId(shard))).unwrap()
+}
+
+#[test]
+fn a_session_in_a_used_slot_is_not_ended_by_the_expiry_of_the_one_before() {
+    let mut w = World::new(1);
+    let first = w.connect(V5, "first", true, &[session_for(10)]);
+    w.cut(first);
+    let clean = w.connect(V5, "first", true, &[]);
+    w.disconnect(clean);
+    let second = w.connect(V5, "second", true, &[session_for(1000)]);
+    w.cut(second);
+    w.pass(11_000);
+    assert_eq!(w.stats().sessions, 1, "it has 1000 seconds");
+}
+
+#[test]
+fn a_will_is_not_published_by_the_delay_of_the_one_before_in_the_slot() {
+    let mut w = World::new(1);
+    let watcher = w.connect(V5, "watcher", true, &[]);
+    w.subscribe(watcher, "will", AtMostOnce);
+    let first = connect(&mut w, "first", true, &[session_for(100)], Some(("other", 10)));
+    w.cut(first);
+    let clean = w.connect(V5, "first", true, &[]);
+    w.disconnect(clean);
+    let second = connect(&mut w, "second", true, &[session_for(1000)], Some(("will", 50)));
+    w.cut(second);
+    w.pass(11_000);
+    assert_eq!(w.payloads(watcher), [""; 0], "it has 50 seconds");
+    w.pass(40_000);
+    assert_eq!(w.payloads(watcher), ["will"]);
+}
+
+#[test]
+fn a_take_over_of_a_session_that_ends_with_its_connection_publishes_the_will_whatever_its_delay() {
+    // 3.1.4: "it will be sent because the original Session is ended on the takeover".
+    for clean_start in [false, true] {
+        let mut w = World::new(1);
+        let watcher = w.connect(V5, "watcher", true, &[]);
+        w.subscribe(watcher, "will", AtMostOnce);
+        connect(&mut w, "me", true, &[session_for(0)], Some(("will", 30)));
+        connect(&mut w, "me", clean_start, &[session_for(0)], None);
+        assert_eq!(w.payloads(watcher), ["will"], "clean start {clean_start}");
+    }
+}
+
+#[test]
+fn a_take_over_of_a_session_that_goes_on_cancels_a_delayed_will_only() {
+    for (delay_s, expected) in [(0, vec!["will"]), (30, vec![])] {
+        let mut w = World::new(1);
+        let watcher = w.connect(V5, "watcher", true, &[]);
+        w.subscribe(watcher, "will", AtMostOnce);
+        connect(&mut w, "me", true, &[session_for(100)], Some(("will", delay_s)));
+        let me = connect(&mut w, "me", false, &[session_for(100)], None);
+        assert!(w.take(me)[0].contains("present=true"));
+        w.pass(60_000);
+        assert_eq!(w.payloads(watcher), expected);
+    }
+}
+
+struct Slow;
+
+impl Access for Slow {
+    fn authenticate_now(&self, _: &Credentials) -> Option<AuthOutcome> {
+        None
+    }
+
+    fn knows_method(&self, _: &str) -> bool {
+        false
+    }
+
+    fn session(&self, _: &Identity) -> Option<Arc<dyn SessionAccess>> {
+        None
+    }
+}
+
+#[test]
+fn an_answer_of_the_authenticator_is_not_taken_for_a_later_connection_in_the_slot() {
+    let mut w = World::with(1, ShardConfig::default(), Arc::new(Slow));
+    let honest = connect(&mut w, "honest", true, &[], None);
+    let (_, first_attempt, _) = w.authentications.pop().unwrap();
+    w.cut(honest);
+    let other = connect(&mut w, "other", true, &[], None);
+    w.decide(other, first_attempt, AuthOutcome::Allow { is_superuser: false, data: None });
+    assert_eq!(w.take(other), [""; 0], "its own password was not looked at");
+    assert_eq!(w.stats().connections, 0);
+}
+
+#[test]
+fn no_local_does_not_hide_a_delayed_message_of_the_one_before_in_the_slot() {
+    let mut w = World::new(1);
+    let publisher = w.connect(V5, "pub", true, &[]);
+    w.publish(publisher, "$delayed/5/t", "x", AtLeastOnce);
+    w.disconnect(publisher);
+    let other = w.connect(V5, "other", true, &[]);
+    w.subscribe_with(other, "t", SubscriptionOptions { no_local: true, ..Default::default() }, None);
+    w.pass(6000);
+    assert_eq!(w.payloads(other), ["x"]);
+}
+
+#[test]
+fn a_message_that_an_alias_would_make_too_large_is_sent_without_one() {
+    let mut w = World::new(1);
+    let topic = "a/rather/long/topic";
+    let publish = Publish {
+        dup: false,
+        qos: AtLeastOnce,
+        retain: false,
+        topic,
+        packet_id: PacketId::new(1),
+        properties: Properties::EMPTY,
+        payload: &[b'x'; 80],
+    };
+    let size = publish_size(&publish, PublishExtras::default(), V5) as u32;
+    let properties = [Property::MaximumPacketSize(size), Property::TopicAliasMaximum(5)];
+    let subscriber = w.connect(V5, "sub", true, &properties);
+    w.subscribe(subscriber, topic, AtLeastOnce);
+    let publisher = w.connect(V5, "pub", true, &[]);
+    for qos in [AtMostOnce, AtLeastOnce] {
+        w.publish(publisher, topic, &"x".repeat(80), qos);
+    }
+    assert_eq!(w.payloads(subscriber).len(), 2);
+}
+
+#[test]
+fn a_will_of_a_group_member_that_ends_goes_to_another_member() {
+    let config = ShardConfig { inflight_max: 1, ..Default::default() };
+    let mut w = World::with(1, config, Arc::new(OpenAccess));
+    let other = w.connect(V5, "other", true, &[]);
+    w.subscribe(other, "$share/g/will", AtLeastOnce);
+    let me = connect(&mut w, "me", true, &[session_for(0)], Some(("will", 0)));
+    w.subscribe(me, "$share/g/will", AtLeastOnce);
+    let publisher = w.connect(V5, "pub", true, &[]);
+    for n in 0..2 {
+        w.publish(publisher, "will", &n.to_string(), AtLeastOnce);
+    }
+    w.cut(me);
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        for m in w.messages(other) {
+            w.ack(other, PacketType::PubAck, m.id.unwrap());
+            seen.push(m.payload);
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, ["0", "1", "will"]);
+}
+
+#[test]
+fn an_expired_message_that_comes_back_to_its_group_is_not_given_to_another_member() {
+    let mut w = World::new(1);
+    let publisher = w.connect(V5, "pub", true, &[]);
+    let first = w.connect(V5, "first", true, &[session_for(100), Property::ReceiveMaximum(1)]);
+    w.subscribe(first, "$share/g/t", AtLeastOnce);
+    for payload in ["in flight", "queued"] {
+        w.publish_with(publisher, "t", payload, AtLeastOnce, false, 1, false, &[Property::MessageExpiryInterval(2)]);
+    }
+    let second = w.connect(V5, "second", true, &[]);
+    w.subscribe(second, "$share/g/t", AtLeastOnce);
+    w.pass(3000);
+    w.cut(first);
+    assert_eq!(w.payloads(second), [""; 0]);
+}
+
+#[test]
+fn what_all_members_left_undone_goes_to_the_first_that_is_there() {
+    for shards in [1, 3] {
+        let mut w = World::new(shards);
+        let publisher = w.connect(V5, "pub", true, &[]);
+        let first = w.connect(V5, "first", true, &[session_for(100)]);
+        w.subscribe(first, "$share/g/t", AtLeastOnce);
+        w.publish(publisher, "t", "x", AtLeastOnce);
+        w.cut(first);
+        let second = w.connect(V5, "second", true, &[]);
+        w.subscribe(second, "$share/g/t", AtLeastOnce);
+        assert_eq!(w.payloads(second), ["x"], "{shards} shards");
+    }
+}
+
+#[test]
+fn the_least_busy_member_is_told_from_the_others_after_drops_and_returns() {
+    let config = ShardConfig {
+        share_strategy: ShareStrategy::LeastInflight,
+        queued_messages_max: 2,
+        inflight_max: 2,
+        ..Default::default()
+    };
+    let mut w = World::with(1, config, Arc::new(OpenAccess));
+    let publisher = w.connect(V5, "pub", true, &[]);
+    let first = w.connect(V5, "first", true, &[session_for(100)]);
+    w.subscribe(first, "$share/g/t", AtLeastOnce);
+    for n in 0..20 {
+        w.publish(publisher, "t", &n.to_string(), AtLeastOnce);
+    }
+    let second = w.connect(V5, "second", true, &[session_for(100)]);
+    w.subscribe(second, "$share/g/t", AtLeastOnce);
+    let drain = |w: &mut World, client: usize| {
+        let mut n = 0;
+        for _ in 0..20 {
+            for m in w.messages(client) {
+                w.ack(client, PacketType::PubAck, m.id.unwrap());
+                n += 1;
+            }
+        }
+        n
+    };
+    drain(&mut w, first);
+    for n in 0..20 {
+        w.publish(publisher, "t", &n.to_string(), AtLeastOnce);
+        if n % 2 == 1 {
+            assert_eq!((drain(&mut w, first), drain(&mut w, second)), (1, 1), "both are idle");
+        }
+    }
+}
+
+#[test]
+fn a_take_over_in_the_middle_of_a_replay_from_other_shards_loses_nothing() {
+    let mut w = World::new(3);
+    let publisher = w.connect(V5, "pub", true, &[]);
+    for n in 0..600 {
+        w.publish_with(publisher, &format!("r/{n}"), &n.to_string(), AtLeastOnce, true, 1, false, &[]);
+    }
+    let id = id_on(0, "sub");
+    let mut seen = std::collections::HashSet::new();
+    let mut subscriber = w.connect(V5, &id, true, &[session_for(100)]);
+    w.is_mail_held = true;
+    w.subscribe(subscriber, "r/#", AtMostOnce);
+    for round in 0..400 {
+        seen.extend(w.payloads(subscriber));
+        if round < 60 && round % 2 == 0 {
+            subscriber = connect(&mut w, &id, false, &[session_for(100)], None);
+        }
+        w.deliver_mail(round);
+    }
+    w.release_mail();
+    seen.extend(w.payloads(subscriber));
+    assert_eq!(seen.len(), 600);
+}
+
+#[test]
+fn an_unsubscribe_while_a_replay_waits_does_not_stop_the_next_one() {
+    let mut w = World::new(3);
+    let publisher = w.connect(V5, "pub", true, &[]);
+    for n in 0..30 {
+        w.publish_with(publisher, &format!("r/{n}"), "x", AtLeastOnce, true, 1, false, &[]);
+    }
+    let subscriber = w.connect(V5, &id_on(1, "sub"), true, &[]);
+    w.is_mail_held = true;
+    w.subscribe(subscriber, "none/#", AtMostOnce);
+    w.subscribe(subscriber, "r/#", AtMostOnce);
+    let mut bytes = Vec::new();
+    let filters = UnsubscribeFilters::encode(["none/#"], &mut bytes);
+    let packet = Unsubscribe { packet_id: PacketId::new(9).unwrap(), properties: Properties::EMPTY, filters };
+    w.send(subscriber, &Packet::Unsubscribe(packet));
+    w.release_mail();
+    assert_eq!(w.payloads(subscriber).len(), 30);
+}
+
+#[test]
+fn large_retained_messages_at_qos0_all_reach_a_client_that_reads() {
+    for shards in [1, 3] {
+        let config = ShardConfig { output_buffer_bytes: 10_000, ..Default::default() };
+        let mut w = World::with(shards, config, Arc::new(OpenAccess));
+        let publisher = w.connect(V5, "pub", true, &[]);
+        for n in 0..50 {
+            w.publish_with(publisher, &format!("r/{n}"), &"x".repeat(3000), AtLeastOnce, true, 1, false, &[]);
+        }
+        let subscriber = w.connect(V5, "sub", true, &[]);
+        w.subscribe(subscriber, "r/#", AtMostOnce);
+        assert_eq!(w.payloads(subscriber).len(), 50, "{shards} shards");
+    }
+}
+
+#[test]
+fn a_replay_is_not_cut_short_by_a_small_queue() {
+    for shards in [1, 3] {
+        let config = ShardConfig { queued_messages_max: 5, ..Default::default() };
+        let mut w = World::with(shards, config, Arc::new(OpenAccess));
+        let publisher = w.connect(V5, "pub", true, &[]);
+        for n in 0..100 {
+            w.publish_with(publisher, &format!("r/{n}"), "x", AtLeastOnce, true, 1, false, &[]);
+        }
+        let subscriber = w.connect(V5, "sub", true, &[Property::ReceiveMaximum(3)]);
+        w.subscribe(subscriber, "r/#", AtLeastOnce);
+        let mut n = 0;
+        for _ in 0..200 {
+            for m in w.messages(subscriber) {
+                w.ack(subscriber, PacketType::PubAck, m.id.unwrap());
+                n += 1;
+            }
+        }
+        assert_eq!(n, 100, "{shards} shards");
+    }
+}
+
+#[test]
+fn qos0_messages_stay_in_order_behind_those_kept_for_an_absent_client() {
+    let config = ShardConfig { is_qos0_queued: true, ..Default::default() };
+    let mut w = World::with(1, config, Arc::new(OpenAccess));
+    let properties = [session_for(100), Property::ReceiveMaximum(1)];
+    let subscriber = w.connect(V5, "sub", true, &properties);
+    w.subscribe(subscriber, "t", ExactlyOnce);
+    w.cut(subscriber);
+    let publisher = w.connect(V3_1_1, "pub", true, &[]);
+    for (payload, qos) in [("1", AtLeastOnce), ("2", AtLeastOnce), ("3", AtMostOnce)] {
+        w.publish(publisher, "t", payload, qos);
+    }
+    let subscriber = connect(&mut w, "sub", false, &properties, None);
+    w.publish(publisher, "t", "4", AtMostOnce);
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        for m in w.messages(subscriber) {
+            if let Some(id) = m.id {
+                w.ack(subscriber, PacketType::PubAck, id);
+            }
+            seen.push(m.payload);
+        }
+    }
+    assert_eq!(seen, ["1", "2", "3", "4"]);
+}
+
+#[test]
+fn a_subscription_on_its_way_gets_a_retained_message_either_kept_or_live() {
+    // The publisher's shard knows of no subscription yet, and the subscriber asks the topic's owner before the message is there.
+    let mut w = World::new(3);
+    for n in 0..20 {
+        let topic = format!("fresh/{n}");
+        let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
+        let subscriber = connect(&mut w, &id_on(1, "sub"), true, &[], None);
+        w.is_mail_held = true;
+        w.publish_with(publisher, &topic, "x", AtLeastOnce, true, 1, false, &[]);
+        w.subscribe(subscriber, &topic, AtMostOnce);
+        // The subscriber's request overtakes the publisher's mail.
+        while w.mail_waiting() > 0 {
+            w.deliver_mail(w.mail_waiting() - 1);
+        }
+        w.release_mail();
+        assert_eq!(w.payloads(subscriber), ["x"], "{topic}");
+    }
+}
