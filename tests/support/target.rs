@@ -65,10 +65,11 @@ impl Target {
         command
     }
 
-    /// Whether the listeners of MQTT answer.
+    /// Whether the server says so, or as much as can be seen from outside: every listener answers.
     pub fn is_ready(&self, ports: &Ports) -> bool {
         let addresses = match self {
-            Target::Tidewire { .. } | Target::Mosquitto { .. } => vec![ports.mqtt, ports.websocket],
+            Target::Tidewire { .. } => vec![ports.mqtt, ports.websocket, ports.http],
+            Target::Mosquitto { .. } => vec![ports.mqtt, ports.websocket],
             Target::Running { mqtt, .. } => vec![*mqtt],
         };
         addresses.into_iter().all(accepts)
