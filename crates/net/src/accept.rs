@@ -114,7 +114,7 @@ impl Worker {
         if self.register(conn.slot).is_err() {
             return self.refuse(conn.slot, Refusal::PeerClosed);
         }
-        self.handshake_deadlines.push(self.now.monotonic_ms, conn);
+        self.handshake_deadlines[index].push(self.now.monotonic_ms, conn);
     }
 
     pub(crate) fn register(&mut self, slot: u32) -> io::Result<()> {

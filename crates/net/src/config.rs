@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use broker::Transport;
 
+use crate::websocket::handshake::UpgradeRules;
+
 /// Everything that `Server::start` needs besides the broker's own limits.
 #[derive(Clone)]
 pub struct ServerConfig {
@@ -17,8 +19,6 @@ pub struct ServerConfig {
     pub workers: Option<NonZeroU16>,
     /// Connections of all listeners together, those in their handshake included.
     pub max_connections: usize,
-    /// From accept to a complete CONNECT: PROXY header, TLS and WebSocket handshake included.
-    pub handshake_timeout: Duration,
     /// How long a connection that is being closed may take to read what was sent to it.
     pub linger_timeout: Duration,
     /// Packet size limit for listeners that set none; the shard has the last word.
@@ -41,7 +41,6 @@ impl Default for ServerConfig {
             listeners: Vec::new(),
             workers: None,
             max_connections: 1_000_000,
-            handshake_timeout: Duration::from_secs(10),
             linger_timeout: Duration::from_secs(5),
             maximum_packet_size: 1024 * 1024,
             maximum_connect_size: 512 * 1024,
@@ -63,8 +62,10 @@ pub struct ListenerConfig {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Expect a PROXY protocol header, and from whom.
     pub proxy: Option<ProxyConfig>,
-    /// Request target of the WebSocket upgrade.
-    pub websocket_path: Box<str>,
+    /// Path and origins of WebSocket upgrades.
+    pub websocket: UpgradeRules,
+    /// From accept to a complete CONNECT: PROXY header, TLS and WebSocket handshake included.
+    pub handshake_timeout: Duration,
     pub max_connections: usize,
     pub max_connection_rate: Option<ConnectionRate>,
     /// Connections that the kernel holds until they are accepted.
@@ -83,7 +84,8 @@ impl ListenerConfig {
             transport,
             tls: None,
             proxy: None,
-            websocket_path: "/mqtt".into(),
+            websocket: UpgradeRules::default(),
+            handshake_timeout: Duration::from_secs(10),
             max_connections: 1_000_000,
             max_connection_rate: None,
             backlog: 1024,

@@ -107,10 +107,10 @@ impl Worker {
     pub(crate) fn websocket_step(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         let common = self.common.clone();
         let connection = self.slots.get_mut(slot)?;
-        let path = &common.listeners[usize::from(connection.listener)].config.websocket_path;
+        let rules = &common.listeners[usize::from(connection.listener)].config.websocket;
         let before = connection.unread.len();
         connection.unread.extend_from_slice(bytes);
-        let outcome = upgrade(&connection.unread, path);
+        let outcome = upgrade(&connection.unread, rules);
         if outcome == Upgrade::Incomplete {
             self.hold(slot);
             return None;

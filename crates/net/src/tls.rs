@@ -28,6 +28,14 @@ pub struct TlsFiles {
     /// Authorities of client certificates; needed unless these are `ClientCertificates::None`.
     pub client_authorities: Option<PathBuf>,
     pub client_certificates: ClientCertificates,
+    pub oldest_version: OldestVersion,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OldestVersion {
+    #[default]
+    Tls12,
+    Tls13,
 }
 
 #[derive(Debug)]
@@ -68,6 +76,8 @@ impl std::error::Error for TlsError {
     }
 }
 
+const TLS13_ONLY: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
 /// TLS 1.2 and 1.3. Sessions are resumed with tickets that any worker can read and that end with this configuration, so that
 /// new client authorities are not bypassed.
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
@@ -78,7 +88,10 @@ pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
         source,
     })?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(match files.oldest_version {
+            OldestVersion::Tls12 => rustls::ALL_VERSIONS,
+            OldestVersion::Tls13 => TLS13_ONLY,
+        })
         .map_err(|source| rejected(&files.certificate, source))?;
     let builder = match client_verifier(files, &provider)? {
         Some(verifier) => builder.with_client_cert_verifier(verifier),

@@ -95,7 +95,8 @@ pub(crate) struct Worker {
     pub(crate) flush_list: Vec<u32>,
     pub(crate) dirty: Vec<ConnSlot>,
     pub(crate) notices: Vec<Notice>,
-    pub(crate) handshake_deadlines: Deadlines,
+    /// Per listener: each has its own timeout.
+    pub(crate) handshake_deadlines: Vec<Deadlines>,
     pub(crate) handshake_pot_bytes: usize,
     linger_deadlines: Deadlines,
     mailbox: Mailbox<Letter>,
@@ -156,7 +157,11 @@ impl Worker {
             flush_list: Vec::new(),
             dirty: Vec::new(),
             notices: Vec::new(),
-            handshake_deadlines: Deadlines::new(millis(config.handshake_timeout)),
+            handshake_deadlines: common
+                .listeners
+                .iter()
+                .map(|listener| Deadlines::new(millis(listener.config.handshake_timeout)))
+                .collect(),
             handshake_pot_bytes: POT_BYTES,
             linger_deadlines: Deadlines::new(millis(config.linger_timeout)),
             mailbox: seat.mailbox,
@@ -231,7 +236,7 @@ impl Worker {
         let retry = (self.held_letters > 0 || self.stopping.is_some()).then_some(now_ms + RETRY_MS);
         [
             self.shard.next_deadline(),
-            self.handshake_deadlines.next_ms(),
+            self.handshake_deadlines.iter().filter_map(Deadlines::next_ms).min(),
             self.linger_deadlines.next_ms(),
             retry,
         ]
@@ -305,7 +310,12 @@ impl Worker {
 
     fn run_timers(&mut self) {
         self.shard.run_timers(self.now);
-        while let Some(conn) = self.handshake_deadlines.pop_due(self.now.monotonic_ms) {
+        let now_ms = self.now.monotonic_ms;
+        while let Some(conn) = self
+            .handshake_deadlines
+            .iter_mut()
+            .find_map(|deadlines| deadlines.pop_due(now_ms))
+        {
             if self.slots.is_current(conn) && self.is_in_handshake(conn.slot) {
                 self.refuse(conn.slot, Refusal::HandshakeTimeout);
             }

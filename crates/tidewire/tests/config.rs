@@ -143,7 +143,7 @@ max_connections = 10
 key_file = "/nonexistent/key.pem"
 [listeners.ws.default]
 path = "mqtt"
-proxy_protocol = "any"
+proxy_protocol = "on"
 [listeners.tcp.second]
 bind = 1883
 [access]
@@ -264,7 +264,7 @@ fn text_values_can_be_toml() {
     let mut sources = scratch.sources(None);
     sources.set = vec![
         "access.rules=[{permission = \"allow\", topics = [\"a/#\"]}]".into(),
-        "listeners.tcp.default.proxy_protocol=any".into(),
+        "listeners.tcp.default.proxy_protocol=on".into(),
         "listeners.tcp.default.proxy_protocol_trusted=10.0.0.0/8, ::1".into(),
         "node.name=\"quoted name\"".into(),
         "mqtt.shared_strategies.\"a.b\"=sticky".into(),

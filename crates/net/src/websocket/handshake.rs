@@ -22,8 +22,46 @@ pub enum Upgrade {
     Refused { response: Vec<u8>, reason: &'static str },
 }
 
-/// Looks at what a client has sent so far. `path` is the request target that speaks MQTT.
-pub fn upgrade(bytes: &[u8], path: &str) -> Upgrade {
+/// Who may upgrade, and where.
+#[derive(Clone, Debug)]
+pub struct UpgradeRules {
+    /// Request target that speaks MQTT.
+    pub path: Box<str>,
+    /// Origins of web pages that may connect, such as `https://example.com`; `*` is any. Pages of the host that is connected to
+    /// always may. Browsers send an origin, devices do not: without this check any page that a person on a trusted network
+    /// opens could speak to the broker in that person's name.
+    pub allowed_origins: Vec<Box<str>>,
+}
+
+impl Default for UpgradeRules {
+    fn default() -> UpgradeRules {
+        UpgradeRules {
+            path: "/mqtt".into(),
+            allowed_origins: Vec::new(),
+        }
+    }
+}
+
+impl UpgradeRules {
+    fn allows_origin(&self, origin: &str, host: Option<&str>) -> bool {
+        let is_listed = |allowed: &str| allowed == "*" || allowed.eq_ignore_ascii_case(origin);
+        let of_origin = origin.split_once("://").map(|(_, rest)| host_name(rest));
+        let is_same_host =
+            of_origin.is_some_and(|name| host.map(host_name).is_some_and(|host| host.eq_ignore_ascii_case(name)));
+        is_same_host || self.allowed_origins.iter().any(|allowed| is_listed(allowed))
+    }
+}
+
+/// `host:port` without the port; an IPv6 address keeps its brackets.
+fn host_name(authority: &str) -> &str {
+    match authority.rfind(']') {
+        Some(end) => &authority[..=end],
+        None => authority.split(':').next().unwrap_or(authority),
+    }
+}
+
+/// Looks at what a client has sent so far.
+pub fn upgrade(bytes: &[u8], rules: &UpgradeRules) -> Upgrade {
     if bytes.first().is_some_and(|byte| !byte.is_ascii_uppercase()) {
         return refuse(Status::BadRequest, "not HTTP");
     }
@@ -39,7 +77,7 @@ pub fn upgrade(bytes: &[u8], path: &str) -> Upgrade {
     }
     let checked = std::str::from_utf8(&bytes[..size])
         .map_err(|_| (Status::BadRequest, "the request head is not text"))
-        .and_then(|head| check(head, path));
+        .and_then(|head| check(head, rules));
     match checked {
         Ok((key, sub_protocol)) => Upgrade::Accepted {
             size,
@@ -61,7 +99,7 @@ fn head_size(bytes: &[u8]) -> Option<usize> {
 type Refused = (Status, &'static str);
 
 /// The key and the sub-protocol of a valid request.
-fn check<'a>(head: &'a str, path: &str) -> Result<(&'a str, &'static str), Refused> {
+fn check<'a>(head: &'a str, rules: &UpgradeRules) -> Result<(&'a str, &'static str), Refused> {
     let mut lines = head.split("\r\n");
     let mut request = lines.next().unwrap_or_default().split(' ');
     let (method, target, version) = (request.next(), request.next().unwrap_or_default(), request.next());
@@ -71,7 +109,7 @@ fn check<'a>(head: &'a str, path: &str) -> Result<(&'a str, &'static str), Refus
     if version != Some("HTTP/1.1") || request.next().is_some() {
         return Err((Status::BadRequest, "HTTP/1.1 is required"));
     }
-    if target.split('?').next() != Some(path) {
+    if target.split('?').next() != Some(&*rules.path) {
         return Err((Status::NotFound, "MQTT over WebSocket is on another path"));
     }
     let headers = Headers::read(lines)?;
@@ -83,6 +121,15 @@ fn check<'a>(head: &'a str, path: &str) -> Result<(&'a str, &'static str), Refus
     }
     if headers.version != Some("13") {
         return Err((Status::UpgradeRequired, "Sec-WebSocket-Version 13 is required"));
+    }
+    if headers
+        .origin
+        .is_some_and(|origin| !rules.allows_origin(origin, headers.host))
+    {
+        return Err((
+            Status::Forbidden,
+            "pages of this origin may not connect; see allowed_origins of the listener",
+        ));
     }
     let key = headers
         .key
@@ -102,6 +149,8 @@ struct Headers<'a> {
     version: Option<&'a str>,
     key: Option<&'a str>,
     sub_protocol: Option<&'static str>,
+    host: Option<&'a str>,
+    origin: Option<&'a str>,
 }
 
 impl<'a> Headers<'a> {
@@ -133,6 +182,10 @@ impl<'a> Headers<'a> {
             self.version = Some(value);
         } else if is("sec-websocket-key") {
             self.key = Some(value);
+        } else if is("host") {
+            self.host = Some(value);
+        } else if is("origin") {
+            self.origin = Some(value);
         } else if is("sec-websocket-protocol") && self.sub_protocol.is_none() {
             // The client's order decides; the answer is one of those it offered [MQTT-6.0.0-4].
             self.sub_protocol = list(value).find_map(|item| SUB_PROTOCOLS.into_iter().find(|known| *known == item));
@@ -190,6 +243,7 @@ fn base64(bytes: &[u8]) -> String {
 #[derive(Clone, Copy)]
 enum Status {
     BadRequest,
+    Forbidden,
     NotFound,
     MethodNotAllowed,
     UpgradeRequired,
@@ -200,6 +254,7 @@ impl Status {
     const fn line(self) -> &'static str {
         match self {
             Status::BadRequest => "400 Bad Request",
+            Status::Forbidden => "403 Forbidden",
             Status::NotFound => "404 Not Found",
             Status::MethodNotAllowed => "405 Method Not Allowed\r\nAllow: GET",
             Status::UpgradeRequired => {
@@ -280,7 +335,7 @@ mod tests {
         let mut bytes = with("none", None);
         let head = bytes.len();
         bytes.extend(b"\x82\x80");
-        let Upgrade::Accepted { size, response } = upgrade(&bytes, "/mqtt") else {
+        let Upgrade::Accepted { size, response } = upgrade(&bytes, &UpgradeRules::default()) else {
             panic!("a valid request")
         };
         let response = String::from_utf8(response).unwrap();
@@ -294,10 +349,43 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_other_origins_are_turned_away_unless_listed() {
+        let rules = UpgradeRules {
+            allowed_origins: vec!["https://app.example".into()],
+            ..UpgradeRules::default()
+        };
+        let cases = [
+            ("http://broker:3000", "broker:8083", true),
+            ("https://BROKER", "broker", true),
+            ("http://[::1]:5173", "[::1]:8083", true),
+            ("https://app.example", "broker:8083", true),
+            ("http://app.example", "broker:8083", false),
+            ("https://evil.example", "localhost:8083", false),
+            ("null", "localhost:8083", false),
+        ];
+        for (origin, host, is_allowed) in cases {
+            assert_eq!(
+                rules.allows_origin(origin, Some(host)),
+                is_allowed,
+                "{origin} to {host}"
+            );
+        }
+        let any = UpgradeRules {
+            allowed_origins: vec!["*".into()],
+            ..UpgradeRules::default()
+        };
+        assert!(any.allows_origin("null", None));
+    }
+
+    #[test]
     fn every_cut_of_a_request_is_incomplete() {
         let bytes = with("none", None);
         for end in 0..bytes.len() {
-            assert_eq!(upgrade(&bytes[..end], "/mqtt"), Upgrade::Incomplete, "cut at {end}");
+            assert_eq!(
+                upgrade(&bytes[..end], &UpgradeRules::default()),
+                Upgrade::Incomplete,
+                "cut at {end}"
+            );
         }
     }
 
@@ -364,7 +452,7 @@ mod tests {
             ),
         ];
         for (name, bytes, expected) in cases {
-            assert_eq!(status(upgrade(bytes, "/mqtt")), *expected, "{name}");
+            assert_eq!(status(upgrade(bytes, &UpgradeRules::default())), *expected, "{name}");
         }
     }
 
@@ -392,7 +480,7 @@ mod tests {
                 "Sec-WebSocket-Protocol",
                 Some(&format!("Sec-WebSocket-Protocol: {offer}")),
             );
-            let Upgrade::Accepted { response, .. } = upgrade(&bytes, "/mqtt") else {
+            let Upgrade::Accepted { response, .. } = upgrade(&bytes, &UpgradeRules::default()) else {
                 panic!("{offer}")
             };
             let answer = format!("\r\nSec-WebSocket-Protocol: {expected}\r\n");

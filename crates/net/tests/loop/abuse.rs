@@ -14,7 +14,9 @@ const MIB: usize = 1024 * 1024;
 
 fn with_handshake_timeout(timeout: Duration) -> Running {
     let mut options = options(2);
-    options.config.handshake_timeout = timeout;
+    for listener in &mut options.config.listeners {
+        listener.handshake_timeout = timeout;
+    }
     options.start()
 }
 

@@ -117,6 +117,7 @@ fn a_configuration_is_made_from_pem_files() {
         key: path("key.pem", &key),
         client_authorities: Some(path("authorities.pem", &authority.pem())),
         client_certificates: ClientCertificates::Required,
+        oldest_version: Default::default(),
     };
     let mut options = options(1);
     options.listener(Transport::Tls).tls = Some(server_config(&files).unwrap());

@@ -282,12 +282,6 @@ impl Resolver<'_> {
                 format!("found \"{}\", expected a path that starts with /", ws.path),
             );
         }
-        if ws.protocols.is_empty() {
-            self.complain(
-                &Key::of(path).child("protocols"),
-                "is empty: nobody could connect".into(),
-            );
-        }
     }
 
     fn check(&mut self, config: &Config) {

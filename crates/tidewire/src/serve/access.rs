@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
-    Acl, AclOptions, AnonymousPolicy, AnonymousProvider, Chain, DenyReason, Grant, Outcome, Password, PasswordHash, Permission,
-    Provider, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords, preset,
+    Acl, AclOptions, AnonymousPolicy, AnonymousProvider, Chain, DenyReason, Grant, Outcome, Password, PasswordHash,
+    Permission, Provider, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords, preset,
 };
 use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, SubscribeAccess};
 use mqtt::{QoS, ReasonCode};
@@ -63,13 +63,22 @@ impl NodeAccess {
         };
         let users = Arc::new(Users::empty().map_err(|e| e.to_string())?);
         let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| e.to_string())?;
-        let anonymous = AnonymousProvider { policy: anonymous_policy(config.access.anonymous) };
+        let anonymous = AnonymousProvider {
+            policy: anonymous_policy(config.access.anonymous),
+        };
         let access = NodeAccess {
-            chain: Chain::new(vec![Arc::new(anonymous), Arc::new(UsersProvider::new(users.clone(), verified))]),
+            chain: Chain::new(vec![
+                Arc::new(anonymous),
+                Arc::new(UsersProvider::new(users.clone(), verified)),
+            ]),
             anonymous,
             users,
             acl: RwLock::new(Arc::new(compile(&[], AclOptions::default())?)),
-            state: Mutex::new(State { own, configured: HashMap::new(), rules: AclRules::default() }),
+            state: Mutex::new(State {
+                own,
+                configured: HashMap::new(),
+                rules: AclRules::default(),
+            }),
             data_dir: config.data_dir.clone(),
             net: OnceLock::new(),
         };
@@ -161,8 +170,13 @@ fn configured_users(loaded: &Loaded) -> Result<(Users, HashMap<String, String>),
         sources.insert(user.name, "access.password_file".to_owned());
     }
     for (name, hash) in &config.users {
-        users.set(name, hash.clone(), false).map_err(|e| format!("access.users.{name}: {e}"))?;
-        sources.insert(name.clone(), format!("access.users ({})", origin_of(loaded, &["access", "users", name])));
+        users
+            .set(name, hash.clone(), false)
+            .map_err(|e| format!("access.users.{name}: {e}"))?;
+        sources.insert(
+            name.clone(),
+            format!("access.users ({})", origin_of(loaded, &["access", "users", name])),
+        );
     }
     Ok((users, sources))
 }
@@ -177,18 +191,28 @@ fn configured_rules(loaded: &Loaded) -> Result<AclRules, String> {
     let config = &loaded.config;
     let mut rules = config.access.rules.0.clone();
     let mut pinned_by = None;
-    let rules_value = loaded.effective.iter().find(|value| value.key.words() == ["access", "rules"]);
+    let rules_value = loaded
+        .effective
+        .iter()
+        .find(|value| value.key.words() == ["access", "rules"]);
     if let Some(value) = rules_value.filter(|value| value.origin.is_pinned()) {
         pinned_by = Some(format!("access.rules ({})", value.origin));
     }
     if let Some(path) = config.access.acl_file.0.as_deref() {
         rules.extend(auth::load_mosquitto_acl(path).map_err(|e| format!("access.acl_file: {e}"))?);
-        pinned_by = Some(format!("access.acl_file ({})", origin_of(loaded, &["access", "acl_file"])));
+        pinned_by = Some(format!(
+            "access.acl_file ({})",
+            origin_of(loaded, &["access", "acl_file"])
+        ));
     }
     if rules.is_empty() {
         rules = open_rules(config.access.anonymous);
     }
-    Ok(AclRules { rules, options: acl_options(config), pinned_by })
+    Ok(AclRules {
+        rules,
+        options: acl_options(config),
+        pinned_by,
+    })
 }
 
 fn open_rules(anonymous: Anonymous) -> Vec<Rule> {
@@ -197,7 +221,10 @@ fn open_rules(anonymous: Anonymous) -> Vec<Rule> {
         Anonymous::Never => {}
         Anonymous::Loopback => rules.extend(preset::loopback_anonymous()),
         Anonymous::Always => {
-            rules.extend(preset::loopback_anonymous().into_iter().map(|rule| Rule { addresses: None, ..rule }));
+            rules.extend(preset::loopback_anonymous().into_iter().map(|rule| Rule {
+                addresses: None,
+                ..rule
+            }));
         }
     }
     rules
@@ -213,7 +240,9 @@ fn save_rules(data_dir: &Path, rules: &[Rule]) -> io::Result<()> {
     };
     let rules = toml::Value::try_from(rules).map_err(io::Error::other)?;
     let access = document.entry("access").or_insert_with(|| toml::Table::new().into());
-    let access = access.as_table_mut().ok_or_else(|| io::Error::other("`access` is not a table"))?;
+    let access = access
+        .as_table_mut()
+        .ok_or_else(|| io::Error::other("`access` is not a table"))?;
     access.insert("rules".into(), rules);
     let temporary = path.with_extension("toml.tmp");
     fs::write(&temporary, document.to_string())?;
@@ -231,7 +260,12 @@ impl AccessAdmin for NodeAccess {
         self.change_own(name, |own| own.add(name, hash.clone(), is_superuser))
     }
 
-    fn change_user(&self, name: &str, hash: Option<PasswordHash>, is_superuser: Option<bool>) -> Result<(), ChangeError> {
+    fn change_user(
+        &self,
+        name: &str,
+        hash: Option<PasswordHash>,
+        is_superuser: Option<bool>,
+    ) -> Result<(), ChangeError> {
         self.change_own(name, |own| {
             if let Some(is_superuser) = is_superuser {
                 own.set_superuser(name, is_superuser)?;
@@ -324,16 +358,28 @@ fn offered(credentials: &Credentials) -> auth::Credentials {
     auth::Credentials {
         client_id: credentials.client_id.to_string(),
         user_name: credentials.user_name.as_deref().map(str::to_owned),
-        password: credentials.password.as_ref().map(|password| Password::new(password.to_vec())),
+        password: credentials
+            .password
+            .as_ref()
+            .map(|password| Password::new(password.to_vec())),
         address: credentials.address,
     }
 }
 
 fn answer(outcome: Outcome) -> AuthOutcome {
     match outcome {
-        Outcome::Allow { is_superuser } => AuthOutcome::Allow { is_superuser, data: None },
-        Outcome::Deny(reason) => AuthOutcome::Deny { reason: reason.reason_code(), because: words(reason) },
-        Outcome::Ignore => AuthOutcome::Deny { reason: ReasonCode::NotAuthorized, because: "nobody knows this client" },
+        Outcome::Allow { is_superuser } => AuthOutcome::Allow {
+            is_superuser,
+            data: None,
+        },
+        Outcome::Deny(reason) => AuthOutcome::Deny {
+            reason: reason.reason_code(),
+            because: words(reason),
+        },
+        Outcome::Ignore => AuthOutcome::Deny {
+            reason: ReasonCode::NotAuthorized,
+            because: "nobody knows this client",
+        },
     }
 }
 
@@ -342,7 +388,9 @@ fn words(reason: DenyReason) -> &'static str {
         DenyReason::UnknownUser => "unknown user",
         DenyReason::WrongPassword => "wrong password",
         DenyReason::NoPassword => "a user name without a password",
-        DenyReason::AnonymousRefused => "no user name and password, which are needed from this address (access.anonymous)",
+        DenyReason::AnonymousRefused => {
+            "no user name and password, which are needed from this address (access.anonymous)"
+        }
         DenyReason::NotAuthorized => "refused by policy",
     }
 }
@@ -357,8 +405,12 @@ impl SessionAccess for Rights {
     fn may_subscribe(&self, filter: &str) -> SubscribeAccess {
         match self.0.subscribe(filter) {
             Grant::Denied => SubscribeAccess::Denied,
-            Grant::Allowed { filter_deliveries: true } => SubscribeAccess::AllowedInPart,
-            Grant::Allowed { filter_deliveries: false } => SubscribeAccess::Allowed,
+            Grant::Allowed {
+                filter_deliveries: true,
+            } => SubscribeAccess::AllowedInPart,
+            Grant::Allowed {
+                filter_deliveries: false,
+            } => SubscribeAccess::Allowed,
         }
     }
 

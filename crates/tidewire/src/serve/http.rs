@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::{Admins, ApiConfig, ApiHandle, NodeInfo, OneTimePassword};
-use net::tls::{ClientCertificates, TlsFiles};
+use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
 
 use super::access::NodeAccess;
 use crate::banner::{self, AdminLogin};
@@ -31,7 +31,12 @@ pub struct Http {
 }
 
 pub fn start(config: &Config, node: String, net: &net::Handle, access: &Arc<NodeAccess>) -> Result<Http, String> {
-    let mut http = Http { api: None, scheme: "http", first_login: None, password_file: String::new() };
+    let mut http = Http {
+        api: None,
+        scheme: "http",
+        first_login: None,
+        password_file: String::new(),
+    };
     if !config.api.enabled {
         return Ok(http);
     }
@@ -48,8 +53,12 @@ pub fn start(config: &Config, node: String, net: &net::Handle, access: &Arc<Node
     };
     let password_file = config.data_dir.join(ADMIN_PASSWORD_FILE);
     if let Some(password) = &first_login {
-        write_private(&password_file, password.expose())
-            .map_err(|e| format!("the admin password cannot be written to {}: {e}", password_file.display()))?;
+        write_private(&password_file, password.expose()).map_err(|e| {
+            format!(
+                "the admin password cannot be written to {}: {e}",
+                password_file.display()
+            )
+        })?;
     }
     http.first_login = first_login;
     http.password_file = password_file.display().to_string();
@@ -66,7 +75,12 @@ pub fn start(config: &Config, node: String, net: &net::Handle, access: &Arc<Node
 
 /// For its owner's eyes only.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
     writeln!(file, "{text}")
 }
 
@@ -75,18 +89,25 @@ fn address(config: &Config) -> Result<SocketAddr, String> {
     let mut addresses = (bind.host.as_str(), bind.port)
         .to_socket_addrs()
         .map_err(|e| format!("api.bind: {bind} is not an address of this machine: {e}"))?;
-    addresses.next().ok_or_else(|| format!("api.bind: {bind} has no address"))
+    addresses
+        .next()
+        .ok_or_else(|| format!("api.bind: {bind} has no address"))
 }
 
 fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
-    let (Some(certificate), Some(key)) = (&config.api.cert_file.0, &config.api.key_file.0) else { return Ok(None) };
+    let (Some(certificate), Some(key)) = (&config.api.cert_file.0, &config.api.key_file.0) else {
+        return Ok(None);
+    };
     let files = TlsFiles {
         certificate: certificate.clone(),
         key: key.clone(),
         client_authorities: None,
         client_certificates: ClientCertificates::None,
+        oldest_version: OldestVersion::Tls12,
     };
-    net::tls::server_config(&files).map(Some).map_err(|e| format!("api.cert_file: {e}"))
+    net::tls::server_config(&files)
+        .map(Some)
+        .map_err(|e| format!("api.cert_file: {e}"))
 }
 
 impl Http {

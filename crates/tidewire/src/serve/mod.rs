@@ -67,7 +67,9 @@ fn run(loaded: Loaded, sources: &Sources, options: ServeOptions) -> Result<(), S
     };
     let notifier = Notifier::new(&NotifyEnvironment::of_process()).map_err(|e| format!("NOTIFY_SOCKET: {e}"))?;
     if !options.is_quiet {
-        let style = Style { is_terminal: io::stdout().is_terminal() };
+        let style = Style {
+            is_terminal: io::stdout().is_terminal(),
+        };
         print(&banner::render(&summary(&loaded, &handle, workers, &http), style));
     }
     tracing::info!(listeners = handle.listeners().len(), workers, "ready");
@@ -116,7 +118,9 @@ fn apply(loaded: &Loaded, workers: usize, handle: &net::Handle, access: &NodeAcc
     for (index, info) in handle.listeners().iter().enumerate() {
         // A listener that is new or renamed needs a restart.
         if let Some(config) = tls.get(&info.name.to_string()) {
-            handle.reload_tls(index as u16, config.clone()).map_err(|error| error.to_string())?;
+            handle
+                .reload_tls(index as u16, config.clone())
+                .map_err(|error| error.to_string())?;
         }
     }
     Ok(())
@@ -130,20 +134,31 @@ fn cores() -> usize {
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, open_files = ?limit.current, "the limit of open files cannot be raised");
     }
 }
 
 fn make_data_dir(path: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(path)
-        .map_err(|e| format!("node.data_dir: {} cannot be made: {e}; choose another with --set node.data_dir=PATH", path.display()))
+    std::fs::create_dir_all(path).map_err(|e| {
+        format!(
+            "node.data_dir: {} cannot be made: {e}; choose another with --set node.data_dir=PATH",
+            path.display()
+        )
+    })
 }
 
 fn feed_watchdog(notifier: &Notifier) {
-    let Some(interval) = notifier.watchdog_interval() else { return };
-    let Ok(notifier) = Notifier::new(&NotifyEnvironment::of_process()) else { return };
+    let Some(interval) = notifier.watchdog_interval() else {
+        return;
+    };
+    let Ok(notifier) = Notifier::new(&NotifyEnvironment::of_process()) else {
+        return;
+    };
     thread::spawn(move || {
         loop {
             notifier.watchdog();
@@ -154,13 +169,17 @@ fn feed_watchdog(notifier: &Notifier) {
 
 fn summary(loaded: &Loaded, handle: &net::Handle, workers: usize, http: &http::Http) -> Summary {
     let config = &loaded.config;
-    let listeners = config.listeners.iter().zip(handle.listeners()).map(|(listener, info)| ListenerSummary {
-        label: listener.label(),
-        scheme: listener.kind.scheme().into(),
-        host: listener.options.bind.host.clone(),
-        port: info.address.port(),
-        path: listener.ws.as_ref().map(|ws| ws.path.clone()),
-    });
+    let listeners = config
+        .listeners
+        .iter()
+        .zip(handle.listeners())
+        .map(|(listener, info)| ListenerSummary {
+            label: listener.label(),
+            scheme: listener.kind.scheme().into(),
+            host: listener.options.bind.host.clone(),
+            port: info.address.port(),
+            path: listener.ws.as_ref().map(|ws| ws.path.clone()),
+        });
     Summary {
         version: crate::cli::VERSION.into(),
         node: node_name(config),

@@ -4,9 +4,9 @@
 //! that writes them. When it cannot keep up, lines are left out and their number is logged.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::Arc;
 use std::thread;
 
 use broker::Event;
@@ -24,7 +24,9 @@ impl EventLog {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let left_out = Arc::new(AtomicU64::new(0));
         let counter = left_out.clone();
-        thread::Builder::new().name("log".into()).spawn(move || write_all(&receiver, &counter))?;
+        thread::Builder::new()
+            .name("log".into())
+            .spawn(move || write_all(&receiver, &counter))?;
         Ok(EventLog { sender, left_out })
     }
 }
@@ -62,22 +64,42 @@ fn write_all(receiver: &Receiver<Event>, left_out: &AtomicU64) {
 
 fn write(event: &Event) {
     match event {
-        Event::Connected { client_id, user_name, address, session_present } => {
+        Event::Connected {
+            client_id,
+            user_name,
+            address,
+            session_present,
+        } => {
             let user_name = user_name.as_deref();
             tracing::debug!(client_id = &**client_id, user_name, %address, session_present, "connected");
         }
-        Event::Refused { client_id, user_name, address, reason, because } => {
+        Event::Refused {
+            client_id,
+            user_name,
+            address,
+            reason,
+            because,
+        } => {
             let user_name = user_name.as_deref();
             tracing::info!(client_id = &**client_id, user_name, %address, %reason, because = &**because, "refused");
         }
-        Event::Disconnected { client_id, address, reason, because } => {
+        Event::Disconnected {
+            client_id,
+            address,
+            reason,
+            because,
+        } => {
             tracing::debug!(client_id = &**client_id, %address, reason = reason.name(), because = &**because, "disconnected");
         }
         Event::SessionEnded { client_id, because } => {
             tracing::debug!(client_id = &**client_id, because, "session ended");
         }
         Event::Dropping { client_id, reason } => {
-            tracing::info!(client_id = &**client_id, reason = reason.name(), "messages are being dropped");
+            tracing::info!(
+                client_id = &**client_id,
+                reason = reason.name(),
+                "messages are being dropped"
+            );
         }
     }
 }

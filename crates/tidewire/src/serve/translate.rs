@@ -7,32 +7,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::{Overlapping, QueueDrop, ShardConfig, ShareStrategy, Transport};
-use net::tls::{ClientCertificates, TlsFiles};
+use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
 use net::{ConnectionRate, ListenerConfig, Network, ProxyConfig, ServerConfig};
 
-use crate::config::options::listeners::{ListenerKind, ProxyProtocol, VerifyClient};
+use crate::config::options::listeners::{ListenerKind, ProxyProtocol, TlsVersion, VerifyClient};
 use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
 use crate::config::{Config, Listener};
 
 pub fn server_config(config: &Config) -> Result<ServerConfig, String> {
-    let listeners = config.listeners.iter().map(listener_config).collect::<Result<Vec<_>, String>>()?;
-    let handshake_timeout = config.listeners.iter().map(|l| l.options.handshake_timeout).max();
-    let defaults = ServerConfig::default();
+    let listeners = config
+        .listeners
+        .iter()
+        .map(listener_config)
+        .collect::<Result<Vec<_>, String>>()?;
     Ok(ServerConfig {
         listeners,
         workers: NonZeroU16::new(config.node.workers),
         max_connections: config.limits.max_connections.0.map_or(usize::MAX, |n| n as usize),
-        handshake_timeout: handshake_timeout.unwrap_or(defaults.handshake_timeout),
         maximum_packet_size: config.mqtt.max_packet_size.0 as u32,
         seed: seed()?,
-        ..defaults
+        ..ServerConfig::default()
     })
 }
 
 fn seed() -> Result<u64, String> {
     use ring::rand::{SecureRandom, SystemRandom};
     let mut bytes = [0; 8];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| "the system has no randomness".to_owned())?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| "the system has no randomness".to_owned())?;
     Ok(u64::from_ne_bytes(bytes))
 }
 
@@ -47,17 +50,27 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
     let mut made = ListenerConfig::new(&listener.name, transport, address(listener)?);
     made.tls = tls(listener)?;
     if let Some(ws) = &listener.ws {
-        made.websocket_path = ws.path.as_str().into();
+        made.websocket.path = ws.path.as_str().into();
+        made.websocket.allowed_origins = ws.allowed_origins.iter().map(|origin| origin.as_str().into()).collect();
     }
     if options.proxy_protocol != ProxyProtocol::Off {
-        let trusted = options.proxy_protocol_trusted.iter().map(|cidr| Network { address: cidr.address(), prefix_bits: cidr.prefix_bits() });
-        made.proxy = Some(ProxyConfig { trusted: trusted.collect() });
+        let trusted = options.proxy_protocol_trusted.iter().map(|cidr| Network {
+            address: cidr.address(),
+            prefix_bits: cidr.prefix_bits(),
+        });
+        made.proxy = Some(ProxyConfig {
+            trusted: trusted.collect(),
+        });
     }
     made.max_connections = options.max_connections.0.map_or(usize::MAX, |n| n as usize);
     made.max_connection_rate = options.max_connection_rate.0.map(|rate| {
         let per_second = (rate.per_second().ceil() as u32).max(1);
-        ConnectionRate { per_second, burst: per_second }
+        ConnectionRate {
+            per_second,
+            burst: per_second,
+        }
     });
+    made.handshake_timeout = options.handshake_timeout;
     made.backlog = options.backlog;
     made.maximum_packet_size = options.max_packet_size.0.map(|size| size.0 as u32);
     Ok(made)
@@ -83,8 +96,14 @@ fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String>
             VerifyClient::Optional => ClientCertificates::Optional,
             VerifyClient::Required => ClientCertificates::Required,
         },
+        oldest_version: match tls.min_tls_version {
+            TlsVersion::V1_2 => OldestVersion::Tls12,
+            TlsVersion::V1_3 => OldestVersion::Tls13,
+        },
     };
-    net::tls::server_config(&files).map(Some).map_err(|e| format!("listeners.{}: {e}", listener.label()))
+    net::tls::server_config(&files)
+        .map(Some)
+        .map_err(|e| format!("listeners.{}: {e}", listener.label()))
 }
 
 /// The certificates as they are on disk now, by listener name.
@@ -138,7 +157,11 @@ pub fn shard_config(config: &Config, workers: usize) -> ShardConfig {
             OverlappingSubscriptions::Each => Overlapping::DeliverEach,
         },
         share_strategy: strategy(mqtt.shared_strategy),
-        share_strategies: config.shared_strategies.iter().map(|(group, s)| (group.clone(), strategy(*s))).collect(),
+        share_strategies: config
+            .shared_strategies
+            .iter()
+            .map(|(group, s)| (group.clone(), strategy(*s)))
+            .collect(),
         subscriptions_max: count(mqtt.max_subscriptions.0),
         sessions_max: share(config.limits.max_sessions.0),
         delayed_messages_max: count(mqtt.max_delayed_messages.0).div_ceil(workers.max(1)),
@@ -148,8 +171,16 @@ pub fn shard_config(config: &Config, workers: usize) -> ShardConfig {
         retained_payload_max: retained.max_payload.0.map_or(usize::MAX, |size| size.0 as usize),
         retained_expiry_default_s: retained.default_expiry.0.map(seconds),
         output_buffer_bytes: config.limits.output_buffer_bytes.0 as usize,
-        publish_rate_per_s: config.limits.publish_rate.0.map(|rate| (rate.per_second().ceil() as u32).max(1)),
-        publish_bytes_per_s: config.limits.publish_bytes.0.map(|rate| (rate.0.per_second().ceil() as u64).max(1)),
+        publish_rate_per_s: config
+            .limits
+            .publish_rate
+            .0
+            .map(|rate| (rate.per_second().ceil() as u32).max(1)),
+        publish_bytes_per_s: config
+            .limits
+            .publish_bytes
+            .0
+            .map(|rate| (rate.0.per_second().ceil() as u64).max(1)),
         is_client_id_owned: config.access.session_owner == crate::config::options::access::SessionOwner::SameUser,
         response_information: None,
         server_reference: None,

@@ -37,7 +37,7 @@ section! {
     /// Who may connect, and what they may publish and subscribe to.
     pub struct Access at [Fixed("access")] {
         /// Clients without a user name: `never`, from `loopback` only, or `always`.
-        live anonymous: Anonymous = "loopback";
+        restart anonymous: Anonymous = "loopback";
         /// Users and hashed passwords, one `user:hash` per line, as `tidewire passwd` and `mosquitto_passwd` write them.
         live password_file: Unset<PathBuf> = "";
         /// Rules in Mosquitto's format (`user`, `topic`, `pattern`), checked after `rules`.

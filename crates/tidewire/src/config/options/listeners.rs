@@ -58,7 +58,7 @@ impl ListenerKind {
 
 choice! {
     /// The PROXY protocol header that load balancers put in front of a connection.
-    pub enum ProxyProtocol { Off = "off", V1 = "v1", V2 = "v2", Any = "any" }
+    pub enum ProxyProtocol { Off = "off", On = "on" }
 }
 
 choice! {
@@ -74,11 +74,6 @@ choice! {
     pub enum TlsVersion { V1_2 = "1.2", V1_3 = "1.3" }
 }
 
-choice! {
-    /// What a WebSocket client may ask for in `Sec-WebSocket-Protocol`.
-    pub enum WsProtocol { Mqtt = "mqtt", MqttV3_1 = "mqttv3.1" }
-}
-
 section! {
     /// A place where clients connect. There can be any number of each kind, each with a name: `[listeners.tcp.default]`,
     /// `[listeners.tcp.lan]`. `tcp.default` (1883) and `ws.default` (8083) are always there unless disabled;
@@ -90,16 +85,16 @@ section! {
         /// Listeners named `default` have one: 1883 (tcp), 8883 (tls), 8083 (ws), 8084 (wss) on "0.0.0.0".
         restart bind: Bind = "0.0.0.0:1883";
         /// Connections at the same time on this listener.
-        live max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
+        restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
         /// New connections per time. More of them wait in the backlog.
-        live max_connection_rate: Limit<Rate> = "unlimited";
+        restart max_connection_rate: Limit<Rate> = "unlimited";
         /// Time from accepting a connection until its CONNECT is complete, TLS and WebSocket handshakes included.
-        live handshake_timeout: Duration = "10s" ["100ms", "10m"];
+        restart handshake_timeout: Duration = "10s" ["100ms", "10m"];
         /// Connections that the kernel keeps until they are accepted.
         restart backlog: u32 = "1024" ["1", "65535"] in "connections";
         /// Largest packet on this listener, when it is to be smaller than `mqtt.max_packet_size`.
-        live max_packet_size: Unset<ByteSize> = "" ["20B", "256MiB"];
-        /// PROXY protocol header in front of every connection: `off`, `v1`, `v2` or `any`.
+        restart max_packet_size: Unset<ByteSize> = "" ["20B", "256MiB"];
+        /// Whether every connection begins with a PROXY protocol header, version 1 or 2: `off` or `on`.
         restart proxy_protocol: ProxyProtocol = "off";
         /// Who may send that header: addresses or networks. Required with `proxy_protocol`, because a header can name
         /// any address, that of an anonymous client on loopback included.
@@ -140,11 +135,8 @@ section! {
     pub struct WsOptions at [Fixed("listeners"), OneOf(WS_KINDS), Any("name")] {
         /// Path of the WebSocket URL.
         restart path: String = "/mqtt";
-        /// Sub-protocols that a client may ask for: `mqtt`, `mqttv3.1`.
-        restart protocols: Vec<WsProtocol> = "mqtt, mqttv3.1";
-        /// Whether a client may leave the sub-protocol out. The standard says no [MQTT-6.0.0-3].
-        restart protocol_optional: bool = "false";
-        /// Origins that web pages may connect from, such as "https://example.com". Empty: any.
-        live allowed_origins: Vec<String> = "";
+        /// Origins that web pages may connect from, such as "https://example.com"; "*" is any. Pages of the host that they
+        /// connect to always may. Clients that are no browsers send no origin and are not concerned.
+        restart allowed_origins: Vec<String> = "";
     }
 }

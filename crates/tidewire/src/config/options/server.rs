@@ -27,7 +27,7 @@ section! {
     /// it lost is counted.
     pub struct Limits at [Fixed("limits")] {
         /// Connections at the same time, over all listeners.
-        live max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
+        restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
         /// Sessions, connected or not. A new client beyond it is refused with Quota exceeded.
         live max_sessions: Limit<u64> = "unlimited" ["1", "1000000000"] in "sessions";
         /// Bytes that may wait to be written to one connection before QoS 0 messages to it are dropped and others queue.
@@ -37,7 +37,7 @@ section! {
         /// Bytes that one client may send. A faster one is slowed by not reading from it.
         live publish_bytes: Switch<ByteRate> = "off";
         /// How long clients have to take what is in their buffers when the node stops. It is never exceeded.
-        live shutdown_grace: Duration = "10s" ["0s", "10m"];
+        restart shutdown_grace: Duration = "10s" ["0s", "10m"];
     }
 }
 
@@ -45,11 +45,11 @@ section! {
     /// Statistics as topics below `$SYS`.
     pub struct Sys at [Fixed("sys")] {
         /// How often the topics are published.
-        live interval: Switch<Duration> = "10s" ["1s", "1d"];
+        restart interval: Switch<Duration> = "10s" ["1s", "1d"];
         /// Mosquitto's tree: `$SYS/broker/clients/connected` and so on.
-        live mosquitto_tree: bool = "true";
+        restart mosquitto_tree: bool = "true";
         /// EMQX's tree: `$SYS/brokers/<node>/stats/...` and the connected and disconnected events of clients.
-        live emqx_tree: bool = "true";
+        restart emqx_tree: bool = "true";
     }
 }
 
@@ -68,9 +68,9 @@ section! {
         /// made at the first start with one user `admin` and a random password.
         restart users_file: Unset<PathBuf> = "";
         /// How long a login is good for.
-        live token_lifetime: Duration = "12h" ["1m", "30d"];
+        restart token_lifetime: Duration = "12h" ["1m", "30d"];
         /// Whether `/metrics` may be read without a login. The health pages always may.
-        live metrics_without_login: bool = "true";
+        restart metrics_without_login: bool = "true";
     }
 }
 
