@@ -19,7 +19,9 @@ pub fn of(pid: u32) -> Result<Cost, String> {
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = resident.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0);
+    let kilobytes = resident
+        .and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok())
+        .unwrap_or(0);
     Ok(Cost {
         cpu: Duration::from_millis((ticks(11) + ticks(12)) * 1000 / TICKS_PER_SECOND),
         resident_bytes: kilobytes * 1024,

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use mio::net::TcpStream;
 use mqtt::{
-    Connect, Decoded, Packet, PacketId, PacketType, Properties, ProtocolVersion, Publish, PublishExtras, QoS, Subscribe,
-    SubscribeFilter, SubscribeFilters, SubscriptionOptions,
+    Connect, Decoded, Packet, PacketId, PacketType, Properties, ProtocolVersion, Publish, PublishExtras, QoS,
+    Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions,
 };
 
 pub const VERSION: ProtocolVersion = ProtocolVersion::V3_1_1;
@@ -65,10 +65,18 @@ impl Client {
 
     pub fn subscribe(&mut self, filter: &str, qos: QoS) {
         let mut bytes = Vec::new();
-        let options = SubscriptionOptions { maximum_qos: qos, ..SubscriptionOptions::default() };
+        let options = SubscriptionOptions {
+            maximum_qos: qos,
+            ..SubscriptionOptions::default()
+        };
         let filters = SubscribeFilters::encode([SubscribeFilter { filter, options }], VERSION, &mut bytes);
         let packet_id = PacketId::new(1).expect("1 is not 0");
-        Packet::Subscribe(Subscribe { packet_id, properties: Properties::EMPTY, filters }).encode(VERSION, &mut self.output);
+        Packet::Subscribe(Subscribe {
+            packet_id,
+            properties: Properties::EMPTY,
+            filters,
+        })
+        .encode(VERSION, &mut self.output);
     }
 
     pub fn publish(&mut self, topic: &str, payload: &[u8], qos: QoS) {
@@ -77,8 +85,15 @@ impl Client {
             self.unacknowledged += 1;
             PacketId::new(self.next_id).expect("never 0")
         });
-        let publish =
-            Publish { dup: false, qos, retain: false, topic, packet_id, properties: Properties::EMPTY, payload };
+        let publish = Publish {
+            dup: false,
+            qos,
+            retain: false,
+            topic,
+            packet_id,
+            properties: Properties::EMPTY,
+            payload,
+        };
         mqtt::encode_publish(&publish, PublishExtras::default(), VERSION, &mut self.output);
     }
 
@@ -109,7 +124,12 @@ impl Client {
             let kept = self.partial.len();
             buffer[..kept].copy_from_slice(&self.partial);
             let n = match self.socket.read(&mut buffer[kept..]) {
-                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the broker closed a connection")),
+                Ok(0) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the broker closed a connection",
+                    ));
+                }
                 Ok(n) => n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(received),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,

@@ -50,15 +50,29 @@ fn parse(args: Vec<String>) -> Result<Options, String> {
         pairs: 1000,
         connections: 10_000,
         payload_bytes: 66,
-        qos: if scenario == Scenario::Pairs { QoS::AtLeastOnce } else { QoS::AtMostOnce },
+        qos: if scenario == Scenario::Pairs {
+            QoS::AtLeastOnce
+        } else {
+            QoS::AtMostOnce
+        },
         window: 20,
         rate: None,
     };
     for pair in args[1..].chunks(2) {
-        let [key, value] = pair else { return Err(format!("{} needs a value\n{USAGE}", pair[0])) };
-        let number = || value.parse::<usize>().map_err(|_| format!("{key}: {value} is no number"));
+        let [key, value] = pair else {
+            return Err(format!("{} needs a value\n{USAGE}", pair[0]));
+        };
+        let number = || {
+            value
+                .parse::<usize>()
+                .map_err(|_| format!("{key}: {value} is no number"))
+        };
         match key.as_str() {
-            "--broker" => options.broker = value.parse().map_err(|_| format!("--broker: {value} is no address:port"))?,
+            "--broker" => {
+                options.broker = value
+                    .parse()
+                    .map_err(|_| format!("--broker: {value} is no address:port"))?
+            }
             "--pid" => options.pid = Some(number()? as u32),
             "--seconds" | "--hold" => options.duration = Duration::from_secs(number()? as u64),
             "--publishers" => options.publishers = number()?,

@@ -58,13 +58,17 @@ pub fn run(options: &Options) -> Result<(), String> {
         Scenario::FanOut => {
             let first = options.subscribers;
             fleet.connect_all(options, first + options.publishers).map_err(words)?;
-            fleet.subscribe_all(first, options.qos, |_| "load/#".into()).map_err(words)?;
+            fleet
+                .subscribe_all(first, options.qos, |_| "load/#".into())
+                .map_err(words)?;
             measure(&mut fleet, options, first, options.publishers, |n| format!("load/{n}"))
         }
         Scenario::Pairs => {
             let n = options.pairs;
             fleet.connect_all(options, 2 * n).map_err(words)?;
-            fleet.subscribe_all(n, options.qos, |i| format!("load/{i}/+")).map_err(words)?;
+            fleet
+                .subscribe_all(n, options.qos, |i| format!("load/{i}/+"))
+                .map_err(words)?;
             measure(&mut fleet, options, n, n, |i| format!("load/{i}/x"))
         }
     }
@@ -96,7 +100,13 @@ fn idle(fleet: &mut Fleet, options: &Options, before: Cost) -> io::Result<()> {
 }
 
 /// Publishes from the clients `first..first + publishers` for the time asked for and reports.
-fn measure(fleet: &mut Fleet, options: &Options, first: usize, publishers: usize, topic: impl Fn(usize) -> String) -> Result<(), String> {
+fn measure(
+    fleet: &mut Fleet,
+    options: &Options,
+    first: usize,
+    publishers: usize,
+    topic: impl Fn(usize) -> String,
+) -> Result<(), String> {
     let topics: Vec<String> = (0..publishers).map(topic).collect();
     let payload = vec![b'x'; options.payload_bytes];
     let words = |e: io::Error| e.to_string();
@@ -111,8 +121,14 @@ fn measure(fleet: &mut Fleet, options: &Options, first: usize, publishers: usize
         if elapsed >= WARM_UP + options.duration {
             break;
         }
-        made += fleet.offer(options, first, &topics, &payload, made, elapsed).map_err(words)?;
-        let wait = if options.rate.is_some() { Duration::from_millis(1) } else { Duration::ZERO };
+        made += fleet
+            .offer(options, first, &topics, &payload, made, elapsed)
+            .map_err(words)?;
+        let wait = if options.rate.is_some() {
+            Duration::from_millis(1)
+        } else {
+            Duration::ZERO
+        };
         fleet.turn(wait).map_err(words)?;
     }
     let (began, was, cost_before, made_before) = begin.expect("the duration is longer than nothing");
@@ -179,7 +195,15 @@ impl Fleet {
     }
 
     /// Lets every publisher send what it may now. Returns how many messages were made.
-    fn offer(&mut self, options: &Options, first: usize, topics: &[String], payload: &[u8], made: u64, elapsed: Duration) -> io::Result<u64> {
+    fn offer(
+        &mut self,
+        options: &Options,
+        first: usize,
+        topics: &[String],
+        payload: &[u8],
+        made: u64,
+        elapsed: Duration,
+    ) -> io::Result<u64> {
         let allowed = match options.rate {
             Some(rate) => ((elapsed.as_secs_f64() * rate) as u64).saturating_sub(made),
             None => u64::MAX,
@@ -187,7 +211,11 @@ impl Fleet {
         let mut sent = 0;
         for (n, topic) in topics.iter().enumerate() {
             // With a rate, publishers take turns.
-            let n = if options.rate.is_some() { (made as usize + n) % topics.len() } else { n };
+            let n = if options.rate.is_some() {
+                (made as usize + n) % topics.len()
+            } else {
+                n
+            };
             let topic = if options.rate.is_some() { &topics[n] } else { topic };
             let client = &mut self.clients[first + n];
             let burst = if options.rate.is_some() { 1 } else { 64 };
