@@ -20,6 +20,8 @@ impl App {
 
     /// For disks.
     pub async fn block<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R, Problem> {
-        tokio::task::spawn_blocking(work).await.map_err(|_| Problem::internal("the request failed unexpectedly"))
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| Problem::internal("the request failed unexpectedly"))
     }
 }

@@ -80,7 +80,10 @@ impl MessageProperties {
             payload_format_indicator: properties.payload_format_indicator(),
             user_properties: properties
                 .user_properties()
-                .map(|(name, value)| UserProperty { name: name.to_owned(), value: value.to_owned() })
+                .map(|(name, value)| UserProperty {
+                    name: name.to_owned(),
+                    value: value.to_owned(),
+                })
                 .collect(),
         }
     }
@@ -107,8 +110,12 @@ impl MessageProperties {
     }
 
     fn correlation_data(&self) -> Result<Option<Vec<u8>>, Problem> {
-        let Some(text) = &self.correlation_data else { return Ok(None) };
-        let bytes = Base64::decode_vec(text).ok().filter(|bytes| bytes.len() <= STRING_BYTES_MAX);
+        let Some(text) = &self.correlation_data else {
+            return Ok(None);
+        };
+        let bytes = Base64::decode_vec(text)
+            .ok()
+            .filter(|bytes| bytes.len() <= STRING_BYTES_MAX);
         let problem = || Problem::invalid("properties.correlation_data", "not base64 of at most 65535 bytes");
         bytes.map(Some).ok_or_else(problem)
     }
@@ -117,15 +124,22 @@ impl MessageProperties {
         check_string("properties.content_type", self.content_type.as_deref())?;
         if let Some(topic) = &self.response_topic {
             // [MQTT-3.3.2-14]
-            mqtt::validate_topic_name(topic)
-                .map_err(|error| Problem::invalid("properties.response_topic", format!("{error:?}")).expected("a topic name"))?;
+            mqtt::validate_topic_name(topic).map_err(|error| {
+                Problem::invalid("properties.response_topic", format!("{error:?}")).expected("a topic name")
+            })?;
         }
         if self.payload_format_indicator.is_some_and(|indicator| indicator > 1) {
             return Err(Problem::invalid("properties.payload_format_indicator", "out of range").expected("0 or 1"));
         }
         for (index, property) in self.user_properties.iter().enumerate() {
-            check_string(&format!("properties.user_properties[{index}].name"), Some(&property.name))?;
-            check_string(&format!("properties.user_properties[{index}].value"), Some(&property.value))?;
+            check_string(
+                &format!("properties.user_properties[{index}].name"),
+                Some(&property.name),
+            )?;
+            check_string(
+                &format!("properties.user_properties[{index}].value"),
+                Some(&property.value),
+            )?;
         }
         Ok(())
     }
@@ -151,7 +165,13 @@ mod tests {
             correlation_data: Some("AAEC".into()),
             message_expiry_interval: Some(7),
             payload_format_indicator: Some(1),
-            user_properties: vec![UserProperty { name: "k".into(), value: "v".into() }; 2],
+            user_properties: vec![
+                UserProperty {
+                    name: "k".into(),
+                    value: "v".into()
+                };
+                2
+            ],
         };
         let wire = properties.to_wire().unwrap();
         assert!(Properties::parse(&wire, mqtt::PropertyContext::Publish).is_ok());
@@ -166,20 +186,38 @@ mod tests {
             change(&mut properties);
             properties.to_wire().unwrap_err().field.unwrap()
         };
-        assert_eq!(bad(|p| p.correlation_data = Some("?".into())), "properties.correlation_data");
-        assert_eq!(bad(|p| p.response_topic = Some("a/#".into())), "properties.response_topic");
+        assert_eq!(
+            bad(|p| p.correlation_data = Some("?".into())),
+            "properties.correlation_data"
+        );
+        assert_eq!(
+            bad(|p| p.response_topic = Some("a/#".into())),
+            "properties.response_topic"
+        );
         assert_eq!(bad(|p| p.content_type = Some("a\0".into())), "properties.content_type");
-        assert_eq!(bad(|p| p.payload_format_indicator = Some(2)), "properties.payload_format_indicator");
+        assert_eq!(
+            bad(|p| p.payload_format_indicator = Some(2)),
+            "properties.payload_format_indicator"
+        );
         let long = |p: &mut MessageProperties| {
-            p.user_properties = vec![UserProperty { name: "k".into(), value: "v".repeat(65_536) }];
+            p.user_properties = vec![UserProperty {
+                name: "k".into(),
+                value: "v".repeat(65_536),
+            }];
         };
         assert_eq!(bad(long), "properties.user_properties[0].value");
     }
 
     #[test]
     fn payloads_are_text_where_they_are_text() {
-        assert_eq!(PayloadEncoding::encode(b"21.5".to_vec()), ("21.5".into(), PayloadEncoding::Plain));
-        assert_eq!(PayloadEncoding::encode(vec![0xff]), ("/w==".into(), PayloadEncoding::Base64));
+        assert_eq!(
+            PayloadEncoding::encode(b"21.5".to_vec()),
+            ("21.5".into(), PayloadEncoding::Plain)
+        );
+        assert_eq!(
+            PayloadEncoding::encode(vec![0xff]),
+            ("/w==".into(), PayloadEncoding::Base64)
+        );
         assert_eq!(PayloadEncoding::Base64.decode("/w==".into()).unwrap(), [0xff]);
         assert!(PayloadEncoding::Base64.decode("/w".into()).is_err());
     }

@@ -16,7 +16,9 @@ pub fn document(endpoints: &[Endpoint], version: &str) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     // Without a tag it is no part of the API.
     for endpoint in endpoints.iter().filter(|endpoint| !endpoint.operation.tag.is_empty()) {
-        let path = paths.entry(endpoint.path.replace("{*", "{")).or_insert_with(|| json!({}));
+        let path = paths
+            .entry(endpoint.path.replace("{*", "{"))
+            .or_insert_with(|| json!({}));
         path[endpoint.method.as_str().to_ascii_lowercase()] = operation(endpoint, &mut schemas);
     }
     let problem = schemas.answered(|generator| generator.subschema_for::<Problem>());
@@ -53,7 +55,10 @@ impl Schemas {
             settings.definitions_path = "/components/schemas".into();
             settings.meta_schema = None;
         });
-        Schemas { read: settings.clone().into_generator(), written: settings.for_serialize().into_generator() }
+        Schemas {
+            read: settings.clone().into_generator(),
+            written: settings.for_serialize().into_generator(),
+        }
     }
 
     fn taken(&mut self, schema: fn(&mut SchemaGenerator) -> Schema) -> Value {
@@ -136,7 +141,11 @@ fn parameters(doc: &Operation, schemas: &mut Schemas) -> Vec<Value> {
 fn without_null(schema: &mut Value) {
     if let Some(types) = schema["type"].as_array() {
         let mut types: Vec<Value> = types.iter().filter(|name| *name != "null").cloned().collect();
-        schema["type"] = if types.len() == 1 { types.remove(0) } else { types.into() };
+        schema["type"] = if types.len() == 1 {
+            types.remove(0)
+        } else {
+            types.into()
+        };
     }
 }
 

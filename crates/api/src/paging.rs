@@ -31,7 +31,10 @@ pub struct Place {
 
 impl Place {
     pub fn slot(shard: u16, slot: u32) -> Place {
-        Place { shard, within: slot.to_be_bytes().into() }
+        Place {
+            shard,
+            within: slot.to_be_bytes().into(),
+        }
     }
 
     /// The session slot that `slot` put in; 0 at the beginning of a shard.
@@ -47,7 +50,10 @@ impl Place {
         let Some(text) = text else { return Ok(Place::default()) };
         let bytes = Base64UrlUnpadded::decode_vec(text).map_err(|_| malformed())?;
         let (shard, within) = bytes.split_first_chunk::<2>().ok_or_else(malformed)?;
-        Ok(Place { shard: u16::from_be_bytes(*shard), within: within.into() })
+        Ok(Place {
+            shard: u16::from_be_bytes(*shard),
+            within: within.into(),
+        })
     }
 
     pub fn to_text(&self) -> String {
@@ -64,7 +70,9 @@ fn malformed() -> Problem {
 pub fn limit(wanted: Option<usize>) -> Result<usize, Problem> {
     match wanted.unwrap_or(LIMIT_DEFAULT) {
         limit @ 1..=LIMIT_MAX => Ok(limit),
-        _ => Err(Problem::bad_request("the limit is out of range").at("limit").expected(format!("1 to {LIMIT_MAX}"))),
+        _ => Err(Problem::bad_request("the limit is out of range")
+            .at("limit")
+            .expected(format!("1 to {LIMIT_MAX}"))),
     }
 }
 
@@ -74,7 +82,14 @@ mod tests {
 
     #[test]
     fn a_place_survives_being_a_cursor() {
-        for place in [Place::default(), Place::slot(3, 70_000), Place { shard: 1, within: b"a\0b".to_vec() }] {
+        for place in [
+            Place::default(),
+            Place::slot(3, 70_000),
+            Place {
+                shard: 1,
+                within: b"a\0b".to_vec(),
+            },
+        ] {
             assert_eq!(Place::parse(Some(&place.to_text())).unwrap(), place);
         }
         assert_eq!(Place::slot(3, 70_000).to_slot().unwrap(), 70_000);
@@ -86,7 +101,14 @@ mod tests {
         for text in ["", "!", "AA", "AAAAA AAA"] {
             assert!(Place::parse(Some(text)).is_err(), "{text}");
         }
-        assert!(Place { shard: 0, within: vec![1] }.to_slot().is_err());
+        assert!(
+            Place {
+                shard: 0,
+                within: vec![1]
+            }
+            .to_slot()
+            .is_err()
+        );
         assert!(limit(Some(0)).is_err() && limit(Some(1001)).is_err());
         assert_eq!(limit(None).unwrap(), 100);
     }

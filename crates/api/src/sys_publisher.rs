@@ -43,7 +43,11 @@ pub struct ClientEvents {
 /// A queue for the connected and disconnected events of EMQX's tree.
 pub fn client_events(node_name: &str) -> (ClientEventSender, ClientEvents) {
     let (sender, receiver) = mpsc::channel(EVENTS_MAX);
-    let sender = ClientEventSender { node: topic_level(node_name).into(), queue: sender, dropped: Arc::default() };
+    let sender = ClientEventSender {
+        node: topic_level(node_name).into(),
+        queue: sender,
+        dropped: Arc::default(),
+    };
     (sender, ClientEvents { queue: receiver })
 }
 
@@ -66,7 +70,10 @@ impl ClientEventSender {
 
 /// A name as one level of a topic.
 fn topic_level(name: &str) -> String {
-    let level: String = name.chars().map(|c| if "/+#\0".contains(c) { '_' } else { c }).collect();
+    let level: String = name
+        .chars()
+        .map(|c| if "/+#\0".contains(c) { '_' } else { c })
+        .collect();
     if level.is_empty() { "tidewire".into() } else { level }
 }
 
@@ -113,7 +120,13 @@ struct Publisher {
 
 impl Publisher {
     fn new(app: App, config: SysConfig) -> Publisher {
-        Publisher { app, config, loads: Loads::default(), last: Instant::now(), published: HashMap::new() }
+        Publisher {
+            app,
+            config,
+            loads: Loads::default(),
+            last: Instant::now(),
+            published: HashMap::new(),
+        }
     }
 
     async fn publish(&mut self) {

@@ -123,17 +123,26 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/clients", "clients", clients)
             .tag("Clients")
-            .says("Clients, page by page", "In no particular order. Clients that come and go meanwhile may be missed; others are listed once.")
+            .says(
+                "Clients, page by page",
+                "In no particular order. Clients that come and go meanwhile may be missed; others are listed once.",
+            )
             .query::<ClientsQuery>()
             .returns::<Page<Client>>("A page."),
         Endpoint::get("/api/v1/clients/{client_id}", "client", client)
             .tag("Clients")
-            .says("One client", "With its counters, and why it last lost a message or its connection.")
+            .says(
+                "One client",
+                "With its counters, and why it last lost a message or its connection.",
+            )
             .path_parameter("client_id", ID)
             .returns::<Client>("The client."),
         Endpoint::delete("/api/v1/clients/{client_id}", "kick_client", kick)
             .tag("Clients")
-            .says("Disconnect a client", "MQTT 5 clients are told Administrative action (0x98). The session stays unless `end_session` is set.")
+            .says(
+                "Disconnect a client",
+                "MQTT 5 clients are told Administrative action (0x98). The session stays unless `end_session` is set.",
+            )
             .path_parameter("client_id", ID)
             .query::<KickQuery>()
             .returns_nothing("It is disconnected."),
@@ -169,15 +178,23 @@ async fn clients(State(app): State<App>, Params(query): Params<ClientsQuery>) ->
         items.extend(found.into_iter().map(|client| view(client, &listeners, now)));
         place = match next {
             Some(slot) => Place::slot(place.shard, slot),
-            None => Place { shard: place.shard + 1, within: Vec::new() },
+            None => Place {
+                shard: place.shard + 1,
+                within: Vec::new(),
+            },
         };
     }
-    Ok(Json(Page { items, cursor: Some(place.to_text()) }))
+    Ok(Json(Page {
+        items,
+        cursor: Some(place.to_text()),
+    }))
 }
 
 async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<Client>, Problem> {
     let wanted = client_id.clone();
-    let (found, now) = app.on_home(&client_id, move |shard, now| (shard.client(&wanted), now)).await?;
+    let (found, now) = app
+        .on_home(&client_id, move |shard, now| (shard.client(&wanted), now))
+        .await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;
     Ok(Json(view(found, &ListenerNames::of(&app), now)))
 }
@@ -188,15 +205,25 @@ async fn kick(
     Params(query): Params<KickQuery>,
 ) -> Result<StatusCode, Problem> {
     let wanted = client_id.clone();
-    match app.on_home(&client_id, move |shard, now| shard.kick(now, &wanted, query.end_session)).await? {
+    match app
+        .on_home(&client_id, move |shard, now| {
+            shard.kick(now, &wanted, query.end_session)
+        })
+        .await?
+    {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(unknown(&client_id)),
     }
 }
 
-async fn refused(State(app): State<App>, Params(query): Params<RefusedQuery>) -> Result<Json<Vec<RefusedClient>>, Problem> {
+async fn refused(
+    State(app): State<App>,
+    Params(query): Params<RefusedQuery>,
+) -> Result<Json<Vec<RefusedClient>>, Problem> {
     let limit = paging::limit(query.limit)?;
-    let of_shards = app.on_all(move |shard, _| shard.refusals().take(limit).cloned().collect::<Vec<Refusal>>()).await?;
+    let of_shards = app
+        .on_all(move |shard, _| shard.refusals().take(limit).cloned().collect::<Vec<Refusal>>())
+        .await?;
     let mut all: Vec<Refusal> = of_shards.into_iter().flatten().collect();
     all.sort_by_key(|refusal| std::cmp::Reverse(refusal.at_unix_ms));
     all.truncate(limit);
@@ -212,7 +239,13 @@ struct ListenerNames(Vec<String>);
 
 impl ListenerNames {
     fn of(app: &App) -> ListenerNames {
-        ListenerNames(app.net().listeners().iter().map(|listener| listener.name.to_string()).collect())
+        ListenerNames(
+            app.net()
+                .listeners()
+                .iter()
+                .map(|listener| listener.name.to_string())
+                .collect(),
+        )
     }
 }
 
@@ -223,7 +256,9 @@ fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> Client {
         address: client.address,
         connected: client.is_connected,
         transport: client.transport.map(TransportView::from),
-        listener: client.listener.and_then(|index| listeners.0.get(usize::from(index)).cloned()),
+        listener: client
+            .listener
+            .and_then(|index| listeners.0.get(usize::from(index)).cloned()),
         protocol_version: client.version.to_string(),
         is_bridge: client.is_bridge,
         clean_start: client.clean_start,
@@ -245,7 +280,14 @@ fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> Client {
         bytes_sent: client.bytes_sent,
         has_will: client.has_will,
         last_disconnect_reason: client.last_disconnect.map(|reason| reason.name()),
-        drops: client.drops.into_iter().map(|(reason, messages)| DropCount { reason: reason.name(), messages }).collect(),
+        drops: client
+            .drops
+            .into_iter()
+            .map(|(reason, messages)| DropCount {
+                reason: reason.name(),
+                messages,
+            })
+            .collect(),
         last_drop: client.last_drop.map(|(reason, at_ms)| LastDrop {
             reason: reason.name(),
             at_unix_ms: now.unix_ms.saturating_sub(now.monotonic_ms.saturating_sub(at_ms)),

@@ -73,7 +73,10 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/api/v1/login", "login", login)
             .tag("Login")
-            .says("Log in", "Gives a bearer token. Failed attempts are limited per address: ten, then one every six seconds.")
+            .says(
+                "Log in",
+                "Gives a bearer token. Failed attempts are limited per address: ten, then one every six seconds.",
+            )
             .needs(Need::Nothing)
             .takes::<LoginRequest>(BODY_MAX)
             .fails(StatusCode::UNAUTHORIZED)
@@ -86,7 +89,10 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns_nothing("Logged out."),
         Endpoint::post("/api/v1/password", "change_password", change_password)
             .tag("Login")
-            .says("Change one's own password", "Ends every login of this user, this one included. Limited like logins.")
+            .says(
+                "Change one's own password",
+                "Ends every login of this user, this one included. Limited like logins.",
+            )
             .needs(Need::Viewer)
             .takes::<PasswordChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -158,12 +164,17 @@ async fn change_password(
         let expected = format!("at least {PASSWORD_CHARACTERS_MIN} characters");
         return Err(Problem::invalid("new_password", "the password is too short").expected(expected));
     }
-    if verify(&app, peer, &login.user, &change.current_password).await?.is_none() {
+    if verify(&app, peer, &login.user, &change.current_password)
+        .await?
+        .is_none()
+    {
         return Err(Problem::invalid("current_password", "this is not the present password"));
     }
     let _one_at_a_time = app.changes().lock().await;
     let (changer, user, password) = (app.clone(), login.user.clone(), change.new_password.to_password());
-    let changed = app.hash(move || changer.admins().set_password(&user, &password)).await?;
+    let changed = app
+        .hash(move || changer.admins().set_password(&user, &password))
+        .await?;
     changed.map_err(|problem| {
         error!(error = %problem, "the new password of an admin could not be kept");
         match problem {

@@ -14,7 +14,10 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/metrics", "metrics", metrics)
             .tag("Node")
-            .says("Metrics", "OpenMetrics 1.0. Needs no login on loopback, or where the configuration says so.")
+            .says(
+                "Metrics",
+                "OpenMetrics 1.0. Needs no login on loopback, or where the configuration says so.",
+            )
             .needs(Need::Metrics)
             .returns_text("application/openmetrics-text", "All metrics."),
     ]

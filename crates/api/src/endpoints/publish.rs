@@ -68,13 +68,19 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/api/v1/publish", "publish", publish)
             .tag("Publish")
-            .says("Publish a message", "Access rules of MQTT clients do not apply; the login does.")
+            .says(
+                "Publish a message",
+                "Access rules of MQTT clients do not apply; the login does.",
+            )
             .takes::<NewMessage>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<Published>("It is on its way."),
         Endpoint::post("/api/v1/publish/bulk", "publish_bulk", bulk)
             .tag("Publish")
-            .says("Publish up to 1000 messages", "All are checked before the first is published; all that is wrong is reported.")
+            .says(
+                "Publish up to 1000 messages",
+                "All are checked before the first is published; all that is wrong is reported.",
+            )
             .takes::<NewMessages>(BULK_BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<PublishedAll>("They are on their way."),
@@ -84,13 +90,17 @@ pub fn endpoints() -> Vec<Endpoint> {
 async fn publish(State(app): State<App>, body::Json(new): body::Json<NewMessage>) -> Result<Json<Published>, Problem> {
     let message = check(new)?;
     let shard = message.shard(&app);
-    let matched = app.on_shard(shard, move |shard, now| message.publish(shard, now)).await?;
+    let matched = app
+        .on_shard(shard, move |shard, now| message.publish(shard, now))
+        .await?;
     Ok(Json(Published { matched }))
 }
 
 async fn bulk(State(app): State<App>, body::Json(new): body::Json<NewMessages>) -> Result<Json<PublishedAll>, Problem> {
     if new.messages.is_empty() || new.messages.len() > BULK_MESSAGES_MAX {
-        return Err(Problem::invalid("messages", "the number of messages is out of range").expected("1 to 1000 messages"));
+        return Err(
+            Problem::invalid("messages", "the number of messages is out of range").expected("1 to 1000 messages")
+        );
     }
     let messages = check_all(new.messages)?;
     let mut results = vec![Published { matched: false }; messages.len()];
@@ -103,7 +113,10 @@ async fn bulk(State(app): State<App>, body::Json(new): body::Json<NewMessages>) 
             let rest = messages.split_off(messages.len().min(MESSAGES_PER_VISIT));
             let batch = std::mem::replace(&mut messages, rest);
             let visit = move |shard: &mut Shard, now| -> Vec<(usize, bool)> {
-                batch.iter().map(|(index, message)| (*index, message.publish(shard, now))).collect()
+                batch
+                    .iter()
+                    .map(|(index, message)| (*index, message.publish(shard, now)))
+                    .collect()
             };
             for (index, matched) in app.on_shard(ShardId(shard as u16), visit).await? {
                 results[index].matched = matched;
@@ -176,7 +189,10 @@ fn check_all(new: Vec<NewMessage>) -> Result<Vec<Message>, Problem> {
     if errors.is_empty() {
         return Ok(messages);
     }
-    let detail = format!("{} values of messages are not valid; nothing was published", errors.len());
+    let detail = format!(
+        "{} values of messages are not valid; nothing was published",
+        errors.len()
+    );
     let mut problem = Problem::invalid("messages", detail);
     problem.errors = errors;
     Err(problem)

@@ -48,7 +48,10 @@ pub fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/retained", "retained_messages", list)
             .tag("Retained messages")
-            .says("Retained messages by filter, page by page", "Sorted by topic within each shard.")
+            .says(
+                "Retained messages by filter, page by page",
+                "Sorted by topic within each shard.",
+            )
             .query::<RetainedQuery>()
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<Page<RetainedMessage>>("A page."),
@@ -65,10 +68,14 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(app): State<App>, Params(query): Params<RetainedQuery>) -> Result<Json<Page<RetainedMessage>>, Problem> {
+async fn list(
+    State(app): State<App>,
+    Params(query): Params<RetainedQuery>,
+) -> Result<Json<Page<RetainedMessage>>, Problem> {
     let limit = paging::limit(query.limit)?;
     let filter = query.filter.unwrap_or_else(|| "#".to_owned());
-    mqtt::validate_filter(&filter).map_err(|error| Problem::invalid("filter", format!("{error:?}")).expected("a topic filter"))?;
+    mqtt::validate_filter(&filter)
+        .map_err(|error| Problem::invalid("filter", format!("{error:?}")).expected("a topic filter"))?;
     let mut place = Place::parse(query.cursor.as_deref())?;
     let mut items: Vec<RetainedMessage> = Vec::new();
     for _ in 0..paging::VISITS_MAX {
@@ -84,16 +91,27 @@ async fn list(State(app): State<App>, Params(query): Params<RetainedQuery>) -> R
         let (found, next) = app.on_shard(ShardId(place.shard), scan).await?;
         items.extend(found.into_iter().map(view));
         place = match next {
-            Some(cursor) => Place { shard: place.shard, within: cursor.as_bytes().into() },
-            None => Place { shard: place.shard + 1, within: Vec::new() },
+            Some(cursor) => Place {
+                shard: place.shard,
+                within: cursor.as_bytes().into(),
+            },
+            None => Place {
+                shard: place.shard + 1,
+                within: Vec::new(),
+            },
         };
     }
-    Ok(Json(Page { items, cursor: Some(place.to_text()) }))
+    Ok(Json(Page {
+        items,
+        cursor: Some(place.to_text()),
+    }))
 }
 
 async fn one(State(app): State<App>, Path(topic): Path<String>) -> Result<Json<RetainedMessage>, Problem> {
     let wanted = topic.clone();
-    let found = app.on_all(move |shard, now| shard.retained_message(now, &wanted)).await?;
+    let found = app
+        .on_all(move |shard, now| shard.retained_message(now, &wanted))
+        .await?;
     let found = found.into_iter().flatten().next().ok_or_else(|| none(&topic))?;
     Ok(Json(view(found)))
 }

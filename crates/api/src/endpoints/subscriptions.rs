@@ -108,20 +108,29 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<Vec<Subscription>>("Its subscriptions."),
         Endpoint::post(OF_CLIENT, "subscribe_client", subscribe)
             .tag("Subscriptions")
-            .says("Subscribe a client", "As if it had sent SUBSCRIBE: its access rules hold, and retained messages are sent.")
+            .says(
+                "Subscribe a client",
+                "As if it had sent SUBSCRIBE: its access rules hold, and retained messages are sent.",
+            )
             .path_parameter("client_id", ID)
             .takes::<NewSubscription>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .creates::<Granted>("It is subscribed."),
         Endpoint::delete(OF_CLIENT, "unsubscribe_client", unsubscribe)
             .tag("Subscriptions")
-            .says("Unsubscribe a client", "The client is not told: MQTT has no packet for it.")
+            .says(
+                "Unsubscribe a client",
+                "The client is not told: MQTT has no packet for it.",
+            )
             .path_parameter("client_id", ID)
             .query::<FilterQuery>()
             .returns_nothing("It is not subscribed any more."),
         Endpoint::get("/api/v1/subscriptions", "subscriptions", all)
             .tag("Subscriptions")
-            .says("Subscriptions of all clients, page by page", "A page holds whole sessions, so that it may be longer than `limit`.")
+            .says(
+                "Subscriptions of all clients, page by page",
+                "A page holds whole sessions, so that it may be longer than `limit`.",
+            )
             .query::<SubscriptionsQuery>()
             .returns::<Page<Subscription>>("A page."),
         Endpoint::get("/api/v1/shared-groups", "shared_groups", groups)
@@ -134,7 +143,9 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn of_client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<Vec<Subscription>>, Problem> {
     let wanted = client_id.clone();
-    let found = app.on_home(&client_id, move |shard, _| shard.subscriptions_of(&wanted)).await?;
+    let found = app
+        .on_home(&client_id, move |shard, _| shard.subscriptions_of(&wanted))
+        .await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;
     Ok(Json(found.into_iter().map(view).collect()))
 }
@@ -144,16 +155,23 @@ async fn subscribe(
     Path(client_id): Path<String>,
     body::Json(new): body::Json<NewSubscription>,
 ) -> Result<(StatusCode, Json<Granted>), Problem> {
-    mqtt::validate_filter(&new.filter).map_err(|error| Problem::invalid("filter", format!("{error:?}")).expected("a topic filter"))?;
+    mqtt::validate_filter(&new.filter)
+        .map_err(|error| Problem::invalid("filter", format!("{error:?}")).expected("a topic filter"))?;
     let options = options(&new)?;
     let wanted = client_id.clone();
     let subscribe = move |shard: &mut broker::Shard, now| shard.subscribe_client(now, &wanted, &new.filter, options);
-    let reason = app.on_home(&client_id, subscribe).await?.ok_or_else(|| unknown(&client_id))?;
+    let reason = app
+        .on_home(&client_id, subscribe)
+        .await?
+        .ok_or_else(|| unknown(&client_id))?;
     match reason {
         ReasonCode::Success | ReasonCode::GrantedQoS1 | ReasonCode::GrantedQoS2 => {
             Ok((StatusCode::CREATED, Json(Granted { qos: reason.to_u8() })))
         }
-        refused => Err(Problem::invalid("filter", format!("the subscription was refused: {refused}"))),
+        refused => Err(Problem::invalid(
+            "filter",
+            format!("the subscription was refused: {refused}"),
+        )),
     }
 }
 
@@ -163,7 +181,8 @@ fn options(new: &NewSubscription) -> Result<SubscriptionOptions, Problem> {
         maximum_qos: QoS::from_bits(new.qos).ok_or_else(|| out_of_range("qos"))?,
         no_local: new.no_local,
         retain_as_published: new.retain_as_published,
-        retain_handling: RetainHandling::from_bits(new.retain_handling).ok_or_else(|| out_of_range("retain_handling"))?,
+        retain_handling: RetainHandling::from_bits(new.retain_handling)
+            .ok_or_else(|| out_of_range("retain_handling"))?,
     })
 }
 
@@ -181,7 +200,10 @@ async fn unsubscribe(
     }
 }
 
-async fn all(State(app): State<App>, Params(query): Params<SubscriptionsQuery>) -> Result<Json<Page<Subscription>>, Problem> {
+async fn all(
+    State(app): State<App>,
+    Params(query): Params<SubscriptionsQuery>,
+) -> Result<Json<Page<Subscription>>, Problem> {
     let limit = paging::limit(query.limit)?;
     let mut place = Place::parse(query.cursor.as_deref())?;
     let mut items: Vec<Subscription> = Vec::new();
@@ -198,10 +220,16 @@ async fn all(State(app): State<App>, Params(query): Params<SubscriptionsQuery>) 
         items.extend(found.into_iter().map(view));
         place = match next {
             Some(slot) => Place::slot(place.shard, slot),
-            None => Place { shard: place.shard + 1, within: Vec::new() },
+            None => Place {
+                shard: place.shard + 1,
+                within: Vec::new(),
+            },
         };
     }
-    Ok(Json(Page { items, cursor: Some(place.to_text()) }))
+    Ok(Json(Page {
+        items,
+        cursor: Some(place.to_text()),
+    }))
 }
 
 async fn groups(State(app): State<App>, Params(query): Params<GroupsQuery>) -> Result<Json<Vec<SharedGroup>>, Problem> {

@@ -85,7 +85,10 @@ pub fn endpoints() -> Vec<Endpoint> {
             .creates::<User>("Added."),
         Endpoint::put(ONE, "change_user", change)
             .tag("Access")
-            .says("Change an MQTT user", "Its connections stay unless `disconnect` is set.")
+            .says(
+                "Change an MQTT user",
+                "Its connections stay unless `disconnect` is set.",
+            )
             .path_parameter("name", NAME)
             .takes::<UserChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -112,9 +115,13 @@ async fn list(State(app): State<App>, Params(query): Params<UsersQuery>) -> Resu
     Ok(Json(Page { items, cursor }))
 }
 
-async fn add(State(app): State<App>, body::Json(new): body::Json<NewUser>) -> Result<(StatusCode, Json<User>), Problem> {
+async fn add(
+    State(app): State<App>,
+    body::Json(new): body::Json<NewUser>,
+) -> Result<(StatusCode, Json<User>), Problem> {
     let hash = hash(&app, new.password, new.password_hash).await?;
-    let hash = hash.ok_or_else(|| Problem::invalid("password", "a password is missing").expected("password or password_hash"))?;
+    let hash = hash
+        .ok_or_else(|| Problem::invalid("password", "a password is missing").expected("password or password_hash"))?;
     let (access, name) = (app.access().clone(), new.name.clone());
     change_access(&app, move || access.add_user(&name, hash, new.is_superuser)).await?;
     Ok((StatusCode::CREATED, Json(find(&app, &new.name).await?)))
@@ -143,15 +150,18 @@ async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
 
 async fn hash(app: &App, password: Option<Secret>, hash: Option<String>) -> Result<Option<PasswordHash>, Problem> {
     match (password, hash) {
-        (Some(_), Some(_)) => Err(Problem::invalid("password_hash", "there is a `password`, too").expected("one of the two")),
+        (Some(_), Some(_)) => {
+            Err(Problem::invalid("password_hash", "there is a `password`, too").expected("one of the two"))
+        }
         (Some(password), None) => {
             let password = password.to_password();
             let hash = app.hash(move || PasswordHash::create(&password)).await?;
-            hash.map(Some).map_err(|error| Problem::invalid("password", error.to_string()))
+            hash.map(Some)
+                .map_err(|error| Problem::invalid("password", error.to_string()))
         }
-        (None, Some(text)) => {
-            PasswordHash::parse(&text).map(Some).map_err(|error| Problem::invalid("password_hash", error.to_string()))
-        }
+        (None, Some(text)) => PasswordHash::parse(&text)
+            .map(Some)
+            .map_err(|error| Problem::invalid("password_hash", error.to_string())),
         (None, None) => Ok(None),
     }
 }
@@ -189,17 +199,29 @@ fn refused(error: ChangeError) -> Problem {
 }
 
 fn rule_error(error: &auth::AclError) -> FieldError {
-    FieldError { field: format!("rules[{}]", error.rule), detail: error.kind.to_string() }
+    FieldError {
+        field: format!("rules[{}]", error.rule),
+        detail: error.kind.to_string(),
+    }
 }
 
 async fn find(app: &App, name: &str) -> Result<User, Problem> {
     let access = app.access().clone();
     let users = app.block(move || access.users()).await?;
-    users.into_iter().find(|user| user.name == name).map(view).ok_or_else(|| Problem::not_found("the user is gone again"))
+    users
+        .into_iter()
+        .find(|user| user.name == name)
+        .map(view)
+        .ok_or_else(|| Problem::not_found("the user is gone again"))
 }
 
 fn view(user: UserSummary) -> User {
-    User { name: user.name, is_superuser: user.is_superuser, scheme: user.scheme, is_outdated: user.is_outdated }
+    User {
+        name: user.name,
+        is_superuser: user.is_superuser,
+        scheme: user.scheme,
+        is_outdated: user.is_outdated,
+    }
 }
 
 /// Ends every connection of a user; sessions stay.
@@ -210,10 +232,17 @@ async fn disconnect(app: &App, name: &str) -> Result<(), Problem> {
         while let Some(slot) = from {
             let wanted = name.to_owned();
             let visit = move |shard: &mut Shard, now| {
-                let filter = ClientFilter { user_name: Some(wanted.clone()), is_connected: Some(true), ..ClientFilter::default() };
+                let filter = ClientFilter {
+                    user_name: Some(wanted.clone()),
+                    is_connected: Some(true),
+                    ..ClientFilter::default()
+                };
                 let (found, next) = shard.clients(&filter, slot, AT_ONCE);
                 // The filter matches parts of names.
-                for client in found.iter().filter(|client| client.user_name.as_deref() == Some(&wanted)) {
+                for client in found
+                    .iter()
+                    .filter(|client| client.user_name.as_deref() == Some(&wanted))
+                {
                     shard.kick(now, &client.client_id, false);
                 }
                 next

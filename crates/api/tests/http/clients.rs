@@ -1,0 +1,174 @@
+//! Clients and subscriptions over three shards.
+
+use std::collections::BTreeSet;
+
+use mqtt::{QoS, ReasonCode};
+use serde_json::{Value, json};
+
+use crate::node::Node;
+use crate::peer::Peer;
+
+fn ids(items: &[Value], field: &str) -> BTreeSet<String> {
+    items
+        .iter()
+        .map(|item| item[field].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn pages_over_three_shards_list_every_client_once() {
+    let node = Node::start(3).with_login();
+    let expected: BTreeSet<String> = (0..40).map(|n| format!("client-{n}")).collect();
+    let mut peers: Vec<Peer> = expected.iter().map(|id| node.peer(id)).collect();
+    for limit in [1, 7, 40, 1000] {
+        let items = node.all_pages("/api/v1/clients", limit);
+        assert_eq!(items.len(), expected.len(), "limit {limit}");
+        assert_eq!(ids(&items, "client_id"), expected);
+    }
+    assert_eq!(node.all_pages("/api/v1/clients?client_id=CLIENT-1", 3).len(), 11);
+    assert_eq!(node.all_pages("/api/v1/clients?connected=false", 100).len(), 0);
+    assert_eq!(node.all_pages("/api/v1/clients?address=127.0.0.1", 100).len(), 40);
+    assert_eq!(node.all_pages("/api/v1/clients?user_name=x", 100).len(), 0);
+    for (index, peer) in peers.iter_mut().enumerate() {
+        peer.subscribe(&format!("topic/{index}"), QoS::AtLeastOnce);
+    }
+    let items = node.all_pages("/api/v1/subscriptions", 7);
+    assert_eq!((items.len(), ids(&items, "filter").len()), (40, 40));
+    assert_eq!(node.all_pages("/api/v1/subscriptions?filter=topic/1", 100).len(), 11);
+}
+
+#[test]
+fn queries_are_checked() {
+    let node = Node::start(1).with_login();
+    assert_eq!(node.get("/api/v1/clients?limit=0").problem(400)["field"], "limit");
+    assert_eq!(
+        node.get("/api/v1/clients?limit=1001").problem(400)["expected"],
+        "1 to 1000"
+    );
+    assert_eq!(node.get("/api/v1/clients?limit=x").problem(400)["field"], "limit");
+    assert_eq!(node.get("/api/v1/clients?cursor=zz").problem(400)["field"], "cursor");
+    let unknown = node.get("/api/v1/clients?usr_name=x").problem(400);
+    assert_eq!(unknown["detail"], "unknown field `usr_name`; did you mean `user_name`?");
+    assert_eq!(unknown["field"], "usr_name");
+}
+
+#[test]
+fn a_clients_detail_has_its_counters_and_last_reasons() {
+    let node = Node::start(3).with_login();
+    let mut peer = node.peer("a/b c");
+    peer.subscribe("x", QoS::AtLeastOnce);
+    peer.publish("y", b"12345", false);
+    peer.ping();
+    let detail = node.get("/api/v1/clients/a%2Fb%20c").ok().json();
+    assert_eq!(detail["client_id"], "a/b c");
+    assert_eq!(
+        (&detail["connected"], &detail["transport"], &detail["listener"]),
+        (&json!(true), &json!("tcp"), &json!("default"))
+    );
+    assert_eq!(
+        (&detail["protocol_version"], &detail["session_expiry_interval_s"]),
+        (&json!("5.0"), &json!(1000))
+    );
+    assert_eq!(
+        (&detail["messages_received"], &detail["subscriptions"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(detail["last_disconnect_reason"], Value::Null);
+    drop(peer);
+    let gone = || node.get("/api/v1/clients/a%2Fb%20c").ok().json();
+    node.wait_for("the end of the connection", || gone()["connected"] == false);
+    assert_eq!(gone()["last_disconnect_reason"], "connection_lost");
+    // QoS 0 for a session that is away is dropped, with a reason.
+    node.send("POST", "/api/v1/publish", &json!({ "topic": "x", "payload": "lost" }))
+        .ok();
+    assert_eq!(gone()["drops"], json!([{ "reason": "offline_qos0", "messages": 1 }]));
+    let at = gone()["last_drop"]["at_unix_ms"].as_u64().unwrap();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_millis() as u64;
+    assert!(at <= now && now - at < 60_000, "{at} {now}");
+}
+
+#[test]
+fn a_kick_tells_the_client_and_keeps_or_ends_the_session() {
+    let node = Node::start(3).with_login();
+    let mut peer = node.peer("kicked");
+    assert_eq!(node.delete("/api/v1/clients/kicked").status, 204);
+    assert_eq!(peer.receive_disconnect(), ReasonCode::AdministrativeAction);
+    let detail = node.get("/api/v1/clients/kicked").ok().json();
+    assert_eq!(
+        (&detail["connected"], &detail["last_disconnect_reason"]),
+        (&json!(false), &json!("kicked"))
+    );
+    assert_eq!(node.delete("/api/v1/clients/kicked?end_session=true").status, 204);
+    node.get("/api/v1/clients/kicked").problem(404);
+    node.delete("/api/v1/clients/kicked").problem(404);
+}
+
+#[test]
+fn subscriptions_can_be_made_and_ended_for_a_client() {
+    let node = Node::start(3).with_login();
+    let mut peer = node.peer("listener");
+    let path = "/api/v1/clients/listener/subscriptions";
+    let made = node.send("POST", path, &json!({ "filter": "news/#", "qos": 1 }));
+    assert_eq!((made.status, made.json()), (201, json!({ "qos": 1 })));
+    node.send(
+        "POST",
+        "/api/v1/publish",
+        &json!({ "topic": "news/today", "payload": "hello", "qos": 1 }),
+    )
+    .ok();
+    assert_eq!(peer.receive().payload, b"hello");
+    let listed = node.get(path).ok().json();
+    assert_eq!(
+        (
+            &listed[0]["filter"],
+            &listed[0]["qos"],
+            listed.as_array().unwrap().len()
+        ),
+        (&json!("news/#"), &json!(1), 1)
+    );
+    assert_eq!(node.delete(&format!("{path}?filter=news/%23")).status, 204);
+    node.delete(&format!("{path}?filter=news/%23")).problem(404);
+    assert_eq!(node.get(path).ok().json(), json!([]));
+    assert_eq!(
+        node.send("POST", path, &json!({ "filter": "a/#/b" })).problem(422)["field"],
+        "filter"
+    );
+    assert_eq!(
+        node.send("POST", path, &json!({ "filter": "a", "qos": 3 }))
+            .problem(422)["field"],
+        "qos"
+    );
+    node.send(
+        "POST",
+        "/api/v1/clients/nobody/subscriptions",
+        &json!({ "filter": "a" }),
+    )
+    .problem(404);
+}
+
+#[test]
+fn shared_groups_and_refused_clients_are_listed() {
+    let node = Node::start(3).with_login();
+    let mut peer = node.peer("member");
+    peer.subscribe("$share/workers/jobs/#", QoS::AtLeastOnce);
+    let groups = node.get("/api/v1/shared-groups").ok().json();
+    assert_eq!(
+        (&groups[0]["share_name"], &groups[0]["filter"], &groups[0]["members"]),
+        (&json!("workers"), &json!("jobs/#"), &json!(1))
+    );
+    let (_, reason) = Peer::try_connect(node.mqtt_address(), "intruder", Some(("eve", "guess")));
+    assert_eq!(reason, ReasonCode::BadUserNameOrPassword);
+    let refused = node.get("/api/v1/refused-clients").ok().json();
+    assert_eq!(
+        (&refused[0]["client_id"], &refused[0]["user_name"]),
+        (&json!("intruder"), &json!("eve"))
+    );
+    assert_eq!(
+        (&refused[0]["reason_code"], &refused[0]["because"]),
+        (&json!(0x86), &json!("wrong password"))
+    );
+    assert!(!node.get("/api/v1/refused-clients").body.contains("guess"));
+}

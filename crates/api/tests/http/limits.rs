@@ -1,0 +1,173 @@
+//! What hostile or slow peers cannot do.
+
+use std::io::{ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use crate::node::Node;
+use crate::web;
+
+#[test]
+fn malformed_requests_are_refused_and_harm_nobody() {
+    let node = Node::start(1).with_login();
+    let raw = |bytes: &[u8]| {
+        let mut stream = web::connect(node.address);
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // A reset instead of an answer is an answer.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    for bytes in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
+        b"\x10\x0f\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x02ab",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /api/v1/clients/%ff HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    ] {
+        let answer = raw(bytes);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+        assert_eq!(node.get("/livez").status, 200);
+    }
+    assert_eq!(node.get("/api/v1/clients/%ff").problem(400)["status"], 400);
+}
+
+#[test]
+fn no_host_is_refused_on_loopback() {
+    let node = Node::start(1);
+    let mut stream = web::connect(node.address);
+    stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n").unwrap();
+    web::receive(stream).problem(421);
+}
+
+#[test]
+fn bodies_are_bounded_and_have_to_be_json() {
+    let node = Node::start(1).with_login();
+    let huge = format!("{{\"user\": \"{}\"}}", "x".repeat(5000));
+    node.request("POST", "/api/v1/login", &huge).problem(413);
+    let login = "{\"user\": \"a\", \"password\": \"b\"}";
+    for content_type in ["text/plain", "application/x-www-form-urlencoded", ""] {
+        let headers = [("Content-Type", content_type)];
+        web::request(node.address, "POST", "/api/v1/login", &headers, login).problem(415);
+    }
+    let headers = [("Content-Type", "application/json; charset=utf-8")];
+    web::request(node.address, "POST", "/api/v1/login", &headers, login).problem(401);
+    let deep = format!("{{\"user\": {}", "[".repeat(3000));
+    node.request("POST", "/api/v1/login", &deep).problem(400);
+    let long = format!("/api/v1/clients/{}", "x".repeat(61 * 1024));
+    node.get(&long).problem(414);
+}
+
+#[test]
+fn a_huge_header_is_refused() {
+    let node = Node::start(1);
+    let mut stream = web::connect(node.address);
+    let header = format!(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n",
+        "x".repeat(200 * 1024)
+    );
+    // The server may close while this is still being written.
+    let _ = stream.write_all(header.as_bytes());
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+/// Reads until the end or a reset; returns how long that took.
+fn cut_after(mut stream: impl Read) -> Duration {
+    let started = Instant::now();
+    let mut sink = [0; 65536];
+    loop {
+        match stream.read(&mut sink) {
+            Ok(0) => return started.elapsed(),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return started.elapsed(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn slow_headers_and_bodies_are_cut() {
+    let node = Node::start_with(1, |config| {
+        config.limits.header_timeout = Duration::from_millis(300);
+        config.limits.body_timeout = Duration::from_millis(300);
+    });
+    let mut header = web::connect(node.address);
+    header.write_all(b"GET /livez HTTP/1.1\r\nHost: local").unwrap();
+    assert!(cut_after(header) < Duration::from_secs(20));
+    let silent = web::connect(node.address);
+    assert!(cut_after(silent) < Duration::from_secs(20));
+    let mut idle = web::connect(node.address);
+    idle.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    assert!(cut_after(idle) < Duration::from_secs(20), "kept alive, and then silent");
+    let mut body = web::connect(node.address);
+    body.write_all(b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{").unwrap();
+    web::receive(body).problem(408);
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_cut() {
+    let node = Node::start_with(1, |config| {
+        config.limits.write_stall_timeout = Duration::from_millis(300)
+    });
+    let mut stream = web::connect(node.address);
+    // Pipelined requests whose answers are more than the sockets' buffers hold.
+    let ask = b"GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(50);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    stream.set_nonblocking(true).unwrap();
+    loop {
+        assert!(Instant::now() < deadline, "it was never cut");
+        match stream.write(&ask) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(_) => break,
+        }
+    }
+    assert_eq!(node.get("/livez").status, 200);
+}
+
+#[test]
+fn connections_are_bounded_and_one_more_is_told_so() {
+    let node = Node::start_with(1, |config| config.limits.connections_max = 3);
+    let open = || node.api_connections();
+    let held: Vec<_> = (0..3).map(|_| web::connect(node.address)).collect();
+    node.wait_for("the connections to be accepted", || open().starts_with("HTTP/1.1 503"));
+    assert!(open().contains("Retry-After: 1"));
+    drop(held);
+    node.wait_for("room again", || open().starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn requests_at_once_are_bounded() {
+    let node = Node::start_with(1, |config| config.limits.requests_max = 1);
+    // A body that does not come keeps its request going.
+    let mut slow = web::connect(node.address);
+    slow.write_all(b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n").unwrap();
+    node.wait_for("the second to be refused", || node.get("/livez").status == 503);
+    slow.write_all(b"{}").unwrap();
+    web::receive(slow).problem(400);
+    node.wait_for("room again", || node.get("/livez").status == 200);
+}
+
+#[test]
+fn a_stop_lets_the_request_end_and_closes_the_port() {
+    let mut node = Node::start(1);
+    let mut slow = web::connect(node.address);
+    slow.write_all(b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n").unwrap();
+    node.wait_for("the request to have begun", || {
+        node.get("/metrics").body.contains("tidewire_api_connections 2")
+    });
+    let api = node.api.take().unwrap();
+    let stop = std::thread::spawn(move || api.stop(Duration::from_secs(20)));
+    node.wait_for("the port to be closed", || {
+        std::net::TcpStream::connect(node.address).is_err()
+    });
+    slow.write_all(b"{}").unwrap();
+    web::receive(slow).problem(400);
+    stop.join().unwrap();
+}

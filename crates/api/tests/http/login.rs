@@ -1,0 +1,106 @@
+//! Logging in, what a login may do, and what happens to those who guess.
+
+use serde_json::json;
+
+use crate::node::Node;
+use crate::web;
+
+#[test]
+fn a_login_opens_what_is_closed_and_a_logout_closes_it() {
+    let node = Node::start(1);
+    let closed = node.get("/api/v1/clients");
+    assert_eq!(closed.header("www-authenticate"), "Bearer");
+    closed.problem(401);
+    let login = node.login("admin", &node.password).ok().json();
+    assert_eq!(login["role"], "admin");
+    assert!(login["token"].as_str().unwrap().len() > 40);
+    let node = node.with_login();
+    node.get("/api/v1/clients").ok();
+    assert_eq!(node.request("POST", "/api/v1/logout", "").status, 204);
+    node.get("/api/v1/clients").problem(401);
+}
+
+#[test]
+fn wrong_passwords_and_unknown_users_look_the_same_and_are_counted() {
+    let node = Node::start(1);
+    let wrong = node.login("admin", "not it").problem(401);
+    let unknown = node.login("nobody", "not it").problem(401);
+    assert_eq!(wrong, unknown);
+    let metrics = node.get("/metrics").ok().body;
+    assert!(
+        metrics.contains("tidewire_api_logins_total{outcome=\"failure\"} 2\n"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn guessing_is_slowed_for_one_address_while_good_logins_cost_nothing() {
+    let node = Node::start(1);
+    for _ in 0..12 {
+        node.login("admin", &node.password).ok();
+    }
+    for _ in 0..10 {
+        node.login("admin", "guess").problem(401);
+    }
+    let limited = node.login("admin", &node.password);
+    assert!(limited.header("retry-after").parse::<u64>().unwrap() <= 7);
+    limited.problem(429);
+}
+
+#[test]
+fn a_changed_password_ends_logins_and_is_the_one_that_counts() {
+    let node = Node::start(1).with_login();
+    let change = |current: &str, new: &str| {
+        node.send(
+            "POST",
+            "/api/v1/password",
+            &json!({ "current_password": current, "new_password": new }),
+        )
+    };
+    assert_eq!(change(&node.password, "short").problem(422)["field"], "new_password");
+    assert_eq!(change("wrong", "long enough").problem(422)["field"], "current_password");
+    assert_eq!(change(&node.password, "long enough").status, 204);
+    node.get("/api/v1/clients").problem(401);
+    node.login("admin", &node.password).problem(401);
+    node.login("admin", "long enough").ok();
+}
+
+#[test]
+fn a_token_in_another_place_or_scheme_is_none() {
+    let node = Node::start(1).with_login();
+    let ask =
+        |header: &str| web::request(node.address, "GET", "/api/v1/clients", &[("Authorization", header)], "").status;
+    assert_eq!(ask(&format!("bearer {}", node.token)), 200);
+    assert_eq!(ask(&format!("Basic {}", node.token)), 401);
+    assert_eq!(ask(&node.token), 401);
+    assert_eq!(ask("Bearer"), 401);
+    let target = format!("/api/v1/clients?access_token={}", node.token);
+    assert_eq!(web::request(node.address, "GET", &target, &[], "").status, 401);
+}
+
+#[test]
+fn a_viewer_looks_and_does_not_touch() {
+    let node = Node::start(1).with_viewer("eve", "viewing only");
+    node.get("/api/v1/clients").ok();
+    node.send("POST", "/api/v1/publish", &json!({ "topic": "a" }))
+        .problem(403);
+    node.delete("/api/v1/clients/x").problem(403);
+    node.send("PUT", "/api/v1/acl", &json!({ "rules": [] })).problem(403);
+}
+
+#[test]
+fn an_open_port_closes_the_numbers_unless_they_are_public() {
+    let anywhere = |config: &mut api::ApiConfig| config.bind = ([0, 0, 0, 0], 0).into();
+    let node = Node::start_with(1, anywhere);
+    node.get("/metrics").problem(401);
+    node.get("/api/v1/stats").problem(401);
+    assert_eq!(node.get("/livez").status, 200);
+    let node = node.with_login();
+    node.get("/metrics").ok();
+    let public = Node::start_with(1, |config| {
+        anywhere(config);
+        config.metrics_public = true;
+    });
+    public.get("/metrics").ok();
+    public.get("/api/v1/clients").problem(401);
+}

@@ -1,0 +1,17 @@
+//! The API over real sockets: real HTTP against a real server with real MQTT connections, on ports that the system chose.
+
+extern crate tidewire_api as api;
+
+mod access;
+mod clients;
+mod health;
+mod limits;
+mod login;
+mod messages;
+mod metrics;
+mod node;
+mod openapi;
+mod peer;
+mod schema;
+mod sys;
+mod web;

@@ -1,0 +1,441 @@
+//! A node under test: a server with some shards, the API on it, users and rules that can be changed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::{Duration, SystemTime};
+
+use api::{AccessAdmin, AclRules, Admins, ApiConfig, ApiHandle, ChangeError, ClientEventSender, NodeInfo};
+use auth::{Acl, AclOptions, Grant, PasswordHash, Rule, SessionAcl, UserSummary, Users};
+use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, ShardConfig, SubscribeAccess, Transport};
+use mqtt::{QoS, ReasonCode};
+use net::{Authenticator, ListenerConfig, Observer, Server, ServerConfig};
+use serde_json::{Value, json};
+
+use crate::peer::Peer;
+use crate::web::{self, Answer};
+
+pub struct Node {
+    pub api: Option<ApiHandle>,
+    pub net: net::Handle,
+    pub access: Arc<TestAccess>,
+    pub address: SocketAddr,
+    pub password: String,
+    pub token: String,
+    data_dir: PathBuf,
+}
+
+impl Node {
+    pub fn start(shards: u16) -> Node {
+        Node::start_with(shards, |_| {})
+    }
+
+    pub fn start_with(shards: u16, change: impl FnOnce(&mut ApiConfig)) -> Node {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let data_dir = std::env::temp_dir().join(format!("tidewire-api-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&data_dir);
+        let (admins, password) = Admins::open_or_create(&data_dir).unwrap();
+        let password = password.unwrap().expose().to_owned();
+        let access = Arc::new(TestAccess::new(data_dir.clone()));
+        let (events, client_events) = api::client_events("test-node");
+        let server = ServerConfig {
+            listeners: vec![ListenerConfig::new("default", Transport::Tcp, loopback())],
+            workers: NonZeroU16::new(shards),
+            seed: 7,
+            ..ServerConfig::default()
+        };
+        let observer = Arc::new(Events(events));
+        let net = Server::start(
+            server,
+            Arc::new(ShardConfig::default()),
+            access.clone(),
+            access.clone(),
+            observer,
+        )
+        .unwrap();
+        access.net.set(net.clone()).ok().unwrap();
+        let mut config = ApiConfig::new(loopback());
+        change(&mut config);
+        let node = NodeInfo {
+            name: "test-node".into(),
+            version: "0.0.1".into(),
+            started_at: SystemTime::now(),
+            durability: "memory only".into(),
+        };
+        let api = api::start(config, net.clone(), access.clone(), admins, node).unwrap();
+        api.publish_client_events(client_events);
+        let address = SocketAddr::from(([127, 0, 0, 1], api.address().port()));
+        Node {
+            api: Some(api),
+            net,
+            access,
+            address,
+            password,
+            token: String::new(),
+            data_dir,
+        }
+    }
+
+    /// Logs in as the first admin.
+    pub fn with_login(mut self) -> Node {
+        self.token = self.login("admin", &self.password).ok().json()["token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        self
+    }
+
+    pub fn login(&self, user: &str, password: &str) -> Answer {
+        self.send("POST", "/api/v1/login", &json!({ "user": user, "password": password }))
+    }
+
+    pub fn get(&self, target: &str) -> Answer {
+        self.request("GET", target, "")
+    }
+
+    pub fn delete(&self, target: &str) -> Answer {
+        self.request("DELETE", target, "")
+    }
+
+    pub fn send(&self, method: &str, target: &str, body: &Value) -> Answer {
+        self.request(method, target, &body.to_string())
+    }
+
+    pub fn request(&self, method: &str, target: &str, body: &str) -> Answer {
+        let bearer = format!("Bearer {}", self.token);
+        let mut headers = Vec::new();
+        if !self.token.is_empty() {
+            headers.push(("Authorization", bearer.as_str()));
+        }
+        if !body.is_empty() {
+            headers.push(("Content-Type", "application/json"));
+        }
+        web::request(self.address, method, target, &headers, body)
+    }
+
+    /// All items of a list, page by page; asserts that pages keep to the limit.
+    pub fn all_pages(&self, target: &str, limit: usize) -> Vec<Value> {
+        let separator = if target.contains('?') { '&' } else { '?' };
+        let (mut items, mut cursor) = (Vec::new(), String::new());
+        for _ in 0..1000 {
+            let page = self
+                .get(&format!("{target}{separator}limit={limit}{cursor}"))
+                .ok()
+                .json();
+            let found = page["items"].as_array().unwrap();
+            assert!(found.len() <= limit, "{} > {limit}", found.len());
+            items.extend(found.iter().cloned());
+            match page["cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return items,
+            }
+        }
+        panic!("the list does not end");
+    }
+
+    pub fn mqtt_address(&self) -> SocketAddr {
+        self.net.listeners()[0].address
+    }
+
+    pub fn peer(&self, client_id: &str) -> Peer {
+        Peer::connect(self.mqtt_address(), client_id, None)
+    }
+
+    /// Waits until a number of the statistics is what it should be: numbers are one tick behind the sockets.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        let deadline = SystemTime::now() + Duration::from_secs(20);
+        while !is_so() {
+            assert!(SystemTime::now() < deadline, "{what} did not happen");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(api) = self.api.take() {
+            api.stop(Duration::from_secs(5));
+        }
+        self.net.shutdown(Duration::from_secs(1));
+        let _ = fs::remove_dir_all(&self.data_dir);
+    }
+}
+
+fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+struct Events(ClientEventSender);
+
+impl Observer for Events {
+    fn event(&self, event: &broker::Event) {
+        self.0.offer(event);
+    }
+}
+
+/// Users and rules as a binary would keep them: tables in memory, files below a directory.
+pub struct TestAccess {
+    data_dir: PathBuf,
+    users: Users,
+    acl: RwLock<(Vec<Rule>, Arc<Acl>)>,
+    pub pinned_by: Mutex<Option<String>>,
+    pub net: OnceLock<net::Handle>,
+}
+
+impl TestAccess {
+    fn new(data_dir: PathBuf) -> TestAccess {
+        let rules = vec![
+            Rule::allow(auth::Action::All, &["#"]),
+            Rule::allow(auth::Action::All, &["$SYS/#"]),
+        ];
+        let acl = Arc::new(Acl::compile(&rules, AclOptions::default()).unwrap());
+        TestAccess {
+            data_dir,
+            users: Users::empty().unwrap(),
+            acl: RwLock::new((rules, acl)),
+            pinned_by: Mutex::default(),
+            net: OnceLock::new(),
+        }
+    }
+
+    fn save(&self) -> Result<(), ChangeError> {
+        self.users
+            .save(&self.data_dir.join("users"))
+            .map_err(ChangeError::Storage)
+    }
+
+    pub fn users_file(&self) -> String {
+        fs::read_to_string(self.data_dir.join("users")).unwrap()
+    }
+}
+
+impl AccessAdmin for TestAccess {
+    fn users(&self) -> Vec<UserSummary> {
+        self.users.list()
+    }
+
+    fn add_user(&self, name: &str, hash: PasswordHash, is_superuser: bool) -> Result<(), ChangeError> {
+        self.users.add(name, hash, is_superuser).map_err(ChangeError::User)?;
+        self.save()
+    }
+
+    fn change_user(
+        &self,
+        name: &str,
+        hash: Option<PasswordHash>,
+        is_superuser: Option<bool>,
+    ) -> Result<(), ChangeError> {
+        if !self.users.contains(name) {
+            return Err(ChangeError::User(auth::UserError::Unknown));
+        }
+        if let Some(hash) = hash {
+            self.users.set_password(name, hash).map_err(ChangeError::User)?;
+        }
+        if let Some(is_superuser) = is_superuser {
+            self.users
+                .set_superuser(name, is_superuser)
+                .map_err(ChangeError::User)?;
+        }
+        self.save()
+    }
+
+    fn remove_user(&self, name: &str) -> Result<(), ChangeError> {
+        self.users.remove(name).map_err(ChangeError::User)?;
+        self.save()
+    }
+
+    fn acl(&self) -> AclRules {
+        let pinned_by = self.pinned_by.lock().unwrap().clone();
+        AclRules {
+            rules: self.acl.read().unwrap().0.clone(),
+            options: AclOptions::default(),
+            pinned_by,
+        }
+    }
+
+    fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError> {
+        let acl = Arc::new(Acl::compile(&rules, AclOptions::default()).map_err(ChangeError::Rules)?);
+        *self.acl.write().unwrap() = (rules, acl);
+        let changed = self
+            .net
+            .get()
+            .unwrap()
+            .call_all(Duration::from_secs(5), |shard, _| shard.access_changed());
+        changed
+            .map(drop)
+            .map_err(|error| ChangeError::Storage(std::io::Error::other(error)))
+    }
+}
+
+impl Access for TestAccess {
+    fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+        credentials.user_name.is_none().then_some(AuthOutcome::Allow {
+            is_superuser: false,
+            data: None,
+        })
+    }
+
+    fn knows_method(&self, _: &str) -> bool {
+        false
+    }
+
+    fn session(&self, who: &Identity) -> Option<Arc<dyn SessionAccess>> {
+        let acl = self.acl.read().unwrap().1.clone();
+        let session = acl.session(&auth::Identity {
+            client_id: &who.client_id,
+            user_name: who.user_name.as_deref(),
+            address: who.address,
+            is_superuser: who.is_superuser,
+        });
+        Some(Arc::new(Rules(session)))
+    }
+}
+
+struct Rules(SessionAcl);
+
+impl SessionAccess for Rules {
+    fn may_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+        self.0.publish(topic, qos, retain)
+    }
+
+    fn may_subscribe(&self, filter: &str) -> SubscribeAccess {
+        match self.0.subscribe(filter) {
+            Grant::Denied => SubscribeAccess::Denied,
+            Grant::Allowed {
+                filter_deliveries: true,
+            } => SubscribeAccess::AllowedInPart,
+            Grant::Allowed {
+                filter_deliveries: false,
+            } => SubscribeAccess::Allowed,
+        }
+    }
+
+    fn may_receive(&self, topic: &str) -> bool {
+        self.0.may_receive(topic)
+    }
+}
+
+impl Authenticator for TestAccess {
+    fn authenticate(&self, credentials: &Credentials) -> AuthOutcome {
+        let (Some(name), Some(password)) = (&credentials.user_name, &credentials.password) else {
+            return AuthOutcome::Deny {
+                reason: ReasonCode::BadUserNameOrPassword,
+                because: "no credentials",
+            };
+        };
+        let line = self
+            .users
+            .to_file_text()
+            .lines()
+            .find_map(|line| Some(line.strip_prefix(&**name)?.strip_prefix(':')?.to_owned()));
+        let password = auth::Password::new(password.to_vec());
+        let hash = line.map(|line| PasswordHash::parse(line.trim_end_matches(":superuser")).unwrap());
+        match hash.is_some_and(|hash| hash.verify(&password)) {
+            true => AuthOutcome::Allow {
+                is_superuser: false,
+                data: None,
+            },
+            false => AuthOutcome::Deny {
+                reason: ReasonCode::BadUserNameOrPassword,
+                because: "wrong password",
+            },
+        }
+    }
+}
+
+impl Node {
+    /// A second API for the same server, where there is no room for it.
+    pub fn try_api_on(node: &Node, address: SocketAddr) -> api::StartError {
+        let data_dir = node.data_dir.join("second");
+        let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
+        let info = NodeInfo {
+            name: String::new(),
+            version: String::new(),
+            started_at: SystemTime::now(),
+            durability: String::new(),
+        };
+        match api::start(
+            ApiConfig::new(address),
+            node.net.clone(),
+            node.access.clone(),
+            admins,
+            info,
+        ) {
+            Ok(_) => panic!("the port is taken"),
+            Err(error) => error,
+        }
+    }
+}
+
+impl Node {
+    /// Starts anew with another user in the admins' file, a viewer, and logs in as that.
+    pub fn with_viewer(self, name: &str, password: &str) -> Node {
+        let users = Users::load(&self.data_dir.join("admins")).unwrap();
+        let hash = PasswordHash::create(&auth::Password::new(password)).unwrap();
+        users.add(name, hash, false).unwrap();
+        users.save(&self.data_dir.join("admins")).unwrap();
+        let (admins, none) = Admins::open_or_create(&self.data_dir).unwrap();
+        assert!(none.is_none());
+        let info = NodeInfo {
+            name: "test-node".into(),
+            version: "0.0.1".into(),
+            started_at: SystemTime::now(),
+            durability: "memory only".into(),
+        };
+        let api = api::start(
+            ApiConfig::new(loopback()),
+            self.net.clone(),
+            self.access.clone(),
+            admins,
+            info,
+        )
+        .unwrap();
+        let mut node = self;
+        node.address = api.address();
+        node.api.replace(api).unwrap().stop(Duration::from_secs(5));
+        node.token = node.login(name, password).ok().json()["token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        node
+    }
+}
+
+impl Node {
+    /// What a new connection is told, as it is.
+    pub fn api_connections(&self) -> String {
+        use std::io::{Read, Write};
+        let mut stream = web::connect(self.address);
+        let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        text
+    }
+
+    pub fn start_named(name: &str) -> Node {
+        let mut node = Node::start(1);
+        let (admins, _) = Admins::open_or_create(&node.data_dir).unwrap();
+        let info = NodeInfo {
+            name: name.into(),
+            version: "0.0.1".into(),
+            started_at: SystemTime::now(),
+            durability: "memory only".into(),
+        };
+        let api = api::start(
+            ApiConfig::new(loopback()),
+            node.net.clone(),
+            node.access.clone(),
+            admins,
+            info,
+        )
+        .unwrap();
+        node.address = api.address();
+        node.api.replace(api).unwrap().stop(Duration::from_secs(5));
+        node
+    }
+}
