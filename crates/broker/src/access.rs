@@ -54,8 +54,13 @@ pub enum AuthOutcome {
         data: Option<Box<[u8]>>,
     },
     /// The enhanced exchange goes on: send AUTH 0x18 with this data.
-    Continue { data: Box<[u8]> },
-    Deny { reason: ReasonCode, because: &'static str },
+    Continue {
+        data: Box<[u8]>,
+    },
+    Deny {
+        reason: ReasonCode,
+        because: &'static str,
+    },
 }
 
 /// Supplied by the binary. Shared by all shards; must not block.
@@ -92,7 +97,10 @@ pub struct OpenAccess;
 
 impl Access for OpenAccess {
     fn authenticate_now(&self, _: &Credentials) -> Option<AuthOutcome> {
-        Some(AuthOutcome::Allow { is_superuser: false, data: None })
+        Some(AuthOutcome::Allow {
+            is_superuser: false,
+            data: None,
+        })
     }
 
     fn knows_method(&self, _: &str) -> bool {

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use mqtt::{
-    Auth, ConnAck, Connect, DecodeError, DecodeErrorKind, Decoded, Packet, PacketType, Properties, Property, PropertyWriter,
-    ProtocolVersion, ReasonCode,
+    Auth, ConnAck, Connect, DecodeError, DecodeErrorKind, Decoded, Packet, PacketType, Properties, Property,
+    PropertyWriter, ProtocolVersion, ReasonCode,
 };
 
 use crate::access::{AuthOutcome, Credentials, Identity};
@@ -26,15 +26,21 @@ struct Refused(ReasonCode, &'static str);
 impl Shard {
     /// A well-formed CONNECT; `bytes` is the packet itself.
     pub(crate) fn connect(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, bytes: &[u8]) {
-        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
         connection.version = connect.version;
         connection.last_packet_ms = now.monotonic_ms;
         connection.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
         if let Err(Refused(reason, because)) = self.check_connect(connect) {
             return self.refuse(now, conn, connect.client_id, connect.user_name, reason, because);
         }
-        let client_id: Box<str> =
-            if connect.client_id.is_empty() { self.assign_client_id() } else { connect.client_id.into() };
+        let client_id: Box<str> = if connect.client_id.is_empty() {
+            self.assign_client_id()
+        } else {
+            connect.client_id.into()
+        };
         let credentials = self.credentials(conn, connect, &client_id);
         match self.access.authenticate_now(&credentials) {
             Some(AuthOutcome::Allow { is_superuser, data }) => {
@@ -49,7 +55,11 @@ impl Shard {
             }
             None => {
                 let attempt = self.keep_connect(conn, connect, client_id, bytes);
-                self.core.effects.push(Effect::Authenticate { conn, attempt, credentials: Box::new(credentials) });
+                self.core.effects.push(Effect::Authenticate {
+                    conn,
+                    attempt,
+                    credentials: Box::new(credentials),
+                });
             }
         }
     }
@@ -57,11 +67,18 @@ impl Shard {
     fn keep_connect(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: Box<str>, bytes: &[u8]) -> u32 {
         self.epochs = self.epochs.wrapping_add(1);
         let attempt = self.epochs;
-        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
         connection.phase = Phase::Authenticating;
         connection.attempt = attempt;
         let method = connect.properties.authentication_method().map(Into::into);
-        connection.pending = Some(Box::new(PendingConnect { packet: bytes.into(), client_id, method }));
+        connection.pending = Some(Box::new(PendingConnect {
+            packet: bytes.into(),
+            client_id,
+            method,
+        }));
         attempt
     }
 
@@ -72,40 +89,63 @@ impl Shard {
         }
         if connect.client_id.is_empty() && connect.version != ProtocolVersion::V5 && !connect.clean_start {
             // [MQTT-3.1.3-8]
-            return Err(Refused(ReasonCode::ClientIdentifierNotValid, "an empty client id needs Clean Session 1"));
+            return Err(Refused(
+                ReasonCode::ClientIdentifierNotValid,
+                "an empty client id needs Clean Session 1",
+            ));
         }
         if connect.client_id.is_empty() && connect.version == ProtocolVersion::V3_1 {
-            return Err(Refused(ReasonCode::ClientIdentifierNotValid, "MQTT 3.1 has no empty client ids"));
+            return Err(Refused(
+                ReasonCode::ClientIdentifierNotValid,
+                "MQTT 3.1 has no empty client ids",
+            ));
         }
         if connect.client_id.len() > config.maximum_client_id_bytes {
-            return Err(Refused(ReasonCode::ClientIdentifierNotValid, "the client id is longer than mqtt.max_client_id_length"));
+            return Err(Refused(
+                ReasonCode::ClientIdentifierNotValid,
+                "the client id is longer than mqtt.max_client_id_length",
+            ));
         }
         if let Some(will) = &connect.will {
             if will.qos > config.maximum_qos {
                 // [MQTT-3.2.2-12]
-                return Err(Refused(ReasonCode::QoSNotSupported, "the will's QoS is above mqtt.max_qos"));
+                return Err(Refused(
+                    ReasonCode::QoSNotSupported,
+                    "the will's QoS is above mqtt.max_qos",
+                ));
             }
             if will.retain && !config.is_retain_available {
                 // [MQTT-3.2.2-13]
-                return Err(Refused(ReasonCode::RetainNotSupported, "the will is retained and mqtt.retain_available is off"));
+                return Err(Refused(
+                    ReasonCode::RetainNotSupported,
+                    "the will is retained and mqtt.retain_available is off",
+                ));
             }
             if mqtt::validate_topic_name(will.topic).is_err()
                 || mqtt::levels(will.topic).count() > config.maximum_topic_levels
             {
-                return Err(Refused(ReasonCode::TopicNameInvalid, "the will's topic is not a valid topic name"));
+                return Err(Refused(
+                    ReasonCode::TopicNameInvalid,
+                    "the will's topic is not a valid topic name",
+                ));
             }
         }
         match connect.properties.authentication_method() {
             // [MQTT-4.12.0-1]
-            Some(method) if !self.access.knows_method(method) => {
-                Err(Refused(ReasonCode::BadAuthenticationMethod, "the authentication method is not configured"))
-            }
+            Some(method) if !self.access.knows_method(method) => Err(Refused(
+                ReasonCode::BadAuthenticationMethod,
+                "the authentication method is not configured",
+            )),
             _ => Ok(()),
         }
     }
 
     fn credentials(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: &str) -> Credentials {
-        let peer = &self.core.connection_mut(conn).expect("a packet comes from an open connection").peer;
+        let peer = &self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection")
+            .peer;
         Credentials {
             client_id: client_id.into(),
             user_name: connect.user_name.map(Into::into),
@@ -130,9 +170,13 @@ impl Shard {
 
     /// What the authenticator decided about a CONNECT, an AUTH, or a re-authentication.
     pub(crate) fn authentication_decided(&mut self, now: Now, conn: ConnSlot, outcome: AuthOutcome) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
         let phase = connection.phase;
-        let Some(pending) = connection.pending.take() else { return };
+        let Some(pending) = connection.pending.take() else {
+            return;
+        };
         match (phase, outcome) {
             (Phase::Closing, _) => {}
             (_, AuthOutcome::Continue { data }) => self.continue_authentication(conn, pending, phase, &data),
@@ -148,7 +192,8 @@ impl Shard {
     }
 
     fn connect_decided(&mut self, now: Now, conn: ConnSlot, pending: &PendingConnect, outcome: AuthOutcome) {
-        let Ok(Decoded::Complete { packet: connect, .. }) = mqtt::decode_connect(&pending.packet, pending.packet.len()) else {
+        let Ok(Decoded::Complete { packet: connect, .. }) = mqtt::decode_connect(&pending.packet, pending.packet.len())
+        else {
             return;
         };
         match outcome {
@@ -165,7 +210,12 @@ impl Shard {
 
     fn continue_authentication(&mut self, conn: ConnSlot, pending: Box<PendingConnect>, phase: Phase, data: &[u8]) {
         // [MQTT-4.12.0-2]
-        self.send_auth(conn, ReasonCode::ContinueAuthentication, pending.method.as_deref(), Some(data));
+        self.send_auth(
+            conn,
+            ReasonCode::ContinueAuthentication,
+            pending.method.as_deref(),
+            Some(data),
+        );
         let connection = self.core.connection_mut(conn).expect("the caller found it");
         connection.pending = Some(pending);
         if phase != Phase::Online {
@@ -190,7 +240,10 @@ impl Shard {
     /// AUTH from a client: the next step of an exchange, or the start of a re-authentication.
     pub(crate) fn auth_received(&mut self, now: Now, conn: ConnSlot, auth: &Auth<'_>) {
         self.core.stats.packets_received[PacketType::Auth as usize] += 1;
-        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
         let session = connection.session;
         let (phase, address, listener) = (connection.phase, connection.peer.address.ip(), connection.peer.listener);
         let is_expected = match phase {
@@ -211,7 +264,10 @@ impl Shard {
         }
         self.epochs = self.epochs.wrapping_add(1);
         let attempt = self.epochs;
-        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
         connection.attempt = attempt;
         if phase == Phase::AwaitingAuth {
             connection.phase = Phase::Authenticating;
@@ -220,9 +276,16 @@ impl Shard {
             Some(pending) => pending.client_id.clone(),
             None => self.core.session(session).client_id.clone(),
         };
-        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
         if connection.pending.is_none() {
-            let pending = PendingConnect { packet: Box::default(), client_id: client_id.clone(), method: method.map(Into::into) };
+            let pending = PendingConnect {
+                packet: Box::default(),
+                client_id: client_id.clone(),
+                method: method.map(Into::into),
+            };
             connection.pending = Some(Box::new(pending));
         }
         let credentials = Credentials {
@@ -235,11 +298,23 @@ impl Shard {
             method: method.map(Into::into),
             data: auth.properties.authentication_data().map(Into::into),
         };
-        self.core.effects.push(Effect::Authenticate { conn, attempt, credentials: Box::new(credentials) });
+        self.core.effects.push(Effect::Authenticate {
+            conn,
+            attempt,
+            credentials: Box::new(credentials),
+        });
     }
 
     /// The CONNECT is allowed: make or find the session and answer.
-    fn accept(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, client_id: &str, is_superuser: bool, auth_data: Option<&[u8]>) {
+    fn accept(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client_id: &str,
+        is_superuser: bool,
+        auth_data: Option<&[u8]>,
+    ) {
         let existing = self.by_client_id.get(client_id).copied();
         if let Some(slot) = existing
             && self.core.config.is_client_id_owned
@@ -247,11 +322,25 @@ impl Shard {
             && self.core.session(slot).user_name.as_deref() != connect.user_name
         {
             let because = "the client id belongs to a session of another user";
-            return self.refuse(now, conn, client_id, connect.user_name, ReasonCode::NotAuthorized, because);
+            return self.refuse(
+                now,
+                conn,
+                client_id,
+                connect.user_name,
+                ReasonCode::NotAuthorized,
+                because,
+            );
         }
         if existing.is_none() && self.by_client_id.len() >= self.core.config.sessions_max {
             let because = "limits.max_sessions is reached";
-            return self.refuse(now, conn, client_id, connect.user_name, ReasonCode::QuotaExceeded, because);
+            return self.refuse(
+                now,
+                conn,
+                client_id,
+                connect.user_name,
+                ReasonCode::QuotaExceeded,
+                because,
+            );
         }
         let keep_alive_s = self.granted_keep_alive(connect);
         let mut properties = std::mem::take(&mut self.bytes);
@@ -259,18 +348,32 @@ impl Shard {
         if connect.version == ProtocolVersion::V5 {
             self.write_connack_properties(conn, connect, client_id, keep_alive_s, auth_data, &mut properties);
         }
-        let room = self.core.connection_mut(conn).map_or(0, |c| c.maximum_packet_size as usize);
+        let room = self
+            .core
+            .connection_mut(conn)
+            .map_or(0, |c| c.maximum_packet_size as usize);
         if properties.len() + if properties.len() < 125 { 5 } else { 7 } > room {
             // [MQTT-3.1.2-24]
             self.bytes = properties;
             let because = "the client's Maximum Packet Size leaves no room for a CONNACK";
-            return self.refuse(now, conn, client_id, connect.user_name, ReasonCode::PacketTooLarge, because);
+            return self.refuse(
+                now,
+                conn,
+                client_id,
+                connect.user_name,
+                ReasonCode::PacketTooLarge,
+                because,
+            );
         }
         let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
         let session_present = resumed.is_some();
         let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client_id));
         self.attach(now, conn, slot, connect, is_superuser, keep_alive_s);
-        let connack = ConnAck { session_present, reason: ReasonCode::Success, properties: Properties::from_validated(&properties) };
+        let connack = ConnAck {
+            session_present,
+            reason: ReasonCode::Success,
+            properties: Properties::from_validated(&properties),
+        };
         self.send(conn, &Packet::ConnAck(connack));
         self.bytes = properties;
         self.set_keep_alive(now, conn, keep_alive_s);
@@ -290,7 +393,13 @@ impl Shard {
             }
             let expiry_s = std::mem::replace(&mut self.core.session_mut(slot).expiry_s, u32::MAX);
             // [MQTT-3.1.4-3]
-            self.end_connection(now, old, DisconnectReason::TakenOver, ReasonCode::SessionTakenOver, "another connection uses the client id");
+            self.end_connection(
+                now,
+                old,
+                DisconnectReason::TakenOver,
+                ReasonCode::SessionTakenOver,
+                "another connection uses the client id",
+            );
             self.core.session_mut(slot).expiry_s = expiry_s;
             if expiry_s == 0 {
                 self.end_session(now, slot, "taken over by a new connection");
@@ -309,7 +418,12 @@ impl Shard {
 
     fn create_session(&mut self, now: Now, conn: ConnSlot, client_id: &str) -> u32 {
         self.epochs = self.epochs.wrapping_add(1);
-        let address = self.core.connection_mut(conn).expect("the caller answers it").peer.address;
+        let address = self
+            .core
+            .connection_mut(conn)
+            .expect("the caller answers it")
+            .peer
+            .address;
         let session = Box::new(Session {
             client_id: client_id.into(),
             user_name: None,
@@ -358,7 +472,15 @@ impl Shard {
     }
 
     /// Ties a connection and a session together on the terms of this CONNECT.
-    fn attach(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>, is_superuser: bool, keep_alive_s: u16) {
+    fn attach(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        slot: u32,
+        connect: &Connect<'_>,
+        is_superuser: bool,
+        keep_alive_s: u16,
+    ) {
         let config = self.core.config.clone();
         self.epochs = self.epochs.wrapping_add(1);
         let connects = self.epochs;
@@ -369,9 +491,15 @@ impl Shard {
         connection.session = slot;
         connection.phase = Phase::Online;
         connection.method = properties.authentication_method().map(Into::into);
-        let outgoing_max = properties.topic_alias_maximum().unwrap_or(0).min(config.topic_alias_maximum_outgoing);
+        let outgoing_max = properties
+            .topic_alias_maximum()
+            .unwrap_or(0)
+            .min(config.topic_alias_maximum_outgoing);
         if is_v5 && outgoing_max > 0 {
-            connection.aliases = Some(Box::new(Aliases { outgoing_max, ..Aliases::default() }));
+            connection.aliases = Some(Box::new(Aliases {
+                outgoing_max,
+                ..Aliases::default()
+            }));
         }
         if config.publish_rate_per_s.is_some() || config.publish_bytes_per_s.is_some() {
             connection.publish_quota = Some(Box::new(PublishQuota::full(&config, now.monotonic_ms)));
@@ -387,7 +515,11 @@ impl Shard {
         session.clean_start = connect.clean_start;
         session.wants_problem_information = properties.request_problem_information().unwrap_or(true);
         session.keep_alive_s = keep_alive_s;
-        session.window = properties.receive_maximum().unwrap_or(u16::MAX).min(config.inflight_max).max(1);
+        session.window = properties
+            .receive_maximum()
+            .unwrap_or(u16::MAX)
+            .min(config.inflight_max)
+            .max(1);
         session.expiry_s = expiry_s;
         session.connects = connects;
         session.connected_at_ms = now.unix_ms;
@@ -425,7 +557,11 @@ impl Shard {
     fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
         let config = &self.core.config;
         match connect.version {
-            ProtocolVersion::V5 => connect.properties.session_expiry_interval().unwrap_or(0).min(config.session_expiry_max_s),
+            ProtocolVersion::V5 => connect
+                .properties
+                .session_expiry_interval()
+                .unwrap_or(0)
+                .min(config.session_expiry_max_s),
             _ if connect.clean_start => 0,
             _ => config.session_expiry_v3_s.min(config.session_expiry_max_s),
         }
@@ -435,14 +571,28 @@ impl Shard {
         if keep_alive_s > 0 {
             let epoch = self.core.connection_mut(conn).map_or(0, |c| c.epoch);
             let allowed_ms = u64::from(keep_alive_s) * 10 * self.core.config.keep_alive_percent;
-            self.core.timers.insert(now.monotonic_ms + allowed_ms, Timer::KeepAlive { conn: conn.0, epoch });
+            self.core
+                .timers
+                .insert(now.monotonic_ms + allowed_ms, Timer::KeepAlive { conn: conn.0, epoch });
         }
     }
 
     /// What the client must know because it is not the protocol's default, or not what it asked for.
-    fn write_connack_properties(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: &str, keep_alive_s: u16, auth_data: Option<&[u8]>, out: &mut Vec<u8>) {
+    fn write_connack_properties(
+        &mut self,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client_id: &str,
+        keep_alive_s: u16,
+        auth_data: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) {
         let config = self.core.config.clone();
-        let limit = self.core.connection_mut(conn).and_then(|c| c.peer.maximum_packet_size).unwrap_or(config.maximum_packet_size);
+        let limit = self
+            .core
+            .connection_mut(conn)
+            .and_then(|c| c.peer.maximum_packet_size)
+            .unwrap_or(config.maximum_packet_size);
         let expiry_s = self.granted_expiry(connect);
         let mut w = PropertyWriter::new(out);
         if expiry_s != connect.properties.session_expiry_interval().unwrap_or(0) {
@@ -463,8 +613,14 @@ impl Shard {
             w.put(Property::TopicAliasMaximum(config.topic_alias_maximum));
         }
         for (is_available, property) in [
-            (config.is_wildcard_available, Property::WildcardSubscriptionAvailable(false)),
-            (config.is_identifier_available, Property::SubscriptionIdentifierAvailable(false)),
+            (
+                config.is_wildcard_available,
+                Property::WildcardSubscriptionAvailable(false),
+            ),
+            (
+                config.is_identifier_available,
+                Property::SubscriptionIdentifierAvailable(false),
+            ),
             (config.is_shared_available, Property::SharedSubscriptionAvailable(false)),
         ] {
             if !is_available {
@@ -505,7 +661,13 @@ impl Shard {
         if let Some(retry_ms) = self.core.config.retry_interval_ms
             && !is_v5
         {
-            self.core.timers.insert(now.monotonic_ms + retry_ms, Timer::Retry { session: slot, connects });
+            self.core.timers.insert(
+                now.monotonic_ms + retry_ms,
+                Timer::Retry {
+                    session: slot,
+                    connects,
+                },
+            );
         }
         if session_present {
             self.recheck_subscriptions(slot);
@@ -515,10 +677,21 @@ impl Shard {
     }
 
     /// CONNACK with a failure code where the version has one, then close [MQTT-3.1.4-2], [MQTT-3.2.2-7].
-    pub(crate) fn refuse(&mut self, now: Now, conn: ConnSlot, client_id: &str, user_name: Option<&str>, reason: ReasonCode, because: &str) {
+    pub(crate) fn refuse(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        client_id: &str,
+        user_name: Option<&str>,
+        reason: ReasonCode,
+        because: &str,
+    ) {
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
-        let room = self.core.connection_mut(conn).map_or(0, |c| c.maximum_packet_size as usize);
+        let room = self
+            .core
+            .connection_mut(conn)
+            .map_or(0, |c| c.maximum_packet_size as usize);
         let is_secret = matches!(reason, ReasonCode::NotAuthorized | ReasonCode::BadUserNameOrPassword);
         // [MQTT-3.2.2-19]
         if !is_secret && because.len() + 16 < room {
@@ -530,13 +703,30 @@ impl Shard {
             writer.put(Property::ServerReference(reference));
         }
         let properties = Properties::from_validated(&bytes);
-        self.send(conn, &Packet::ConnAck(ConnAck { session_present: false, reason, properties }));
+        self.send(
+            conn,
+            &Packet::ConnAck(ConnAck {
+                session_present: false,
+                reason,
+                properties,
+            }),
+        );
         self.refused(now, conn, client_id, user_name, reason, because);
     }
 
     /// Records a refusal for the operator and closes.
-    pub(crate) fn refused(&mut self, now: Now, conn: ConnSlot, client_id: &str, user_name: Option<&str>, reason: ReasonCode, because: &str) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
+    pub(crate) fn refused(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        client_id: &str,
+        user_name: Option<&str>,
+        reason: ReasonCode,
+        because: &str,
+    ) {
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
         connection.phase = Phase::Closing;
         connection.pending = None;
         let address = connection.peer.address;

@@ -12,9 +12,9 @@ use mqtt::{PacketId, PacketType, Properties, ProtocolVersion, Publish, PublishEx
 use crate::config::{QueueDrop, ShardConfig};
 use crate::connection::Connection;
 use crate::effect::{ConnSlot, DropReason, Effect, Event, Now, ShardId};
+use crate::mail::SessionRef;
 use crate::message::{Message, Publication};
 use crate::outbox::{Outbox, Range};
-use crate::mail::SessionRef;
 use crate::outgoing::{Delivery, GroupRef, Tag};
 use crate::session::Session;
 use crate::stats::Stats;
@@ -96,7 +96,10 @@ struct Template {
 impl Forms {
     /// For a message that is kept already.
     pub fn of(message: Rc<Message>) -> Forms {
-        Forms { message: Some(message), ..Forms::default() }
+        Forms {
+            message: Some(message),
+            ..Forms::default()
+        }
     }
 
     pub fn message(&mut self, p: &Publication<'_>) -> Rc<Message> {
@@ -124,16 +127,23 @@ pub enum Delivered {
 
 impl Core {
     pub fn session(&self, slot: u32) -> &Session {
-        self.sessions[slot as usize].as_ref().expect("subscriptions, timers and connections refer to live sessions only")
+        self.sessions[slot as usize]
+            .as_ref()
+            .expect("subscriptions, timers and connections refer to live sessions only")
     }
 
     pub fn session_mut(&mut self, slot: u32) -> &mut Session {
-        self.sessions[slot as usize].as_mut().expect("subscriptions, timers and connections refer to live sessions only")
+        self.sessions[slot as usize]
+            .as_mut()
+            .expect("subscriptions, timers and connections refer to live sessions only")
     }
 
     /// The session in a slot if it is still the one meant.
     pub fn live_session(&mut self, slot: u32, epoch: u32) -> Option<&mut Session> {
-        self.sessions.get_mut(slot as usize)?.as_deref_mut().filter(|s| s.epoch == epoch)
+        self.sessions
+            .get_mut(slot as usize)?
+            .as_deref_mut()
+            .filter(|s| s.epoch == epoch)
     }
 
     pub fn connection_mut(&mut self, conn: ConnSlot) -> Option<&mut Connection> {
@@ -141,7 +151,14 @@ impl Core {
     }
 
     /// Gives a message to one session on given terms.
-    pub fn deliver(&mut self, now: Now, slot: u32, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+    pub fn deliver(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+    ) -> Delivered {
         let link = self.links[slot as usize];
         if link.is_filtered && !self.may_receive(slot, p.topic) {
             return self.dropped(now, slot, DropReason::NotAuthorizedToReceive);
@@ -153,7 +170,10 @@ impl Core {
             let is_open = self.outbox.queued_bytes(ConnSlot(link.conn)) <= self.config.output_buffer_bytes;
             let session = self.session(slot);
             let out = &session.outgoing;
-            if is_open && out.queue.is_empty() && out.sent == out.inflight.len() && out.inflight.len() < usize::from(session.window)
+            if is_open
+                && out.queue.is_empty()
+                && out.sent == out.inflight.len()
+                && out.inflight.len() < usize::from(session.window)
                 && let Some(id) = out.next_id()
             {
                 return self.send_new(now, slot, link, p, terms, forms, id);
@@ -175,10 +195,21 @@ impl Core {
     }
 
     fn may_receive(&self, slot: u32, topic: &str) -> bool {
-        self.session(slot).access.as_ref().is_none_or(|access| access.may_receive(topic))
+        self.session(slot)
+            .access
+            .as_ref()
+            .is_none_or(|access| access.may_receive(topic))
     }
 
-    fn deliver_qos0(&mut self, now: Now, slot: u32, link: Link, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+    fn deliver_qos0(
+        &mut self,
+        now: Now,
+        slot: u32,
+        link: Link,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+    ) -> Delivered {
         if link.conn == NO_CONN || (self.config.is_qos0_queued && self.session(slot).outgoing.queued_qos0 > 0) {
             return self.keep_qos0(now, slot, p, terms, forms);
         }
@@ -189,7 +220,14 @@ impl Core {
     }
 
     /// A message of a replay. The next batch waits for room; what has been read is not dropped for want of it.
-    pub fn deliver_retained(&mut self, now: Now, slot: u32, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+    pub fn deliver_retained(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+    ) -> Delivered {
         let link = self.links[slot as usize];
         if terms.qos != QoS::AtMostOnce || link.conn == NO_CONN {
             return self.deliver(now, slot, p, terms, forms);
@@ -200,7 +238,15 @@ impl Core {
         self.send_qos0(now, slot, link, p, terms, forms)
     }
 
-    fn send_qos0(&mut self, now: Now, slot: u32, link: Link, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+    fn send_qos0(
+        &mut self,
+        now: Now,
+        slot: u32,
+        link: Link,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+    ) -> Delivered {
         let conn = ConnSlot(link.conn);
         let range = if terms.identifiers.is_empty() && !link.uses_aliases {
             self.plain_form(now, link.is_v5, terms.retain, p, forms)
@@ -215,7 +261,14 @@ impl Core {
         Delivered::Sent
     }
 
-    fn keep_qos0(&mut self, now: Now, slot: u32, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+    fn keep_qos0(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+    ) -> Delivered {
         if !self.config.is_qos0_queued || self.session(slot).expiry_s == 0 {
             return self.dropped(now, slot, DropReason::OfflineQoS0);
         }
@@ -233,7 +286,16 @@ impl Core {
         if let Some(range) = forms.plain[usize::from(is_v5)][usize::from(retain)] {
             return range;
         }
-        let (range, _) = self.encode(now, is_v5, p, QoS::AtMostOnce, retain, false, None, PublishExtras::default());
+        let (range, _) = self.encode(
+            now,
+            is_v5,
+            p,
+            QoS::AtMostOnce,
+            retain,
+            false,
+            None,
+            PublishExtras::default(),
+        );
         forms.plain[usize::from(is_v5)][usize::from(retain)] = Some(range);
         range
     }
@@ -251,7 +313,11 @@ impl Core {
         extras: PublishExtras<'_>,
     ) -> (Range, u32) {
         let mark = self.outbox.mark();
-        let topic = if extras.topic_alias.is_some_and(|alias| alias & KNOWN_ALIAS != 0) { "" } else { p.topic };
+        let topic = if extras.topic_alias.is_some_and(|alias| alias & KNOWN_ALIAS != 0) {
+            ""
+        } else {
+            p.topic
+        };
         let publish = Publish {
             dup,
             qos,
@@ -266,16 +332,35 @@ impl Core {
             topic_alias: extras.topic_alias.map(|alias| alias & !KNOWN_ALIAS),
             ..extras
         };
-        let version = if is_v5 { ProtocolVersion::V5 } else { ProtocolVersion::V3_1_1 };
+        let version = if is_v5 {
+            ProtocolVersion::V5
+        } else {
+            ProtocolVersion::V3_1_1
+        };
         let id_offset = mqtt::encode_publish(&publish, extras, version, &mut self.outbox.arena);
         (self.outbox.range_from(mark), id_offset as u32)
     }
 
     /// An encoding for one connection only: with subscription identifiers or a topic alias.
-    fn encode_for(&mut self, now: Now, link: Link, p: &Publication<'_>, terms: Terms<'_>, id: Option<PacketId>) -> (Range, u32) {
-        let topic_alias = if link.uses_aliases { self.alias_for(ConnSlot(link.conn), p.topic) } else { None };
+    fn encode_for(
+        &mut self,
+        now: Now,
+        link: Link,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        id: Option<PacketId>,
+    ) -> (Range, u32) {
+        let topic_alias = if link.uses_aliases {
+            self.alias_for(ConnSlot(link.conn), p.topic)
+        } else {
+            None
+        };
         let identifiers = if link.is_v5 { terms.identifiers } else { &[] };
-        let extras = PublishExtras { topic_alias, subscription_identifiers: identifiers, ..PublishExtras::default() };
+        let extras = PublishExtras {
+            topic_alias,
+            subscription_identifiers: identifiers,
+            ..PublishExtras::default()
+        };
         let (range, at) = self.encode(now, link.is_v5, p, terms.qos, terms.retain, false, id, extras);
         if range.len() > link.maximum_packet_size as usize
             && let Some(alias) = topic_alias
@@ -284,7 +369,19 @@ impl Core {
             // Topic and alias together are too much for the client: it goes without, and the client will not learn the alias.
             self.forget_alias(ConnSlot(link.conn), p.topic);
             self.outbox.arena.truncate(range.start as usize);
-            return self.encode(now, link.is_v5, p, terms.qos, terms.retain, false, id, PublishExtras { topic_alias: None, ..extras });
+            return self.encode(
+                now,
+                link.is_v5,
+                p,
+                terms.qos,
+                terms.retain,
+                false,
+                id,
+                PublishExtras {
+                    topic_alias: None,
+                    ..extras
+                },
+            );
         }
         (range, at)
     }
@@ -311,7 +408,16 @@ impl Core {
 
     /// Sends a QoS 1 or 2 message for the first time.
     #[allow(clippy::too_many_arguments)]
-    fn send_new(&mut self, now: Now, slot: u32, link: Link, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms, id: PacketId) -> Delivered {
+    fn send_new(
+        &mut self,
+        now: Now,
+        slot: u32,
+        link: Link,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+        id: PacketId,
+    ) -> Delivered {
         let conn = ConnSlot(link.conn);
         let mark = self.outbox.mark();
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
@@ -354,14 +460,24 @@ impl Core {
         let mark = self.outbox.mark();
         let whole = template.range.start as usize..template.range.end as usize;
         let is_copied = payload_bytes <= COPY_PAYLOAD_BYTES;
-        let copied = if is_copied { whole.clone() } else { whole.start..whole.end - payload_bytes };
+        let copied = if is_copied {
+            whole.clone()
+        } else {
+            whole.start..whole.end - payload_bytes
+        };
         self.outbox.arena.extend_from_within(copied.clone());
         let at = mark + template.id_offset as usize;
         self.outbox.arena[at..at + 2].copy_from_slice(&id.get().to_be_bytes());
         let range = self.outbox.range_from(mark);
         self.outbox.push(conn, range);
         if !is_copied {
-            self.outbox.push(conn, Range { start: copied.end as u32, end: whole.end as u32 });
+            self.outbox.push(
+                conn,
+                Range {
+                    start: copied.end as u32,
+                    end: whole.end as u32,
+                },
+            );
         }
     }
 
@@ -420,9 +536,21 @@ impl Core {
         };
         let p = delivery.message.publication();
         let identifiers = if link.is_v5 { delivery.tag.identifiers() } else { &[] };
-        let extras = PublishExtras { subscription_identifiers: identifiers, ..PublishExtras::default() };
+        let extras = PublishExtras {
+            subscription_identifiers: identifiers,
+            ..PublishExtras::default()
+        };
         let mark = self.outbox.mark();
-        let (range, _) = self.encode(now, link.is_v5, &p, delivery.qos, delivery.retain, true, Some(id), extras);
+        let (range, _) = self.encode(
+            now,
+            link.is_v5,
+            &p,
+            delivery.qos,
+            delivery.retain,
+            true,
+            Some(id),
+            extras,
+        );
         self.stats.messages_redelivered += 1;
         if range.len() > link.maximum_packet_size as usize {
             // The client now accepts less than before: as if it had been acknowledged [MQTT-3.1.2-25].
@@ -445,9 +573,13 @@ impl Core {
 
     fn send_queued(&mut self, now: Now, slot: u32, link: Link) -> bool {
         let session = self.session_mut(slot);
-        let Some(next) = session.outgoing.queue.front() else { return false };
+        let Some(next) = session.outgoing.queue.front() else {
+            return false;
+        };
         let needs_id = next.qos != QoS::AtMostOnce;
-        if needs_id && (session.outgoing.inflight.len() >= usize::from(session.window) || session.outgoing.next_id().is_none()) {
+        if needs_id
+            && (session.outgoing.inflight.len() >= usize::from(session.window) || session.outgoing.next_id().is_none())
+        {
             return false;
         }
         let delivery = session.outgoing.pop_queue().expect("`front` was there");
@@ -464,8 +596,12 @@ impl Core {
         let message = delivery.message.clone();
         let p = message.publication();
         let mut forms = Forms::of(delivery.message);
-        let terms =
-            Terms { qos: delivery.qos, retain: delivery.retain, identifiers: delivery.tag.identifiers(), group: delivery.tag.group() };
+        let terms = Terms {
+            qos: delivery.qos,
+            retain: delivery.retain,
+            identifiers: delivery.tag.identifiers(),
+            group: delivery.tag.group(),
+        };
         let delivered = match id {
             Some(id) if needs_id => self.send_new(now, slot, link, &p, terms, &mut forms, id),
             _ => self.send_qos0(now, slot, link, &p, terms, &mut forms),
@@ -479,7 +615,11 @@ impl Core {
     /// A message that a group gave to a session is gone without an acknowledgement.
     fn let_go(&mut self, slot: u32, group: GroupRef) {
         if self.config.counts_inflight() {
-            let member = SessionRef { shard: self.id, session: slot, epoch: self.session(slot).epoch };
+            let member = SessionRef {
+                shard: self.id,
+                session: slot,
+                epoch: self.session(slot).epoch,
+            };
             self.let_go.push((member, group));
         }
     }

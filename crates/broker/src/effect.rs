@@ -67,11 +67,19 @@ pub enum Next {
 #[derive(Debug)]
 pub enum Effect {
     /// Flush what is queued for it if that is possible within the linger time, then close.
-    Close { conn: ConnSlot },
+    Close {
+        conn: ConnSlot,
+    },
     /// Call `receive` again with the rest.
-    Resume { conn: ConnSlot },
+    Resume {
+        conn: ConnSlot,
+    },
     /// Decide and call `Shard::authenticated` with the same connection and `attempt`.
-    Authenticate { conn: ConnSlot, attempt: u32, credentials: Box<Credentials> },
+    Authenticate {
+        conn: ConnSlot,
+        attempt: u32,
+        credentials: Box<Credentials>,
+    },
     Event(Event),
 }
 
@@ -91,12 +99,34 @@ pub enum CloseCause {
 /// What operators see of clients coming and going; for the log, traces and hooks. Never carries a secret.
 #[derive(Clone, Debug)]
 pub enum Event {
-    Connected { client_id: Box<str>, user_name: Option<Box<str>>, address: SocketAddr, session_present: bool },
-    Refused { client_id: Box<str>, user_name: Option<Box<str>>, address: SocketAddr, reason: ReasonCode, because: Box<str> },
-    Disconnected { client_id: Box<str>, address: SocketAddr, reason: DisconnectReason, because: Box<str> },
-    SessionEnded { client_id: Box<str>, because: &'static str },
+    Connected {
+        client_id: Box<str>,
+        user_name: Option<Box<str>>,
+        address: SocketAddr,
+        session_present: bool,
+    },
+    Refused {
+        client_id: Box<str>,
+        user_name: Option<Box<str>>,
+        address: SocketAddr,
+        reason: ReasonCode,
+        because: Box<str>,
+    },
+    Disconnected {
+        client_id: Box<str>,
+        address: SocketAddr,
+        reason: DisconnectReason,
+        because: Box<str>,
+    },
+    SessionEnded {
+        client_id: Box<str>,
+        because: &'static str,
+    },
     /// First drop of its kind for a session since it connected.
-    Dropping { client_id: Box<str>, reason: DropReason },
+    Dropping {
+        client_id: Box<str>,
+        reason: DropReason,
+    },
 }
 
 /// Why a connection that had been accepted ended. Each has a counter.

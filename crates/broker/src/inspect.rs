@@ -98,7 +98,8 @@ pub struct ClientFilter {
 impl ClientFilter {
     fn matches(&self, session: &Session) -> bool {
         let has = |text: &str, part: &Option<String>| {
-            part.as_ref().is_none_or(|part| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
+            part.as_ref()
+                .is_none_or(|part| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
         };
         has(&session.client_id, &self.client_id)
             && (self.user_name.is_none() || has(session.user_name.as_deref().unwrap_or(""), &self.user_name))
@@ -139,7 +140,9 @@ impl Shard {
 
     fn view(&self, slot: u32, session: &Session) -> ClientView {
         let link = &self.core.links[slot as usize];
-        let connection = session.conn.and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
+        let connection = session
+            .conn
+            .and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
         let drops = session.drops.as_deref();
         ClientView {
             client_id: session.client_id.to_string(),
@@ -187,13 +190,20 @@ impl Shard {
     }
 
     /// Subscriptions of all sessions from session slot `from` on: whole sessions, until at least `limit` were found.
-    pub fn subscriptions(&self, matching: Option<&str>, from: u32, limit: usize) -> (Vec<SubscriptionView>, Option<u32>) {
+    pub fn subscriptions(
+        &self,
+        matching: Option<&str>,
+        from: u32,
+        limit: usize,
+    ) -> (Vec<SubscriptionView>, Option<u32>) {
         let mut found = Vec::new();
         for (looked, slot) in (from as usize..self.core.sessions.len()).enumerate() {
             if found.len() >= limit || looked == LOOK_MAX {
                 return (found, Some(slot as u32));
             }
-            let Some(session) = self.core.sessions[slot].as_deref() else { continue };
+            let Some(session) = self.core.sessions[slot].as_deref() else {
+                continue;
+            };
             for (filter, s) in session.subscriptions.iter() {
                 if matching.is_none_or(|part| filter.contains(part)) {
                     found.push(SubscriptionView {
@@ -220,12 +230,24 @@ impl Shard {
     }
 
     /// Retained messages of this shard that match, with at most `payload_max` bytes of each payload.
-    pub fn retained(&self, now: Now, filter: &str, cursor: Option<ScanCursor>, limit: usize, payload_max: usize) -> (Vec<RetainedView>, Option<ScanCursor>) {
+    pub fn retained(
+        &self,
+        now: Now,
+        filter: &str,
+        cursor: Option<ScanCursor>,
+        limit: usize,
+        payload_max: usize,
+    ) -> (Vec<RetainedView>, Option<ScanCursor>) {
         let mut found = Vec::new();
-        let budget = ScanBudget { matches_max: limit, steps_max: LOOK_MAX };
-        let next = self.retained.scan(filter, cursor, now.monotonic_ms, budget, |topic, message| {
-            found.push(retained_view(now, topic, message, payload_max));
-        });
+        let budget = ScanBudget {
+            matches_max: limit,
+            steps_max: LOOK_MAX,
+        };
+        let next = self
+            .retained
+            .scan(filter, cursor, now.monotonic_ms, budget, |topic, message| {
+                found.push(retained_view(now, topic, message, payload_max));
+            });
         (found, next)
     }
 
@@ -249,9 +271,17 @@ impl Shard {
     }
 
     /// Subscribes a client on an operator's word. `None` when there is no such client here.
-    pub fn subscribe_client(&mut self, now: Now, client_id: &str, filter: &str, options: SubscriptionOptions) -> Option<ReasonCode> {
+    pub fn subscribe_client(
+        &mut self,
+        now: Now,
+        client_id: &str,
+        filter: &str,
+        options: SubscriptionOptions,
+    ) -> Option<ReasonCode> {
         let slot = *self.by_client_id.get(client_id)?;
-        let reason = self.subscribe_filter(now, slot, SubscribeFilter { filter, options }, None, 0).0;
+        let reason = self
+            .subscribe_filter(now, slot, SubscribeFilter { filter, options }, None, 0)
+            .0;
         self.pump(now, slot);
         Some(reason)
     }

@@ -32,9 +32,15 @@ impl Will {
 impl Shard {
     /// A client did what the protocol forbids: tell it, in 5, and close [MQTT-4.13.1-1].
     pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, because: &str) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
         if connection.phase != Phase::Online {
-            let client_id = connection.pending.as_ref().map(|p| p.client_id.clone()).unwrap_or_default();
+            let client_id = connection
+                .pending
+                .as_ref()
+                .map(|p| p.client_id.clone())
+                .unwrap_or_default();
             return self.refuse(now, conn, &client_id, None, code, because);
         }
         let reason = match code {
@@ -51,8 +57,17 @@ impl Shard {
     }
 
     /// Ends a connection from this side: DISCONNECT with the reason for a 5 client [MQTT-3.14.0-1], then close.
-    pub(crate) fn end_connection(&mut self, now: Now, conn: ConnSlot, reason: DisconnectReason, code: ReasonCode, because: &str) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
+    pub(crate) fn end_connection(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        reason: DisconnectReason,
+        code: ReasonCode,
+        because: &str,
+    ) {
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
         if connection.phase == Phase::Closing {
             return;
         }
@@ -76,7 +91,13 @@ impl Shard {
             writer.put(Property::ReasonString(because));
         }
         let properties = Properties::from_validated(&bytes);
-        self.send(conn, &Packet::Disconnect(Disconnect { reason: code, properties }));
+        self.send(
+            conn,
+            &Packet::Disconnect(Disconnect {
+                reason: code,
+                properties,
+            }),
+        );
     }
 
     /// DISCONNECT from the client.
@@ -84,7 +105,14 @@ impl Shard {
         self.core.stats.packets_received[PacketType::Disconnect as usize] += 1;
         let Some(session) = self.core.sessions.get_mut(slot as usize).and_then(Option::as_deref_mut) else {
             // Gave up in the middle of an enhanced authentication.
-            return self.refused(now, conn, "", None, disconnect.reason, "the client disconnected while it authenticated");
+            return self.refused(
+                now,
+                conn,
+                "",
+                None,
+                disconnect.reason,
+                "the client disconnected while it authenticated",
+            );
         };
         if let Some(expiry_s) = disconnect.properties.session_expiry_interval() {
             if session.expiry_s == 0 && expiry_s > 0 {
@@ -110,7 +138,9 @@ impl Shard {
 
     /// Takes a connection off its session: the will, the session's expiry, its shared groups. Does nothing a second time.
     pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, reason: DisconnectReason, because: &str) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
         let slot = std::mem::replace(&mut connection.session, u32::MAX);
         let was_online = connection.phase == Phase::Online;
         connection.phase = Phase::Closing;
@@ -146,7 +176,13 @@ impl Shard {
         self.announce_member_state(now, slot, false);
         if expiry_s != NEVER_S {
             let at = now.monotonic_ms + u64::from(expiry_s) * 1000;
-            self.core.timers.insert(at, Timer::SessionExpiry { session: slot, connects });
+            self.core.timers.insert(
+                at,
+                Timer::SessionExpiry {
+                    session: slot,
+                    connects,
+                },
+            );
         }
     }
 
@@ -159,16 +195,27 @@ impl Shard {
             Some(0) => self.publish_will(now, slot),
             Some(delay_s) => {
                 let at = now.monotonic_ms + u64::from(delay_s) * 1000;
-                self.core.timers.insert(at, Timer::Will { session: slot, connects });
+                self.core.timers.insert(
+                    at,
+                    Timer::Will {
+                        session: slot,
+                        connects,
+                    },
+                );
             }
         }
     }
 
     /// Publishes the will if it is still there, on the session's own rights; never twice [MQTT-3.1.2-10].
     fn publish_will(&mut self, now: Now, slot: u32) {
-        let Some(will) = self.core.session_mut(slot).will.take() else { return };
+        let Some(will) = self.core.session_mut(slot).will.take() else {
+            return;
+        };
         let session = self.core.session(slot);
-        let is_allowed = session.access.as_ref().is_none_or(|a| a.may_publish(&will.topic, will.qos, will.retain));
+        let is_allowed = session
+            .access
+            .as_ref()
+            .is_none_or(|a| a.may_publish(&will.topic, will.qos, will.retain));
         if !is_allowed || is_reserved(&will.topic) {
             self.core.dropped(now, slot, DropReason::NotAuthorizedToPublish);
             return;
@@ -183,7 +230,10 @@ impl Shard {
             qos: will.qos,
             retain: will.retain,
             expires_at_ms: self.expiry_deadline(now, will.message_expiry_s),
-            origin: Origin { shard: self.core.id, epoch },
+            origin: Origin {
+                shard: self.core.id,
+                epoch,
+            },
             publisher_hash,
         };
         self.publish(now, &p);
@@ -205,7 +255,9 @@ impl Shard {
         self.drop_subscriptions(slot);
         self.return_shared(now, slot, |_| true);
         self.publish_will(now, slot);
-        let Some(session) = self.core.sessions[slot as usize].take() else { return };
+        let Some(session) = self.core.sessions[slot as usize].take() else {
+            return;
+        };
         let out = &session.outgoing;
         let kept = out.queue.len() + out.inflight.iter().filter(|entry| entry.delivery.is_some()).count();
         let stats = &mut self.core.stats;
@@ -217,7 +269,10 @@ impl Shard {
         self.core.stats.sessions = self.by_client_id.len() as u64;
         self.core.links[slot as usize].conn = NO_CONN;
         self.free_sessions.push(slot);
-        self.event(Event::SessionEnded { client_id: session.client_id, because });
+        self.event(Event::SessionEnded {
+            client_id: session.client_id,
+            because,
+        });
     }
 
     pub(crate) fn timer_due(&mut self, now: Now, timer: Timer) {
@@ -237,50 +292,84 @@ impl Shard {
 
     /// The session that a timer was set for has not been connected since.
     fn is_away(&self, slot: u32, connects: u32) -> bool {
-        self.core.sessions[slot as usize].as_ref().is_some_and(|s| s.connects == connects && s.conn.is_none())
+        self.core.sessions[slot as usize]
+            .as_ref()
+            .is_some_and(|s| s.connects == connects && s.conn.is_none())
     }
 
     /// [MQTT-3.1.2-22]: only whole packets count as a sign of life.
     fn check_keep_alive(&mut self, now: Now, conn: ConnSlot, epoch: u32) {
-        let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch && c.phase == Phase::Online) else {
+        let Some(connection) = self
+            .core
+            .connection_mut(conn)
+            .filter(|c| c.epoch == epoch && c.phase == Phase::Online)
+        else {
             return;
         };
         let (slot, last_ms) = (connection.session, connection.last_packet_ms);
         let keep_alive_s = u64::from(self.core.session(slot).keep_alive_s);
         let deadline = last_ms + keep_alive_s * 10 * self.core.config.keep_alive_percent;
         if deadline > now.monotonic_ms {
-            self.core.timers.insert(deadline, Timer::KeepAlive { conn: conn.0, epoch });
+            self.core
+                .timers
+                .insert(deadline, Timer::KeepAlive { conn: conn.0, epoch });
             return;
         }
         let because = "nothing came for one and a half keep-alive intervals";
-        self.end_connection(now, conn, DisconnectReason::KeepAliveTimeout, ReasonCode::KeepAliveTimeout, because);
+        self.end_connection(
+            now,
+            conn,
+            DisconnectReason::KeepAliveTimeout,
+            ReasonCode::KeepAliveTimeout,
+            because,
+        );
     }
 
     /// Sends again what a 3.1 or 3.1.1 client has not acknowledged in time.
     fn retry_due(&mut self, now: Now, slot: u32, connects: u32) {
-        let Some(retry_ms) = self.core.config.retry_interval_ms else { return };
-        let Some(session) = self.core.sessions[slot as usize].as_deref() else { return };
+        let Some(retry_ms) = self.core.config.retry_interval_ms else {
+            return;
+        };
+        let Some(session) = self.core.sessions[slot as usize].as_deref() else {
+            return;
+        };
         if session.connects != connects || session.conn.is_none() {
             return;
         }
         let link = self.core.links[slot as usize];
         for at in 0..session.outgoing.sent {
-            let Some(entry) = self.core.session(slot).outgoing.inflight.get(at) else { break };
+            let Some(entry) = self.core.session(slot).outgoing.inflight.get(at) else {
+                break;
+            };
             let (id, delivery) = (entry.id, entry.delivery.clone());
             if self.core.outbox.queued_bytes(ConnSlot(link.conn)) > self.core.config.output_buffer_bytes {
                 break;
             }
             self.core.resend(now, slot, link, id, delivery);
         }
-        self.core.timers.insert(now.monotonic_ms + retry_ms, Timer::Retry { session: slot, connects });
+        self.core.timers.insert(
+            now.monotonic_ms + retry_ms,
+            Timer::Retry {
+                session: slot,
+                connects,
+            },
+        );
     }
 
     /// Ends a client's connection on an operator's word. False when it has none.
     pub fn kick(&mut self, now: Now, client_id: &str, end_session: bool) -> bool {
-        let Some(slot) = self.by_client_id.get(client_id).copied() else { return false };
+        let Some(slot) = self.by_client_id.get(client_id).copied() else {
+            return false;
+        };
         let epoch = self.core.session(slot).epoch;
         if let Some(conn) = self.core.session(slot).conn {
-            self.end_connection(now, conn, DisconnectReason::Kicked, ReasonCode::AdministrativeAction, "disconnected by an operator");
+            self.end_connection(
+                now,
+                conn,
+                DisconnectReason::Kicked,
+                ReasonCode::AdministrativeAction,
+                "disconnected by an operator",
+            );
         }
         if end_session && self.core.live_session(slot, epoch).is_some() {
             self.end_session(now, slot, "ended by an operator");
@@ -291,7 +380,9 @@ impl Shard {
     /// Access rules changed: every session is looked at again.
     pub fn access_changed(&mut self) {
         for slot in 0..self.core.sessions.len() as u32 {
-            let Some(session) = self.core.sessions[slot as usize].as_deref() else { continue };
+            let Some(session) = self.core.sessions[slot as usize].as_deref() else {
+                continue;
+            };
             let identity = crate::Identity {
                 client_id: session.client_id.clone(),
                 user_name: session.user_name.clone(),

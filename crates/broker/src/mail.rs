@@ -42,7 +42,14 @@ pub enum Envelope {
     /// Store or clear as the retained message of its topic. `told` has the shards that get the message to route, one bit each.
     Retain { told: u64 },
     /// Deliver to one member of a shared subscription.
-    Member { session: u32, epoch: u32, group: GroupRef, maximum_qos: QoS, retain_as_published: bool, identifier: u32 },
+    Member {
+        session: u32,
+        epoch: u32,
+        group: GroupRef,
+        maximum_qos: QoS,
+        retain_as_published: bool,
+        identifier: u32,
+    },
     /// A member could not keep it: choose another.
     Return { index: u32, epoch: u32 },
     /// A retained message that a session asked for.
@@ -52,20 +59,46 @@ pub enum Envelope {
 /// Everything that is not a publication.
 #[derive(Debug)]
 pub enum Letter {
-    Join { share_name: Box<str>, filter: Box<str>, member: Member, ticket: u32 },
+    Join {
+        share_name: Box<str>,
+        filter: Box<str>,
+        member: Member,
+        ticket: u32,
+    },
     /// The group is in its home's index: the SUBACK may go out.
     Joined { session: u32, epoch: u32, ticket: u32 },
-    Leave { share_name: Box<str>, filter: Box<str>, member: SessionRef },
+    Leave {
+        share_name: Box<str>,
+        filter: Box<str>,
+        member: SessionRef,
+    },
     /// Connected or gone away, the session goes on.
-    MemberState { share_name: Box<str>, filter: Box<str>, member: SessionRef, is_online: bool },
+    MemberState {
+        share_name: Box<str>,
+        filter: Box<str>,
+        member: SessionRef,
+        is_online: bool,
+    },
     /// Give back what the member was sent for this group, if it is still away.
     Reclaim { session: u32, epoch: u32, group: GroupRef },
     /// A member is done with a message (only asked for where the strategy counts).
     Acknowledged { index: u32, epoch: u32, member: SessionRef },
     /// Send retained messages that match, from the cursor on.
-    ReplayRequest { session: u32, epoch: u32, number: u32, filter: Box<str>, cursor: Option<ScanCursor>, from: ShardId },
+    ReplayRequest {
+        session: u32,
+        epoch: u32,
+        number: u32,
+        filter: Box<str>,
+        cursor: Option<ScanCursor>,
+        from: ShardId,
+    },
     /// All of the batch has been sent; there is more if there is a cursor.
-    ReplayEnd { session: u32, epoch: u32, number: u32, cursor: Option<ScanCursor> },
+    ReplayEnd {
+        session: u32,
+        epoch: u32,
+        number: u32,
+        cursor: Option<ScanCursor>,
+    },
 }
 
 const ROUTE: u8 = 1;
@@ -103,9 +136,26 @@ impl Mail {
                 out.push(RETAIN);
                 out.extend_from_slice(&told.to_ne_bytes());
             }
-            Envelope::Member { session, epoch, group, maximum_qos, retain_as_published, identifier } => {
+            Envelope::Member {
+                session,
+                epoch,
+                group,
+                maximum_qos,
+                retain_as_published,
+                identifier,
+            } => {
                 out.push(MEMBER);
-                put_u32s(out, [session, epoch, u32::from(group.shard.0), group.index, group.epoch, identifier]);
+                put_u32s(
+                    out,
+                    [
+                        session,
+                        epoch,
+                        u32::from(group.shard.0),
+                        group.index,
+                        group.epoch,
+                        identifier,
+                    ],
+                );
                 out.extend_from_slice(&[maximum_qos as u8, u8::from(retain_as_published)]);
             }
             Envelope::Return { index, epoch } => {
@@ -121,7 +171,11 @@ impl Mail {
     }
 
     pub(crate) fn read(self) -> MailReader {
-        MailReader { bytes: self.bytes, at: 0, letters: self.letters.into_iter() }
+        MailReader {
+            bytes: self.bytes,
+            at: 0,
+            letters: self.letters.into_iter(),
+        }
     }
 }
 
@@ -141,7 +195,10 @@ impl MailReader {
         if self.at == self.bytes.len() {
             return None;
         }
-        let mut cursor = Cut { bytes: &self.bytes, at: self.at };
+        let mut cursor = Cut {
+            bytes: &self.bytes,
+            at: self.at,
+        };
         let item = match cursor.u8() {
             LETTER => Item::Letter(self.letters.next().expect("one letter per LETTER")),
             tag => {
@@ -163,14 +220,17 @@ fn put_u32s<const N: usize>(out: &mut Vec<u8>, values: [u32; N]) {
 fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
     out.extend_from_slice(&[p.qos as u8, u8::from(p.retain)]);
     out.extend_from_slice(&p.expires_at_ms.unwrap_or(u64::MAX).to_ne_bytes());
-    put_u32s(out, [
-        u32::from(p.origin.shard.0),
-        p.origin.epoch,
-        p.publisher_hash,
-        p.topic.len() as u32,
-        p.properties.len() as u32,
-        p.payload.len() as u32,
-    ]);
+    put_u32s(
+        out,
+        [
+            u32::from(p.origin.shard.0),
+            p.origin.epoch,
+            p.publisher_hash,
+            p.topic.len() as u32,
+            p.properties.len() as u32,
+            p.payload.len() as u32,
+        ],
+    );
     out.extend_from_slice(p.topic.as_bytes());
     out.extend_from_slice(p.properties);
     out.extend_from_slice(p.payload);
@@ -211,13 +271,31 @@ impl<'a> Cut<'a> {
             RETAIN => Envelope::Retain { told: self.u64() },
             MEMBER => {
                 let (session, epoch) = (self.u32(), self.u32());
-                let group = GroupRef { shard: ShardId(self.u32() as u16), index: self.u32(), epoch: self.u32() };
+                let group = GroupRef {
+                    shard: ShardId(self.u32() as u16),
+                    index: self.u32(),
+                    epoch: self.u32(),
+                };
                 let identifier = self.u32();
                 let (maximum_qos, retain_as_published) = (self.qos(), self.u8() == 1);
-                Envelope::Member { session, epoch, group, maximum_qos, retain_as_published, identifier }
+                Envelope::Member {
+                    session,
+                    epoch,
+                    group,
+                    maximum_qos,
+                    retain_as_published,
+                    identifier,
+                }
             }
-            RETURN => Envelope::Return { index: self.u32(), epoch: self.u32() },
-            REPLAY => Envelope::Replay { session: self.u32(), epoch: self.u32(), number: self.u32() },
+            RETURN => Envelope::Return {
+                index: self.u32(),
+                epoch: self.u32(),
+            },
+            REPLAY => Envelope::Replay {
+                session: self.u32(),
+                epoch: self.u32(),
+                number: self.u32(),
+            },
             _ => unreachable!("every tag is written by this module"),
         }
     }
@@ -226,7 +304,10 @@ impl<'a> Cut<'a> {
         let qos = self.qos();
         let retain = self.u8() == 1;
         let expires_at_ms = self.u64();
-        let origin = Origin { shard: ShardId(self.u32() as u16), epoch: self.u32() };
+        let origin = Origin {
+            shard: ShardId(self.u32() as u16),
+            epoch: self.u32(),
+        };
         let publisher_hash = self.u32();
         let (topic, properties, payload) = (self.u32() as usize, self.u32() as usize, self.u32() as usize);
         Publication {

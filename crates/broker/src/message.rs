@@ -15,7 +15,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    pub const NONE: Origin = Origin { shard: ShardId(u16::MAX), epoch: u32::MAX };
+    pub const NONE: Origin = Origin {
+        shard: ShardId(u16::MAX),
+        epoch: u32::MAX,
+    };
 }
 
 /// A message while it is routed. Nothing is copied for a QoS 0 message that goes to connected sessions of this shard.

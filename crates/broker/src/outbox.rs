@@ -72,8 +72,15 @@ struct Backlog {
 }
 
 enum Chunk {
-    Owned { bytes: Vec<u8>, start: usize },
-    Shared { arena: Rc<Vec<u8>>, start: usize, end: usize },
+    Owned {
+        bytes: Vec<u8>,
+        start: usize,
+    },
+    Shared {
+        arena: Rc<Vec<u8>>,
+        start: usize,
+        end: usize,
+    },
 }
 
 impl Chunk {
@@ -93,7 +100,13 @@ impl Chunk {
 
 impl Lane {
     const fn new() -> Lane {
-        Lane { head: NONE, tail: NONE, chained: 0, is_dirty: false, backlog: None }
+        Lane {
+            head: NONE,
+            tail: NONE,
+            chained: 0,
+            is_dirty: false,
+            backlog: None,
+        }
     }
 }
 
@@ -127,7 +140,10 @@ impl Outbox {
     #[inline]
     pub fn range_from(&self, mark: usize) -> Range {
         debug_assert!(self.arena.len() <= u32::MAX as usize);
-        Range { start: mark as u32, end: self.arena.len() as u32 }
+        Range {
+            start: mark as u32,
+            end: self.arena.len() as u32,
+        }
     }
 
     /// Queues a stretch of the arena for a connection.
@@ -227,7 +243,10 @@ impl Outbox {
     /// Ends the tick: what is left of each chain becomes backlog; the arena is empty afterwards.
     pub fn end_tick(&mut self) {
         let dirty = std::mem::take(&mut self.dirty);
-        let unsent: usize = dirty.iter().map(|slot| self.lanes[slot.0 as usize].chained as usize).sum();
+        let unsent: usize = dirty
+            .iter()
+            .map(|slot| self.lanes[slot.0 as usize].chained as usize)
+            .sum();
         // Sharing pays when many connections wait for the same bytes; otherwise a few bytes would pin a whole arena.
         let shared = (unsent > self.arena.len()).then(|| Rc::new(std::mem::take(&mut self.arena)));
         for slot in &dirty {
@@ -268,7 +287,11 @@ impl Outbox {
 
 impl Backlog {
     fn share(&mut self, arena: &Rc<Vec<u8>>, start: usize, end: usize) {
-        self.chunks.push_back(Chunk::Shared { arena: arena.clone(), start, end });
+        self.chunks.push_back(Chunk::Shared {
+            arena: arena.clone(),
+            start,
+            end,
+        });
         self.bytes += end - start;
     }
 
@@ -280,7 +303,11 @@ impl Backlog {
             last.extend_from_slice(bytes);
             return;
         }
-        let mut chunk = Vec::with_capacity(if self.chunks.is_empty() { bytes.len() } else { bytes.len().max(BACKLOG_CHUNK_BYTES) });
+        let mut chunk = Vec::with_capacity(if self.chunks.is_empty() {
+            bytes.len()
+        } else {
+            bytes.len().max(BACKLOG_CHUNK_BYTES)
+        });
         chunk.extend_from_slice(bytes);
         self.chunks.push_back(Chunk::Owned { bytes: chunk, start: 0 });
     }

@@ -51,7 +51,10 @@ impl Tag {
         match (identifiers, group) {
             ([], None) => Tag::None,
             ([id], None) => Tag::Identifier(*id),
-            _ => Tag::Full(Box::new(FullTag { identifiers: identifiers.to_vec(), group })),
+            _ => Tag::Full(Box::new(FullTag {
+                identifiers: identifiers.to_vec(),
+                group,
+            })),
         }
     }
 
@@ -112,9 +115,16 @@ impl Outgoing {
 
     /// Takes the identifier that `next_id` showed.
     pub fn start(&mut self, id: PacketId, delivery: Delivery) {
-        debug_assert_eq!(self.sent, self.inflight.len(), "nothing new is sent before everything old was sent again");
+        debug_assert_eq!(
+            self.sent,
+            self.inflight.len(),
+            "nothing new is sent before everything old was sent again"
+        );
         self.last_id = id.get();
-        self.inflight.push_back(Inflight { id, delivery: Some(delivery) });
+        self.inflight.push_back(Inflight {
+            id,
+            delivery: Some(delivery),
+        });
         self.sent += 1;
     }
 
@@ -131,14 +141,23 @@ impl Outgoing {
         if at < self.sent {
             self.sent -= 1;
         }
-        let done = if at == 0 { self.inflight.pop_front() } else { self.inflight.remove(at) };
+        let done = if at == 0 {
+            self.inflight.pop_front()
+        } else {
+            self.inflight.remove(at)
+        };
         done.and_then(|entry| entry.delivery)
     }
 
     /// PUBACK. A PUBACK for a QoS 2 message is as unknown as one for no message at all.
     pub fn puback(&mut self, id: PacketId) -> Acknowledged {
         match self.position(id) {
-            Some(at) if self.inflight[at].delivery.as_ref().is_some_and(|d| d.qos == QoS::AtLeastOnce) => {
+            Some(at)
+                if self.inflight[at]
+                    .delivery
+                    .as_ref()
+                    .is_some_and(|d| d.qos == QoS::AtLeastOnce) =>
+            {
                 Acknowledged::Done(self.finish(at))
             }
             _ => Acknowledged::Unknown,
@@ -147,7 +166,9 @@ impl Outgoing {
 
     /// PUBREC with success: the message may be forgotten, the identifier not yet [MQTT-4.3.3-4].
     pub fn pubrec(&mut self, id: PacketId) -> (Acknowledged, Option<Delivery>) {
-        let Some(at) = self.position(id) else { return (Acknowledged::Unknown, None) };
+        let Some(at) = self.position(id) else {
+            return (Acknowledged::Unknown, None);
+        };
         let entry = &mut self.inflight[at];
         if entry.delivery.as_ref().is_some_and(|d| d.qos != QoS::ExactlyOnce) {
             return (Acknowledged::Unknown, None);
@@ -158,7 +179,12 @@ impl Outgoing {
     /// PUBREC with a failure code: the client will not have the message [MQTT-4.3.3-5].
     pub fn pubrec_failed(&mut self, id: PacketId) -> Acknowledged {
         match self.position(id) {
-            Some(at) if self.inflight[at].delivery.as_ref().is_some_and(|d| d.qos == QoS::ExactlyOnce) => {
+            Some(at)
+                if self.inflight[at]
+                    .delivery
+                    .as_ref()
+                    .is_some_and(|d| d.qos == QoS::ExactlyOnce) =>
+            {
                 Acknowledged::Done(self.finish(at))
             }
             _ => Acknowledged::Unknown,
@@ -193,8 +219,10 @@ impl Outgoing {
         let mut taken = Vec::new();
         let mut at = 0;
         while at < self.inflight.len() {
-            let is_wanted =
-                self.inflight[at].delivery.as_ref().is_some_and(|d| d.qos == QoS::AtLeastOnce && wanted(d));
+            let is_wanted = self.inflight[at]
+                .delivery
+                .as_ref()
+                .is_some_and(|d| d.qos == QoS::AtLeastOnce && wanted(d));
             if is_wanted {
                 taken.extend(self.finish(at));
             } else {
@@ -203,7 +231,11 @@ impl Outgoing {
         }
         for _ in 0..self.queue.len() {
             let Some(delivery) = self.pop_queue() else { break };
-            if wanted(&delivery) { taken.push(delivery) } else { self.push_queue(delivery) }
+            if wanted(&delivery) {
+                taken.push(delivery)
+            } else {
+                self.push_queue(delivery)
+            }
         }
         taken
     }
@@ -226,7 +258,12 @@ mod tests {
             publisher_hash: 0,
         }
         .to_message();
-        Delivery { message, qos, retain: false, tag: Tag::None }
+        Delivery {
+            message,
+            qos,
+            retain: false,
+            tag: Tag::None,
+        }
     }
 
     fn id(n: u16) -> PacketId {
@@ -249,7 +286,10 @@ mod tests {
 
     #[test]
     fn acknowledgements_in_any_order_find_their_message_across_the_wrap() {
-        let mut out = Outgoing { last_id: 65533, ..Outgoing::default() };
+        let mut out = Outgoing {
+            last_id: 65533,
+            ..Outgoing::default()
+        };
         for _ in 0..5 {
             let next = out.next_id().unwrap();
             out.start(next, delivery(QoS::AtLeastOnce));

@@ -1,6 +1,8 @@
 //! PUBLISH from a client: who may, to where, how often, and the acknowledgements of both directions.
 
-use mqtt::{Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, ReasonCode};
+use mqtt::{
+    Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, ReasonCode,
+};
 
 use crate::config::ShardConfig;
 use crate::connection::PublishQuota;
@@ -17,15 +19,29 @@ enum Topic {
     Here,
     /// Kept for this connection under an alias.
     Alias(Box<str>),
-    Refused { code: ReasonCode, because: &'static str },
+    Refused {
+        code: ReasonCode,
+        because: &'static str,
+    },
 }
 
 impl Shard {
-    pub(crate) fn publish_received(&mut self, now: Now, conn: ConnSlot, slot: u32, publish: &Publish<'_>, packet_bytes: usize) {
+    pub(crate) fn publish_received(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        slot: u32,
+        publish: &Publish<'_>,
+        packet_bytes: usize,
+    ) {
         self.core.stats.packets_received[PacketType::Publish as usize] += 1;
         self.charge_quota(conn, packet_bytes);
         let properties = publish.properties;
-        if !properties.is_forwarded_whole() && properties.iter().any(|p| matches!(p, Property::SubscriptionIdentifier(_))) {
+        if !properties.is_forwarded_whole()
+            && properties
+                .iter()
+                .any(|p| matches!(p, Property::SubscriptionIdentifier(_)))
+        {
             // [MQTT-3.3.4-6]
             let because = "a Subscription Identifier from a client";
             return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
@@ -35,14 +51,22 @@ impl Shard {
             Topic::Alias(topic) => Some(topic),
             Topic::Refused { code, because } => return self.protocol_error(now, conn, code, because),
         };
-        let publish = Publish { topic: topic.as_deref().unwrap_or(publish.topic), ..publish.clone() };
+        let publish = Publish {
+            topic: topic.as_deref().unwrap_or(publish.topic),
+            ..publish.clone()
+        };
         if publish.qos > self.core.config.maximum_qos {
             // [MQTT-3.2.2-11]
             return self.protocol_error(now, conn, ReasonCode::QoSNotSupported, "the QoS is above mqtt.max_qos");
         }
         if publish.retain && !self.core.config.is_retain_available {
             // [MQTT-3.2.2-14]
-            return self.protocol_error(now, conn, ReasonCode::RetainNotSupported, "mqtt.retain_available is off");
+            return self.protocol_error(
+                now,
+                conn,
+                ReasonCode::RetainNotSupported,
+                "mqtt.retain_available is off",
+            );
         }
         match (publish.qos, publish.packet_id) {
             (QoS::AtMostOnce, _) | (_, None) => {
@@ -63,7 +87,9 @@ impl Shard {
             // A duplicate: the same answer, no second delivery.
             return self.acknowledge(conn, PacketType::PubRec, id, ReasonCode::Success);
         }
-        if session.version == ProtocolVersion::V5 && session.received.len() >= usize::from(self.core.config.receive_maximum) {
+        if session.version == ProtocolVersion::V5
+            && session.received.len() >= usize::from(self.core.config.receive_maximum)
+        {
             // [MQTT-3.3.4-9]
             let because = "more QoS 2 messages are open than the server's receive maximum";
             return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, because);
@@ -80,19 +106,35 @@ impl Shard {
         let (topic, delay_s) = match strip_delay(publish.topic) {
             Delay::None => (publish.topic, None),
             Delay::Seconds(seconds, topic) if seconds <= self.core.config.delayed_seconds_max => (topic, Some(seconds)),
-            _ => return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::TopicNameInvalid),
+            _ => {
+                return self.reject(
+                    now,
+                    slot,
+                    DropReason::NotAuthorizedToPublish,
+                    ReasonCode::TopicNameInvalid,
+                );
+            }
         };
         let config = &self.core.config;
         if topic.len() > config.maximum_topic_levels
             && topic.bytes().filter(|b| *b == b'/').count() >= config.maximum_topic_levels
         {
-            return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::TopicNameInvalid);
+            return self.reject(
+                now,
+                slot,
+                DropReason::NotAuthorizedToPublish,
+                ReasonCode::TopicNameInvalid,
+            );
         }
         let session = self.core.session_mut(slot);
         session.messages_received += 1;
         session.bytes_received += publish.payload.len() as u64;
         let is_allowed = !topic.starts_with('$') || !is_reserved(topic);
-        let is_allowed = is_allowed && session.access.as_ref().is_none_or(|a| a.may_publish(topic, publish.qos, publish.retain));
+        let is_allowed = is_allowed
+            && session
+                .access
+                .as_ref()
+                .is_none_or(|a| a.may_publish(topic, publish.qos, publish.retain));
         if !is_allowed {
             return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
         }
@@ -113,7 +155,10 @@ impl Shard {
             qos: publish.qos,
             retain: publish.retain,
             expires_at_ms: self.expiry_deadline(now, publish.properties.message_expiry_interval()),
-            origin: Origin { shard: self.core.id, epoch: self.core.session(slot).epoch },
+            origin: Origin {
+                shard: self.core.id,
+                epoch: self.core.session(slot).epoch,
+            },
             publisher_hash,
         };
         match delay_s {
@@ -129,7 +174,16 @@ impl Shard {
     }
 
     /// A message of the server itself or of an operator: no session, no rights to check.
-    pub fn publish_from_server(&mut self, now: Now, topic: &str, payload: &[u8], properties: &[u8], qos: QoS, retain: bool, message_expiry_s: Option<u32>) -> bool {
+    pub fn publish_from_server(
+        &mut self,
+        now: Now,
+        topic: &str,
+        payload: &[u8],
+        properties: &[u8],
+        qos: QoS,
+        retain: bool,
+        message_expiry_s: Option<u32>,
+    ) -> bool {
         let p = Publication {
             topic,
             payload,
@@ -147,40 +201,65 @@ impl Shard {
         if publish.properties.is_empty() {
             return Topic::Here;
         }
-        let Some(alias) = publish.properties.topic_alias() else { return Topic::Here };
+        let Some(alias) = publish.properties.topic_alias() else {
+            return Topic::Here;
+        };
         if alias == 0 || alias > self.core.config.topic_alias_maximum {
             // [MQTT-3.3.2-8], [MQTT-3.3.2-9]
             let because = "the topic alias is 0 or above the server's maximum";
-            return Topic::Refused { code: ReasonCode::TopicAliasInvalid, because };
+            return Topic::Refused {
+                code: ReasonCode::TopicAliasInvalid,
+                because,
+            };
         }
-        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
         let incoming = &mut connection.aliases.get_or_insert_default().incoming;
         if publish.topic.is_empty() {
             // 3.3.4: without a mapping it is a Protocol Error, not an invalid alias.
-            let unknown = Topic::Refused { code: ReasonCode::ProtocolError, because: "nothing was published under the topic alias" };
+            let unknown = Topic::Refused {
+                code: ReasonCode::ProtocolError,
+                because: "nothing was published under the topic alias",
+            };
             return incoming.get(alias).map_or(unknown, |topic| Topic::Alias(topic.into()));
         }
         if incoming.set(alias, publish.topic) {
             Topic::Here
         } else {
-            Topic::Refused { code: ReasonCode::QuotaExceeded, because: "the topics kept under aliases are too long together" }
+            Topic::Refused {
+                code: ReasonCode::QuotaExceeded,
+                because: "the topics kept under aliases are too long together",
+            }
         }
     }
 
     /// Answers a packet. Success is four bytes in every version; a failure has a code in 5 and looks like success before
     /// [MQTT-3.3.5-2].
     fn acknowledge(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId, reason: ReasonCode) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
         if reason == ReasonCode::Success || connection.version != ProtocolVersion::V5 {
             return self.core.send_ack(conn, kind, id);
         }
         let slot = connection.session;
-        let wants_text = self.core.sessions.get(slot as usize).and_then(Option::as_ref).is_some_and(|s| s.wants_problem_information);
+        let wants_text = self
+            .core
+            .sessions
+            .get(slot as usize)
+            .and_then(Option::as_ref)
+            .is_some_and(|s| s.wants_problem_information);
         let mut bytes = Vec::new();
         if wants_text && reason.is_error() && self.core.links[slot as usize].maximum_packet_size > 256 {
             PropertyWriter::new(&mut bytes).put(Property::ReasonString(reason.name()));
         }
-        let ack = Ack { packet_id: id, reason, properties: Properties::from_validated(&bytes) };
+        let ack = Ack {
+            packet_id: id,
+            reason,
+            properties: Properties::from_validated(&bytes),
+        };
         let packet = match kind {
             PacketType::PubAck => Packet::PubAck(ack),
             PacketType::PubRec => Packet::PubRec(ack),
@@ -218,7 +297,11 @@ impl Shard {
     pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubRel as usize] += 1;
         let was_open = self.core.session_mut(slot).received.remove(ack.packet_id.get());
-        let reason = if was_open { ReasonCode::Success } else { ReasonCode::PacketIdentifierNotFound };
+        let reason = if was_open {
+            ReasonCode::Success
+        } else {
+            ReasonCode::PacketIdentifierNotFound
+        };
         // [MQTT-4.3.3-11]
         self.acknowledge(conn, PacketType::PubComp, ack.packet_id, reason);
     }
@@ -264,21 +347,31 @@ impl Shard {
 
     pub(crate) fn is_over_quota(&mut self, now: Now, conn: ConnSlot) -> bool {
         let config = self.core.config.clone();
-        let Some(connection) = self.core.connection_mut(conn) else { return false };
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return false;
+        };
         let epoch = connection.epoch;
-        let Some(quota) = connection.publish_quota.as_mut() else { return false };
+        let Some(quota) = connection.publish_quota.as_mut() else {
+            return false;
+        };
         quota.refill(&config, now.monotonic_ms);
-        let Some(wait_ms) = quota.wait_ms(&config) else { return false };
+        let Some(wait_ms) = quota.wait_ms(&config) else {
+            return false;
+        };
         if !quota.is_paused {
             quota.is_paused = true;
             self.core.stats.publishers_slowed += 1;
-            self.core.timers.insert(now.monotonic_ms + wait_ms, Timer::Quota { conn: conn.0, epoch });
+            self.core
+                .timers
+                .insert(now.monotonic_ms + wait_ms, Timer::Quota { conn: conn.0, epoch });
         }
         true
     }
 
     pub(crate) fn quota_due(&mut self, conn: ConnSlot, epoch: u32) {
-        let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch) else { return };
+        let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch) else {
+            return;
+        };
         if let Some(quota) = connection.publish_quota.as_mut() {
             quota.is_paused = false;
             self.core.effects.push(Effect::Resume { conn });
@@ -300,12 +393,16 @@ impl Shard {
         };
         self.delayed[index as usize] = Some(p.to_message());
         self.core.stats.delayed_messages += 1;
-        self.core.timers.insert(now.monotonic_ms + u64::from(seconds) * 1000, Timer::Delayed { index });
+        self.core
+            .timers
+            .insert(now.monotonic_ms + u64::from(seconds) * 1000, Timer::Delayed { index });
         ReasonCode::Success
     }
 
     pub(crate) fn delayed_due(&mut self, now: Now, index: u32) {
-        let Some(message) = self.delayed[index as usize].take() else { return };
+        let Some(message) = self.delayed[index as usize].take() else {
+            return;
+        };
         self.free_delayed.push(index);
         self.core.stats.delayed_messages -= 1;
         if !message.is_expired(now) {
@@ -322,7 +419,9 @@ enum Delay<'a> {
 
 /// `$delayed/{seconds}/{topic}`.
 fn strip_delay(topic: &str) -> Delay<'_> {
-    let Some(rest) = topic.strip_prefix("$delayed/") else { return Delay::None };
+    let Some(rest) = topic.strip_prefix("$delayed/") else {
+        return Delay::None;
+    };
     match rest.split_once('/') {
         Some((seconds, topic)) if !topic.is_empty() => match seconds.parse() {
             Ok(seconds) => Delay::Seconds(seconds, topic),

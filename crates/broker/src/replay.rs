@@ -17,7 +17,10 @@ use crate::shard::Shard;
 use crate::timers::Timer;
 
 /// Messages per batch, and topics looked at for one.
-const BATCH: ScanBudget = ScanBudget { matches_max: 64, steps_max: 1024 };
+const BATCH: ScanBudget = ScanBudget {
+    matches_max: 64,
+    steps_max: 1024,
+};
 
 /// A batch from another shard ends with the message that makes it larger than this: it is sent whatever the output buffer holds.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -26,17 +29,38 @@ const BATCH_BYTES: usize = 64 * 1024;
 const EXPIRE_BATCH: usize = 1024;
 
 impl Shard {
-    pub(crate) fn start_replay(&mut self, slot: u32, filter: &str, options: SubscriptionOptions, identifier: Option<u32>) {
+    pub(crate) fn start_replay(
+        &mut self,
+        slot: u32,
+        filter: &str,
+        options: SubscriptionOptions,
+        identifier: Option<u32>,
+    ) {
         let is_wildcard = mqtt::has_wildcards(filter);
-        let shard = if is_wildcard { ShardId(0) } else { self.retained_owner(filter) };
+        let shard = if is_wildcard {
+            ShardId(0)
+        } else {
+            self.retained_owner(filter)
+        };
         if self.core.shards == 1 && self.retained.count() == 0 {
             return;
         }
         self.epochs = self.epochs.wrapping_add(1);
         let number = self.epochs;
         let replays = &mut self.core.session_mut(slot).replays;
-        let options = SubscriptionOptions { retain_handling: RetainHandling::SendAtSubscribe, ..options };
-        replays.push_back(Replay { filter: filter.into(), options, identifier, shard, cursor: None, is_waiting: false, number });
+        let options = SubscriptionOptions {
+            retain_handling: RetainHandling::SendAtSubscribe,
+            ..options
+        };
+        replays.push_back(Replay {
+            filter: filter.into(),
+            options,
+            identifier,
+            shard,
+            cursor: None,
+            is_waiting: false,
+            number,
+        });
     }
 
     /// Goes on with the first replay of a session for as long as its connection takes more.
@@ -48,7 +72,9 @@ impl Shard {
             let here = self.core.id;
             let session = self.core.session_mut(slot);
             let epoch = session.epoch;
-            let Some(replay) = session.replays.front_mut() else { return };
+            let Some(replay) = session.replays.front_mut() else {
+                return;
+            };
             if replay.is_waiting {
                 return;
             }
@@ -76,7 +102,10 @@ impl Shard {
     fn may_replay(&mut self, slot: u32) -> bool {
         let session = self.core.session(slot);
         let Some(conn) = session.conn else { return false };
-        if session.replays.is_empty() || !session.outgoing.queue.is_empty() || session.outgoing.sent < session.outgoing.inflight.len() {
+        if session.replays.is_empty()
+            || !session.outgoing.queue.is_empty()
+            || session.outgoing.sent < session.outgoing.inflight.len()
+        {
             return false;
         }
         if self.core.has_room_in_tick(conn) {
@@ -88,19 +117,27 @@ impl Shard {
 
     fn replay_batch(&mut self, now: Now, slot: u32, replay: &Replay) -> Option<ScanCursor> {
         let (core, retained) = (&mut self.core, &self.retained);
-        retained.scan_while(&replay.filter, replay.cursor.clone(), now.monotonic_ms, BATCH, |_, message| {
-            let mut forms = Forms::of(message.clone());
-            deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
-            let session = core.session(slot);
-            session.outgoing.queue.is_empty() && session.conn.is_some_and(|conn| core.has_room_in_tick(conn))
-        })
+        retained.scan_while(
+            &replay.filter,
+            replay.cursor.clone(),
+            now.monotonic_ms,
+            BATCH,
+            |_, message| {
+                let mut forms = Forms::of(message.clone());
+                deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
+                let session = core.session(slot);
+                session.outgoing.queue.is_empty() && session.conn.is_some_and(|conn| core.has_room_in_tick(conn))
+            },
+        )
     }
 
     /// A batch is through: next is the rest of this shard's part, the next shard's, or the next replay.
     fn replay_advanced(&mut self, slot: u32, number: u32, cursor: Option<ScanCursor>) {
         let shards = self.core.shards;
         let replays = &mut self.core.session_mut(slot).replays;
-        let Some(at) = replays.iter().position(|r| r.number == number) else { return };
+        let Some(at) = replays.iter().position(|r| r.number == number) else {
+            return;
+        };
         let replay = &mut replays[at];
         replay.is_waiting = false;
         replay.cursor = cursor;
@@ -116,31 +153,61 @@ impl Shard {
 
     /// Another shard's session asks for a batch.
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn replay_for(&mut self, now: Now, session: u32, epoch: u32, number: u32, filter: &str, cursor: Option<ScanCursor>, from: ShardId) {
+    pub(crate) fn replay_for(
+        &mut self,
+        now: Now,
+        session: u32,
+        epoch: u32,
+        number: u32,
+        filter: &str,
+        cursor: Option<ScanCursor>,
+        from: ShardId,
+    ) {
         let mail = &mut self.mail_out[usize::from(from.0)];
         // It has to fit into the session's queue, should the connection not take it.
         let config = &self.core.config;
-        let budget = ScanBudget { matches_max: BATCH.matches_max.min(config.queued_messages_max).max(1), ..BATCH };
+        let budget = ScanBudget {
+            matches_max: BATCH.matches_max.min(config.queued_messages_max).max(1),
+            ..BATCH
+        };
         let bytes_max = BATCH_BYTES.min(config.queued_bytes_max / 2);
         let mut bytes = 0;
-        let cursor = self.retained.scan_while(filter, cursor, now.monotonic_ms, budget, |_, message| {
-            mail.publication(Envelope::Replay { session, epoch, number }, &message.publication());
-            bytes += message.kept_bytes();
-            bytes <= bytes_max
+        let cursor = self
+            .retained
+            .scan_while(filter, cursor, now.monotonic_ms, budget, |_, message| {
+                mail.publication(Envelope::Replay { session, epoch, number }, &message.publication());
+                bytes += message.kept_bytes();
+                bytes <= bytes_max
+            });
+        mail.letter(Letter::ReplayEnd {
+            session,
+            epoch,
+            number,
+            cursor,
         });
-        mail.letter(Letter::ReplayEnd { session, epoch, number, cursor });
     }
 
     /// A message of a batch that this session asked another shard for.
     pub(crate) fn replayed(&mut self, now: Now, slot: u32, epoch: u32, number: u32, p: &Publication<'_>) {
-        let Some(session) = self.core.live_session(slot, epoch) else { return };
-        let Some(replay) = session.replays.iter().find(|r| r.number == number && r.is_waiting).cloned() else { return };
+        let Some(session) = self.core.live_session(slot, epoch) else {
+            return;
+        };
+        let Some(replay) = session
+            .replays
+            .iter()
+            .find(|r| r.number == number && r.is_waiting)
+            .cloned()
+        else {
+            return;
+        };
         let mut forms = Forms::default();
         deliver_retained(&mut self.core, now, slot, &replay, p, &mut forms);
     }
 
     pub(crate) fn replay_ended(&mut self, now: Now, slot: u32, epoch: u32, number: u32, cursor: Option<ScanCursor>) {
-        let Some(session) = self.core.live_session(slot, epoch) else { return };
+        let Some(session) = self.core.live_session(slot, epoch) else {
+            return;
+        };
         if session.replays.iter().any(|r| r.number == number && r.is_waiting) {
             self.replay_advanced(slot, number, cursor);
         }
@@ -169,9 +236,21 @@ impl Shard {
 }
 
 /// The retain flag is set whatever the subscription says: this is why it is sent [MQTT-3.3.1-8].
-fn deliver_retained(core: &mut crate::deliver::Core, now: Now, slot: u32, replay: &Replay, p: &Publication<'_>, forms: &mut Forms) {
+fn deliver_retained(
+    core: &mut crate::deliver::Core,
+    now: Now,
+    slot: u32,
+    replay: &Replay,
+    p: &Publication<'_>,
+    forms: &mut Forms,
+) {
     let identifiers = replay.identifier.as_slice();
-    let terms = Terms { qos: granted(p.qos, replay.options.maximum_qos), retain: true, identifiers, group: None };
+    let terms = Terms {
+        qos: granted(p.qos, replay.options.maximum_qos),
+        retain: true,
+        identifiers,
+        group: None,
+    };
     if !p.is_expired(now) {
         core.deliver_retained(now, slot, p, terms, forms);
     }

@@ -32,7 +32,11 @@ impl Shard {
     /// Everything that a published message sets off: retained store, subscriptions here, other shards. False when nobody
     /// is known to want it.
     pub(crate) fn publish(&mut self, now: Now, p: &Publication<'_>) -> bool {
-        let others = if self.core.shards > 1 { self.shared.interest.mask(p.topic) & !(1 << self.core.id.0) } else { 0 };
+        let others = if self.core.shards > 1 {
+            self.shared.interest.mask(p.topic) & !(1 << self.core.id.0)
+        } else {
+            0
+        };
         if p.retain {
             self.retain(now, p, others);
         }
@@ -77,7 +81,11 @@ impl Shard {
                     if options.no_local && is_own(&self.core, entry.key, p.origin) {
                         continue;
                     }
-                    let identifiers = if *identifier == 0 { &[][..] } else { std::slice::from_ref(identifier) };
+                    let identifiers = if *identifier == 0 {
+                        &[][..]
+                    } else {
+                        std::slice::from_ref(identifier)
+                    };
                     let terms = Terms {
                         qos: granted(p.qos, options.maximum_qos),
                         retain: p.retain && options.retain_as_published,
@@ -135,7 +143,9 @@ impl Shard {
 
     fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64) {
         let default_s = self.core.config.retained_expiry_default_s;
-        let expires_at_ms = p.expires_at_ms.or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000));
+        let expires_at_ms = p
+            .expires_at_ms
+            .or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000));
         let p = &Publication { expires_at_ms, ..*p };
         let owner = self.retained_owner(p.topic);
         if owner == self.core.id {
@@ -169,7 +179,11 @@ impl Shard {
         } else if p.payload.len() > self.core.config.retained_payload_max {
             self.core.stats.drop_message(DropReason::RetainedFull);
         } else {
-            let kept = Publication { origin: Origin::NONE, ..*p }.to_message();
+            let kept = Publication {
+                origin: Origin::NONE,
+                ..*p
+            }
+            .to_message();
             let bytes = kept.kept_bytes();
             if self.retained.set(p.topic, kept, bytes as u32, p.expires_at_ms).is_err() {
                 self.core.stats.drop_message(DropReason::RetainedFull);
@@ -209,4 +223,3 @@ impl Merged {
 fn is_own(core: &Core, slot: u32, origin: Origin) -> bool {
     origin.shard == core.id && origin.epoch == core.session(slot).epoch
 }
-

@@ -76,7 +76,11 @@ pub struct Drops {
 
 impl Drops {
     pub fn counted(&self) -> Vec<(DropReason, u32)> {
-        DropReason::ALL.into_iter().zip(self.by_reason).filter(|(_, n)| *n > 0).collect()
+        DropReason::ALL
+            .into_iter()
+            .zip(self.by_reason)
+            .filter(|(_, n)| *n > 0)
+            .collect()
     }
 }
 
@@ -144,7 +148,10 @@ const FEW_MAX: usize = 24;
 
 impl<V> Default for FilterMap<V> {
     fn default() -> Self {
-        FilterMap { few: Vec::new(), many: None }
+        FilterMap {
+            few: Vec::new(),
+            many: None,
+        }
     }
 }
 
@@ -168,7 +175,11 @@ impl<V> FilterMap<V> {
         if let Some((_, have)) = self.few.iter_mut().find(|(have, _)| &**have == filter) {
             return Some(std::mem::replace(have, value));
         }
-        self.few.reserve_exact(if self.few.is_empty() { 1 } else { self.few.len().min(FEW_MAX) });
+        self.few.reserve_exact(if self.few.is_empty() {
+            1
+        } else {
+            self.few.len().min(FEW_MAX)
+        });
         self.few.push((filter.into(), value));
         if self.few.len() > FEW_MAX {
             self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));

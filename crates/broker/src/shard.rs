@@ -64,7 +64,10 @@ pub struct NodeState {
 
 impl NodeState {
     pub fn new(shards: u16, seed: u64) -> NodeState {
-        NodeState { interest: Interest::new(usize::from(shards), seed), exclusives: Exclusives::default() }
+        NodeState {
+            interest: Interest::new(usize::from(shards), seed),
+            exclusives: Exclusives::default(),
+        }
     }
 }
 
@@ -78,7 +81,15 @@ pub struct Interested {
 
 impl Shard {
     /// `seed` feeds every random choice: assigned client ids, the random share strategy.
-    pub fn new(now: Now, id: ShardId, shards: u16, config: Arc<ShardConfig>, access: Arc<dyn Access>, shared: Arc<NodeState>, seed: u64) -> Shard {
+    pub fn new(
+        now: Now,
+        id: ShardId,
+        shards: u16,
+        config: Arc<ShardConfig>,
+        access: Arc<dyn Access>,
+        shared: Arc<NodeState>,
+        seed: u64,
+    ) -> Shard {
         let retained = Retained::new(retained_limits(&config));
         Shard {
             core: Core {
@@ -168,7 +179,11 @@ impl Shard {
         }
         if self.core.outbox.queued_bytes(conn) > self.core.config.output_buffer_bytes {
             // Its answers are not taken: no more questions until they are.
-            return Some(if self.core.outbox.has_backlog(conn) { Next::Pause } else { Next::Flush });
+            return Some(if self.core.outbox.has_backlog(conn) {
+                Next::Pause
+            } else {
+                Next::Flush
+            });
         }
         if connection.publish_quota.is_some() && self.is_over_quota(now, conn) {
             return Some(Next::Pause);
@@ -178,7 +193,10 @@ impl Shard {
 
     fn receive_packet(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Result<usize, Next> {
         let connection = self.core.connection_mut(conn).expect("`must_wait` found it");
-        let limit = connection.peer.maximum_packet_size.unwrap_or(self.core.config.maximum_packet_size) as usize;
+        let limit = connection
+            .peer
+            .maximum_packet_size
+            .unwrap_or(self.core.config.maximum_packet_size) as usize;
         let connection = self.core.connection_mut(conn).expect("`must_wait` found it");
         if connection.phase == Phase::New {
             return match mqtt::decode_connect(bytes, limit) {
@@ -209,12 +227,20 @@ impl Shard {
     }
 
     fn packet(&mut self, now: Now, conn: ConnSlot, packet: Packet<'_>, bytes: &[u8]) {
-        let connection = self.core.connection_mut(conn).expect("a packet comes from an open connection");
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
         connection.last_packet_ms = now.monotonic_ms;
         let (session, phase) = (connection.session, connection.phase);
         if phase == Phase::AwaitingAuth && !matches!(packet, Packet::Auth(_) | Packet::Disconnect(_)) {
             // [MQTT-3.1.2-30]
-            return self.protocol_error(now, conn, ReasonCode::ProtocolError, "only AUTH may follow while authentication goes on");
+            return self.protocol_error(
+                now,
+                conn,
+                ReasonCode::ProtocolError,
+                "only AUTH may follow while authentication goes on",
+            );
         }
         match packet {
             Packet::Publish(publish) => self.publish_received(now, conn, session, &publish, bytes.len()),
@@ -230,7 +256,12 @@ impl Shard {
             // [MQTT-3.1.0-2]
             Packet::Connect(_) => self.protocol_error(now, conn, ReasonCode::ProtocolError, "a second CONNECT"),
             Packet::ConnAck(_) | Packet::SubAck(_) | Packet::UnsubAck(_) | Packet::PingResp => {
-                self.protocol_error(now, conn, ReasonCode::ProtocolError, "a packet that only a server sends");
+                self.protocol_error(
+                    now,
+                    conn,
+                    ReasonCode::ProtocolError,
+                    "a packet that only a server sends",
+                );
             }
         }
     }
@@ -243,7 +274,9 @@ impl Shard {
 
     /// Queues a packet for a connection. False if it is larger than the client takes, and so not sent [MQTT-3.1.2-24].
     pub(crate) fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) -> bool {
-        let Some(connection) = self.core.connection_mut(conn) else { return true };
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return true;
+        };
         let (version, room) = (connection.version, connection.maximum_packet_size as usize);
         let mark = self.core.outbox.mark();
         packet.encode(version, &mut self.core.outbox.arena);
@@ -271,7 +304,9 @@ impl Shard {
 
     /// The socket took all of the backlog: queued messages may follow.
     pub fn drained(&mut self, now: Now, conn: ConnSlot) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
         let (session, phase) = (connection.session, connection.phase);
         if phase == Phase::Online {
             self.pump(now, session);
@@ -280,7 +315,9 @@ impl Shard {
 
     /// The answer to `Effect::Authenticate`; ignored if the connection has gone on since.
     pub fn authenticated(&mut self, now: Now, conn: ConnSlot, attempt: u32, outcome: AuthOutcome) {
-        let Some(connection) = self.core.connection_mut(conn) else { return };
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
         if connection.attempt == attempt {
             self.authentication_decided(now, conn, outcome);
         }
@@ -322,7 +359,9 @@ impl Shard {
             if self.core.outbox.is_over_soft_limit() {
                 break;
             }
-            let Some(slot) = self.core.unfinished.pop_front() else { break };
+            let Some(slot) = self.core.unfinished.pop_front() else {
+                break;
+            };
             if let Some(session) = self.core.sessions[slot as usize].as_deref_mut() {
                 session.is_unfinished = false;
                 self.pump(now, slot);
@@ -360,7 +399,13 @@ impl Shard {
         for index in self.shut_down_at..end {
             if self.core.connections[index].is_some() {
                 let conn = ConnSlot(index as u32);
-                self.end_connection(now, conn, DisconnectReason::ServerShuttingDown, ReasonCode::ServerShuttingDown, "the server is shutting down");
+                self.end_connection(
+                    now,
+                    conn,
+                    DisconnectReason::ServerShuttingDown,
+                    ReasonCode::ServerShuttingDown,
+                    "the server is shutting down",
+                );
             }
         }
         self.shut_down_at = end;
@@ -381,7 +426,10 @@ impl Shard {
 }
 
 fn retained_limits(config: &ShardConfig) -> RetainedLimits {
-    RetainedLimits { count_max: config.retained_messages_max, bytes_max: config.retained_bytes_max as u64 }
+    RetainedLimits {
+        count_max: config.retained_messages_max,
+        bytes_max: config.retained_bytes_max as u64,
+    }
 }
 
 /// The hash that places client ids, topics and groups; the same in every run, so that placement can be reasoned about.

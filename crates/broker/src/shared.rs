@@ -144,9 +144,23 @@ impl Shard {
     }
 
     /// True when another shard has to answer with `Letter::Joined`.
-    pub(crate) fn join_group(&mut self, now: Now, slot: u32, shared: SharedFilter<'_>, options: SubscriptionOptions, identifier: u32, ticket: u32) -> bool {
+    pub(crate) fn join_group(
+        &mut self,
+        now: Now,
+        slot: u32,
+        shared: SharedFilter<'_>,
+        options: SubscriptionOptions,
+        identifier: u32,
+        ticket: u32,
+    ) -> bool {
         let is_online = self.core.session(slot).conn.is_some();
-        let member = Member { session: self.session_ref(slot), options, identifier, is_online, inflight: 0 };
+        let member = Member {
+            session: self.session_ref(slot),
+            options,
+            identifier,
+            is_online,
+            inflight: 0,
+        };
         let home = self.group_home(shared.share_name, shared.filter);
         if home == self.core.id {
             self.add_member(now, shared.share_name, shared.filter, member);
@@ -168,23 +182,37 @@ impl Shard {
             return self.remove_member(shared.share_name, shared.filter, member);
         }
         let (share_name, filter) = (shared.share_name.into(), shared.filter.into());
-        self.mail_out[usize::from(home.0)].letter(Letter::Leave { share_name, filter, member });
+        self.mail_out[usize::from(home.0)].letter(Letter::Leave {
+            share_name,
+            filter,
+            member,
+        });
     }
 
     /// Tells the groups of a session that it has come or gone.
     pub(crate) fn announce_member_state(&mut self, now: Now, slot: u32, is_online: bool) {
         let session = self.core.session(slot);
-        let shared = session.subscriptions.iter().filter(|(_, s)| s.kind == SubscriptionKind::Shared);
+        let shared = session
+            .subscriptions
+            .iter()
+            .filter(|(_, s)| s.kind == SubscriptionKind::Shared);
         let filters: Vec<String> = shared.map(|(filter, _)| filter.to_owned()).collect();
         let member = self.session_ref(slot);
         for filter in filters {
-            let Ok(Target::Shared(shared)) = Target::parse(&filter) else { continue };
+            let Ok(Target::Shared(shared)) = Target::parse(&filter) else {
+                continue;
+            };
             let home = self.group_home(shared.share_name, shared.filter);
             if home == self.core.id {
                 self.set_member_state(now, shared.share_name, shared.filter, member, is_online);
             } else {
                 let (share_name, filter) = (shared.share_name.into(), shared.filter.into());
-                self.mail_out[usize::from(home.0)].letter(Letter::MemberState { share_name, filter, member, is_online });
+                self.mail_out[usize::from(home.0)].letter(Letter::MemberState {
+                    share_name,
+                    filter,
+                    member,
+                    is_online,
+                });
             }
         }
     }
@@ -194,17 +222,35 @@ impl Shard {
             Some(index) => index,
             None => {
                 let config = &self.core.config;
-                let strategy = config.share_strategies.get(share_name).copied().unwrap_or(config.share_strategy);
+                let strategy = config
+                    .share_strategies
+                    .get(share_name)
+                    .copied()
+                    .unwrap_or(config.share_strategy);
                 let index = self.groups.create(share_name, filter, strategy);
-                self.index(filter, GROUP_KEY | index, Interested { identifier: 0, options: SubscriptionOptions::default() });
+                self.index(
+                    filter,
+                    GROUP_KEY | index,
+                    Interested {
+                        identifier: 0,
+                        options: SubscriptionOptions::default(),
+                    },
+                );
                 self.core.stats.shared_groups = self.groups.len() as u64;
                 index
             }
         };
-        let Some(group) = self.groups.get_mut(index) else { return };
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
         let had_online = group.online() > 0;
         match group.position(member.session) {
-            Some(at) => group.members[at] = Member { inflight: group.members[at].inflight, ..member },
+            Some(at) => {
+                group.members[at] = Member {
+                    inflight: group.members[at].inflight,
+                    ..member
+                }
+            }
             None => group.members.push(member),
         }
         if !had_online {
@@ -214,8 +260,12 @@ impl Shard {
     }
 
     fn remove_member(&mut self, share_name: &str, filter: &str, session: SessionRef) {
-        let Some(index) = self.groups.find(share_name, filter) else { return };
-        let Some(group) = self.groups.get_mut(index) else { return };
+        let Some(index) = self.groups.find(share_name, filter) else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
         if let Some(at) = group.position(session) {
             group.members.remove(at);
         }
@@ -228,8 +278,12 @@ impl Shard {
     }
 
     fn set_member_state(&mut self, now: Now, share_name: &str, filter: &str, session: SessionRef, is_online: bool) {
-        let Some(index) = self.groups.find(share_name, filter) else { return };
-        let Some(group) = self.groups.get_mut(index) else { return };
+        let Some(index) = self.groups.find(share_name, filter) else {
+            return;
+        };
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
         let Some(at) = group.position(session) else { return };
         let had_online = group.online() > 0;
         group.members[at].is_online = is_online;
@@ -240,16 +294,31 @@ impl Shard {
             }
             self.drain_group(now, index);
         } else if has_others {
-            let group = GroupRef { shard: self.core.id, index, epoch };
+            let group = GroupRef {
+                shard: self.core.id,
+                index,
+                epoch,
+            };
             self.reclaim(now, session, group);
         }
     }
 
     /// The first member is there again: it may have what the others were given and left undone.
     fn reclaim_from_absent(&mut self, now: Now, index: u32) {
-        let Some(group) = self.groups.get_mut(index).filter(|g| g.online() > 0) else { return };
-        let reference = GroupRef { shard: self.core.id, index, epoch: group.epoch };
-        let absent: Vec<SessionRef> = group.members.iter().filter(|m| !m.is_online).map(|m| m.session).collect();
+        let Some(group) = self.groups.get_mut(index).filter(|g| g.online() > 0) else {
+            return;
+        };
+        let reference = GroupRef {
+            shard: self.core.id,
+            index,
+            epoch: group.epoch,
+        };
+        let absent: Vec<SessionRef> = group
+            .members
+            .iter()
+            .filter(|m| !m.is_online)
+            .map(|m| m.session)
+            .collect();
         for member in absent {
             self.reclaim(now, member, reference);
         }
@@ -260,7 +329,11 @@ impl Shard {
         if member.shard == self.core.id {
             self.reclaim_here(now, member.session, member.epoch, group);
         } else {
-            let letter = Letter::Reclaim { session: member.session, epoch: member.epoch, group };
+            let letter = Letter::Reclaim {
+                session: member.session,
+                epoch: member.epoch,
+                group,
+            };
             self.mail_out[usize::from(member.shard.0)].letter(letter);
         }
     }
@@ -274,8 +347,14 @@ impl Shard {
     /// Gives back to their groups what a session holds of them.
     pub(crate) fn return_shared(&mut self, now: Now, slot: u32, wanted: impl Fn(GroupRef) -> bool) {
         let stats = &mut self.core.stats;
-        let session = self.core.sessions[slot as usize].as_deref_mut().expect("the caller has it");
-        let (queued, inflight, bytes) = (session.outgoing.queue.len(), session.outgoing.inflight.len(), session.outgoing.queued_bytes);
+        let session = self.core.sessions[slot as usize]
+            .as_deref_mut()
+            .expect("the caller has it");
+        let (queued, inflight, bytes) = (
+            session.outgoing.queue.len(),
+            session.outgoing.inflight.len(),
+            session.outgoing.queued_bytes,
+        );
         let returned = session.outgoing.extract(|d| d.tag.group().is_some_and(&wanted));
         let out = &session.outgoing;
         stats.queued_messages -= (queued - out.queue.len()) as u64;
@@ -285,9 +364,18 @@ impl Shard {
             let Some(group) = delivery.tag.group() else { continue };
             self.member_acknowledged(slot, group);
             if group.shard == self.core.id {
-                self.redispatch(now, group.index, group.epoch, &delivery.message.publication(), Some(delivery.message.clone()));
+                self.redispatch(
+                    now,
+                    group.index,
+                    group.epoch,
+                    &delivery.message.publication(),
+                    Some(delivery.message.clone()),
+                );
             } else {
-                let envelope = Envelope::Return { index: group.index, epoch: group.epoch };
+                let envelope = Envelope::Return {
+                    index: group.index,
+                    epoch: group.epoch,
+                };
                 self.mail_out[usize::from(group.shard.0)].publication(envelope, &delivery.message.publication());
             }
         }
@@ -308,7 +396,9 @@ impl Shard {
             return self.core.stats.drop_message(DropReason::Expired);
         }
         let random = self.next_random();
-        let Some(group) = self.groups.get_mut(index) else { return };
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
         if group.members.is_empty() {
             return;
         }
@@ -335,12 +425,18 @@ impl Shard {
     }
 
     fn dispatch_to(&mut self, now: Now, index: u32, at: usize, p: &Publication<'_>, forms: &mut Forms) {
-        let Some(group) = self.groups.get_mut(index) else { return };
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
         if matches!(group.strategy, ShareStrategy::Sticky | ShareStrategy::RoundRobin) {
             group.next = at;
         }
         let counts = group.strategy == ShareStrategy::LeastInflight;
-        let reference = GroupRef { shard: self.core.id, index, epoch: group.epoch };
+        let reference = GroupRef {
+            shard: self.core.id,
+            index,
+            epoch: group.epoch,
+        };
         let member = &mut group.members[at];
         let qos = granted(p.qos, member.options.maximum_qos);
         if counts && qos != QoS::AtMostOnce {
@@ -348,7 +444,16 @@ impl Shard {
         }
         let member = *member;
         if member.session.shard == self.core.id {
-            self.deliver_member(now, member.session.session, p, reference, member.options.maximum_qos, member.options.retain_as_published, member.identifier, forms);
+            self.deliver_member(
+                now,
+                member.session.session,
+                p,
+                reference,
+                member.options.maximum_qos,
+                member.options.retain_as_published,
+                member.identifier,
+                forms,
+            );
             return;
         }
         let envelope = Envelope::Member {
@@ -363,8 +468,22 @@ impl Shard {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn deliver_member(&mut self, now: Now, slot: u32, p: &Publication<'_>, group: GroupRef, maximum_qos: QoS, retain_as_published: bool, identifier: u32, forms: &mut Forms) {
-        let identifiers = if identifier == 0 { &[][..] } else { std::slice::from_ref(&identifier) };
+    fn deliver_member(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        group: GroupRef,
+        maximum_qos: QoS,
+        retain_as_published: bool,
+        identifier: u32,
+        forms: &mut Forms,
+    ) {
+        let identifiers = if identifier == 0 {
+            &[][..]
+        } else {
+            std::slice::from_ref(&identifier)
+        };
         let qos = granted(p.qos, maximum_qos);
         let terms = Terms {
             qos,
@@ -381,16 +500,26 @@ impl Shard {
     /// Nobody is connected: the group keeps it until somebody is.
     fn keep_in_group(&mut self, index: u32, p: &Publication<'_>, forms: &mut Forms) {
         let config = self.core.config.clone();
-        let Some(group) = self.groups.get_mut(index) else { return };
-        let has_keeper = group.members.iter().any(|m| granted(p.qos, m.options.maximum_qos) != QoS::AtMostOnce);
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        let has_keeper = group
+            .members
+            .iter()
+            .any(|m| granted(p.qos, m.options.maximum_qos) != QoS::AtMostOnce);
         if !has_keeper {
             return self.core.stats.drop_message(DropReason::NoSharedMember);
         }
         let bytes = p.kept_bytes();
-        let is_full = |g: &Group| g.queue.len() >= config.queued_messages_max || g.queued_bytes + bytes > config.queued_bytes_max;
+        let is_full =
+            |g: &Group| g.queue.len() >= config.queued_messages_max || g.queued_bytes + bytes > config.queued_bytes_max;
         while is_full(group) {
             self.core.stats.drop_message(DropReason::QueueFullByCount);
-            let oldest = if config.queue_drop == QueueDrop::Oldest { group.queue.pop_front() } else { None };
+            let oldest = if config.queue_drop == QueueDrop::Oldest {
+                group.queue.pop_front()
+            } else {
+                None
+            };
             let Some(oldest) = oldest else { return };
             group.queued_bytes -= oldest.kept_bytes();
         }
@@ -400,7 +529,9 @@ impl Shard {
 
     fn drain_group(&mut self, now: Now, index: u32) {
         loop {
-            let Some(group) = self.groups.get_mut(index) else { return };
+            let Some(group) = self.groups.get_mut(index) else {
+                return;
+            };
             if group.online() == 0 {
                 return;
             }
@@ -426,7 +557,11 @@ impl Shard {
         if group.shard == self.core.id {
             self.count_acknowledged(group.index, group.epoch, member);
         } else {
-            let letter = Letter::Acknowledged { index: group.index, epoch: group.epoch, member };
+            let letter = Letter::Acknowledged {
+                index: group.index,
+                epoch: group.epoch,
+                member,
+            };
             self.mail_out[usize::from(group.shard.0)].letter(letter);
         }
     }
@@ -443,18 +578,44 @@ impl Shard {
     /// Publications of the mail that are for one session or one group.
     pub(crate) fn shared_publication(&mut self, now: Now, envelope: Envelope, p: &Publication<'_>) {
         match envelope {
-            Envelope::Member { session, epoch, group, maximum_qos, retain_as_published, identifier } => {
+            Envelope::Member {
+                session,
+                epoch,
+                group,
+                maximum_qos,
+                retain_as_published,
+                identifier,
+            } => {
                 let is_online = self.core.live_session(session, epoch).map(|s| s.conn.is_some());
                 let is_kept = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
                 if is_online == Some(true) {
                     let mut forms = Forms::default();
-                    self.deliver_member(now, session, p, group, maximum_qos, retain_as_published, identifier, &mut forms);
+                    self.deliver_member(
+                        now,
+                        session,
+                        p,
+                        group,
+                        maximum_qos,
+                        retain_as_published,
+                        identifier,
+                        &mut forms,
+                    );
                 } else if is_kept {
                     // It left while the message was on its way.
                     if self.core.config.counts_inflight() {
-                        self.member_done(SessionRef { shard: self.core.id, session, epoch }, group);
+                        self.member_done(
+                            SessionRef {
+                                shard: self.core.id,
+                                session,
+                                epoch,
+                            },
+                            group,
+                        );
                     }
-                    let envelope = Envelope::Return { index: group.index, epoch: group.epoch };
+                    let envelope = Envelope::Return {
+                        index: group.index,
+                        epoch: group.epoch,
+                    };
                     self.mail_out[usize::from(group.shard.0)].publication(envelope, p);
                 } else {
                     self.core.stats.drop_message(DropReason::NoSharedMember);
@@ -468,23 +629,53 @@ impl Shard {
 
     pub(crate) fn letter(&mut self, now: Now, letter: Letter) {
         match letter {
-            Letter::Join { share_name, filter, member, ticket } => {
+            Letter::Join {
+                share_name,
+                filter,
+                member,
+                ticket,
+            } => {
                 let session = member.session;
                 self.add_member(now, &share_name, &filter, member);
-                let joined = Letter::Joined { session: session.session, epoch: session.epoch, ticket };
+                let joined = Letter::Joined {
+                    session: session.session,
+                    epoch: session.epoch,
+                    ticket,
+                };
                 self.mail_out[usize::from(session.shard.0)].letter(joined);
             }
             Letter::Joined { session, epoch, ticket } => self.joined(now, session, epoch, ticket),
-            Letter::Leave { share_name, filter, member } => self.remove_member(&share_name, &filter, member),
-            Letter::MemberState { share_name, filter, member, is_online } => {
+            Letter::Leave {
+                share_name,
+                filter,
+                member,
+            } => self.remove_member(&share_name, &filter, member),
+            Letter::MemberState {
+                share_name,
+                filter,
+                member,
+                is_online,
+            } => {
                 self.set_member_state(now, &share_name, &filter, member, is_online);
             }
             Letter::Reclaim { session, epoch, group } => self.reclaim_here(now, session, epoch, group),
             Letter::Acknowledged { index, epoch, member } => self.count_acknowledged(index, epoch, member),
-            Letter::ReplayRequest { session, epoch, number, filter, cursor, from } => {
+            Letter::ReplayRequest {
+                session,
+                epoch,
+                number,
+                filter,
+                cursor,
+                from,
+            } => {
                 self.replay_for(now, session, epoch, number, &filter, cursor, from);
             }
-            Letter::ReplayEnd { session, epoch, number, cursor } => self.replay_ended(now, session, epoch, number, cursor),
+            Letter::ReplayEnd {
+                session,
+                epoch,
+                number,
+                cursor,
+            } => self.replay_ended(now, session, epoch, number, cursor),
         }
     }
 }

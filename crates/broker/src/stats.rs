@@ -60,12 +60,40 @@ impl Stats {
             ($($field:ident),* $(,)?) => { $( for (a, b) in self.$field.iter_mut().zip(other.$field) { *a += b; } )* };
         }
         sum!(
-            connections_total, connections, connections_max, sessions, sessions_max, subscriptions, subscriptions_max,
-            shared_groups, retained_messages, retained_bytes, delayed_messages, queued_messages, queued_bytes,
-            inflight_messages, output_backlog_bytes, refused_connections, takeovers, bytes_received, bytes_sent,
-            publish_bytes_received, publish_bytes_sent, messages_forwarded, messages_acknowledged, messages_redelivered,
-            wills_published, publishers_slowed,
+            connections_total,
+            connections,
+            connections_max,
+            sessions,
+            sessions_max,
+            subscriptions,
+            subscriptions_max,
+            shared_groups,
+            retained_messages,
+            retained_bytes,
+            delayed_messages,
+            queued_messages,
+            queued_bytes,
+            inflight_messages,
+            output_backlog_bytes,
+            refused_connections,
+            takeovers,
+            bytes_received,
+            bytes_sent,
+            publish_bytes_received,
+            publish_bytes_sent,
+            messages_forwarded,
+            messages_acknowledged,
+            messages_redelivered,
+            wills_published,
+            publishers_slowed,
         );
-        sum_arrays!(packets_received, packets_sent, messages_received, messages_sent, disconnects, drops);
+        sum_arrays!(
+            packets_received,
+            packets_sent,
+            messages_received,
+            messages_sent,
+            disconnects,
+            drops
+        );
     }
 }

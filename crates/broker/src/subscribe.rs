@@ -1,8 +1,8 @@
 //! SUBSCRIBE and UNSUBSCRIBE: which filters are granted, and what keeps the index of subscriptions true.
 
 use mqtt::{
-    Packet, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode, RetainHandling, SharedFilter, SubAck, Subscribe, SubscribeFilter,
-    SubscriptionOptions, UnsubAck, Unsubscribe,
+    Packet, PacketId, PacketType, Properties, ProtocolVersion, ReasonCode, RetainHandling, SharedFilter, SubAck,
+    Subscribe, SubscribeFilter, SubscriptionOptions, UnsubAck, Unsubscribe,
 };
 
 use crate::access::SubscribeAccess;
@@ -26,7 +26,10 @@ impl<'a> Target<'a> {
         let target = if let Some(shared) = SharedFilter::parse(filter).map_err(invalid)? {
             Target::Shared(shared)
         } else if let Some(rest) = filter.strip_prefix("$queue/") {
-            Target::Shared(SharedFilter { share_name: "$queue", filter: rest })
+            Target::Shared(SharedFilter {
+                share_name: "$queue",
+                filter: rest,
+            })
         } else if let Some(rest) = filter.strip_prefix("$exclusive/") {
             Target::Exclusive(rest)
         } else {
@@ -61,7 +64,8 @@ impl Shard {
             let because = "mqtt.subscription_identifiers is off";
             return self.protocol_error(now, conn, ReasonCode::SubscriptionIdentifiersNotSupported, because);
         }
-        let is_no_local_shared = |f: SubscribeFilter<'_>| f.options.no_local && matches!(Target::parse(f.filter), Ok(Target::Shared(_)));
+        let is_no_local_shared =
+            |f: SubscribeFilter<'_>| f.options.no_local && matches!(Target::parse(f.filter), Ok(Target::Shared(_)));
         if subscribe.filters.iter().any(is_no_local_shared) {
             // [MQTT-3.8.3-4]
             let because = "No Local on a shared subscription";
@@ -75,11 +79,20 @@ impl Shard {
             let (reason, must_wait) = self.subscribe_filter(now, slot, filter, identifier, ticket);
             waiting += u32::from(must_wait);
             // 3.1.1 knows one failure code [MQTT-3.9.3-2].
-            reasons.push(if reason.is_error() && !is_v5 { 0x80 } else { reason.to_u8() });
+            reasons.push(if reason.is_error() && !is_v5 {
+                0x80
+            } else {
+                reason.to_u8()
+            });
         }
         let packet_id = subscribe.packet_id;
         if waiting > 0 {
-            self.core.session_mut(slot).subacks.push(PendingSubAck { packet_id, reasons, waiting, ticket });
+            self.core.session_mut(slot).subacks.push(PendingSubAck {
+                packet_id,
+                reasons,
+                waiting,
+                ticket,
+            });
             return;
         }
         self.suback(now, conn, slot, packet_id, &reasons);
@@ -87,16 +100,32 @@ impl Shard {
 
     fn suback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
         // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
-        if !self.send(conn, &Packet::SubAck(SubAck { packet_id, properties: Properties::EMPTY, reasons })) {
-            return self.protocol_error(now, conn, ReasonCode::PacketTooLarge, "the client has no room for the SUBACK");
+        if !self.send(
+            conn,
+            &Packet::SubAck(SubAck {
+                packet_id,
+                properties: Properties::EMPTY,
+                reasons,
+            }),
+        ) {
+            return self.protocol_error(
+                now,
+                conn,
+                ReasonCode::PacketTooLarge,
+                "the client has no room for the SUBACK",
+            );
         }
         self.pump(now, slot);
     }
 
     /// Another shard has a shared subscription in its index.
     pub(crate) fn joined(&mut self, now: Now, slot: u32, epoch: u32, ticket: u32) {
-        let Some(session) = self.core.live_session(slot, epoch) else { return };
-        let Some(at) = session.subacks.iter().position(|s| s.ticket == ticket) else { return };
+        let Some(session) = self.core.live_session(slot, epoch) else {
+            return;
+        };
+        let Some(at) = session.subacks.iter().position(|s| s.ticket == ticket) else {
+            return;
+        };
         session.subacks[at].waiting -= 1;
         if session.subacks[at].waiting > 0 {
             return;
@@ -109,29 +138,56 @@ impl Shard {
 
     /// Adds or replaces one subscription; the reason is what SUBACK says of it. True when a letter `Joined` with the
     /// ticket must come before it may.
-    pub(crate) fn subscribe_filter(&mut self, now: Now, slot: u32, asked: SubscribeFilter<'_>, identifier: Option<u32>, ticket: u32) -> (ReasonCode, bool) {
+    pub(crate) fn subscribe_filter(
+        &mut self,
+        now: Now,
+        slot: u32,
+        asked: SubscribeFilter<'_>,
+        identifier: Option<u32>,
+        ticket: u32,
+    ) -> (ReasonCode, bool) {
         let target = match self.check_filter(slot, asked.filter) {
             Ok(target) => target,
             Err(reason) => return (reason, false),
         };
         let mut must_wait = false;
-        let options = SubscriptionOptions { maximum_qos: asked.options.maximum_qos.min(self.core.config.maximum_qos), ..asked.options };
-        let subscription = Subscription { options, identifier, kind: target.kind() };
+        let options = SubscriptionOptions {
+            maximum_qos: asked.options.maximum_qos.min(self.core.config.maximum_qos),
+            ..asked.options
+        };
+        let subscription = Subscription {
+            options,
+            identifier,
+            kind: target.kind(),
+        };
         if let Target::Exclusive(filter) = target
             && !self.shared.exclusives.claim(filter, self.session_ref(slot))
         {
             return (ReasonCode::QuotaExceeded, false);
         }
-        let replaced = self.core.session_mut(slot).subscriptions.insert(asked.filter, subscription);
+        let replaced = self
+            .core
+            .session_mut(slot)
+            .subscriptions
+            .insert(asked.filter, subscription);
         if replaced.is_none() {
             let stats = &mut self.core.stats;
             stats.subscriptions += 1;
             stats.subscriptions_max = stats.subscriptions_max.max(stats.subscriptions);
         }
         match target {
-            Target::Shared(shared) => must_wait = self.join_group(now, slot, shared, options, identifier.unwrap_or(0), ticket),
+            Target::Shared(shared) => {
+                must_wait = self.join_group(now, slot, shared, options, identifier.unwrap_or(0), ticket)
+            }
             Target::Plain(filter) | Target::Exclusive(filter) => {
-                self.index(filter, slot, Interested { identifier: identifier.unwrap_or(0), options });
+                self.index(
+                    filter,
+                    slot,
+                    Interested {
+                        identifier: identifier.unwrap_or(0),
+                        options,
+                    },
+                );
                 // [MQTT-3.3.1-9] to [MQTT-3.3.1-11]
                 let wants_retained = match options.retain_handling {
                     RetainHandling::SendAtSubscribe => true,
@@ -141,7 +197,10 @@ impl Shard {
                 if wants_retained {
                     if replaced.is_some() {
                         // Asked for again before it began: once is enough.
-                        self.core.session_mut(slot).replays.retain(|r| *r.filter != *filter || r.cursor.is_some());
+                        self.core
+                            .session_mut(slot)
+                            .replays
+                            .retain(|r| *r.filter != *filter || r.cursor.is_some());
                     }
                     self.start_replay(slot, filter, options, identifier);
                 }
@@ -200,8 +259,20 @@ impl Shard {
         }
         let properties = Properties::EMPTY;
         // [MQTT-3.10.4-4], [MQTT-3.11.3-1]
-        if !self.send(conn, &Packet::UnsubAck(UnsubAck { packet_id: unsubscribe.packet_id, properties, reasons: &reasons })) {
-            self.protocol_error(now, conn, ReasonCode::PacketTooLarge, "the client has no room for the UNSUBACK");
+        if !self.send(
+            conn,
+            &Packet::UnsubAck(UnsubAck {
+                packet_id: unsubscribe.packet_id,
+                properties,
+                reasons: &reasons,
+            }),
+        ) {
+            self.protocol_error(
+                now,
+                conn,
+                ReasonCode::PacketTooLarge,
+                "the client has no room for the UNSUBACK",
+            );
         }
     }
 
@@ -218,7 +289,10 @@ impl Shard {
     fn unindex_target(&mut self, slot: u32, filter: &str) {
         let target = Target::parse(filter);
         if let Ok(Target::Plain(bare) | Target::Exclusive(bare)) = target {
-            self.core.session_mut(slot).replays.retain(|replay| *replay.filter != *bare);
+            self.core
+                .session_mut(slot)
+                .replays
+                .retain(|replay| *replay.filter != *bare);
         }
         match target {
             Ok(Target::Shared(shared)) => self.leave_group(slot, shared),
@@ -239,7 +313,14 @@ impl Shard {
             prefix => session.subscriptions.get(&format!("{prefix}{bare}")).copied(),
         };
         match other {
-            Some(held) => self.index(bare, slot, Interested { identifier: held.identifier.unwrap_or(0), options: held.options }),
+            Some(held) => self.index(
+                bare,
+                slot,
+                Interested {
+                    identifier: held.identifier.unwrap_or(0),
+                    options: held.options,
+                },
+            ),
             None => self.unindex(bare, slot),
         }
     }
@@ -278,7 +359,11 @@ impl Shard {
     }
 
     pub(crate) fn session_ref(&self, slot: u32) -> SessionRef {
-        SessionRef { shard: self.core.id, session: slot, epoch: self.core.session(slot).epoch }
+        SessionRef {
+            shard: self.core.id,
+            session: slot,
+            epoch: self.core.session(slot).epoch,
+        }
     }
 
     /// Adds to the tree, and tells the other shards before the SUBACK is sent.

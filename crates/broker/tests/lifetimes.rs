@@ -16,7 +16,13 @@ fn session_for(seconds: u32) -> Property<'static> {
 }
 
 /// Connects and leaves what was received untouched.
-fn connect(w: &mut World, id: &str, clean_start: bool, properties: &[Property<'_>], will: Option<(&str, u32)>) -> usize {
+fn connect(
+    w: &mut World,
+    id: &str,
+    clean_start: bool,
+    properties: &[Property<'_>],
+    will: Option<(&str, u32)>,
+) -> usize {
     let client = w.open();
     let (mut bytes, mut will_bytes) = (Vec::new(), Vec::new());
     let mut writer = PropertyWriter::new(&mut bytes);
@@ -34,7 +40,10 @@ fn connect(w: &mut World, id: &str, clean_start: bool, properties: &[Property<'_
             payload: b"will",
         }
     });
-    w.send(client, &Packet::Connect(connect_packet(V5, id, clean_start, properties, will)));
+    w.send(
+        client,
+        &Packet::Connect(connect_packet(V5, id, clean_start, properties, will)),
+    );
     client
 }
 
@@ -124,7 +133,14 @@ fn an_answer_of_the_authenticator_is_not_taken_for_a_later_connection_in_the_slo
     let (_, first_attempt, _) = w.authentications.pop().unwrap();
     w.cut(honest);
     let other = connect(&mut w, "other", true, &[], None);
-    w.decide(other, first_attempt, AuthOutcome::Allow { is_superuser: false, data: None });
+    w.decide(
+        other,
+        first_attempt,
+        AuthOutcome::Allow {
+            is_superuser: false,
+            data: None,
+        },
+    );
     assert_eq!(w.take(other), [""; 0], "its own password was not looked at");
     assert_eq!(w.stats().connections, 0);
 }
@@ -136,7 +152,15 @@ fn no_local_does_not_hide_a_delayed_message_of_the_one_before_in_the_slot() {
     w.publish(publisher, "$delayed/5/t", "x", AtLeastOnce);
     w.disconnect(publisher);
     let other = w.connect(V5, "other", true, &[]);
-    w.subscribe_with(other, "t", SubscriptionOptions { no_local: true, ..Default::default() }, None);
+    w.subscribe_with(
+        other,
+        "t",
+        SubscriptionOptions {
+            no_local: true,
+            ..Default::default()
+        },
+        None,
+    );
     w.pass(6000);
     assert_eq!(w.payloads(other), ["x"]);
 }
@@ -167,7 +191,10 @@ fn a_message_that_an_alias_would_make_too_large_is_sent_without_one() {
 
 #[test]
 fn a_will_of_a_group_member_that_ends_goes_to_another_member() {
-    let config = ShardConfig { inflight_max: 1, ..Default::default() };
+    let config = ShardConfig {
+        inflight_max: 1,
+        ..Default::default()
+    };
     let mut w = World::with(1, config, Arc::new(OpenAccess));
     let other = w.connect(V5, "other", true, &[]);
     w.subscribe(other, "$share/g/will", AtLeastOnce);
@@ -196,7 +223,16 @@ fn an_expired_message_that_comes_back_to_its_group_is_not_given_to_another_membe
     let first = w.connect(V5, "first", true, &[session_for(100), Property::ReceiveMaximum(1)]);
     w.subscribe(first, "$share/g/t", AtLeastOnce);
     for payload in ["in flight", "queued"] {
-        w.publish_with(publisher, "t", payload, AtLeastOnce, false, 1, false, &[Property::MessageExpiryInterval(2)]);
+        w.publish_with(
+            publisher,
+            "t",
+            payload,
+            AtLeastOnce,
+            false,
+            1,
+            false,
+            &[Property::MessageExpiryInterval(2)],
+        );
     }
     let second = w.connect(V5, "second", true, &[]);
     w.subscribe(second, "$share/g/t", AtLeastOnce);
@@ -261,7 +297,16 @@ fn a_take_over_in_the_middle_of_a_replay_from_other_shards_loses_nothing() {
     let mut w = World::new(3);
     let publisher = w.connect(V5, "pub", true, &[]);
     for n in 0..600 {
-        w.publish_with(publisher, &format!("r/{n}"), &n.to_string(), AtLeastOnce, true, 1, false, &[]);
+        w.publish_with(
+            publisher,
+            &format!("r/{n}"),
+            &n.to_string(),
+            AtLeastOnce,
+            true,
+            1,
+            false,
+            &[],
+        );
     }
     let id = id_on(0, "sub");
     let mut seen = std::collections::HashSet::new();
@@ -293,7 +338,11 @@ fn an_unsubscribe_while_a_replay_waits_does_not_stop_the_next_one() {
     w.subscribe(subscriber, "r/#", AtMostOnce);
     let mut bytes = Vec::new();
     let filters = UnsubscribeFilters::encode(["none/#"], &mut bytes);
-    let packet = Unsubscribe { packet_id: PacketId::new(9).unwrap(), properties: Properties::EMPTY, filters };
+    let packet = Unsubscribe {
+        packet_id: PacketId::new(9).unwrap(),
+        properties: Properties::EMPTY,
+        filters,
+    };
     w.send(subscriber, &Packet::Unsubscribe(packet));
     w.release_mail();
     assert_eq!(w.payloads(subscriber).len(), 30);
@@ -302,11 +351,23 @@ fn an_unsubscribe_while_a_replay_waits_does_not_stop_the_next_one() {
 #[test]
 fn large_retained_messages_at_qos0_all_reach_a_client_that_reads() {
     for shards in [1, 3] {
-        let config = ShardConfig { output_buffer_bytes: 10_000, ..Default::default() };
+        let config = ShardConfig {
+            output_buffer_bytes: 10_000,
+            ..Default::default()
+        };
         let mut w = World::with(shards, config, Arc::new(OpenAccess));
         let publisher = w.connect(V5, "pub", true, &[]);
         for n in 0..50 {
-            w.publish_with(publisher, &format!("r/{n}"), &"x".repeat(3000), AtLeastOnce, true, 1, false, &[]);
+            w.publish_with(
+                publisher,
+                &format!("r/{n}"),
+                &"x".repeat(3000),
+                AtLeastOnce,
+                true,
+                1,
+                false,
+                &[],
+            );
         }
         let subscriber = w.connect(V5, "sub", true, &[]);
         w.subscribe(subscriber, "r/#", AtMostOnce);
@@ -317,7 +378,10 @@ fn large_retained_messages_at_qos0_all_reach_a_client_that_reads() {
 #[test]
 fn a_replay_is_not_cut_short_by_a_small_queue() {
     for shards in [1, 3] {
-        let config = ShardConfig { queued_messages_max: 5, ..Default::default() };
+        let config = ShardConfig {
+            queued_messages_max: 5,
+            ..Default::default()
+        };
         let mut w = World::with(shards, config, Arc::new(OpenAccess));
         let publisher = w.connect(V5, "pub", true, &[]);
         for n in 0..100 {
@@ -338,7 +402,10 @@ fn a_replay_is_not_cut_short_by_a_small_queue() {
 
 #[test]
 fn qos0_messages_stay_in_order_behind_those_kept_for_an_absent_client() {
-    let config = ShardConfig { is_qos0_queued: true, ..Default::default() };
+    let config = ShardConfig {
+        is_qos0_queued: true,
+        ..Default::default()
+    };
     let mut w = World::with(1, config, Arc::new(OpenAccess));
     let properties = [session_for(100), Property::ReceiveMaximum(1)];
     let subscriber = w.connect(V5, "sub", true, &properties);

@@ -27,10 +27,22 @@ fn a_message_reaches_every_version_at_the_lower_qos() {
         let new = w.connect(V5, "new", true, &[]);
         w.subscribe(old, "a/+", AtMostOnce);
         w.subscribe(new, "a/#", ExactlyOnce);
-        w.publish_with(publisher, "a/b", "x", AtLeastOnce, false, 9, false, &[Property::UserProperty("k", "v")]);
+        w.publish_with(
+            publisher,
+            "a/b",
+            "x",
+            AtLeastOnce,
+            false,
+            9,
+            false,
+            &[Property::UserProperty("k", "v")],
+        );
         assert_eq!(w.take(publisher), ["PUBACK 9 Success"]);
         assert_eq!(w.take(old), ["SUBACK 7 [00]", "PUBLISH a/b x q0 id=0"]);
-        assert_eq!(w.take(new), ["SUBACK 7 [02]", "PUBLISH a/b x q1 id=1 UserProperty(\"k\", \"v\")"]);
+        assert_eq!(
+            w.take(new),
+            ["SUBACK 7 [02]", "PUBLISH a/b x q1 id=1 UserProperty(\"k\", \"v\")"]
+        );
     });
 }
 
@@ -88,7 +100,15 @@ fn what_was_in_flight_comes_again_in_order_with_dup_then_the_queue() {
         w.send(subscriber, &Packet::Connect(connect));
         let got = w.take(subscriber);
         assert!(got[0].starts_with("CONNACK Success present=true"), "{got:?}");
-        assert_eq!(got[1..], ["PUBLISH t 1 q1 id=1 dup", "PUBREL 2 Success", "PUBLISH t 3 q1 id=3", "PUBLISH t 4 q1 id=4"]);
+        assert_eq!(
+            got[1..],
+            [
+                "PUBLISH t 1 q1 id=1 dup",
+                "PUBREL 2 Success",
+                "PUBLISH t 3 q1 id=3",
+                "PUBLISH t 4 q1 id=4"
+            ]
+        );
     });
 }
 
@@ -154,7 +174,11 @@ fn wills_are_sent_when_they_should_be_and_only_then() {
         let short = with_will(&mut w, "short", 60, 2);
         w.cut(short);
         w.pass(2100);
-        assert_eq!(w.payloads(watcher), ["short"], "the end of the session comes before the delay");
+        assert_eq!(
+            w.payloads(watcher),
+            ["short"],
+            "the end of the session comes before the delay"
+        );
     });
 }
 
@@ -163,7 +187,16 @@ fn retained_messages_come_from_every_shard_and_can_be_cleared() {
     each(|mut w| {
         let publisher = w.connect(V5, "pub", true, &[]);
         for n in 0..500 {
-            w.publish_with(publisher, &format!("r/{n}/v"), &n.to_string(), AtLeastOnce, true, 1, false, &[]);
+            w.publish_with(
+                publisher,
+                &format!("r/{n}/v"),
+                &n.to_string(),
+                AtLeastOnce,
+                true,
+                1,
+                false,
+                &[],
+            );
         }
         w.publish_with(publisher, "r/7/v", "", AtLeastOnce, true, 1, false, &[]);
         assert_eq!(w.stats().retained_messages, 499);
@@ -175,7 +208,10 @@ fn retained_messages_come_from_every_shard_and_can_be_cleared() {
         let one = w.connect(V5, "one", true, &[]);
         w.subscribe_with(one, "r/9/v", Default::default(), Some(33));
         let got = w.messages(one);
-        assert_eq!((got.len(), &got[0].identifiers[..], got[0].retain), (1, &[33][..], true));
+        assert_eq!(
+            (got.len(), &got[0].identifiers[..], got[0].retain),
+            (1, &[33][..], true)
+        );
         w.publish_with(publisher, "r/9/v", "live", AtMostOnce, true, 1, false, &[]);
         assert!(!w.messages(one)[0].retain, "live, and retain as published is off");
     });
@@ -229,7 +265,10 @@ fn a_shared_subscription_gives_each_message_to_one_member_and_moves_what_a_dead_
         w.cut(members[2]);
         w.publish(publisher, "t/away", "away", AtLeastOnce);
         let back = w.open();
-        w.send(back, &Packet::Connect(connect_packet(V5, "m2", false, Properties::EMPTY, None)));
+        w.send(
+            back,
+            &Packet::Connect(connect_packet(V5, "m2", false, Properties::EMPTY, None)),
+        );
         let got = w.payloads(back);
         assert!(got.contains(&"away".to_owned()), "{got:?}");
     });
@@ -256,9 +295,33 @@ fn overlapping_filters_make_one_copy_with_all_identifiers() {
     each(|mut w| {
         let publisher = w.connect(V5, "pub", true, &[]);
         let new = w.connect(V5, "new", true, &[]);
-        w.subscribe_with(new, "a/#", SubscriptionOptions { maximum_qos: AtMostOnce, ..Default::default() }, Some(1));
-        w.subscribe_with(new, "a/+", SubscriptionOptions { maximum_qos: AtLeastOnce, ..Default::default() }, Some(2));
-        w.subscribe_with(new, "a/b", SubscriptionOptions { maximum_qos: ExactlyOnce, ..Default::default() }, None);
+        w.subscribe_with(
+            new,
+            "a/#",
+            SubscriptionOptions {
+                maximum_qos: AtMostOnce,
+                ..Default::default()
+            },
+            Some(1),
+        );
+        w.subscribe_with(
+            new,
+            "a/+",
+            SubscriptionOptions {
+                maximum_qos: AtLeastOnce,
+                ..Default::default()
+            },
+            Some(2),
+        );
+        w.subscribe_with(
+            new,
+            "a/b",
+            SubscriptionOptions {
+                maximum_qos: ExactlyOnce,
+                ..Default::default()
+            },
+            None,
+        );
         let old = w.connect(V3_1_1, "old", true, &[]);
         w.subscribe(old, "a/#", AtMostOnce);
         w.subscribe(old, "a/b", AtLeastOnce);
@@ -276,9 +339,25 @@ fn overlapping_filters_make_one_copy_with_all_identifiers() {
 fn no_local_and_retain_as_published_are_kept() {
     each(|mut w| {
         let me = w.connect(V5, "me", true, &[]);
-        w.subscribe_with(me, "t", SubscriptionOptions { no_local: true, ..Default::default() }, None);
+        w.subscribe_with(
+            me,
+            "t",
+            SubscriptionOptions {
+                no_local: true,
+                ..Default::default()
+            },
+            None,
+        );
         let other = w.connect(V5, "other", true, &[]);
-        w.subscribe_with(other, "t", SubscriptionOptions { retain_as_published: true, ..Default::default() }, None);
+        w.subscribe_with(
+            other,
+            "t",
+            SubscriptionOptions {
+                retain_as_published: true,
+                ..Default::default()
+            },
+            None,
+        );
         w.publish_with(me, "t", "x", AtMostOnce, true, 1, false, &[]);
         assert_eq!(w.payloads(me), [""; 0]);
         assert!(w.messages(other)[0].retain);
@@ -293,11 +372,23 @@ fn message_expiry_counts_down_and_ends() {
         w.cut(subscriber);
         let publisher = w.connect(V5, "pub", true, &[]);
         for (payload, expiry_s) in [("short", 2), ("long", 100)] {
-            w.publish_with(publisher, "t", payload, AtLeastOnce, false, 1, false, &[Property::MessageExpiryInterval(expiry_s)]);
+            w.publish_with(
+                publisher,
+                "t",
+                payload,
+                AtLeastOnce,
+                false,
+                1,
+                false,
+                &[Property::MessageExpiryInterval(expiry_s)],
+            );
         }
         w.pass(10_000);
         let back = w.open();
-        w.send(back, &Packet::Connect(connect_packet(V5, "sub", false, Properties::EMPTY, None)));
+        w.send(
+            back,
+            &Packet::Connect(connect_packet(V5, "sub", false, Properties::EMPTY, None)),
+        );
         let got = w.take(back);
         assert_eq!(got[1..], ["PUBLISH t long q1 id=1 MessageExpiryInterval(90)"]);
     });
@@ -305,7 +396,11 @@ fn message_expiry_counts_down_and_ends() {
 
 #[test]
 fn a_slow_reader_costs_its_limit_and_loses_qos0_only() {
-    let config = ShardConfig { output_buffer_bytes: 10_000, queued_messages_max: 5000, ..Default::default() };
+    let config = ShardConfig {
+        output_buffer_bytes: 10_000,
+        queued_messages_max: 5000,
+        ..Default::default()
+    };
     let mut w = World::with(1, config, std::sync::Arc::new(OpenAccess));
     let slow = w.connect(V5, "slow", true, &[Property::ReceiveMaximum(60_000)]);
     w.subscribe(slow, "t/#", AtLeastOnce);
@@ -317,7 +412,11 @@ fn a_slow_reader_costs_its_limit_and_loses_qos0_only() {
         w.publish(publisher, "t/0", &payload, AtMostOnce);
         w.publish(publisher, "t/1", &format!("{n}"), AtLeastOnce);
     }
-    assert!(w.stats().output_backlog_bytes <= 12_000, "{}", w.stats().output_backlog_bytes);
+    assert!(
+        w.stats().output_backlog_bytes <= 12_000,
+        "{}",
+        w.stats().output_backlog_bytes
+    );
     assert!(w.stats().drops[DropReason::SlowConsumer as usize] >= 88);
     w.unblock(slow);
     let mut seen = Vec::new();
@@ -360,7 +459,10 @@ fn sessions_expire_and_free_what_they_held() {
         w.publish(publisher, "t", "x", AtLeastOnce);
         assert_eq!(w.stats().queued_messages, 1);
         w.pass(10_100);
-        assert_eq!((w.stats().sessions, w.stats().subscriptions, w.stats().queued_messages), (1, 0, 0));
+        assert_eq!(
+            (w.stats().sessions, w.stats().subscriptions, w.stats().queued_messages),
+            (1, 0, 0)
+        );
         assert_eq!(w.stats().drops[DropReason::SessionEnded as usize], 1);
     });
 }
@@ -372,15 +474,45 @@ fn topic_aliases_work_in_both_directions() {
         let subscriber = w.connect(V5, "sub", true, &[Property::TopicAliasMaximum(1)]);
         w.subscribe(subscriber, "#", AtMostOnce);
         w.take(subscriber);
-        w.publish_with(publisher, "long/topic", "1", AtMostOnce, false, 1, false, &[Property::TopicAlias(3)]);
-        w.publish_with(publisher, "", "2", AtMostOnce, false, 1, false, &[Property::TopicAlias(3)]);
+        w.publish_with(
+            publisher,
+            "long/topic",
+            "1",
+            AtMostOnce,
+            false,
+            1,
+            false,
+            &[Property::TopicAlias(3)],
+        );
+        w.publish_with(
+            publisher,
+            "",
+            "2",
+            AtMostOnce,
+            false,
+            1,
+            false,
+            &[Property::TopicAlias(3)],
+        );
         w.publish_with(publisher, "other/topic", "3", AtMostOnce, false, 1, false, &[]);
-        assert_eq!(w.take(subscriber), [
-            "PUBLISH long/topic 1 q0 id=0 TopicAlias(1)",
-            "PUBLISH  2 q0 id=0 TopicAlias(1)",
-            "PUBLISH other/topic 3 q0 id=0",
-        ]);
-        w.publish_with(publisher, "", "4", AtMostOnce, false, 1, false, &[Property::TopicAlias(4)]);
+        assert_eq!(
+            w.take(subscriber),
+            [
+                "PUBLISH long/topic 1 q0 id=0 TopicAlias(1)",
+                "PUBLISH  2 q0 id=0 TopicAlias(1)",
+                "PUBLISH other/topic 3 q0 id=0",
+            ]
+        );
+        w.publish_with(
+            publisher,
+            "",
+            "4",
+            AtMostOnce,
+            false,
+            1,
+            false,
+            &[Property::TopicAlias(4)],
+        );
         assert_eq!(w.take(publisher), ["DISCONNECT ProtocolError"]);
     });
 }
@@ -392,7 +524,10 @@ fn delayed_and_exclusive_topics() {
         let second = w.connect(V5, "second", true, &[]);
         w.subscribe(first, "$exclusive/t", AtMostOnce);
         w.subscribe(second, "$exclusive/t", AtMostOnce);
-        assert_eq!((w.take(first), w.take(second)), (vec!["SUBACK 7 [00]".to_owned()], vec!["SUBACK 7 [97]".to_owned()]));
+        assert_eq!(
+            (w.take(first), w.take(second)),
+            (vec!["SUBACK 7 [00]".to_owned()], vec!["SUBACK 7 [97]".to_owned()])
+        );
         w.publish(second, "$delayed/5/t", "later", AtMostOnce);
         w.pass(4900);
         assert_eq!(w.payloads(first), [""; 0]);

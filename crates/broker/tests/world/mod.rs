@@ -55,10 +55,23 @@ impl World {
     }
 
     pub fn with(shards: u16, config: ShardConfig, access: Arc<dyn Access>) -> World {
-        let now = Now { monotonic_ms: 1_000_000, unix_ms: 1_700_000_000_000 };
+        let now = Now {
+            monotonic_ms: 1_000_000,
+            unix_ms: 1_700_000_000_000,
+        };
         let node = Arc::new(NodeState::new(shards, 7));
         let config = Arc::new(config);
-        let make = |i| Shard::new(now, ShardId(i), shards, config.clone(), access.clone(), node.clone(), 42 + u64::from(i));
+        let make = |i| {
+            Shard::new(
+                now,
+                ShardId(i),
+                shards,
+                config.clone(),
+                access.clone(),
+                node.clone(),
+                42 + u64::from(i),
+            )
+        };
         World {
             shards: (0..shards).map(make).collect(),
             now,
@@ -128,7 +141,9 @@ impl World {
 
     fn feed(&mut self, client: usize) {
         loop {
-            let Some(wire) = self.connections.get_mut(&client) else { return };
+            let Some(wire) = self.connections.get_mut(&client) else {
+                return;
+            };
             let Some((shard, conn)) = wire.shard else { return };
             if wire.is_closed {
                 return;
@@ -155,7 +170,9 @@ impl World {
         let outbox = self.shards[shard].outbox();
         let mut drained = Vec::new();
         for conn in outbox.dirty().to_vec() {
-            let Some(client) = self.slots[shard].get(conn.0 as usize).copied().flatten() else { continue };
+            let Some(client) = self.slots[shard].get(conn.0 as usize).copied().flatten() else {
+                continue;
+            };
             if self.blocked.contains(&client) {
                 continue;
             }
@@ -164,7 +181,11 @@ impl World {
             let bytes = slices.concat();
             let had_backlog = outbox.has_backlog(conn);
             outbox.wrote(conn, bytes.len());
-            self.connections.get_mut(&client).unwrap().received.extend_from_slice(&bytes);
+            self.connections
+                .get_mut(&client)
+                .unwrap()
+                .received
+                .extend_from_slice(&bytes);
             if had_backlog {
                 drained.push(conn);
             }
@@ -178,13 +199,17 @@ impl World {
     /// The socket takes bytes again.
     pub fn unblock(&mut self, client: usize) {
         self.blocked.retain(|c| *c != client);
-        let (shard, conn) = self.connections[&client].shard.unwrap();
+        let Some((shard, conn)) = self.connections[&client].shard else { return };
         let outbox = self.shards[shard].outbox();
         let mut slices = Vec::new();
         outbox.slices(conn, usize::MAX, &mut slices);
         let bytes = slices.concat();
         outbox.wrote(conn, bytes.len());
-        self.connections.get_mut(&client).unwrap().received.extend_from_slice(&bytes);
+        self.connections
+            .get_mut(&client)
+            .unwrap()
+            .received
+            .extend_from_slice(&bytes);
         outbox.end_tick();
         self.shards[shard].drained(self.now, conn);
         self.feed(client);
@@ -215,7 +240,12 @@ impl World {
                 has_moved |= !self.shards[shard].outbox().dirty().is_empty();
                 self.flush(shard);
             }
-            if !has_moved && self.shards.iter().all(|s| s.next_deadline().is_none_or(|at| at > self.now.monotonic_ms)) {
+            if !has_moved
+                && self
+                    .shards
+                    .iter()
+                    .all(|s| s.next_deadline().is_none_or(|at| at > self.now.monotonic_ms))
+            {
                 return;
             }
         }
@@ -233,7 +263,11 @@ impl World {
             return false;
         }
         let (from, to, _) = self.post[choice % self.post.len()];
-        let at = self.post.iter().position(|mail| (mail.0, mail.1) == (from, to)).unwrap();
+        let at = self
+            .post
+            .iter()
+            .position(|mail| (mail.0, mail.1) == (from, to))
+            .unwrap();
         let (_, to, mail) = self.post.remove(at).unwrap();
         self.shards[to].mail(self.now, mail);
         true
@@ -266,7 +300,11 @@ impl World {
                     self.feed(client);
                 }
             }
-            Effect::Authenticate { conn, attempt, credentials } => {
+            Effect::Authenticate {
+                conn,
+                attempt,
+                credentials,
+            } => {
                 if let Some(client) = client_of(self, conn) {
                     self.authentications.push((client, attempt, *credentials));
                 }
@@ -373,7 +411,13 @@ impl World {
     // --- shorthands ---
 
     /// Connects and drops the CONNACK.
-    pub fn connect(&mut self, version: ProtocolVersion, client_id: &str, clean_start: bool, properties: &[Property<'_>]) -> usize {
+    pub fn connect(
+        &mut self,
+        version: ProtocolVersion,
+        client_id: &str,
+        clean_start: bool,
+        properties: &[Property<'_>],
+    ) -> usize {
         let client = self.open();
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
@@ -381,17 +425,38 @@ impl World {
             writer.put(*property);
         }
         let properties = writer.finish();
-        self.send(client, &Packet::Connect(connect_packet(version, client_id, clean_start, properties, None)));
+        self.send(
+            client,
+            &Packet::Connect(connect_packet(version, client_id, clean_start, properties, None)),
+        );
         let got = self.take(client);
-        assert!(got.first().is_some_and(|first| first.starts_with("CONNACK") && first.contains("Success")), "{got:?}");
+        assert!(
+            got.first()
+                .is_some_and(|first| first.starts_with("CONNACK") && first.contains("Success")),
+            "{got:?}"
+        );
         client
     }
 
     pub fn subscribe(&mut self, client: usize, filter: &str, qos: QoS) {
-        self.subscribe_with(client, filter, SubscriptionOptions { maximum_qos: qos, ..Default::default() }, None);
+        self.subscribe_with(
+            client,
+            filter,
+            SubscriptionOptions {
+                maximum_qos: qos,
+                ..Default::default()
+            },
+            None,
+        );
     }
 
-    pub fn subscribe_with(&mut self, client: usize, filter: &str, options: SubscriptionOptions, identifier: Option<u32>) {
+    pub fn subscribe_with(
+        &mut self,
+        client: usize,
+        filter: &str,
+        options: SubscriptionOptions,
+        identifier: Option<u32>,
+    ) {
         let version = self.connections[&client].version;
         let mut properties = Vec::new();
         if let Some(identifier) = identifier {
@@ -399,7 +464,11 @@ impl World {
         }
         let mut bytes = Vec::new();
         let filters = SubscribeFilters::encode([SubscribeFilter { filter, options }], version, &mut bytes);
-        let packet = Subscribe { packet_id: PacketId::new(7).unwrap(), properties: Properties::from_validated(&properties), filters };
+        let packet = Subscribe {
+            packet_id: PacketId::new(7).unwrap(),
+            properties: Properties::from_validated(&properties),
+            filters,
+        };
         self.send(client, &Packet::Subscribe(packet));
     }
 
@@ -408,7 +477,17 @@ impl World {
     }
 
     #[allow(clippy::too_many_arguments)]
-    pub fn publish_with(&mut self, client: usize, topic: &str, payload: &str, qos: QoS, retain: bool, id: u16, dup: bool, properties: &[Property<'_>]) {
+    pub fn publish_with(
+        &mut self,
+        client: usize,
+        topic: &str,
+        payload: &str,
+        qos: QoS,
+        retain: bool,
+        id: u16,
+        dup: bool,
+        properties: &[Property<'_>],
+    ) {
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
         for property in properties {
@@ -416,7 +495,15 @@ impl World {
         }
         let properties = writer.finish();
         let packet_id = (qos != QoS::AtMostOnce).then(|| PacketId::new(id).unwrap());
-        let packet = Publish { dup, qos, retain, topic, packet_id, properties, payload: payload.as_bytes() };
+        let packet = Publish {
+            dup,
+            qos,
+            retain,
+            topic,
+            packet_id,
+            properties,
+            payload: payload.as_bytes(),
+        };
         self.send(client, &Packet::Publish(packet));
     }
 
@@ -427,7 +514,13 @@ impl World {
     }
 
     pub fn disconnect(&mut self, client: usize) {
-        self.send(client, &Packet::Disconnect(Disconnect { reason: ReasonCode::Success, properties: Properties::EMPTY }));
+        self.send(
+            client,
+            &Packet::Disconnect(Disconnect {
+                reason: ReasonCode::Success,
+                properties: Properties::EMPTY,
+            }),
+        );
     }
 
     pub fn stats(&self) -> Stats {
@@ -439,7 +532,13 @@ impl World {
     }
 }
 
-pub fn connect_packet<'a>(version: ProtocolVersion, client_id: &'a str, clean_start: bool, properties: Properties<'a>, will: Option<Will<'a>>) -> Connect<'a> {
+pub fn connect_packet<'a>(
+    version: ProtocolVersion,
+    client_id: &'a str,
+    clean_start: bool,
+    properties: Properties<'a>,
+    will: Option<Will<'a>>,
+) -> Connect<'a> {
     Connect {
         version,
         clean_start,
@@ -456,7 +555,12 @@ pub fn connect_packet<'a>(version: ProtocolVersion, client_id: &'a str, clean_st
 fn describe(packet: &Packet<'_>) -> String {
     let properties = |p: Properties<'_>| p.iter().map(|p| format!(" {p:?}")).collect::<String>();
     match packet {
-        Packet::ConnAck(p) => format!("CONNACK {:?} present={}{}", p.reason, p.session_present, properties(p.properties)),
+        Packet::ConnAck(p) => format!(
+            "CONNACK {:?} present={}{}",
+            p.reason,
+            p.session_present,
+            properties(p.properties)
+        ),
         Packet::Publish(p) => format!(
             "PUBLISH {} {} q{} id={}{}{}{}",
             p.topic,
