@@ -16,7 +16,7 @@
 //! ```
 
 // Each suite uses its own part of this.
-#![allow(dead_code, unused_imports)]
+#![allow(dead_code, unused_imports, clippy::print_stderr)]
 
 pub mod packet;
 pub mod peer;
