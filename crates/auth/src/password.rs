@@ -83,10 +83,11 @@ impl PasswordHash {
         Ok(Self::argon2id(password, random_bytes::<SALT_BYTES>()?))
     }
 
-    /// A hash at the default cost that no password is known for: what a lookup of an unknown user is verified against.
+    /// A hash at the default cost that no password is known for: what a lookup of an unknown user is verified against. It
+    /// is random bytes; only verifying against it costs what a hash costs.
     pub(crate) fn decoy() -> Result<PasswordHash, CreateError> {
-        let password = Password::new(random_bytes::<32>()?);
-        Ok(Self::argon2id(&password, random_bytes::<SALT_BYTES>()?))
+        let hash = random_bytes::<HASH_BYTES>()?;
+        Ok(Self::of_argon2id(random_bytes::<SALT_BYTES>()?, hash.to_vec()))
     }
 
     /// True when `password` is the one this hash was made from.
@@ -122,9 +123,13 @@ impl PasswordHash {
     }
 
     fn argon2id(password: &Password, salt: [u8; SALT_BYTES]) -> PasswordHash {
-        let scheme = Scheme::Argon2id(ARGON2_DEFAULT);
         let mut hash = vec![0u8; HASH_BYTES];
-        scheme.compute(password.expose(), &salt, &mut hash);
+        Scheme::Argon2id(ARGON2_DEFAULT).compute(password.expose(), &salt, &mut hash);
+        Self::of_argon2id(salt, hash)
+    }
+
+    fn of_argon2id(salt: [u8; SALT_BYTES], hash: Vec<u8>) -> PasswordHash {
+        let scheme = Scheme::Argon2id(ARGON2_DEFAULT);
         let Argon2Cost {
             memory_kib,
             passes,

@@ -55,7 +55,7 @@ pub struct UserSummary {
 }
 
 impl Users {
-    /// Fails only when the operating system has no randomness. Computes one argon2 hash.
+    /// Fails only when the operating system has no randomness.
     pub fn empty() -> Result<Users, CreateError> {
         Ok(Users {
             table: RwLock::default(),
