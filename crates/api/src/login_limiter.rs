@@ -51,14 +51,16 @@ impl LoginLimiter {
 
 fn make_room(table: &mut HashMap<IpAddr, Instant>, now: Instant) {
     table.retain(|_, full_at| *full_at > now);
-    if table.len() >= ADDRESSES_MAX {
-        if let Some(address) = table
+    let first_to_fill = || {
+        table
             .iter()
             .min_by_key(|(_, full_at)| **full_at)
             .map(|(address, _)| *address)
-        {
-            table.remove(&address);
-        }
+    };
+    if table.len() >= ADDRESSES_MAX
+        && let Some(address) = first_to_fill()
+    {
+        table.remove(&address);
     }
 }
 

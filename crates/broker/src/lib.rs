@@ -42,6 +42,7 @@ pub use effect::*;
 pub use inspect::{ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SubscriptionView};
 pub use mail::Mail;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
+pub use publish::ServerMessage;
 pub use shard::{NodeState, Shard};
 pub use stats::Stats;
 pub use sys::{EventTopic, Load, Loads, SysInfo, emqx_tree, event_topic, mosquitto_tree};

@@ -398,7 +398,11 @@ impl Shard {
 
 /// Topics that only the server may publish to.
 pub(crate) fn is_reserved(topic: &str) -> bool {
-    topic == "$SYS" || topic.starts_with("$SYS/") || topic.starts_with("$share/")
+    ["$SYS", "$CONTROL", "$share"].iter().any(|reserved| {
+        topic
+            .strip_prefix(reserved)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 /// The lower of what was published and what a subscription allows.

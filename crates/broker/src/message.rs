@@ -53,7 +53,7 @@ impl Publication<'_> {
         self.topic.len() + self.payload.len() + self.properties.len() + size_of::<Message>()
     }
 
-    pub fn to_message(&self) -> Rc<Message> {
+    pub fn to_message(self) -> Rc<Message> {
         let mut bytes = Vec::with_capacity(self.topic.len() + self.properties.len() + self.payload.len());
         bytes.extend_from_slice(self.topic.as_bytes());
         bytes.extend_from_slice(self.properties);

@@ -173,24 +173,16 @@ impl Shard {
         reason
     }
 
-    /// A message of the server itself or of an operator: no session, no rights to check.
-    pub fn publish_from_server(
-        &mut self,
-        now: Now,
-        topic: &str,
-        payload: &[u8],
-        properties: &[u8],
-        qos: QoS,
-        retain: bool,
-        message_expiry_s: Option<u32>,
-    ) -> bool {
+    /// A message of the server itself or of an operator: no session, no rights to check. False when nobody is known to
+    /// want it.
+    pub fn publish_from_server(&mut self, now: Now, message: ServerMessage<'_>) -> bool {
         let p = Publication {
-            topic,
-            payload,
-            properties,
-            qos,
-            retain,
-            expires_at_ms: message_expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
+            topic: message.topic,
+            payload: message.payload,
+            properties: message.properties,
+            qos: message.qos,
+            retain: message.retain,
+            expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
             origin: Origin::NONE,
             publisher_hash: 0,
         };
@@ -409,6 +401,19 @@ impl Shard {
             self.publish(now, &message.publication());
         }
     }
+}
+
+/// A message that no client sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerMessage<'a> {
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+    /// MQTT 5 properties that are forwarded unaltered, as wire bytes.
+    pub properties: &'a [u8],
+    pub qos: QoS,
+    pub retain: bool,
+    /// Message Expiry Interval.
+    pub expiry_s: Option<u32>,
 }
 
 enum Delay<'a> {

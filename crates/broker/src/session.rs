@@ -138,6 +138,8 @@ pub struct Replay {
 }
 
 /// Filters of one session: a list while there are few, a map when there are many.
+// The map is boxed because a session that has none should not pay for its 48 bytes.
+#[allow(clippy::box_collection)]
 #[derive(Debug)]
 pub struct FilterMap<V> {
     few: Vec<(Box<str>, V)>,

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use mqtt::{PacketType, QoS};
 
 use crate::effect::{DropReason, Event, Now};
+use crate::publish::ServerMessage;
 use crate::shard::Shard;
 use crate::stats::Stats;
 
@@ -326,7 +327,13 @@ fn rfc3339(unix_ms: u64) -> String {
 impl Shard {
     /// Publishes a statistic or an event of the server. Nobody misses it when there is no subscriber, so that is no drop.
     pub fn publish_sys(&mut self, now: Now, topic: &str, payload: &str, retain: bool) {
-        let is_wanted = self.publish_from_server(now, topic, payload.as_bytes(), &[], QoS::AtMostOnce, retain, None);
+        let message = ServerMessage {
+            topic,
+            payload: payload.as_bytes(),
+            retain,
+            ..ServerMessage::default()
+        };
+        let is_wanted = self.publish_from_server(now, message);
         if !is_wanted {
             self.core.stats.drops[DropReason::NoSubscriber as usize] -= 1;
         }

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use broker::{Shard, ShardId};
+use broker::{ServerMessage, Shard, ShardId};
 use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -143,15 +143,15 @@ impl Message {
     }
 
     fn publish(&self, shard: &mut Shard, now: broker::Now) -> bool {
-        shard.publish_from_server(
-            now,
-            &self.topic,
-            &self.payload,
-            &self.properties,
-            self.qos,
-            self.retain,
-            self.message_expiry_s,
-        )
+        let message = ServerMessage {
+            topic: &self.topic,
+            payload: &self.payload,
+            properties: &self.properties,
+            qos: self.qos,
+            retain: self.retain,
+            expiry_s: self.message_expiry_s,
+        };
+        shard.publish_from_server(now, message)
     }
 }
 

@@ -199,7 +199,9 @@ impl World {
     /// The socket takes bytes again.
     pub fn unblock(&mut self, client: usize) {
         self.blocked.retain(|c| *c != client);
-        let Some((shard, conn)) = self.connections[&client].shard else { return };
+        let Some((shard, conn)) = self.connections[&client].shard else {
+            return;
+        };
         let outbox = self.shards[shard].outbox();
         let mut slices = Vec::new();
         outbox.slices(conn, usize::MAX, &mut slices);

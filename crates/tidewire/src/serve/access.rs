@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
-    Acl, AclOptions, AnonymousPolicy, AnonymousProvider, Chain, DenyReason, Grant, Outcome, Password, PasswordHash,
-    Permission, Provider, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords, preset,
+    Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, Chain, DenyReason, Grant, Outcome, Password,
+    PasswordHash, Permission, Provider, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider,
+    VerifiedPasswords, preset,
 };
 use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, SubscribeAccess};
 use mqtt::{QoS, ReasonCode};
@@ -38,7 +39,8 @@ pub struct NodeAccess {
     anonymous: AnonymousProvider,
     /// Everyone, from wherever they come.
     users: Arc<Users>,
-    acl: RwLock<Arc<Acl>>,
+    /// `None` while there are no rules: then whoever may connect may do everything that is not the server's own.
+    acl: RwLock<Option<Arc<Acl>>>,
     state: Mutex<State>,
     data_dir: PathBuf,
     net: OnceLock<net::Handle>,
@@ -73,7 +75,7 @@ impl NodeAccess {
             ]),
             anonymous,
             users,
-            acl: RwLock::new(Arc::new(compile(&[], AclOptions::default())?)),
+            acl: RwLock::new(None),
             state: Mutex::new(State {
                 own,
                 configured: HashMap::new(),
@@ -96,11 +98,11 @@ impl NodeAccess {
         let mut state = self.lock();
         let (configured, sources) = configured_users(loaded)?;
         let rules = configured_rules(loaded)?;
-        let acl = compile(&rules.rules, rules.options)?;
+        let acl = compile(&rules.rules, rules.options).map_err(|e| e.to_string())?;
         self.replace_users(&state.own, &configured)?;
         state.configured = sources;
         state.rules = rules;
-        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(acl);
+        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = acl;
         drop(state);
         self.tell_shards();
         Ok(())
@@ -122,7 +124,7 @@ impl NodeAccess {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn acl(&self) -> Arc<Acl> {
+    fn compiled(&self) -> Option<Arc<Acl>> {
         self.acl.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -152,10 +154,14 @@ impl NodeAccess {
     }
 }
 
-fn compile(rules: &[Rule], options: AclOptions) -> Result<Acl, String> {
+/// No rules at all, and whoever may connect may do everything that is not the server's own.
+fn compile(rules: &[Rule], options: AclOptions) -> Result<Option<Arc<Acl>>, AclErrors> {
+    if rules.is_empty() {
+        return Ok(None);
+    }
     let mut all = preset::protect_system();
     all.extend_from_slice(rules);
-    Acl::compile(&all, options).map_err(|e| e.to_string())
+    Acl::compile(&all, options).map(|acl| Some(Arc::new(acl)))
 }
 
 /// The users of the configuration, and by name where each is set.
@@ -186,7 +192,6 @@ fn origin_of(loaded: &Loaded, key: &[&str]) -> String {
     value.map_or_else(|| "default".to_owned(), |value| value.origin.to_string())
 }
 
-/// What the configuration says; without rules of its own, whoever may connect may do everything that is not the server's.
 fn configured_rules(loaded: &Loaded) -> Result<AclRules, String> {
     let config = &loaded.config;
     let mut rules = config.access.rules.0.clone();
@@ -205,29 +210,11 @@ fn configured_rules(loaded: &Loaded) -> Result<AclRules, String> {
             origin_of(loaded, &["access", "acl_file"])
         ));
     }
-    if rules.is_empty() {
-        rules = open_rules(config.access.anonymous);
-    }
     Ok(AclRules {
         rules,
         options: acl_options(config),
         pinned_by,
     })
-}
-
-fn open_rules(anonymous: Anonymous) -> Vec<Rule> {
-    let mut rules = preset::authenticated_all();
-    match anonymous {
-        Anonymous::Never => {}
-        Anonymous::Loopback => rules.extend(preset::loopback_anonymous()),
-        Anonymous::Always => {
-            rules.extend(preset::loopback_anonymous().into_iter().map(|rule| Rule {
-                addresses: None,
-                ..rule
-            }));
-        }
-    }
-    rules
 }
 
 /// Puts the rules into `runtime.toml`, beside whatever else is there.
@@ -287,12 +274,10 @@ impl AccessAdmin for NodeAccess {
         if let Some(source) = &state.rules.pinned_by {
             return Err(ChangeError::Pinned { source: source.clone() });
         }
-        let mut all = preset::protect_system();
-        all.extend_from_slice(&rules);
-        let acl = Acl::compile(&all, state.rules.options).map_err(ChangeError::Rules)?;
+        let acl = compile(&rules, state.rules.options).map_err(ChangeError::Rules)?;
         save_rules(&self.data_dir, &rules).map_err(ChangeError::Storage)?;
         state.rules.rules = rules;
-        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(acl);
+        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = acl;
         drop(state);
         self.tell_shards();
         Ok(())
@@ -343,7 +328,7 @@ impl Access for NodeAccess {
             address: who.address,
             is_superuser: who.is_superuser,
         };
-        let acl = self.acl().session(&who);
+        let acl = self.compiled()?.session(&who);
         (!acl.is_unrestricted()).then(|| Arc::new(Rights(acl)) as Arc<dyn SessionAccess>)
     }
 }

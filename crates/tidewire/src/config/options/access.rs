@@ -46,7 +46,8 @@ section! {
         /// `{ permission = "allow", action = "subscribe", topics = ["devices/%c/#"], users = ["alice"] }`. `permission` is
         /// `allow` or `deny`, `action` is `publish`, `subscribe` or `all`; conditions are `users`, `clients`, `addresses`,
         /// `anonymous` and, when publishing, `qos` and `retain`. In a topic `%c` is the client id and `%u` the user name;
-        /// `eq ` before it takes it literally.
+        /// `eq ` before it takes it literally. Without any rule, whoever may connect may publish and subscribe to everything but
+        /// the server's own topics.
         live rules: Rules = "";
         /// What holds for a user when no rule matches: `deny` or `allow`.
         live no_match: NoMatch = "deny";
