@@ -8,6 +8,9 @@
 //! that measure memory or need a configuration start theirs. Every test that provokes a close looks whether the broker is
 //! alive afterwards. There is no waiting for time to pass except where time is the case.
 
+// Figures that the cases ask to be reported.
+#![allow(clippy::print_stdout)]
+
 #[path = "../support/mod.rs"]
 mod support;
 

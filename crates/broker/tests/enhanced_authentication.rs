@@ -1,6 +1,8 @@
 //! The enhanced exchange of MQTT 5 with an authenticator that wants one more step: CONNECT, AUTH, AUTH, CONNACK. Then the
 //! same while connected. The decisions are the test's, as they would be a driver's.
 
+#![allow(clippy::unwrap_used)]
+
 mod world;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! What outlives what: slots that are used again, timers and answers for who was there before, wills of sessions that end,
 //! and mail that arrives after the world has changed.
 
+#![allow(clippy::unwrap_used)]
+
 mod world;
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! Sessions on virtual time: delivery, acknowledgement, reconnect, take-over, wills, shared subscriptions, limits; each on
 //! one shard and on three.
 
+#![allow(clippy::unwrap_used)]
+
 mod world;
 
 use mqtt::ProtocolVersion::{V3_1_1, V5};

@@ -1,5 +1,7 @@
 //! The API over real sockets: real HTTP against a real server with real MQTT connections, on ports that the system chose.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 extern crate tidewire_api as api;
 
 mod access;

@@ -3,7 +3,7 @@
 //! The driver of these tests. It does what the real one does, in the same order: hand over bytes, deliver mail until there
 //! is none, collect what each connection would have been sent. Nothing waits: time passes when a test says so.
 
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
