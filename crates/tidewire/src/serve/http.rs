@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::{Admins, ApiConfig, ApiHandle, NodeInfo, OneTimePassword};
+use api::{Admins, ApiConfig, ApiHandle, ClientEvents, NodeInfo, OneTimePassword, SysConfig};
 use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
 
 use super::access::NodeAccess;
@@ -30,7 +30,13 @@ pub struct Http {
     password_file: String,
 }
 
-pub fn start(config: &Config, node: String, net: &net::Handle, access: &Arc<NodeAccess>) -> Result<Http, String> {
+pub fn start(
+    config: &Config,
+    node: String,
+    net: &net::Handle,
+    access: &Arc<NodeAccess>,
+    events: Option<ClientEvents>,
+) -> Result<Http, String> {
     let mut http = Http {
         api: None,
         scheme: "http",
@@ -43,6 +49,11 @@ pub fn start(config: &Config, node: String, net: &net::Handle, access: &Arc<Node
     let mut api_config = ApiConfig::new(address(config)?);
     api_config.token_lifetime = config.api.token_lifetime;
     api_config.metrics_public = config.api.metrics_without_login;
+    api_config.sys = config.sys.interval.0.map(|interval| SysConfig {
+        interval,
+        is_mosquitto_tree: config.sys.mosquitto_tree,
+        is_emqx_tree: config.sys.emqx_tree,
+    });
     api_config.tls = tls(config)?;
     if api_config.tls.is_some() {
         http.scheme = "https";
@@ -69,7 +80,11 @@ pub fn start(config: &Config, node: String, net: &net::Handle, access: &Arc<Node
         durability: banner::MEMORY_ONLY.into(),
     };
     let started = api::start(api_config, net.clone(), access.clone(), admins, info);
-    http.api = Some(started.map_err(|error| format!("api.bind: {error}"))?);
+    let api = started.map_err(|error| format!("api.bind: {error}"))?;
+    if let Some(events) = events {
+        api.publish_client_events(events);
+    }
+    http.api = Some(api);
     Ok(http)
 }
 

@@ -24,6 +24,7 @@ use crate::config::{self, Config, Loaded, Sources};
 use crate::output::{EXIT_FAILURE, fail, print};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
+use api::{ClientEventSender, ClientEvents};
 use observe::EventLog;
 
 /// How long a reload waits for the workers.
@@ -51,14 +52,15 @@ fn run(loaded: Loaded, sources: &Sources, options: ServeOptions) -> Result<(), S
     raise_file_limit();
     make_data_dir(&config.data_dir)?;
     let access = Arc::new(NodeAccess::new(&loaded)?);
-    let events = EventLog::start().map_err(|e| format!("no thread for the log: {e}"))?;
+    let (sys_sender, sys_events) = sys_events(config).unzip();
+    let events = EventLog::start(sys_sender).map_err(|e| format!("no thread for the log: {e}"))?;
     let server = translate::server_config(config)?;
     let workers = server.workers.map_or_else(cores, |w| usize::from(w.get()));
     let shard = Arc::new(translate::shard_config(config, workers));
     let handle = net::Server::start(server, shard, access.clone(), access.clone(), Arc::new(events))
         .map_err(|error| error.to_string())?;
     access.connect(handle.clone());
-    let http = match http::start(config, node_name(config), &handle, &access) {
+    let http = match http::start(config, node_name(config), &handle, &access, sys_events) {
         Ok(http) => http,
         Err(message) => {
             handle.shutdown(Duration::ZERO);
@@ -124,6 +126,12 @@ fn apply(loaded: &Loaded, workers: usize, handle: &net::Handle, access: &NodeAcc
         }
     }
     Ok(())
+}
+
+/// The queue for clients coming and going in EMQX's `$SYS` tree, if that is wanted.
+fn sys_events(config: &Config) -> Option<(ClientEventSender, ClientEvents)> {
+    let is_wanted = config.api.enabled && config.sys.interval.0.is_some() && config.sys.emqx_tree;
+    is_wanted.then(|| api::client_events(&node_name(config)))
 }
 
 fn cores() -> usize {

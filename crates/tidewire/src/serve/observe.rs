@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 
+use api::ClientEventSender;
 use broker::Event;
 
 /// Events that may wait to be written.
@@ -17,22 +18,27 @@ const WAITING_MAX: usize = 8192;
 pub struct EventLog {
     sender: SyncSender<Event>,
     left_out: Arc<AtomicU64>,
+    /// To `$SYS/brokers/<node>/clients/…`.
+    sys: Option<ClientEventSender>,
 }
 
 impl EventLog {
-    pub fn start() -> io::Result<EventLog> {
+    pub fn start(sys: Option<ClientEventSender>) -> io::Result<EventLog> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let left_out = Arc::new(AtomicU64::new(0));
         let counter = left_out.clone();
         thread::Builder::new()
             .name("log".into())
             .spawn(move || write_all(&receiver, &counter))?;
-        Ok(EventLog { sender, left_out })
+        Ok(EventLog { sender, left_out, sys })
     }
 }
 
 impl net::Observer for EventLog {
     fn event(&self, event: &Event) {
+        if let Some(sys) = &self.sys {
+            sys.offer(event);
+        }
         if !is_written(event) {
             return;
         }

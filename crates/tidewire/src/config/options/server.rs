@@ -42,7 +42,7 @@ section! {
 }
 
 section! {
-    /// Statistics as topics below `$SYS`.
+    /// Statistics as topics below `$SYS`. They are published by the HTTP side, so that `api.enabled = false` ends them too.
     pub struct Sys at [Fixed("sys")] {
         /// How often the topics are published.
         restart interval: Switch<Duration> = "10s" ["1s", "1d"];
@@ -69,8 +69,9 @@ section! {
         restart users_file: Unset<PathBuf> = "";
         /// How long a login is good for.
         restart token_lifetime: Duration = "12h" ["1m", "30d"];
-        /// Whether `/metrics` may be read without a login. The health pages always may.
-        restart metrics_without_login: bool = "true";
+        /// Whether `/metrics` and the statistics can be read without a login from other machines too, when `bind` is not on
+        /// loopback. From this machine they always can.
+        restart metrics_without_login: bool = "false";
     }
 }
 
