@@ -199,21 +199,24 @@ impl World {
     /// The socket takes bytes again.
     pub fn unblock(&mut self, client: usize) {
         self.blocked.retain(|c| *c != client);
-        let Some((shard, conn)) = self.connections[&client].shard else {
-            return;
-        };
+        self.unblock_partly(client, usize::MAX);
+    }
+
+    /// The socket takes up to so many bytes of what waits.
+    pub fn unblock_partly(&mut self, client: usize, limit: usize) {
+        let (shard, conn) = self.connections[&client].shard.unwrap();
         let outbox = self.shards[shard].outbox();
         let mut slices = Vec::new();
         outbox.slices(conn, usize::MAX, &mut slices);
-        let bytes = slices.concat();
+        let mut bytes = slices.concat();
+        bytes.truncate(limit);
         outbox.wrote(conn, bytes.len());
-        self.connections
-            .get_mut(&client)
-            .unwrap()
-            .received
-            .extend_from_slice(&bytes);
+        let wire = self.connections.get_mut(&client).unwrap();
+        wire.received.extend_from_slice(&bytes);
         outbox.end_tick();
-        self.shards[shard].drained(self.now, conn);
+        if !outbox.has_backlog(conn) {
+            self.shards[shard].drained(self.now, conn);
+        }
         self.feed(client);
         self.settle();
     }

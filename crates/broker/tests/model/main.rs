@@ -1,0 +1,104 @@
+//! The broker against a naive model of one, on virtual time: random scripts of clients, lossy links, mutilated bytes.
+//!
+//! Every run is decided by its seed. `TIDEWIRE_SEED` begins elsewhere, `TIDEWIRE_CASES_FACTOR` multiplies the number of
+//! cases for long runs; without them a run takes seconds and is the same each time.
+
+#[path = "../world/mod.rs"]
+mod world;
+
+mod client;
+mod node;
+mod run;
+mod script;
+
+use std::cell::Cell;
+use std::panic;
+use std::sync::Once;
+
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use script::{Script, script};
+
+fn variable(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// How many cases a test runs whose default number is this.
+fn cases(default: u32) -> u32 {
+    default * variable("TIDEWIRE_CASES_FACTOR", 1) as u32
+}
+
+fn seed() -> u64 {
+    variable("TIDEWIRE_SEED", 1)
+}
+
+fn runner(default_cases: u32) -> TestRunner {
+    let config = Config { cases: cases(default_cases), failure_persistence: None, max_shrink_iters: 4000, ..Config::default() };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed().to_le_bytes());
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+/// xorshift64*, for what is not made by a strategy.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+thread_local! {
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a property on scripts; of all the failures on the way to the smallest, only that one is printed.
+fn check(default_cases: u32, property: impl Fn(&Script)) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !IS_QUIET.get() {
+                hook(info);
+            }
+        }));
+    });
+    IS_QUIET.set(true);
+    let result = runner(default_cases).run(&script(), |script| {
+        property(&script);
+        Ok(())
+    });
+    IS_QUIET.set(false);
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn the_broker_does_what_the_model_says() {
+    check(2500, |script| drop(run::run(script)));
+}
+
+#[test]
+fn the_same_script_gives_the_same_trace() {
+    check(60, |script| {
+        let (first, second) = (run::run(script), run::run(script));
+        assert_eq!(first.len(), second.len());
+        assert!(first == second, "the traces differ");
+    });
+}
