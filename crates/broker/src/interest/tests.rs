@@ -1,3 +1,5 @@
+//! The interest table: never too narrow, empty after removal, seen by other threads.
+
 use std::sync::atomic::AtomicBool;
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! The retained store against a plain map: scans, budgets, limits, expiry, and memory.
+
 use proptest::prelude::*;
 
 use super::*;

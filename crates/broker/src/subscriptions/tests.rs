@@ -1,3 +1,5 @@
+//! The subscription tree against a naive matcher: matching, stability of lists, and memory.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

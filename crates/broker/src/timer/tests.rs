@@ -1,3 +1,5 @@
+//! The timer wheel: never early, at most a tick late, in order, and memory.
+
 use proptest::prelude::*;
 
 use super::*;
