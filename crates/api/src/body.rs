@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::app::App;
 use crate::guard::BodyLimit;
 use crate::problem::Problem;
+use crate::strict::Strict;
 use crate::suggest::nearest;
 
 /// A JSON body as a value. What goes wrong is a `Problem`.
@@ -68,7 +69,7 @@ fn is_over_limit(error: &axum::Error) -> bool {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    let value = serde_path_to_error::deserialize(Strict(&mut deserializer)).map_err(|error| {
         let path = error.path().to_string();
         describe(&error.into_inner().to_string(), &path)
     })?;
@@ -142,6 +143,14 @@ mod tests {
         let (detail, field) = problem(r#"{"topic": "a", "list": [{"count": 1}, {"count": "x"}]}"#);
         assert!(detail.starts_with("invalid type: string"), "{detail}");
         assert_eq!(field.as_deref(), Some("list[1].count"));
+    }
+
+    #[test]
+    fn an_array_is_no_object_at_any_depth() {
+        assert!(problem(r#"["a", []]"#).0.starts_with("invalid type: sequence"));
+        let (detail, field) = problem(r#"{"topic": "a", "list": [[1]]}"#);
+        assert!(detail.starts_with("invalid type: sequence"), "{detail}");
+        assert_eq!(field.as_deref(), Some("list[0]"));
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod routes;
 mod server;
 mod shards;
 mod stall;
+mod strict;
 mod suggest;
 mod sys_publisher;
 

@@ -125,7 +125,7 @@ impl MessageProperties {
         if let Some(topic) = &self.response_topic {
             // [MQTT-3.3.2-14]
             mqtt::validate_topic_name(topic).map_err(|error| {
-                Problem::invalid("properties.response_topic", format!("{error:?}")).expected("a topic name")
+                Problem::invalid("properties.response_topic", error.to_string()).expected("a topic name")
             })?;
         }
         if self.payload_format_indicator.is_some_and(|indicator| indicator > 1) {

@@ -73,6 +73,7 @@ impl Schemas {
     fn into_definitions(mut self) -> Map<String, Value> {
         let mut definitions = self.written.take_definitions(true);
         definitions.extend(self.read.take_definitions(true));
+        definitions.values_mut().for_each(with_limits);
         definitions
     }
 }
@@ -135,6 +136,24 @@ fn parameters(doc: &Operation, schemas: &mut Schemas) -> Vec<Value> {
         }));
     }
     parameters
+}
+
+/// `format: uint32` is a word of ours; the limit it means is everybody's.
+fn with_limits(schema: &mut Value) {
+    let maximum = match schema["format"].as_str() {
+        Some("uint8") => Some(u64::from(u8::MAX)),
+        Some("uint16") => Some(u64::from(u16::MAX)),
+        Some("uint32") => Some(u64::from(u32::MAX)),
+        _ => None,
+    };
+    if let (Some(maximum), Some(object)) = (maximum, schema.as_object_mut()) {
+        object.entry("maximum").or_insert(maximum.into());
+    }
+    match schema {
+        Value::Object(object) => object.values_mut().for_each(with_limits),
+        Value::Array(list) => list.iter_mut().for_each(with_limits),
+        _ => {}
+    }
 }
 
 /// An absent parameter is absent; there is no null in a query.

@@ -157,7 +157,7 @@ impl Message {
 
 fn check(new: NewMessage) -> Result<Message, Problem> {
     let refuse = |detail: String| Problem::invalid("topic", detail).expected("a topic name");
-    mqtt::validate_topic_name(&new.topic).map_err(|error| refuse(format!("{error:?}")))?;
+    mqtt::validate_topic_name(&new.topic).map_err(|error| refuse(error.to_string()))?;
     if new.topic == "$SYS" || ["$SYS/", "$share/"].iter().any(|prefix| new.topic.starts_with(prefix)) {
         return Err(refuse("only the server publishes there".into()));
     }

@@ -75,7 +75,7 @@ async fn list(
     let limit = paging::limit(query.limit)?;
     let filter = query.filter.unwrap_or_else(|| "#".to_owned());
     mqtt::validate_filter(&filter)
-        .map_err(|error| Problem::invalid("filter", format!("{error:?}")).expected("a topic filter"))?;
+        .map_err(|error| Problem::invalid("filter", error.to_string()).expected("a topic filter"))?;
     let mut place = Place::parse(query.cursor.as_deref())?;
     let mut items: Vec<RetainedMessage> = Vec::new();
     for _ in 0..paging::VISITS_MAX {

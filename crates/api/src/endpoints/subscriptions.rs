@@ -156,7 +156,7 @@ async fn subscribe(
     body::Json(new): body::Json<NewSubscription>,
 ) -> Result<(StatusCode, Json<Granted>), Problem> {
     mqtt::validate_filter(&new.filter)
-        .map_err(|error| Problem::invalid("filter", format!("{error:?}")).expected("a topic filter"))?;
+        .map_err(|error| Problem::invalid("filter", error.to_string()).expected("a topic filter"))?;
     let options = options(&new)?;
     let wanted = client_id.clone();
     let subscribe = move |shard: &mut broker::Shard, now| shard.subscribe_client(now, &wanted, &new.filter, options);

@@ -12,7 +12,9 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 const count = (n) => (n < 100000 ? whole.format(n) : short.format(n));
 const rate = (n) => (n < 10 && n > 0 ? n.toFixed(1) : count(n));
 const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
-const words = (reason) => { const text = reason.replaceAll("_", " ").replace("qos0", "QoS 0"); return text[0].toUpperCase() + text.slice(1); };
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+const sentence = (text) => capital(text) + (text.endsWith(".") ? "" : ".");
+const words = (reason) => capital(reason.replaceAll("_", " ").replace("qos0", "QoS 0"));
 
 function bytes(n) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -58,16 +60,16 @@ function showStats(stats) {
   const [received, sent] = [total(stats.messages.received), total(stats.messages.sent)];
   show("node", `MQTT broker · ${stats.node.name} · ${plural(stats.node.shards, "shard")}`);
   show("connections", count(stats.connections.current));
-  show("connections-note", `most ${count(stats.connections.maximum)} · ${count(stats.sessions.current)} sessions`);
+  show("connections-note", plural(stats.sessions.current, "session"));
   show("subscriptions", count(stats.subscriptions.current));
   show("retained", `${count(stats.retained.messages)} retained`);
   show("total-in", `${count(received)} in all`);
   show("total-out", `${count(sent)} in all`);
   show("uptime", span(stats.node.uptime_s));
-  show("since", `since ${new Date(stats.node.started_at_unix_ms).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}`);
+  show("since", `since ${new Date(stats.node.started_at_unix_ms).toLocaleString([], { dateStyle: "short", timeStyle: "short" })}`);
   show("memory", stats.process.resident_bytes === null ? "–" : bytes(stats.process.resident_bytes));
   show("version", `tidewire ${stats.node.version}`);
-  show("durability", `Durability: ${stats.node.durability}`);
+  show("durability", sentence(stats.node.durability));
   by("durability").hidden = false;
   document.title = `${count(stats.connections.current)} connections · tidewire`;
   const seconds = last ? (stats.at_unix_ms - last.at) / 1000 : 0;
@@ -124,7 +126,12 @@ function showListeners(listeners) {
     for (const n of [listener.connections, listener.accepted, sum(listener.refused)]) row.append(element("td", count(n), "number"));
     return row;
   }));
-  if (listeners.length === 0) by("listeners").replaceChildren(element("tr", "No listener is configured."));
+  if (listeners.length === 0) {
+    const [row, cell] = [element("tr"), element("td", "No listener is configured.", "quiet")];
+    cell.colSpan = 5;
+    row.append(cell);
+    by("listeners").replaceChildren(row);
+  }
   showCommands(listeners.find((listener) => listener.transport === "tcp"));
 }
 

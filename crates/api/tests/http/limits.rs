@@ -1,6 +1,7 @@
 //! What hostile or slow peers cannot do.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::node::Node;
@@ -142,32 +143,41 @@ fn connections_are_bounded_and_one_more_is_told_so() {
     node.wait_for("room again", || open().starts_with("HTTP/1.1 200"));
 }
 
+/// A request that is being answered, and waits for its body of two bytes: the server has asked for it.
+fn begun_request(node: &Node) -> TcpStream {
+    let mut stream = web::connect(node.address);
+    let headers = "Host: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 2";
+    write!(
+        stream,
+        "POST /api/v1/login HTTP/1.1\r\n{headers}\r\nExpect: 100-continue\r\n\r\n"
+    )
+    .unwrap();
+    let mut go_on = [0; 25];
+    stream.read_exact(&mut go_on).unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream
+}
+
 #[test]
 fn requests_at_once_are_bounded() {
     let node = Node::start_with(1, |config| config.limits.requests_max = 1);
-    // A body that does not come keeps its request going.
-    let mut slow = web::connect(node.address);
-    slow.write_all(b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n").unwrap();
-    node.wait_for("the second to be refused", || node.get("/livez").status == 503);
-    slow.write_all(b"{}").unwrap();
-    web::receive(slow).problem(400);
-    node.wait_for("room again", || node.get("/livez").status == 200);
+    let mut begun = begun_request(&node);
+    let refused = node.get("/livez");
+    assert_eq!(refused.header("retry-after"), "1");
+    refused.problem(503);
+    begun.write_all(b"{}").unwrap();
+    web::receive(begun).problem(400);
+    assert_eq!(node.get("/livez").status, 200);
 }
 
 #[test]
 fn a_stop_lets_the_request_end_and_closes_the_port() {
     let mut node = Node::start(1);
-    let mut slow = web::connect(node.address);
-    slow.write_all(b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n").unwrap();
-    node.wait_for("the request to have begun", || {
-        node.get("/metrics").body.contains("tidewire_api_connections 2")
-    });
+    let mut begun = begun_request(&node);
     let api = node.api.take().unwrap();
     let stop = std::thread::spawn(move || api.stop(Duration::from_secs(20)));
-    node.wait_for("the port to be closed", || {
-        std::net::TcpStream::connect(node.address).is_err()
-    });
-    slow.write_all(b"{}").unwrap();
-    web::receive(slow).problem(400);
+    node.wait_for("the port to be closed", || TcpStream::connect(node.address).is_err());
+    begun.write_all(b"{}").unwrap();
+    web::receive(begun).problem(400);
     stop.join().unwrap();
 }

@@ -16,4 +16,5 @@ mod openapi;
 mod peer;
 mod schema;
 mod sys;
+mod tls;
 mod web;
