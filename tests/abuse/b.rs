@@ -901,7 +901,7 @@ fn b24_idle_connections_do_not_disturb_and_are_released() {
         "{} bytes of resident memory per idle connection",
         growth.look() * 1024 / IDLE as u64
     );
-    assert!(server.open_files() >= files + IDLE);
+    assert!(server.open_files() > IDLE, "not all are held open");
     existing.publish(&Publish::new("b24", "x").qos(1));
     existing.receive();
     assert_served_within_a_second(&server);
