@@ -1,0 +1,102 @@
+"""A wire that can be cut: stands between one client and the broker, so that clients which only know how to say goodbye
+can also vanish, and acknowledgements can get lost. Forwards bytes, keeps what it saw, changes nothing."""
+
+import socket
+import struct
+import threading
+from typing import Callable, List, Optional
+
+
+class Relay:
+    """Takes one connection on a port of its own."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._ends: List[socket.socket] = []
+        self._changed = threading.Condition()
+        self._is_held = False
+        self._is_cut = False
+        self.is_closed_by_broker = False
+        self.to_broker = bytearray()
+        self.to_client = bytearray()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def hold(self) -> None:
+        """From now on nothing of the client reaches the broker. It waits here until `release`, or is lost with `cut`."""
+        with self._changed:
+            self._is_held = True
+
+    def release(self) -> None:
+        with self._changed:
+            self._is_held = False
+            self._changed.notify_all()
+
+    def cut(self) -> None:
+        """Ends both connections without a word: a reset, as of a machine that has lost its power and came back."""
+        with self._changed:
+            ends, self._ends = self._ends, []
+            self._is_cut = True
+            self._changed.notify_all()
+        for end in ends:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            # The other thread may be in `recv`; shutting down wakes it, closing alone would not.
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
+        self._listener.close()
+
+    def wait(self, is_enough: Callable[["Relay"], bool], timeout: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: is_enough(self), timeout)
+
+    def _serve(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+            broker = socket.create_connection(self._target)
+        except OSError:
+            return
+        for end in (client, broker):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A client that comes back by itself finds nobody.
+        self._listener.close()
+        with self._changed:
+            self._ends = [client, broker]
+        threading.Thread(target=self._pump, args=(client, broker, self.to_broker, True), daemon=True).start()
+        self._pump(broker, client, self.to_client, False)
+
+    def _pump(self, source: socket.socket, sink: socket.socket, seen: bytearray, can_hold: bool) -> None:
+        while True:
+            data = _receive(source)
+            with self._changed:
+                if can_hold:
+                    self._changed.wait_for(lambda: self._is_cut or not self._is_held)
+                seen += data or b""
+                self._changed.notify_all()
+                is_cut = self._is_cut
+                self.is_closed_by_broker |= not data and not can_hold
+            if not data or is_cut or not _send(sink, data):
+                break
+        try:
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
+def _receive(source: socket.socket) -> Optional[bytes]:
+    try:
+        return source.recv(65536)
+    except OSError:
+        return None
+
+
+def _send(sink: socket.socket, data: bytes) -> bool:
+    try:
+        sink.sendall(data)
+        return True
+    except OSError:
+        return False
+

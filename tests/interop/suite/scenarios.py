@@ -1,0 +1,259 @@
+"""What every client does, whatever version it speaks. `scenarios_v5` has what needs MQTT 5.
+
+A scenario opens connections of one client through a `Trial`, and raises `Failed` where the broker or the client does
+something else than the standard says. It never sleeps: that something does not come is shown by what comes after it."""
+
+from dataclasses import dataclass
+from typing import Callable, List, Tuple
+
+from .driver import PATIENCE
+from .message import Failed, Refused
+from .trial import Peer, Trial, check
+
+ALL = (3, 4, 5)
+# Every byte, so that nothing on the way takes a payload for text.
+BYTES = bytes(range(256))
+LARGE = BYTES * 1200
+
+
+@dataclass
+class Scenario:
+    name: str
+    run: Callable[[Trial], None]
+    versions: Tuple[int, ...]
+
+
+SCENARIOS: List[Scenario] = []
+
+
+def scenario(name: str, versions: Tuple[int, ...] = ALL) -> Callable:
+    def register(run: Callable[[Trial], None]) -> Callable[[Trial], None]:
+        SCENARIOS.append(Scenario(name, run, versions))
+        return run
+
+    return register
+
+
+@scenario("keep alive")
+def keep_alive(t: Trial) -> None:
+    """The client says that it is there, the broker answers, twice."""
+    quiet = t.connect("quiet", keep_alive=t.keep_alive_min, relay=True, subscribe=[(t.topic("x"), 0)])
+    pong = b"\xd0\x00"
+    check(quiet.relay.wait(lambda wire: wire.to_client.count(pong) >= 2, PATIENCE), "no two PINGRESP in time")
+    t.connect("other").publish(t.topic("x"), b"still there")
+    quiet.expect(b"still there")
+
+
+@scenario("connect")
+def connect(t: Trial) -> None:
+    first = t.connect("first", subscribe=[(t.topic("x"), 0)])
+    check(first.session_present in (None, False), "a clean start has a session")
+    first.publish(t.topic("x"), b"hello")
+    first.expect(b"hello", topic=t.topic("x"), qos=0, retain=False)
+    first.disconnect()
+
+
+@scenario("users and rules")
+def access(t: Trial) -> None:
+    subscribe = [(t.topic("x"), 0)]
+    try:
+        t.connect("stranger", username="alice", password="wrong", subscribe=subscribe)
+        raise Failed("a wrong password is accepted")
+    except Refused as refused:
+        expected = (None, 0x86, 0x87) if t.is_v5 else (None, 4, 5)
+        check(refused.reason_code in expected, f"a wrong password: {refused}")
+    alice = t.connect("alice", username="alice", password="wonderland", subscribe=subscribe)
+    alice.publish(t.topic("x"), b"mine")
+    alice.expect(b"mine")
+    code = t.connect("curious", subscribe=[("denied/x", 1)]).granted[0]
+    # Version 3.1 knows no refusal of a filter; 0x80 is what Mosquitto and EMQX send there too.
+    check(code == (0x87 if t.is_v5 else 0x80), f"a denied filter is granted {code}")
+
+
+def _both_ways(t: Trial, qos: int) -> None:
+    subscriber = t.connect("sub", subscribe=[(t.topic("+/x"), qos)])
+    publisher = t.connect("pub")
+    for payload in (b"one", b"", BYTES):
+        publisher.publish(t.topic("a/x"), payload, qos=qos)
+    for payload in (b"one", b"", BYTES):
+        subscriber.expect(payload, topic=t.topic("a/x"), qos=qos, retain=False, dup=False)
+
+
+@scenario("QoS 0")
+def qos_0(t: Trial) -> None:
+    _both_ways(t, 0)
+
+
+@scenario("QoS 1")
+def qos_1(t: Trial) -> None:
+    _both_ways(t, 1)
+
+
+@scenario("QoS 2")
+def qos_2(t: Trial) -> None:
+    _both_ways(t, 2)
+
+
+@scenario("lower QoS of the two")
+def lower_qos(t: Trial) -> None:
+    for granted, published in ((0, 2), (1, 2), (2, 1), (2, 0)):
+        topic = t.topic(f"{granted}{published}")
+        subscriber = t.connect(f"sub{granted}{published}", subscribe=[(topic, granted)])
+        t.connect(f"pub{granted}{published}").publish(topic, b"x", qos=published)
+        subscriber.expect(b"x", qos=min(granted, published))
+
+
+@scenario("300 KiB payload")
+def large(t: Trial) -> None:
+    subscriber = t.connect("sub", subscribe=[(t.topic("x"), 2)])
+    publisher = t.connect("pub")
+    for qos in (0, 1, 2):
+        publisher.publish(t.topic("x"), LARGE, qos=qos)
+        subscriber.expect(LARGE, qos=qos)
+
+
+@scenario("wildcards, unsubscribe")
+def unsubscribe(t: Trial) -> None:
+    subscriber = t.connect("sub", subscribe=[(t.topic("a/#"), 1), (t.topic("+/b"), 1)])
+    publisher = t.connect("pub")
+    for name in ("a", "a/c/d", "x/b"):
+        publisher.publish(t.topic(name), name.encode(), qos=1)
+        subscriber.expect(name.encode())
+    subscriber.unsubscribe(t.topic("a/#"))
+    publisher.publish(t.topic("a/c"), b"unwanted", qos=1)
+    publisher.publish(t.topic("x/b"), b"wanted", qos=1)
+    subscriber.expect(b"wanted")
+
+
+@scenario("retained")
+def retained(t: Trial) -> None:
+    publisher = t.connect("pub")
+    watcher = t.connect("watcher", subscribe=[(t.topic("#"), 1)])
+    publisher.publish(t.topic("x"), b"old", qos=1, retain=True)
+    publisher.publish(t.topic("x"), b"kept", qos=1, retain=True)
+    watcher.expect(b"old", retain=False)
+    watcher.expect(b"kept", retain=False)
+    t.connect("late", subscribe=[(t.topic("#"), 1)]).expect(b"kept", retain=True, qos=1)
+    publisher.publish(t.topic("x"), b"", qos=1, retain=True)
+    after = t.connect("after", subscribe=[(t.topic("#"), 1)])
+    publisher.publish(t.topic("y"), b"fence", qos=1)
+    after.expect(b"fence", retain=False)
+
+
+@scenario("will")
+def will(t: Trial) -> None:
+    watcher = t.connect("watcher", subscribe=[(t.topic("will/#"), 2)])
+    wanted = {"topic": t.topic("will/x"), "payload": b"gone", "qos": 2, "retain": True}
+    dying = t.connect("dying", will=wanted, relay=True, subscribe=[(t.topic("x"), 0)])
+    dying.cut()
+    watcher.expect(b"gone", qos=2, retain=False)
+    t.connect("late", subscribe=[(t.topic("will/#"), 1)]).expect(b"gone", retain=True)
+    t.connect("pub").publish(t.topic("will/x"), b"", qos=1, retain=True)
+
+
+@scenario("no will after DISCONNECT")
+def no_will(t: Trial) -> None:
+    watcher = t.connect("watcher", subscribe=[(t.topic("will/#"), 2)])
+    wanted = {"topic": t.topic("will/x"), "payload": b"never", "qos": 1, "retain": False}
+    t.connect("polite", will=wanted, subscribe=[(t.topic("x"), 0)]).disconnect()
+    t.connect("pub").publish(t.topic("will/x"), b"fence", qos=1)
+    watcher.expect(b"fence")
+
+
+def has_session(peer: Peer, t: Trial) -> bool:
+    """CONNACK of version 3.1 has no Session Present, and not every client tells."""
+    return t.version == 3 or peer.session_present in (None, True)
+
+
+@scenario("offline queue")
+def offline_queue(t: Trial) -> None:
+    fields = {"clean": False, "properties": {"session_expiry_interval": 300} if t.is_v5 else {}}
+    sleeper = t.connect("sleeper", subscribe=[(t.topic("#"), 2)], **fields)
+    check(sleeper.session_present in (None, False), "a new client id has a session")
+    sleeper.disconnect()
+    publisher = t.connect("pub")
+    # Those of QoS 2 come last: a client may show them only when PUBREL has come, after later ones of QoS 1.
+    sent = [(f"{number}".encode(), 1 if number < 5 else 2) for number in range(10)]
+    for payload, qos in sent:
+        publisher.publish(t.topic("x"), payload, qos=qos)
+    back = t.connect("sleeper", **fields)
+    check(has_session(back, t), "the session is lost")
+    for payload, qos in sent:
+        back.expect(payload, qos=qos)
+    back.disconnect()
+    fresh = t.connect("sleeper", subscribe=[(t.topic("#"), 2)])
+    check(fresh.session_present in (None, False), "a clean start has a session")
+
+
+@scenario("redelivery")
+def redelivery(t: Trial) -> None:
+    """The acknowledgement gets lost with the connection; the message comes again, marked so."""
+    fields = {"clean": False, "properties": {"session_expiry_interval": 300} if t.is_v5 else {}}
+    publisher = t.connect("pub")
+    for qos in (1, 2):
+        name, topic = f"receiver{qos}", t.topic(f"q{qos}")
+        receiver = t.connect(name, relay=True, subscribe=[(topic, qos)], **fields)
+        receiver.relay.hold()
+        publisher.publish(topic, b"again", qos=qos)
+        publisher.publish(topic, b"later", qos=qos)
+        if qos == 1:
+            # At QoS 2 a client may show the message only after PUBREL, which is held.
+            receiver.expect(b"again", dup=False)
+        check(receiver.relay.wait(lambda wire: b"again" in wire.to_client, PATIENCE), "nothing was delivered")
+        receiver.cut()
+        back = t.connect(name, **fields)
+        check(has_session(back, t), "the session is lost")
+        back.expect(b"again", dup=True, qos=qos)
+        back.expect(b"later", qos=qos)
+
+
+@scenario("shared subscription")
+def shared(t: Trial) -> None:
+    wanted = [(f"$share/group/{t.topic('#')}", 1)]
+    members = [t.connect("one", subscribe=wanted), t.connect("two", subscribe=wanted)]
+    publisher = t.connect("pub")
+    sent = {f"{number}".encode() for number in range(10)}
+    for payload in sorted(sent):
+        publisher.publish(t.topic("x"), payload, qos=1)
+    # Round robin, which is the default: five for each.
+    got = [message.payload for member in members for message in member.messages(5)]
+    check(set(got) == sent, f"the members got {sorted(got)}")
+
+
+@scenario("take-over")
+def take_over(t: Trial) -> None:
+    first = t.connect("same", relay=True, subscribe=[(t.topic("x"), 0)])
+    second = t.connect("same", subscribe=[(t.topic("x"), 0)])
+    reason = first.closed()
+    check(reason in (None, 0x8E) if t.is_v5 else True, f"taken over with reason {reason}")
+    t.connect("pub").publish(t.topic("x"), b"for the second")
+    second.expect(b"for the second")
+
+
+def _over(t: Trial, transport: str) -> None:
+    peer = t.connect("peer", transport=transport, subscribe=[(t.topic("#"), 2)])
+    other = t.connect("other", transport=transport)
+    for payload, qos in ((b"small", 0), (LARGE, 1), (BYTES, 2)):
+        other.publish(t.topic("x"), payload, qos=qos)
+        peer.expect(payload, qos=qos)
+    peer.disconnect()
+
+
+@scenario("TLS")
+def tls(t: Trial) -> None:
+    _over(t, "tls")
+
+
+@scenario("mutual TLS")
+def mutual_tls(t: Trial) -> None:
+    _over(t, "mtls")
+
+
+@scenario("WebSocket")
+def websocket(t: Trial) -> None:
+    _over(t, "ws")
+
+
+@scenario("secure WebSocket")
+def secure_websocket(t: Trial) -> None:
+    _over(t, "wss")
