@@ -46,6 +46,10 @@ struct Fleet {
     touched: Vec<usize>,
 }
 
+/// Connections without CONNACK at the same time. More than a broker's backlog (100 with Mosquitto) and the kernel drops
+/// some, which then come back a second later: that would measure the retransmission timer.
+const CONNECTING_MAX: u64 = 64;
+
 /// Before the measurement begins.
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -168,9 +172,7 @@ impl Fleet {
             self.poll.registry().register(&mut client.socket, Token(i), interest)?;
             client.flush()?;
             self.clients.push(client);
-            if i % 64 == 63 {
-                self.turn(Duration::ZERO)?;
-            }
+            self.until(|totals| totals.connacks + CONNECTING_MAX > i as u64)?;
         }
         self.until(|totals| totals.connacks >= n as u64)
     }
