@@ -1,0 +1,145 @@
+"""The brokers that the scripts beside this file measure, each a fresh process on loopback, and the load generator.
+
+Standard library only. Nothing is kept: tidewire has no persistence yet, Mosquitto's is off.
+"""
+
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# Connections of the largest scenario, and what a process needs beside them.
+FILES_NEEDED = 15_000 + 200
+
+
+class Broker:
+    """A running broker. `ready_s` is the time from starting it until it has accepted a connection."""
+
+    def __init__(self, name, target):
+        self.name = name
+        self.port = free_port()
+        self.directory = tempfile.mkdtemp(prefix="tidewire-bench-")
+        command = self._tidewire(target) if name == "tidewire" else self._mosquitto()
+        start = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            self._wait_until_it_listens()
+        except BaseException:
+            self.stop()
+            raise
+        self.ready_s = time.monotonic() - start
+
+    def _tidewire(self, target):
+        sets = [
+            f"listeners.tcp.default.bind=127.0.0.1:{self.port}",
+            f"listeners.ws.default.bind=127.0.0.1:{free_port()}",
+            f"api.bind=127.0.0.1:{free_port()}",
+            f"node.data_dir={self.directory}",
+        ]
+        return [str(target / "tidewire"), "--quiet", *(part for each in sets for part in ("--set", each))]
+
+    def _mosquitto(self):
+        config = Path(self.directory) / "mosquitto.conf"
+        # The default of 1000 queued messages would let it drop what the other has to deliver.
+        config.write_text(
+            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 100000\n"
+        )
+        return ["mosquitto", "-c", str(config)]
+
+    def _wait_until_it_listens(self):
+        end = time.monotonic() + 15
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    sys.exit(f"{self.name} does not listen on port {self.port}")
+                time.sleep(0.001)
+
+    def resident_mib(self):
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
+
+    def load(self, target, *args):
+        """Runs the generator. Returns what it printed and the cores that it used itself, connecting included."""
+        command = [str(target / "tidewire-load"), *args]
+        command += ["--broker", f"127.0.0.1:{self.port}", "--pid", str(self.process.pid)]
+        before, start = _children_cpu(), time.monotonic()
+        done = subprocess.run(command, text=True, capture_output=True, check=False)
+        took = time.monotonic() - start
+        if done.returncode:
+            sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
+        return done.stdout, (_children_cpu() - before) / took
+
+    def settle(self):
+        """Waits until it has worked off what the generator left in its sockets, which would cost the next one's round."""
+        end = time.monotonic() + 60
+        before = self._ticks()
+        while time.monotonic() < end:
+            time.sleep(0.5)
+            now = self._ticks()
+            if now - before <= 1:
+                return
+            before = now
+        print(f"{self.name} is still busy a minute after the load has ended", file=sys.stderr)
+
+    def _ticks(self):
+        """CPU time in hundredths of a second."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def _children_cpu():
+    """CPU seconds of the processes that have ended; brokers count when they are stopped, never within a run."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def prepare(target):
+    """Raises limits, finds Mosquitto, builds what is missing. Returns the directory with the programs."""
+    os.environ["PATH"] += ":/usr/sbin:/usr/local/sbin"
+    if not shutil.which("mosquitto"):
+        sys.exit("Mosquitto is missing; install it with: apt-get install mosquitto")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < FILES_NEEDED:
+        sys.exit(f"a process may have {most} open files here, {FILES_NEEDED} are needed: ulimit -n {FILES_NEEDED}, as root")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if target:
+        return target
+    print("building the release profile, which takes some minutes", file=sys.stderr)
+    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "tidewire", "-p", "tidewire-bench"], cwd=ROOT, check=True)
+    return Path(json.loads(output("cargo", "metadata", "--no-deps", "--format-version", "1"))["target_directory"]) / "release"
+
+
+def output(*command):
+    return subprocess.run(command, check=True, text=True, capture_output=True, cwd=ROOT).stdout.strip()
