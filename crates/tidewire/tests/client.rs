@@ -151,8 +151,9 @@ fn ten_thousand_lines_keep_their_order() {
     let broker = Mosquitto::start();
     let port = broker.port.to_string();
     let lines: String = (0..10_000).map(|number| format!("{number}\n")).collect();
-    // Mosquitto 2.0.11 loses QoS 2 messages of a client that has more than 20 in flight, its own mosquitto_pub included.
-    for (qos, inflight) in [("1", "100"), ("2", "20")] {
+    // Mosquitto 2.0.11 loses QoS 2 messages of a client that has more than 20 in flight, its own mosquitto_pub included; and
+    // at 20, once, on a busy machine. What is tested here is the order in which we publish, so well below that.
+    for (qos, inflight) in [("1", "100"), ("2", "5")] {
         let mailbox = Mailbox::open(&broker, "many", "many");
         ok(&tidewire_with_input(
             &["pub", "-p", &port, "-q", qos, "-t", "many", "-l", "-M", inflight],
