@@ -3,6 +3,8 @@
 //! Every run is decided by its seed. `TIDEWIRE_SEED` begins elsewhere, `TIDEWIRE_CASES_FACTOR` multiplies the number of
 //! cases for long runs; without them a run takes seconds and is the same each time.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../world/mod.rs"]
 mod world;
 
