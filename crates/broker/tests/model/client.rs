@@ -64,7 +64,13 @@ pub struct Held {
 }
 
 impl Conn {
-    pub fn new(wire: usize, version: ProtocolVersion, window: usize, maximum_packet_size: usize, alias_max: u16) -> Conn {
+    pub fn new(
+        wire: usize,
+        version: ProtocolVersion,
+        window: usize,
+        maximum_packet_size: usize,
+        alias_max: u16,
+    ) -> Conn {
         Conn {
             wire,
             version,
@@ -94,7 +100,11 @@ impl Conn {
         loop {
             match decode(rest, self.version, 1 << 24) {
                 Ok(Decoded::Complete { packet, size }) => {
-                    assert!(size <= self.maximum_packet_size, "[MQTT-3.1.2-24] {size} bytes of {}", self.maximum_packet_size);
+                    assert!(
+                        size <= self.maximum_packet_size,
+                        "[MQTT-3.1.2-24] {size} bytes of {}",
+                        self.maximum_packet_size
+                    );
                     came.extend(self.packet(&packet));
                     rest = &rest[size..];
                 }
@@ -110,7 +120,10 @@ impl Conn {
         match packet {
             Packet::Publish(publish) => return Some(self.publish(publish)),
             Packet::PubRel(ack) => self.answer_later(PacketType::PubComp, ack.packet_id.get()),
-            Packet::ConnAck(p) => self.said.push(Said::ConnAck { session_present: p.session_present, reason: p.reason }),
+            Packet::ConnAck(p) => self.said.push(Said::ConnAck {
+                session_present: p.session_present,
+                reason: p.reason,
+            }),
             Packet::PubAck(ack) => self.said.push(Said::Ack(PacketType::PubAck, ack.packet_id.get())),
             Packet::PubRec(ack) => self.said.push(Said::Ack(PacketType::PubRec, ack.packet_id.get())),
             Packet::PubComp(ack) => self.said.push(Said::Ack(PacketType::PubComp, ack.packet_id.get())),
@@ -130,7 +143,9 @@ impl Conn {
             }
         }
         let topic = match publish.properties.topic_alias() {
-            Some(alias) if publish.topic.is_empty() => self.aliases.get(&alias).expect("an alias that was told").clone(),
+            Some(alias) if publish.topic.is_empty() => {
+                self.aliases.get(&alias).expect("an alias that was told").clone()
+            }
             _ => publish.topic.to_owned(),
         };
         let id = publish.packet_id.map(PacketId::get);
@@ -139,8 +154,17 @@ impl Conn {
             if !self.open.contains(&id) {
                 self.open.push(id);
             }
-            assert!(self.open.len() <= self.window, "[MQTT-3.3.4-9] {} of {}", self.open.len(), self.window);
-            let kind = if publish.qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
+            assert!(
+                self.open.len() <= self.window,
+                "[MQTT-3.3.4-9] {} of {}",
+                self.open.len(),
+                self.window
+            );
+            let kind = if publish.qos == QoS::AtLeastOnce {
+                PacketType::PubAck
+            } else {
+                PacketType::PubRec
+            };
             self.answer_later(kind, id);
         }
         let identifiers = publish.properties.iter().filter_map(|p| match p {

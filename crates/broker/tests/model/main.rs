@@ -8,10 +8,13 @@
 #[path = "../world/mod.rs"]
 mod world;
 
+mod bytes;
 mod client;
+mod judge;
 mod node;
 mod run;
 mod script;
+mod torture;
 
 use std::cell::Cell;
 use std::panic;
@@ -21,7 +24,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use script::{Script, script};
 
 fn variable(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+    std::env::var(name)
+        .ok()
+        .map_or(default, |text| text.parse().expect("a number"))
 }
 
 /// How many cases a test runs whose default number is this.
@@ -34,7 +39,12 @@ fn seed() -> u64 {
 }
 
 fn runner(default_cases: u32) -> TestRunner {
-    let config = Config { cases: cases(default_cases), failure_persistence: None, max_shrink_iters: 4000, ..Config::default() };
+    let config = Config {
+        cases: cases(default_cases),
+        failure_persistence: None,
+        max_shrink_iters: 4000,
+        ..Config::default()
+    };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed().to_le_bytes());
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))

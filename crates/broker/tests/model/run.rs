@@ -25,8 +25,16 @@ struct Run {
 
 pub fn run(script: &Script) -> Trace {
     let world = World::with(script.setup.shards, script.setup.config(), Arc::new(OpenAccess));
-    let node = Node::new(world.now.monotonic_ms, script.setup.overlapping);
-    let mut run = Run { setup: script.setup.clone(), world, node, next_id: 0, step: 0, trace: Vec::new() };
+    let is_buffer_small = script.setup.output_buffer_bytes < 10_000;
+    let node = Node::new(world.now.monotonic_ms, script.setup.overlapping, is_buffer_small);
+    let mut run = Run {
+        setup: script.setup.clone(),
+        world,
+        node,
+        next_id: 0,
+        step: 0,
+        trace: Vec::new(),
+    };
     for op in &script.ops {
         run.step += 1;
         run.perform(op);
@@ -46,15 +54,28 @@ impl Run {
         }
         match *op {
             Op::Connect { client, ref terms } => self.connect(client, terms),
-            Op::Subscribe { client, filter, options, identifier } => self.subscribe(client, filter, options, identifier),
+            Op::Subscribe {
+                client,
+                filter,
+                options,
+                identifier,
+            } => self.subscribe(client, filter, options, identifier),
             Op::Unsubscribe { client, filter } => self.unsubscribe(client, filter),
             Op::Publish { .. } => self.publish(op),
             Op::Repeat { client } => self.repeat(client),
             Op::Release { client } => self.release(client),
-            Op::Answer { client, which, with_failure } => self.answer(client, which, with_failure),
+            Op::Answer {
+                client,
+                which,
+                with_failure,
+            } => self.answer(client, which, with_failure),
             Op::AnswerAll { client } => self.answer_all(client),
             Op::Cut { client } => self.cut(client),
-            Op::Disconnect { client, with_will, expiry_s } => self.disconnect(client, with_will, expiry_s),
+            Op::Disconnect {
+                client,
+                with_will,
+                expiry_s,
+            } => self.disconnect(client, with_will, expiry_s),
             Op::Block { client } => {
                 let conn = self.node.conn(client).expect("checked");
                 conn.is_blocked = true;
@@ -79,7 +100,10 @@ impl Run {
         let session_present = self.node.sessions[client].is_some();
         let wire = self.world.open();
         let receive_maximum = if is_v5 { terms.receive_maximum } else { u16::MAX };
-        let maximum_packet_size = terms.maximum_packet_size.filter(|_| is_v5).map_or(usize::MAX, |size| size as usize);
+        let maximum_packet_size = terms
+            .maximum_packet_size
+            .filter(|_| is_v5)
+            .map_or(usize::MAX, |size| size as usize);
         let window = usize::from(receive_maximum.min(self.setup.inflight_max));
         let alias_max = if is_v5 { terms.topic_alias_maximum } else { 0 };
         let serial = self.node.serial();
@@ -91,20 +115,29 @@ impl Run {
         self.node.resume(client);
         let will = terms.will.clone().map(|mut will| {
             will.delay_s = if is_v5 { will.delay_s } else { 0 };
-            WillModel { topic: format!("w/c{client}"), serial, terms: will }
+            WillModel {
+                topic: format!("w/c{client}"),
+                serial,
+                terms: will,
+            }
         });
         self.node.session(client).will = will;
         self.send_connect(client, wire, terms);
         self.drain();
         // MQTT 3.1 has no such flag.
         let session_present = session_present && terms.version != ProtocolVersion::V3_1;
-        let expected = Said::ConnAck { session_present, reason: ReasonCode::Success };
+        let expected = Said::ConnAck {
+            session_present,
+            reason: ReasonCode::Success,
+        };
         assert_eq!(self.heard(client), [expected], "[MQTT-3.2.2-2], [MQTT-3.2.2-3]");
     }
 
     /// What the CONNECT does to the session that is there.
     fn take_over(&mut self, client: usize, clean_start: bool) {
-        let Some(session) = &mut self.node.sessions[client] else { return };
+        let Some(session) = &mut self.node.sessions[client] else {
+            return;
+        };
         if let Some(conn) = &session.conn {
             let is_delayed = session.will.as_ref().is_some_and(|w| w.terms.delay_s > 0);
             if is_delayed && !clean_start && session.expiry_s > 0 {
@@ -140,7 +173,13 @@ impl Run {
                 PropertyWriter::new(&mut will_bytes).put(Property::WillDelayInterval(will.delay_s));
             }
             let properties = Properties::from_validated(&will_bytes);
-            Will { qos: will.qos, retain: will.retain, properties, topic: &topic, payload: &will_payload }
+            Will {
+                qos: will.qos,
+                retain: will.retain,
+                properties,
+                topic: &topic,
+                payload: &will_payload,
+            }
         });
         let connect = Connect {
             version: terms.version,
@@ -185,14 +224,26 @@ impl Run {
         if let Some(expiry_s) = expiry_s {
             writer.put(Property::SessionExpiryInterval(expiry_s));
         }
-        let reason = if with_will { ReasonCode::DisconnectWithWillMessage } else { ReasonCode::Success };
-        self.world.send(wire, &Packet::Disconnect(Disconnect { reason, properties: writer.finish() }));
+        let reason = if with_will {
+            ReasonCode::DisconnectWithWillMessage
+        } else {
+            ReasonCode::Success
+        };
+        self.world.send(
+            wire,
+            &Packet::Disconnect(Disconnect {
+                reason,
+                properties: writer.finish(),
+            }),
+        );
         assert!(self.world.is_closed(wire));
         self.drain();
     }
 
     fn unblock(&mut self, client: usize, bytes: usize) {
-        let Some(conn) = self.node.conn(client).filter(|c| c.is_blocked) else { return };
+        let Some(conn) = self.node.conn(client).filter(|c| c.is_blocked) else {
+            return;
+        };
         let wire = conn.wire;
         if bytes < usize::MAX {
             self.world.unblock_partly(wire, bytes);
@@ -222,12 +273,24 @@ impl Run {
         let (filter, bare, share) = taken_apart(filter);
         let is_v5 = version == ProtocolVersion::V5;
         if !is_v5 {
-            options = SubscriptionOptions { maximum_qos: options.maximum_qos, ..SubscriptionOptions::default() };
+            options = SubscriptionOptions {
+                maximum_qos: options.maximum_qos,
+                ..SubscriptionOptions::default()
+            };
         }
         // [MQTT-3.8.3-4]
         options.no_local &= share.is_none();
         let identifier = identifier.filter(|_| is_v5);
-        self.node.subscribe(client, Subscription { filter, bare, share, options, identifier });
+        self.node.subscribe(
+            client,
+            Subscription {
+                filter,
+                bare,
+                share,
+                options,
+                identifier,
+            },
+        );
         self.world.subscribe_with(wire, filter, options, identifier);
         self.drain();
         assert_eq!(self.heard(client), [Said::SubAck(vec![options.maximum_qos as u8])]);
@@ -238,7 +301,11 @@ impl Run {
         self.node.unsubscribe(client, FILTERS[filter]);
         let mut bytes = Vec::new();
         let filters = UnsubscribeFilters::encode([FILTERS[filter]], &mut bytes);
-        let packet = Unsubscribe { packet_id: PacketId::new(9).unwrap(), properties: Properties::EMPTY, filters };
+        let packet = Unsubscribe {
+            packet_id: PacketId::new(9).unwrap(),
+            properties: Properties::EMPTY,
+            filters,
+        };
         self.world.send(wire, &Packet::Unsubscribe(packet));
         self.drain();
         assert_eq!(self.heard(client), [Said::UnsubAck]);
@@ -247,14 +314,33 @@ impl Run {
     // --- messages from clients ---
 
     fn publish(&mut self, op: &Op) {
-        let &Op::Publish { client, topic, qos, retain, expiry_s, is_empty, is_large } = op else { unreachable!() };
+        let &Op::Publish {
+            client,
+            topic,
+            qos,
+            retain,
+            expiry_s,
+            is_empty,
+            is_large,
+        } = op
+        else {
+            unreachable!()
+        };
         let now = self.node.now;
         let session = self.node.session(client);
         let (wire, version) = (session.conn.as_ref().expect("checked").wire, session.version);
-        let topic = if retain { format!("r{client}/{}", TOPICS[topic]) } else { TOPICS[topic].to_owned() };
+        let topic = if retain {
+            format!("r{client}/{}", TOPICS[topic])
+        } else {
+            TOPICS[topic].to_owned()
+        };
         let expiry_s = expiry_s.filter(|_| version == ProtocolVersion::V5);
         let serial = self.node.serial();
-        let payload = if is_empty && retain { Vec::new() } else { payload(serial, is_large) };
+        let payload = if is_empty && retain {
+            Vec::new()
+        } else {
+            payload(serial, is_large)
+        };
         self.next_id += 1;
         let id = PacketId::new(self.next_id).unwrap();
         let mut bytes = Vec::new();
@@ -264,7 +350,15 @@ impl Run {
         }
         let packet_id = (qos != QoS::AtMostOnce).then_some(id);
         let properties = writer.finish();
-        let packet = Publish { dup: false, qos, retain, topic: &topic, packet_id, properties, payload: &payload };
+        let packet = Publish {
+            dup: false,
+            qos,
+            retain,
+            topic: &topic,
+            packet_id,
+            properties,
+            payload: &payload,
+        };
         let mut bytes = Vec::new();
         Packet::Publish(packet).encode(version, &mut bytes);
         self.node.publish(&Message {
@@ -292,9 +386,15 @@ impl Run {
     fn repeat(&mut self, client: usize) {
         let session = self.node.session(client);
         let wire = session.conn.as_ref().expect("checked").wire;
-        let Some((id, mut bytes)) = session.unreleased.last().cloned() else { return };
+        let Some((id, mut bytes)) = session.unreleased.last().cloned() else {
+            return;
+        };
         let version = session.version;
-        let Ok(Decoded::Complete { packet: Packet::Publish(_), .. }) = decode(&bytes, version, 1 << 20) else {
+        let Ok(Decoded::Complete {
+            packet: Packet::Publish(_),
+            ..
+        }) = decode(&bytes, version, 1 << 20)
+        else {
             // It came back with another version, in which the packet would read differently.
             return;
         };
@@ -329,7 +429,11 @@ impl Run {
         self.node.answered(client, answer.kind, answer.id, with_failure);
         if with_failure {
             let packet_id = PacketId::new(answer.id).unwrap();
-            let ack = Ack { packet_id, reason: ReasonCode::UnspecifiedError, properties: Properties::EMPTY };
+            let ack = Ack {
+                packet_id,
+                reason: ReasonCode::UnspecifiedError,
+                properties: Properties::EMPTY,
+            };
             self.world.send(wire, &Packet::PubRec(ack));
         } else {
             self.world.ack(wire, answer.kind, answer.id);
@@ -368,31 +472,55 @@ impl Run {
     }
 
     fn heard(&mut self, client: usize) -> Vec<Said> {
-        self.node.conn(client).map(|conn| std::mem::take(&mut conn.said)).unwrap_or_default()
+        self.node
+            .conn(client)
+            .map(|conn| std::mem::take(&mut conn.said))
+            .unwrap_or_default()
     }
 
     fn check(&mut self) {
         self.node.check_nothing_withheld();
         let sessions = || self.node.sessions.iter().flatten();
         let stats = self.world.stats();
-        let mut groups: Vec<_> =
-            sessions().flat_map(|s| &s.subscriptions).filter(|s| s.share.is_some()).map(|s| s.filter).collect();
+        let mut groups: Vec<_> = sessions()
+            .flat_map(|s| &s.subscriptions)
+            .filter(|s| s.share.is_some())
+            .map(|s| s.filter)
+            .collect();
         groups.sort_unstable();
         groups.dedup();
         assert_eq!(stats.sessions, sessions().count() as u64, "sessions");
-        assert_eq!(stats.connections, sessions().filter(|s| s.conn.is_some()).count() as u64, "connections");
-        assert_eq!(stats.subscriptions, sessions().map(|s| s.subscriptions.len() as u64).sum::<u64>(), "subscriptions");
+        assert_eq!(
+            stats.connections,
+            sessions().filter(|s| s.conn.is_some()).count() as u64,
+            "connections"
+        );
+        assert_eq!(
+            stats.subscriptions,
+            sessions().map(|s| s.subscriptions.len() as u64).sum::<u64>(),
+            "subscriptions"
+        );
         assert_eq!(stats.shared_groups, groups.len() as u64, "groups");
         self.check_retained();
         self.check_totals();
     }
 
     fn check_retained(&self) {
-        let views = self.world.shards.iter().flat_map(|s| s.retained(self.world.now, "#", None, 10_000, 10_000).0);
-        let mut have: Vec<_> = views.map(|v| (v.topic, v.qos, v.payload.len(), v.expires_in_s)).collect();
+        let views = self
+            .world
+            .shards
+            .iter()
+            .flat_map(|s| s.retained(self.world.now, "#", None, 10_000, 10_000).0);
+        let mut have: Vec<_> = views
+            .map(|v| (v.topic, v.qos, v.payload.len(), v.expires_in_s))
+            .collect();
         let now = self.node.now;
         let left = |m: &Message| m.expires_at.map(|at| (at - now).div_ceil(1000) as u32);
-        let kept = self.node.retained.values().map(|m| (m.topic.clone(), m.qos, m.payload_bytes, left(m)));
+        let kept = self
+            .node
+            .retained
+            .values()
+            .map(|m| (m.topic.clone(), m.qos, m.payload_bytes, left(m)));
         let mut expected: Vec<_> = kept.collect();
         have.sort_unstable();
         expected.sort_unstable();
@@ -401,7 +529,11 @@ impl Run {
 
     /// The sums that the shards keep are the sums of what their sessions say.
     fn check_totals(&self) {
-        let views = self.world.shards.iter().flat_map(|s| s.clients(&ClientFilter::default(), 0, 1000).0);
+        let views = self
+            .world
+            .shards
+            .iter()
+            .flat_map(|s| s.clients(&ClientFilter::default(), 0, 1000).0);
         let (mut queued, mut bytes, mut inflight) = (0, 0, 0);
         for view in views {
             queued += view.queued as u64;
@@ -409,7 +541,10 @@ impl Run {
             inflight += view.inflight as u64;
         }
         let stats = self.world.stats();
-        assert_eq!((stats.queued_messages, stats.queued_bytes, stats.inflight_messages), (queued, bytes, inflight));
+        assert_eq!(
+            (stats.queued_messages, stats.queued_bytes, stats.inflight_messages),
+            (queued, bytes, inflight)
+        );
     }
 
     /// Everybody comes back and takes what is owed; then everybody goes for good.

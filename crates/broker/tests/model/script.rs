@@ -12,8 +12,23 @@ pub const CLIENTS: usize = 4;
 pub const TOPICS: [&str; 7] = ["a", "a/b", "a/c", "s/x", "s/y", "$d/a", "long/enough/for/an/alias"];
 
 pub const FILTERS: [&str; 17] = [
-    "a", "a/b", "a/+", "a/#", "#", "+/b", "s/#", "$d/#", "+/+/#", "w/+", "r0/#", "+/a", "long/enough/for/an/alias",
-    "$share/g/s/#", "$share/g/s/x", "$share/h/s/+", "$share/g/a/b",
+    "a",
+    "a/b",
+    "a/+",
+    "a/#",
+    "#",
+    "+/b",
+    "s/#",
+    "$d/#",
+    "+/+/#",
+    "w/+",
+    "r0/#",
+    "+/a",
+    "long/enough/for/an/alias",
+    "$share/g/s/#",
+    "$share/g/s/x",
+    "$share/h/s/+",
+    "$share/g/a/b",
 ];
 
 #[derive(Clone)]
@@ -76,23 +91,67 @@ pub struct WillTerms {
 
 #[derive(Clone, Debug)]
 pub enum Op {
-    Connect { client: usize, terms: Terms },
-    Subscribe { client: usize, filter: usize, options: SubscriptionOptions, identifier: Option<u32> },
-    Unsubscribe { client: usize, filter: usize },
-    Publish { client: usize, topic: usize, qos: QoS, retain: bool, expiry_s: Option<u32>, is_empty: bool, is_large: bool },
+    Connect {
+        client: usize,
+        terms: Terms,
+    },
+    Subscribe {
+        client: usize,
+        filter: usize,
+        options: SubscriptionOptions,
+        identifier: Option<u32>,
+    },
+    Unsubscribe {
+        client: usize,
+        filter: usize,
+    },
+    Publish {
+        client: usize,
+        topic: usize,
+        qos: QoS,
+        retain: bool,
+        expiry_s: Option<u32>,
+        is_empty: bool,
+        is_large: bool,
+    },
     /// Sends the last QoS 2 message that is not released once more.
-    Repeat { client: usize },
-    Release { client: usize },
+    Repeat {
+        client: usize,
+    },
+    Release {
+        client: usize,
+    },
     /// Answers one packet, any of those that wait.
-    Answer { client: usize, which: usize, with_failure: bool },
-    AnswerAll { client: usize },
-    Cut { client: usize },
-    Disconnect { client: usize, with_will: bool, expiry_s: Option<u32> },
-    Block { client: usize },
-    Unblock { client: usize },
+    Answer {
+        client: usize,
+        which: usize,
+        with_failure: bool,
+    },
+    AnswerAll {
+        client: usize,
+    },
+    Cut {
+        client: usize,
+    },
+    Disconnect {
+        client: usize,
+        with_will: bool,
+        expiry_s: Option<u32>,
+    },
+    Block {
+        client: usize,
+    },
+    Unblock {
+        client: usize,
+    },
     /// The socket of a blocked client takes some bytes.
-    Trickle { client: usize, bytes: usize },
-    Pass { half_seconds: u64 },
+    Trickle {
+        client: usize,
+        bytes: usize,
+    },
+    Pass {
+        half_seconds: u64,
+    },
 }
 
 fn client() -> std::ops::Range<usize> {
@@ -104,16 +163,33 @@ fn qos() -> impl Strategy<Value = QoS> {
 }
 
 fn options() -> impl Strategy<Value = SubscriptionOptions> {
-    let handling = select(vec![RetainHandling::SendAtSubscribe, RetainHandling::SendIfNew, RetainHandling::DoNotSend]);
-    (qos(), any::<bool>(), any::<bool>(), handling).prop_map(|(maximum_qos, no_local, retain_as_published, retain_handling)| {
-        SubscriptionOptions { maximum_qos, no_local, retain_as_published, retain_handling }
-    })
+    let handling = select(vec![
+        RetainHandling::SendAtSubscribe,
+        RetainHandling::SendIfNew,
+        RetainHandling::DoNotSend,
+    ]);
+    (qos(), any::<bool>(), any::<bool>(), handling).prop_map(
+        |(maximum_qos, no_local, retain_as_published, retain_handling)| SubscriptionOptions {
+            maximum_qos,
+            no_local,
+            retain_as_published,
+            retain_handling,
+        },
+    )
 }
 
 fn terms() -> impl Strategy<Value = Terms> {
-    let version = select(vec![ProtocolVersion::V5, ProtocolVersion::V5, ProtocolVersion::V3_1_1, ProtocolVersion::V3_1]);
-    let will = (select(vec![0u32, 0, 1, 2, 5]), qos(), any::<bool>())
-        .prop_map(|(delay_s, qos, retain)| WillTerms { delay_s, qos, retain });
+    let version = select(vec![
+        ProtocolVersion::V5,
+        ProtocolVersion::V5,
+        ProtocolVersion::V3_1_1,
+        ProtocolVersion::V3_1,
+    ]);
+    let will = (select(vec![0u32, 0, 1, 2, 5]), qos(), any::<bool>()).prop_map(|(delay_s, qos, retain)| WillTerms {
+        delay_s,
+        qos,
+        retain,
+    });
     (
         version,
         prop::bool::weighted(0.2),
@@ -123,15 +199,17 @@ fn terms() -> impl Strategy<Value = Terms> {
         select(vec![0u16, 1, 5]),
         prop::option::weighted(0.4, will),
     )
-        .prop_map(|(version, clean_start, expiry_s, receive_maximum, maximum_packet_size, topic_alias_maximum, will)| Terms {
-            version,
-            clean_start,
-            expiry_s,
-            receive_maximum,
-            maximum_packet_size,
-            topic_alias_maximum,
-            will,
-        })
+        .prop_map(
+            |(version, clean_start, expiry_s, receive_maximum, maximum_packet_size, topic_alias_maximum, will)| Terms {
+                version,
+                clean_start,
+                expiry_s,
+                receive_maximum,
+                maximum_packet_size,
+                topic_alias_maximum,
+                will,
+            },
+        )
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -172,20 +250,26 @@ fn setup() -> impl Strategy<Value = Setup> {
         select(vec![200usize, 1024 * 1024]),
         select(vec![2u16, 128]),
     )
-        .prop_map(|(shards, strategy, overlapping, output_buffer_bytes, inflight_max)| Setup {
-            shards,
-            strategy,
-            overlapping,
-            output_buffer_bytes,
-            inflight_max,
-        })
+        .prop_map(
+            |(shards, strategy, overlapping, output_buffer_bytes, inflight_max)| Setup {
+                shards,
+                strategy,
+                overlapping,
+                output_buffer_bytes,
+                inflight_max,
+            },
+        )
 }
 
 pub fn script() -> impl Strategy<Value = Script> {
     (setup(), prop::collection::vec(op(), 1..70)).prop_map(|(setup, mut ops)| {
         // Everybody is there at first, so that no script is wasted on clients that never connect.
         let begin = |client| {
-            let version = if client % 2 == 0 { ProtocolVersion::V5 } else { ProtocolVersion::V3_1_1 };
+            let version = if client % 2 == 0 {
+                ProtocolVersion::V5
+            } else {
+                ProtocolVersion::V3_1_1
+            };
             let terms = Terms {
                 version,
                 clean_start: false,
