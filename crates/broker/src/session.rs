@@ -3,7 +3,7 @@
 //! Owned by the home shard of its client id. An idle session without subscriptions is one allocation of some 400 bytes
 //! besides its names; everything that only some sessions need is behind a pointer that is empty for the others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -137,13 +137,14 @@ pub struct Replay {
     pub number: u32,
 }
 
-/// Filters of one session: a list while there are few, a map when there are many.
-// The map is boxed because a session that has none should not pay for its 48 bytes.
+/// Filters of one session: a list while there are few, a map when there are many. Sorted, so that the order of its filters
+/// is the same in every run and no choice of filters makes it slow.
+// The map is boxed because a session that has none should not pay for its 24 bytes.
 #[allow(clippy::box_collection)]
 #[derive(Debug)]
 pub struct FilterMap<V> {
     few: Vec<(Box<str>, V)>,
-    many: Option<Box<HashMap<Box<str>, V>>>,
+    many: Option<Box<BTreeMap<Box<str>, V>>>,
 }
 
 const FEW_MAX: usize = 24;

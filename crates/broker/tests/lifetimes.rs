@@ -450,3 +450,27 @@ fn a_subscription_on_its_way_gets_a_retained_message_either_kept_or_live() {
         assert_eq!(w.payloads(subscriber), ["x"], "{topic}");
     }
 }
+
+#[test]
+fn a_session_of_many_filters_takes_the_same_course_each_time() {
+    let course = || {
+        let mut w = World::new(1);
+        let publisher = w.connect(V5, "pub", true, &[]);
+        let member = w.connect(V5, "me", true, &[session_for(100)]);
+        let options = SubscriptionOptions {
+            maximum_qos: AtLeastOnce,
+            ..Default::default()
+        };
+        for n in 1..60 {
+            w.subscribe_with(member, &format!("$share/g{n}/t"), options, Some(n));
+        }
+        w.cut(member);
+        w.publish(publisher, "t", "x", AtLeastOnce);
+        let back = connect(&mut w, "me", false, &[session_for(100)], None);
+        w.take_bytes(back)
+    };
+    let first = course();
+    for _ in 0..5 {
+        assert!(course() == first);
+    }
+}
