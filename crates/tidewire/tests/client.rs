@@ -151,10 +151,11 @@ fn ten_thousand_lines_keep_their_order() {
     let broker = Mosquitto::start();
     let port = broker.port.to_string();
     let lines: String = (0..10_000).map(|number| format!("{number}\n")).collect();
-    // Mosquitto 2.0.11 loses QoS 2 messages of a client that has more than 20 in flight, its own mosquitto_pub included; and
-    // at 20, once, on a busy machine. What is tested here is the order in which we publish, so well below that.
-    for (qos, inflight) in [("1", "100"), ("2", "5")] {
-        let mailbox = Mailbox::open(&broker, "many", "many");
+    // Mosquitto 2.0.11 disconnects a client with more than 20 QoS 2 messages in flight. Each round has a session of its own:
+    // mosquitto_sub leaves at its last message without waiting until the acknowledgements were taken, so what it has printed
+    // may be delivered to its session again.
+    for (qos, inflight, session) in [("1", "100", "many-1"), ("2", "20", "many-2")] {
+        let mailbox = Mailbox::open(&broker, session, "many");
         ok(&tidewire_with_input(
             &["pub", "-p", &port, "-q", qos, "-t", "many", "-l", "-M", inflight],
             lines.as_bytes(),
