@@ -3,8 +3,6 @@
 //! Nothing that follows a CONNECT is handled before it has been accepted: while a decision is awaited the connection is
 //! paused, and a refused one is closing.
 
-use std::collections::VecDeque;
-
 use mqtt::{
     Auth, ConnAck, Connect, DecodeError, DecodeErrorKind, Decoded, Packet, PacketType, Properties, Property,
     PropertyWriter, ProtocolVersion, ReasonCode,
@@ -16,7 +14,7 @@ use crate::deliver::Link;
 use crate::effect::{ConnSlot, DisconnectReason, Effect, Event, Now};
 use crate::inspect::Refusal;
 use crate::outgoing::Outgoing;
-use crate::session::{FilterMap, Session, Will};
+use crate::session::{FilterMap, Replays, Session, Will};
 use crate::shard::{REFUSALS_KEPT, Shard};
 use crate::timers::Timer;
 
@@ -448,7 +446,7 @@ impl Shard {
             access: None,
             outgoing: Outgoing::default(),
             received: Default::default(),
-            replays: VecDeque::new(),
+            replays: Replays::default(),
             drops: None,
             messages_received: 0,
             bytes_received: 0,
@@ -534,10 +532,12 @@ impl Shard {
         let access = self.access.session(&identity);
         let is_filtered = self.core.links[slot as usize].is_filtered;
         self.core.session_mut(slot).access = access;
+        let is_replaying = !self.core.session(slot).replays.is_empty();
         let link = &mut self.core.links[slot as usize];
         link.conn = conn.0;
         link.is_v5 = is_v5;
         link.is_filtered = is_filtered;
+        link.is_replaying = is_replaying;
         link.uses_aliases = is_v5 && outgoing_max > 0;
         link.maximum_packet_size = properties.maximum_packet_size().unwrap_or(u32::MAX);
     }

@@ -56,6 +56,8 @@ pub struct Link {
     pub is_v5: bool,
     /// Some deliveries must be checked with `may_receive`.
     pub is_filtered: bool,
+    /// Some deliveries must wait for retained messages (`hold`).
+    pub is_replaying: bool,
     /// The server may use topic aliases.
     pub uses_aliases: bool,
     pub messages_sent: u64,
@@ -70,6 +72,7 @@ impl Default for Link {
             stamp: 0,
             is_v5: false,
             is_filtered: false,
+            is_replaying: false,
             uses_aliases: false,
             messages_sent: 0,
             bytes_sent: 0,
@@ -163,6 +166,22 @@ impl Core {
         if link.is_filtered && !self.may_receive(slot, p.topic) {
             return self.dropped(now, slot, DropReason::NotAuthorizedToReceive);
         }
+        if link.is_replaying && terms.group.is_none() && self.session(slot).replays.may_bring(p.topic) {
+            return self.hold(now, slot, p, terms, forms);
+        }
+        self.deliver_now(now, slot, p, terms, forms)
+    }
+
+    /// As `deliver`, whatever the session waits for.
+    fn deliver_now(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+    ) -> Delivered {
+        let link = self.links[slot as usize];
         if terms.qos == QoS::AtMostOnce {
             return self.deliver_qos0(now, slot, link, p, terms, forms);
         }
@@ -192,6 +211,58 @@ impl Core {
             self.continue_later(ConnSlot(link.conn), slot);
         }
         delivered
+    }
+
+    /// Keeps a live message until the retained ones before it are sent [MQTT-4.6.0-6]; within the limits of the session's queue,
+    /// beyond which live messages overtake the replay, because they must not be lost for it.
+    fn hold(&mut self, now: Now, slot: u32, p: &Publication<'_>, terms: Terms<'_>, forms: &mut Forms) -> Delivered {
+        let delivery = Delivery {
+            message: forms.message(p),
+            qos: terms.qos,
+            retain: terms.retain,
+            tag: Tag::new(terms.identifiers, terms.group),
+        };
+        let bytes = delivery.message.kept_bytes() as u64;
+        let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);
+        if self
+            .session_mut(slot)
+            .replays
+            .hold(delivery, max_messages, max_bytes)
+            .is_err()
+        {
+            self.release(now, slot);
+            return self.deliver_now(now, slot, p, terms, forms);
+        }
+        self.stats.queued_messages += 1;
+        self.stats.queued_bytes += bytes;
+        Delivered::Queued
+    }
+
+    /// Delivers what was held, in its order; nothing is held any more.
+    pub fn release(&mut self, now: Now, slot: u32) {
+        self.links[slot as usize].is_replaying = false;
+        for delivery in self.session_mut(slot).replays.release() {
+            self.stats.queued_messages -= 1;
+            self.stats.queued_bytes -= delivery.message.kept_bytes() as u64;
+            if delivery.message.is_expired(now) {
+                self.dropped(now, slot, DropReason::Expired);
+                continue;
+            }
+            let message = delivery.message.clone();
+            let terms = Terms {
+                qos: delivery.qos,
+                retain: delivery.retain,
+                identifiers: delivery.tag.identifiers(),
+                group: None,
+            };
+            self.deliver_now(
+                now,
+                slot,
+                &message.publication(),
+                terms,
+                &mut Forms::of(delivery.message),
+            );
+        }
     }
 
     fn may_receive(&self, slot: u32, topic: &str) -> bool {
@@ -229,11 +300,11 @@ impl Core {
         forms: &mut Forms,
     ) -> Delivered {
         let link = self.links[slot as usize];
-        if terms.qos != QoS::AtMostOnce || link.conn == NO_CONN {
-            return self.deliver(now, slot, p, terms, forms);
-        }
         if link.is_filtered && !self.may_receive(slot, p.topic) {
             return self.dropped(now, slot, DropReason::NotAuthorizedToReceive);
+        }
+        if terms.qos != QoS::AtMostOnce || link.conn == NO_CONN {
+            return self.deliver_now(now, slot, p, terms, forms);
         }
         self.send_qos0(now, slot, link, p, terms, forms)
     }

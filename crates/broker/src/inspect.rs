@@ -144,6 +144,7 @@ impl Shard {
             .conn
             .and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
         let drops = session.drops.as_deref();
+        let (held, held_bytes) = session.replays.held();
         ClientView {
             client_id: session.client_id.to_string(),
             user_name: session.user_name.as_deref().map(str::to_owned),
@@ -162,8 +163,8 @@ impl Shard {
             disconnected_at_unix_ms: session.conn.is_none().then_some(session.disconnected_at_ms),
             subscriptions: session.subscriptions.len(),
             inflight: session.outgoing.inflight.len(),
-            queued: session.outgoing.queue.len(),
-            queued_bytes: session.outgoing.queued_bytes,
+            queued: session.outgoing.queue.len() + held,
+            queued_bytes: session.outgoing.queued_bytes + held_bytes,
             awaiting_release: session.received.len(),
             output_backlog_bytes: session.conn.map_or(0, |conn| self.core.outbox.queued_bytes(conn)),
             messages_received: session.messages_received,

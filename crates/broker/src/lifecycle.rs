@@ -162,6 +162,8 @@ impl Shard {
             replay.is_waiting = false;
         }
         let (expiry_s, connects) = (session.expiry_s, session.connects);
+        self.core.release(now, slot);
+        let session = self.core.session(slot);
         let event = Event::Disconnected {
             client_id: session.client_id.clone(),
             address: session.address,
@@ -253,6 +255,7 @@ impl Shard {
     pub(crate) fn end_session(&mut self, now: Now, slot: u32, because: &'static str) {
         // First it stops being a member of its groups, so that nothing of what follows is given to it.
         self.drop_subscriptions(slot);
+        self.core.release(now, slot);
         self.return_shared(now, slot, |_| true);
         self.publish_will(now, slot);
         let Some(session) = self.core.sessions[slot as usize].take() else {
@@ -392,6 +395,10 @@ impl Shard {
             let access = self.access.session(&identity);
             self.core.session_mut(slot).access = access;
             self.recheck_subscriptions(slot);
+            if let Some(conn) = self.core.session(slot).conn {
+                // A replay that is over because its subscription is gone may have held messages up.
+                self.core.continue_later(conn, slot);
+            }
         }
     }
 }

@@ -323,7 +323,7 @@ impl Shard {
     /// Sends what a session waits for: its queue, then retained messages of new subscriptions.
     pub(crate) fn pump(&mut self, now: Now, slot: u32) {
         self.core.pump(now, slot);
-        if !self.core.session(slot).replays.is_empty() {
+        if !self.core.session(slot).replays.is_done() {
             self.replay(now, slot);
         }
     }

@@ -3,6 +3,9 @@
 //! A literal filter asks the shard that owns the topic; a wildcard asks every shard in turn. The place in the store is a
 //! cursor, so a replay of a million messages holds none of them in memory, survives changes of the store, and goes on
 //! where it stopped when the client comes back to its session.
+//!
+//! A live message on a topic that a replay may still bring waits for it (`Core::hold`): the retained message is the older
+//! one, and a subscriber that sees it last would take it for the state of things.
 
 use mqtt::{RetainHandling, SubscriptionOptions};
 
@@ -47,6 +50,7 @@ impl Shard {
         }
         self.epochs = self.epochs.wrapping_add(1);
         let number = self.epochs;
+        self.core.links[slot as usize].is_replaying = true;
         let replays = &mut self.core.session_mut(slot).replays;
         let options = SubscriptionOptions {
             retain_handling: RetainHandling::SendAtSubscribe,
@@ -66,13 +70,16 @@ impl Shard {
     /// Goes on with the first replay of a session for as long as its connection takes more.
     pub(crate) fn replay(&mut self, now: Now, slot: u32) {
         loop {
+            if self.core.session(slot).replays.is_empty() {
+                return self.core.release(now, slot);
+            }
             if !self.may_replay(slot) {
                 return;
             }
             let here = self.core.id;
             let session = self.core.session_mut(slot);
             let epoch = session.epoch;
-            let Some(replay) = session.replays.front_mut() else {
+            let Some(replay) = session.replays.iter_mut().next() else {
                 return;
             };
             if replay.is_waiting {
@@ -102,10 +109,7 @@ impl Shard {
     fn may_replay(&mut self, slot: u32) -> bool {
         let session = self.core.session(slot);
         let Some(conn) = session.conn else { return false };
-        if session.replays.is_empty()
-            || !session.outgoing.queue.is_empty()
-            || session.outgoing.sent < session.outgoing.inflight.len()
-        {
+        if !session.outgoing.queue.is_empty() || session.outgoing.sent < session.outgoing.inflight.len() {
             return false;
         }
         if self.core.has_room_in_tick(conn) {
@@ -135,16 +139,15 @@ impl Shard {
     fn replay_advanced(&mut self, slot: u32, number: u32, cursor: Option<ScanCursor>) {
         let shards = self.core.shards;
         let replays = &mut self.core.session_mut(slot).replays;
-        let Some(at) = replays.iter().position(|r| r.number == number) else {
+        let Some(replay) = replays.iter_mut().find(|r| r.number == number) else {
             return;
         };
-        let replay = &mut replays[at];
         replay.is_waiting = false;
         replay.cursor = cursor;
         if replay.cursor.is_none() {
             let is_last = !mqtt::has_wildcards(&replay.filter) || replay.shard.0 + 1 >= shards;
             if is_last {
-                replays.remove(at);
+                replays.retain(|r| r.number != number);
             } else {
                 replay.shard.0 += 1;
             }

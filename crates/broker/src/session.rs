@@ -10,7 +10,7 @@ use std::sync::Arc;
 use mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
 use crate::access::SessionAccess;
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Delivery, Outgoing};
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
 use crate::{ConnSlot, DisconnectReason, DropReason, ShardId};
@@ -44,7 +44,7 @@ pub struct Session {
     pub access: Option<Arc<dyn SessionAccess>>,
     pub outgoing: Outgoing,
     pub received: ReceivedIds,
-    pub replays: VecDeque<Replay>,
+    pub replays: Replays,
     pub drops: Option<Box<Drops>>,
     pub messages_received: u64,
     pub bytes_received: u64,
@@ -121,6 +121,87 @@ pub struct Subscription {
     pub options: SubscriptionOptions,
     pub identifier: Option<u32>,
     pub kind: SubscriptionKind,
+}
+
+/// The replays of a session, and the live messages that must not overtake them.
+#[derive(Debug, Default)]
+pub struct Replays(Option<Box<Pending>>);
+
+#[derive(Debug, Default)]
+struct Pending {
+    replays: VecDeque<Replay>,
+    held: VecDeque<Delivery>,
+    held_bytes: usize,
+}
+
+const REPLAYS_MATCHED_MAX: usize = 16;
+
+impl Replays {
+    /// Nothing to replay and nothing held.
+    pub fn is_done(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Replay> {
+        self.0.iter().flat_map(|pending| &pending.replays)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Replay> {
+        self.0.iter_mut().flat_map(|pending| &mut pending.replays)
+    }
+
+    pub fn push_back(&mut self, replay: Replay) {
+        self.0.get_or_insert_default().replays.push_back(replay);
+    }
+
+    pub fn retain(&mut self, is_kept: impl FnMut(&Replay) -> bool) {
+        if let Some(pending) = &mut self.0 {
+            pending.replays.retain(is_kept);
+        }
+    }
+
+    /// Keeps a message that a replay has to come before; gives it back when there is no room.
+    pub fn hold(&mut self, delivery: Delivery, max_messages: usize, max_bytes: usize) -> Result<(), Delivery> {
+        let pending = self.0.get_or_insert_default();
+        let bytes = pending.held_bytes + delivery.message.kept_bytes();
+        if pending.held.len() >= max_messages || bytes > max_bytes {
+            return Err(delivery);
+        }
+        pending.held_bytes = bytes;
+        pending.held.push_back(delivery);
+        Ok(())
+    }
+
+    /// Whether a replay may bring a message of this topic. Taken for granted where there are many, so that it costs little.
+    pub fn may_bring(&self, topic: &str) -> bool {
+        self.0.as_ref().is_some_and(|pending| {
+            let replays = &pending.replays;
+            replays.len() > REPLAYS_MATCHED_MAX || replays.iter().any(|r| mqtt::filter_matches(&r.filter, topic))
+        })
+    }
+
+    /// Messages held, and their bytes.
+    pub fn held(&self) -> (usize, usize) {
+        let pending = self.0.as_ref();
+        pending.map_or((0, 0), |pending| (pending.held.len(), pending.held_bytes))
+    }
+
+    /// What was held, in its order.
+    pub fn release(&mut self) -> VecDeque<Delivery> {
+        let Some(pending) = &mut self.0 else {
+            return VecDeque::new();
+        };
+        pending.held_bytes = 0;
+        let held = std::mem::take(&mut pending.held);
+        if pending.replays.is_empty() {
+            self.0 = None;
+        }
+        held
+    }
 }
 
 /// Retained messages that a new subscription has still to be sent, pulled bit by bit as the connection takes them.

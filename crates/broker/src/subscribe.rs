@@ -273,7 +273,10 @@ impl Shard {
                 ReasonCode::PacketTooLarge,
                 "the client has no room for the UNSUBACK",
             );
+            return;
         }
+        // A replay that ends here may have held messages of other subscriptions up.
+        self.pump(now, slot);
     }
 
     /// Removes one subscription; false when there was none.
@@ -329,7 +332,7 @@ impl Shard {
     pub(crate) fn drop_subscriptions(&mut self, slot: u32) {
         let session = self.core.session_mut(slot);
         // All at once: each filter would look through the rest for its own.
-        session.replays.clear();
+        session.replays.retain(|_| false);
         let subscriptions = std::mem::take(&mut session.subscriptions);
         self.core.stats.subscriptions -= subscriptions.len() as u64;
         for (filter, _) in subscriptions.iter() {

@@ -474,3 +474,79 @@ fn a_session_of_many_filters_takes_the_same_course_each_time() {
         assert!(course() == first);
     }
 }
+
+#[test]
+fn live_messages_wait_for_the_retained_ones_before_them() {
+    for n in 0..20 {
+        let mut w = World::new(3);
+        let topic = format!("state/{n}");
+        let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
+        w.publish_with(publisher, &topic, "old", AtMostOnce, true, 1, false, &[]);
+        let subscriber = connect(&mut w, &id_on(1, "sub"), true, &[], None);
+        w.is_mail_held = true;
+        w.subscribe(subscriber, "state/#", AtMostOnce);
+        w.publish(publisher, &topic, "new", AtMostOnce);
+        w.publish(publisher, "state/other", "newer", AtLeastOnce);
+        // The publisher's mail overtakes the answers of the stores.
+        while w.mail_waiting() > 0 {
+            w.deliver_mail(w.mail_waiting() - 1);
+        }
+        w.release_mail();
+        assert_eq!(w.payloads(subscriber), ["old", "new", "newer"], "{topic}");
+        assert_eq!(w.stats().queued_messages, 0);
+        assert_eq!(w.stats().queued_bytes, 0);
+    }
+}
+
+#[test]
+fn held_messages_are_let_go_when_their_replay_ends_without_an_answer() {
+    for is_kept in [true, false] {
+        let mut w = World::new(3);
+        let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
+        let expiry = [session_for(if is_kept { 100 } else { 0 })];
+        let subscriber = connect(&mut w, &id_on(1, "sub"), true, &expiry, None);
+        w.subscribe(subscriber, "+/other", AtLeastOnce);
+        w.is_mail_held = true;
+        w.subscribe(subscriber, "a/#", AtLeastOnce);
+        w.publish(publisher, "a/other", "held", AtLeastOnce);
+        while w.mail_waiting() > 0 && w.stats().queued_messages == 0 {
+            w.deliver_mail(w.mail_waiting() - 1);
+        }
+        assert_eq!(w.stats().queued_messages, 1, "it waits for what `a/#` may bring");
+        w.cut(subscriber);
+        w.release_mail();
+        if is_kept {
+            let back = connect(&mut w, &id_on(1, "sub"), false, &expiry, None);
+            assert_eq!(w.payloads(back), ["held"]);
+        } else {
+            assert_eq!(w.stats().sessions, 1);
+        }
+        assert_eq!((w.stats().queued_messages, w.stats().queued_bytes), (0, 0));
+    }
+}
+
+#[test]
+fn an_unsubscribed_replay_holds_nothing_up() {
+    let mut w = World::new(3);
+    let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
+    let subscriber = connect(&mut w, &id_on(1, "sub"), true, &[], None);
+    w.subscribe(subscriber, "+/other", AtMostOnce);
+    w.is_mail_held = true;
+    w.subscribe(subscriber, "a/#", AtMostOnce);
+    w.publish(publisher, "a/other", "held", AtMostOnce);
+    while w.mail_waiting() > 0 && w.stats().queued_messages == 0 {
+        w.deliver_mail(w.mail_waiting() - 1);
+    }
+    let mut bytes = Vec::new();
+    let filters = UnsubscribeFilters::encode(["a/#"], &mut bytes);
+    let packet_id = PacketId::new(9).unwrap();
+    w.send(
+        subscriber,
+        &Packet::Unsubscribe(Unsubscribe {
+            packet_id,
+            properties: Properties::EMPTY,
+            filters,
+        }),
+    );
+    assert_eq!(w.payloads(subscriber), ["held"]);
+}

@@ -204,7 +204,10 @@ impl World {
 
     /// The socket takes up to so many bytes of what waits.
     pub fn unblock_partly(&mut self, client: usize, limit: usize) {
-        let (shard, conn) = self.connections[&client].shard.unwrap();
+        // Before CONNECT no shard has anything for it.
+        let Some((shard, conn)) = self.connections[&client].shard else {
+            return;
+        };
         let outbox = self.shards[shard].outbox();
         let mut slices = Vec::new();
         outbox.slices(conn, usize::MAX, &mut slices);
