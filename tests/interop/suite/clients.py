@@ -112,7 +112,7 @@ def _install_rumqttc(source: str, target: str) -> List[str]:
 def _install_hivemq(source: str, target: str) -> List[str]:
     def build(work: str) -> None:
         _copy(source, work)
-        _run(["mvn", "--quiet", "--batch-mode", "package"], work)
+        _run(["mvn", "--quiet", "--batch-mode", "process-classes"], work)
 
     _once(target, build)
     classes = os.path.join(target, "target")
@@ -206,6 +206,17 @@ CLIENTS = [
             ALIAS_OUT: UNRESOLVED,
             "overlapping identifiers": "keeps the last identifier of a message only",
             "properties of wills": "leaves the content type of a will out",
+        },
+    ),
+    Client(
+        "HiveMQ Java",
+        (4, 5),
+        _install_hivemq,
+        "hivemq",
+        needs=("javac", "mvn"),
+        lacks={
+            "subscription identifiers": "chooses and hides them",
+            "overlapping identifiers": "chooses and hides them",
         },
     ),
 ]

@@ -25,7 +25,9 @@ class Driver:
         self._log = open(log, "ab")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
         self._ids = itertools.count(1)
+        # Two locks: a driver that waits until its output is read must not keep the reader waiting for its input.
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._answers: Dict[int, "queue.Queue[Dict[str, Any]]"] = {}
         self._connections: Dict[str, "DriverConnection"] = {}
         threading.Thread(target=self._read, daemon=True).start()
@@ -43,6 +45,7 @@ class Driver:
         line = json.dumps({"id": number, "do": do, "as": connection, **fields}) + "\n"
         with self._lock:
             self._answers[number] = answers
+        with self._writing:
             try:
                 self._process.stdin.write(line.encode())
                 self._process.stdin.flush()
