@@ -130,8 +130,9 @@ def check(is_so: bool, text: str) -> None:
 
 
 def until(is_so: Callable[[], bool], text: str) -> None:
-    """Tries again and again, for what only shows when asked for."""
+    """Tries again and again, for what only shows when asked for; not so fast that clients run out of descriptors."""
     end = time.monotonic() + PATIENCE
     while not is_so():
         check(time.monotonic() < end, text)
+        time.sleep(0.02)
 

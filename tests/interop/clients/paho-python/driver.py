@@ -1,7 +1,10 @@
 """Driver around paho-mqtt (Eclipse Paho, Python). The protocol is described in tests/interop/README.md."""
 
 import base64
+import contextlib
 import json
+import os
+import socket
 import ssl
 import sys
 import threading
@@ -212,8 +215,16 @@ class Connection:
 
     def forget(self, _request):
         self.is_leaving = True
-        # There is no other way to let go of a connection without DISCONNECT.
-        self.client._sock_close()
+        # There is no other way to let go of a connection without DISCONNECT; whatever wraps the socket, this wakes its thread.
+        wire = self.client.socket()
+        # It may end by itself at any moment.
+        with contextlib.suppress(OSError, ValueError):
+            if wire is not None:
+                with socket.socket(fileno=os.dup(wire.fileno())) as duplicate:
+                    duplicate.shutdown(socket.SHUT_RDWR)
+        self.client.loop_stop()
+        # Its descriptors go with it: the library cannot wait for any above 1023.
+        connections.pop(self.name, None)
         return {}
 
 

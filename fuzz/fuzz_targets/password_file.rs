@@ -1,0 +1,23 @@
+//! A password file: what is read must be read again from what is written, and mean the same.
+
+#![no_main]
+
+use std::path::Path;
+
+use auth::Users;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &[u8]| {
+    let path = Path::new("users");
+    let users = match Users::parse(path, text) {
+        Ok(users) => users,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    let written = users.to_file_text();
+    let again = Users::parse(path, written.as_bytes()).expect("what is written can be read");
+    assert_eq!(again.to_file_text(), written);
+    assert_eq!(again.len(), users.len());
+});
