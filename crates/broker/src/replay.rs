@@ -39,15 +39,9 @@ impl Shard {
         options: SubscriptionOptions,
         identifier: Option<u32>,
     ) {
-        let is_wildcard = mqtt::has_wildcards(filter);
-        let shard = if is_wildcard {
-            ShardId(0)
-        } else {
-            self.retained_owner(filter)
-        };
-        if self.core.shards == 1 && self.retained.count() == 0 {
+        let Some(shard) = self.replay_shard(filter, 0) else {
             return;
-        }
+        };
         self.epochs = self.epochs.wrapping_add(1);
         let number = self.epochs;
         self.core.links[slot as usize].is_replaying = true;
@@ -65,6 +59,25 @@ impl Shard {
             is_waiting: false,
             number,
         });
+    }
+
+    /// The first shard, from this one on, that may have messages for the filter.
+    fn replay_shard(&self, filter: &str, from: u16) -> Option<ShardId> {
+        let retaining = match self.core.shards {
+            1 => u64::from(self.retained.count() > 0),
+            _ => self.shared.retaining(),
+        };
+        let asked = match mqtt::has_wildcards(filter) {
+            true => u64::MAX.checked_shl(u32::from(from)).unwrap_or(0),
+            false => {
+                let owner = self.retained_owner(filter).0;
+                u64::from(owner >= from) << owner
+            }
+        };
+        match retaining & asked {
+            0 => None,
+            shards => Some(ShardId(shards.trailing_zeros() as u16)),
+        }
     }
 
     /// Goes on with the first replay of a session for as long as its connection takes more.
@@ -137,20 +150,22 @@ impl Shard {
 
     /// A batch is through: next is the rest of this shard's part, the next shard's, or the next replay.
     fn replay_advanced(&mut self, slot: u32, number: u32, cursor: Option<ScanCursor>) {
-        let shards = self.core.shards;
-        let replays = &mut self.core.session_mut(slot).replays;
-        let Some(replay) = replays.iter_mut().find(|r| r.number == number) else {
+        let replays = &self.core.session(slot).replays;
+        let Some(replay) = replays.iter().find(|r| r.number == number) else {
             return;
         };
-        replay.is_waiting = false;
-        replay.cursor = cursor;
-        if replay.cursor.is_none() {
-            let is_last = !mqtt::has_wildcards(&replay.filter) || replay.shard.0 + 1 >= shards;
-            if is_last {
-                replays.retain(|r| r.number != number);
-            } else {
-                replay.shard.0 += 1;
-            }
+        let shard = match cursor {
+            Some(_) => Some(replay.shard),
+            None => self.replay_shard(&replay.filter, replay.shard.0 + 1),
+        };
+        let replays = &mut self.core.session_mut(slot).replays;
+        let Some(shard) = shard else {
+            return replays.retain(|r| r.number != number);
+        };
+        if let Some(replay) = replays.iter_mut().find(|r| r.number == number) {
+            replay.is_waiting = false;
+            replay.cursor = cursor;
+            replay.shard = shard;
         }
     }
 

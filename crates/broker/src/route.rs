@@ -32,6 +32,9 @@ impl Shard {
     /// Everything that a published message sets off: retained store, subscriptions here, other shards. False when nobody
     /// is known to want it.
     pub(crate) fn publish(&mut self, now: Now, p: &Publication<'_>) -> bool {
+        if p.retain && self.core.shards > 1 {
+            self.shared.note_retaining(self.retained_owner(p.topic));
+        }
         let others = if self.core.shards > 1 {
             self.shared.interest.mask(p.topic) & !(1 << self.core.id.0)
         } else {

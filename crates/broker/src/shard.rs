@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use mqtt::{Decoded, Packet, PacketType, ReasonCode};
 
@@ -60,6 +61,8 @@ pub struct Shard {
 pub struct NodeState {
     pub interest: Interest,
     pub exclusives: Exclusives,
+    /// Shards that own a topic which ever had a retained message; bits are only ever set.
+    retaining: AtomicU64,
 }
 
 impl NodeState {
@@ -67,7 +70,24 @@ impl NodeState {
         NodeState {
             interest: Interest::new(usize::from(shards), seed),
             exclusives: Exclusives::default(),
+            retaining: AtomicU64::new(0),
         }
+    }
+
+    /// Before the interest in a topic is looked up, for a message that its owner will keep. A subscriber looks here after it
+    /// has told its interest, so that one of the two sees the other.
+    pub(crate) fn note_retaining(&self, owner: ShardId) {
+        let bit = 1 << owner.0;
+        if self.retaining.load(Ordering::Relaxed) & bit == 0 {
+            self.retaining.fetch_or(bit, Ordering::SeqCst);
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// The shards that may have retained messages; bit n is shard n.
+    pub(crate) fn retaining(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        self.retaining.load(Ordering::SeqCst)
     }
 }
 

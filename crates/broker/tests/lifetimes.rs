@@ -498,11 +498,19 @@ fn live_messages_wait_for_the_retained_ones_before_them() {
     }
 }
 
+/// Every shard is worth asking for retained messages.
+fn retain_everywhere(w: &mut World, publisher: usize) {
+    for n in 0..20 {
+        w.publish_with(publisher, &format!("z/{n}"), "x", AtMostOnce, true, 1, false, &[]);
+    }
+}
+
 #[test]
 fn held_messages_are_let_go_when_their_replay_ends_without_an_answer() {
     for is_kept in [true, false] {
         let mut w = World::new(3);
         let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
+        retain_everywhere(&mut w, publisher);
         let expiry = [session_for(if is_kept { 100 } else { 0 })];
         let subscriber = connect(&mut w, &id_on(1, "sub"), true, &expiry, None);
         w.subscribe(subscriber, "+/other", AtLeastOnce);
@@ -529,6 +537,7 @@ fn held_messages_are_let_go_when_their_replay_ends_without_an_answer() {
 fn an_unsubscribed_replay_holds_nothing_up() {
     let mut w = World::new(3);
     let publisher = connect(&mut w, &id_on(0, "pub"), true, &[], None);
+    retain_everywhere(&mut w, publisher);
     let subscriber = connect(&mut w, &id_on(1, "sub"), true, &[], None);
     w.subscribe(subscriber, "+/other", AtMostOnce);
     w.is_mail_held = true;

@@ -18,6 +18,8 @@ pub(crate) struct Connection {
     pub(crate) is_read_closed: bool,
     /// The socket took less than was offered: wait until it is writable.
     pub(crate) is_write_blocked: bool,
+    /// Its output waits for mail that is held back (`flush.rs`).
+    pub(crate) is_held: bool,
     /// In the worker's list of connections to read from.
     pub(crate) is_in_ready_list: bool,
     /// In the worker's list of connections to write to, besides the outbox' dirty ones.
@@ -87,6 +89,7 @@ impl Connection {
             is_readable: false,
             is_read_closed: false,
             is_write_blocked: false,
+            is_held: false,
             is_in_ready_list: false,
             is_in_flush_list: false,
             is_paused: false,
@@ -101,6 +104,7 @@ impl Connection {
     pub(crate) fn leave(&mut self) {
         self.is_readable = false;
         self.is_write_blocked = false;
+        self.is_held = false;
         self.is_in_ready_list = false;
         self.is_in_flush_list = false;
     }

@@ -1,5 +1,8 @@
 //! The end of a tick: every connection that got something is written to once.
 //!
+//! Mail leaves before what is written: an acknowledgement must not be ahead of the message that it is for. Where mail is held back,
+//! so is the output of every connection that got some meanwhile, until the mail is gone.
+//!
 //! Nothing here is told to the shard at once. What it has to know (a queue has drained, a connection is gone) is put down as a
 //! `Notice` and handed over at the beginning of the next tick, so that the outbox never grows while it is being emptied.
 
@@ -18,8 +21,15 @@ pub(crate) enum Notice {
 }
 
 impl Worker {
-    /// Writes all that is queued and ends the outbox' tick.
+    /// Hands over mail, writes all that is queued and ends the outbox' tick.
     pub(crate) fn flush_all(&mut self) {
+        let held_before = self.counters.mail_held;
+        self.send_mail();
+        if self.counters.mail_held > held_before {
+            self.hold_output();
+        } else if self.held_letters == 0 {
+            self.release_output();
+        }
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.extend_from_slice(self.shard.outbox().dirty());
         for slot in dirty.drain(..) {
@@ -39,6 +49,26 @@ impl Worker {
         self.shard.outbox().end_tick();
     }
 
+    fn hold_output(&mut self) {
+        for conn in self.shard.outbox().dirty() {
+            if let Some(connection) = self.slots.get_mut(conn.0)
+                && !connection.is_held
+            {
+                connection.is_held = true;
+                self.held_output.push(conn.0);
+            }
+        }
+    }
+
+    fn release_output(&mut self) {
+        for slot in std::mem::take(&mut self.held_output) {
+            if let Some(connection) = self.slots.get_mut(slot) {
+                connection.is_held = false;
+                self.list_for_flush(slot);
+            }
+        }
+    }
+
     /// Lists a connection whose own layers have something to write, or that waits to be closed.
     pub(crate) fn list_for_flush(&mut self, slot: u32) {
         if let Some(connection) = self.slots.get_mut(slot)
@@ -56,7 +86,7 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        if connection.is_write_blocked || matches!(connection.stage, Stage::Draining { .. }) {
+        if connection.is_write_blocked || connection.is_held || matches!(connection.stage, Stage::Draining { .. }) {
             return;
         }
         let conn = ConnSlot(slot);

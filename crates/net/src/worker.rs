@@ -104,6 +104,8 @@ pub(crate) struct Worker {
     /// Letters that a full mailbox has returned, by worker. While there are any, no socket is read.
     pub(crate) held: Vec<VecDeque<Letter>>,
     pub(crate) held_letters: usize,
+    /// Connections whose output waits until those are gone.
+    pub(crate) held_output: Vec<u32>,
     /// Which workers got something in this tick and may be asleep.
     pub(crate) rings: Vec<bool>,
     pub(crate) auth: AuthQueue,
@@ -167,6 +169,7 @@ impl Worker {
             mailbox: seat.mailbox,
             held: addresses.iter().map(|_| VecDeque::new()).collect(),
             held_letters: 0,
+            held_output: Vec::new(),
             rings: vec![false; addresses.len()],
             addresses,
             auth,
@@ -216,7 +219,6 @@ impl Worker {
         self.run_timers();
         self.shut_down_more();
         self.do_effects();
-        self.send_mail();
         self.flush_all();
         self.common.counters[usize::from(self.id.0)].publish(&self.counters);
     }

@@ -1,6 +1,6 @@
 //! Messages through one worker and several, over every transport, however the bytes are cut.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -221,6 +221,50 @@ fn at_home_in(shard: u16, shards: u16) -> String {
         .map(|n| format!("client-{n}"))
         .find(|id| Shard::home(id, shards) == Some(ShardId(shard)))
         .unwrap()
+}
+
+/// Were its message lost with the worker that holds it, nobody would send it again.
+#[test]
+fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
+    const BYTES: usize = 100_000;
+    const MAILBOX_BYTES: usize = 16 * 1024 * 1024;
+    let running = start(2);
+    let mut subscriber = running.client(Transport::Tcp, &at_home_in(1, 2));
+    subscriber.subscribe("t");
+    let publisher = running.client(Transport::Tcp, &at_home_in(0, 2));
+    let mut acknowledgements = publisher.0.tcp().try_clone().unwrap();
+    let mut input = publisher.0.tcp().try_clone().unwrap();
+    let (release, released) = channel::<()>();
+    let stuck = running.handle.ask(ShardId(1), move |_, _| released.recv()).unwrap();
+    let sending = thread::spawn(move || {
+        input.set_write_timeout(Some(PATIENCE)).unwrap();
+        for id in 1..=400 {
+            input.write_all(&publish_qos1(id, "t", &[7; BYTES])).unwrap();
+        }
+    });
+    let mut pubacks = Vec::new();
+    acknowledgements
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let silence = acknowledgements.read_to_end(&mut pubacks).unwrap_err();
+    assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
+    assert!(running.handle.counters().mail_held > 0);
+    let early = pubacks.len() / 4;
+    assert!(
+        early <= MAILBOX_BYTES / BYTES,
+        "{early} are acknowledged, more than the mailbox takes"
+    );
+    drop(release);
+    stuck.wait(PATIENCE).unwrap().unwrap_err();
+    acknowledgements.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut others = vec![0; 4 * (400 - early)];
+    acknowledgements.read_exact(&mut others).unwrap();
+    assert_eq!(
+        others[others.len() - 4..],
+        [0x40, 2, 1, 144],
+        "the last one comes, and comes last"
+    );
+    sending.join().unwrap();
 }
 
 /// The mailbox of a worker that does not move fills up; the worker that wants to send stops reading, and goes on with the rest.
