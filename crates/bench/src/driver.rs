@@ -41,10 +41,11 @@ pub struct Job {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Connect and subscribe whoever is present from the beginning. Answer: `Ready`.
+    /// Connect and subscribe whoever is present from the beginning. Answer: `Progress` every second, from now until the outcome; `Ready`.
     Connect(Box<Job>),
     /// Begin the schedule at this time (the same for all drivers), publish through warm-up and duration, stop by itself.
-    /// Answer: `Progress` every second, `Sent` when the last message has left and, with QoS 1 and 2, is acknowledged or given up.
+    /// Intervals end at the start, every second after it, at the end of the warm-up and at the end of the duration. Answer: `Progress`,
+    /// `Sent` when the last message has left and, with QoS 1 and 2, is acknowledged or given up.
     Publish { start_ns: u64 },
     /// Everybody has sent; connect those who waited for this. Answer: `Progress` as before, `Ready` when they are connected.
     Return,
@@ -58,7 +59,8 @@ pub enum Command {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// All clients of this driver that should be connected are, and their subscriptions are acknowledged.
+    /// All clients of this driver that should be connected are or were given up (see `Counts::connects_failed`), and their subscriptions
+    /// are answered. The interval is what came after the last `Progress`.
     Ready(Box<Interval>),
     Progress(Box<Interval>),
     Sent {
@@ -75,6 +77,17 @@ pub struct Sent {
     pub group: u16,
     pub first: u32,
     pub counts: Vec<u64>,
+    /// What of these the broker has refused or never acknowledged, so that nobody may rely on its delivery.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unaccepted: Vec<Unaccepted>,
+}
+
+/// Sequence numbers `from..to` of a client of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unaccepted {
+    pub client: u32,
+    pub from: u64,
+    pub to: u64,
 }
 
 /// What happened between two reports of one driver.

@@ -17,6 +17,7 @@
 
 pub mod driver;
 pub mod histogram;
+pub mod load;
 pub mod result;
 pub mod scenario;
 pub mod target;

@@ -1,0 +1,460 @@
+//! How a client comes to its connection and how it loses it: TCP, handshakes, CONNECT, SUBSCRIBE, retries, leaving.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use mio::{Interest, Token};
+use mqtt::{
+    ConnAck, Connect, Disconnect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode,
+    SubAck, Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions,
+};
+
+use super::client::{Client, Publisher, State, Subscriber};
+use super::context::{Context, TimerKind};
+use super::link::{Link, Wrapping};
+use super::outbound::SUBSCRIBE_ID;
+use super::pattern::expand;
+use super::plan::GroupPlan;
+use super::publish;
+use crate::scenario::Presence;
+use crate::target::Transport;
+
+/// A connection that is not ready after this has failed.
+const CONNECT_NS: u64 = 20_000_000_000;
+/// So long may the server take to close after DISCONNECT.
+const LEAVE_NS: u64 = 1_000_000_000;
+const ATTEMPTS_MAX: u8 = 6;
+const RETRY_NS: u64 = 100_000_000;
+const RETRY_MAX_NS: u64 = 2_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Puts a client in the line of those who connect.
+pub fn enqueue(slot: u32, client: &mut Client, cx: &mut Context) {
+    client.state = State::Queued;
+    cx.queue.push_back(slot);
+}
+
+/// Begins a connection.
+pub fn connect(slot: u32, client: &mut Client, cx: &mut Context) {
+    let target = &cx.plan.job.target;
+    let turn = cx.turn as usize;
+    cx.turn = cx.turn.wrapping_add(1);
+    let endpoint = &cx.plan.endpoints[turn % cx.plan.endpoints.len()];
+    let from = match &*target.source_addresses {
+        [] => None,
+        sources => Some(sources[turn % sources.len()]),
+    };
+    client.epoch = client.epoch.wrapping_add(1);
+    client.begun_ns = cx.plan.clock.now_ns();
+    client.state = State::Connecting;
+    (client.segments, client.sees_end) = (0, false);
+    (client.last_in_ns, client.pinged_ns) = (client.begun_ns, 0);
+    cx.connecting += 1;
+    let opened = Link::connect(endpoint.address, from, target.receive_buffer_bytes).and_then(|mut link| {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        cx.registry.register(&mut link.stream, Token(slot as usize), interest)?;
+        Ok(link)
+    });
+    match opened {
+        Ok(link) => {
+            client.link = Some(link);
+            cx.timers.add(
+                client.begun_ns + CONNECT_NS,
+                TimerKind::ConnectDeadline,
+                slot,
+                client.epoch,
+            );
+        }
+        Err(error) => lose(slot, client, cx, &error.to_string()),
+    }
+}
+
+/// After the socket has become ready in one of the states before CONNACK. Whether the handshakes are done now.
+pub fn advance(slot: u32, client: &mut Client, cx: &mut Context) -> Result<bool, String> {
+    let Some(link) = &mut client.link else { return Ok(false) };
+    if client.state == State::Connecting {
+        if !link.is_connected().map_err(|error| error.to_string())? {
+            return Ok(false);
+        }
+        let plan = cx.plan.clone();
+        let target = &plan.job.target;
+        let is_web = matches!(target.transport, Transport::Ws | Transport::Wss);
+        link.wrap(&Wrapping {
+            tls: plan.tls.as_ref(),
+            path: is_web.then_some(target.path.as_str()),
+            host: host_of(&plan.endpoints, link),
+            seed: client.begun_ns ^ u64::from(slot) << 40,
+        })?;
+        client.state = State::Opening;
+    }
+    if client.state == State::Opening {
+        link.flush()?;
+        if !link.is_open() {
+            return Ok(false);
+        }
+        let took_ns = cx.plan.clock.now_ns().saturating_sub(client.begun_ns);
+        cx.meter.interval.handshake.record(took_ns);
+        cx.meter.interval.counts.tls_resumed += u64::from(link.has_resumed());
+        client.state = State::AwaitsConnAck;
+        write_connect(client, cx);
+        cx.mark_dirty(slot, client);
+    }
+    Ok(true)
+}
+
+fn host_of<'a>(endpoints: &'a [super::plan::Endpoint], link: &Link) -> &'a str {
+    let peer = link.stream.peer_addr().ok();
+    let found = endpoints.iter().find(|endpoint| Some(endpoint.address) == peer);
+    &found.unwrap_or(&endpoints[0]).host
+}
+
+fn write_connect(client: &mut Client, cx: &Context) {
+    let group = cx.group(client);
+    let out = &mut client.out;
+    let mut bytes = Vec::new();
+    let properties = match group.version == ProtocolVersion::V5 && group.group.session_expiry_s > 0 {
+        true => {
+            let mut writer = PropertyWriter::new(&mut bytes);
+            writer.put(Property::SessionExpiryInterval(group.group.session_expiry_s));
+            writer.finish()
+        }
+        false => Properties::EMPTY,
+    };
+    group.with_names(client.index, cx.plan.job.run, |names| {
+        let user_name = group.group.user_name.as_ref().map(|_| names.user_name);
+        let password = group.group.password.as_deref().map(|pattern| expand(pattern, names));
+        let connect = Connect {
+            version: group.version,
+            clean_start: group.group.clean_start,
+            is_bridge: false,
+            keep_alive: group.group.keep_alive_s,
+            properties,
+            client_id: names.client_id,
+            will: None,
+            user_name,
+            password: password.as_deref().map(str::as_bytes),
+        };
+        Packet::Connect(connect).encode(group.version, out);
+    });
+}
+
+pub fn on_connack(slot: u32, client: &mut Client, cx: &mut Context, connack: &ConnAck<'_>) -> Result<(), String> {
+    if client.state != State::AwaitsConnAck {
+        return Err("a second CONNACK".into());
+    }
+    if connack.reason.is_error() {
+        let reason = format!("CONNACK: {}", connack.reason.name());
+        if is_final(connack.reason) {
+            client.attempts = ATTEMPTS_MAX;
+        }
+        return Err(reason);
+    }
+    cx.connecting -= 1;
+    cx.connected += 1;
+    cx.meter.interval.counts.connects += 1;
+    cx.meter
+        .interval
+        .connect
+        .record(cx.now_ns.saturating_sub(client.begun_ns));
+    cx.plan.shared.ever_connected.fetch_add(1, Relaxed);
+    client.attempts = 0;
+    client.state = State::AwaitsSubAck;
+    let plan = cx.plan.clone();
+    let group = &plan.groups[usize::from(client.group)];
+    client.keep_alive_s = connack
+        .properties
+        .server_keep_alive()
+        .unwrap_or(group.group.keep_alive_s);
+    arm_keep_alive(slot, client, cx);
+    if let Some(publisher) = &mut client.publisher {
+        permit(publisher, group, connack.properties)?;
+    }
+    // 3.1 does not say whether it has kept the session.
+    let is_kept = connack.session_present || group.version == ProtocolVersion::V3_1 && group.keeps_session();
+    resume(slot, client, cx, is_kept);
+    if group.group.subscribe.is_empty() || is_kept && client.has_subscribed {
+        be_ready(slot, client, cx);
+    } else {
+        subscribe(slot, client, cx);
+    }
+    Ok(())
+}
+
+/// Trying again would not help.
+fn is_final(reason: ReasonCode) -> bool {
+    matches!(
+        reason,
+        ReasonCode::UnsupportedProtocolVersion
+            | ReasonCode::ClientIdentifierNotValid
+            | ReasonCode::BadUserNameOrPassword
+            | ReasonCode::NotAuthorized
+            | ReasonCode::Banned
+            | ReasonCode::BadAuthenticationMethod
+    )
+}
+
+/// Keeps to what the server permits.
+fn permit(publisher: &mut Publisher, group: &GroupPlan, properties: Properties<'_>) -> Result<(), String> {
+    let Some(publish) = &group.group.publish else {
+        return Ok(());
+    };
+    let wanted = if publish.window == 0 {
+        u32::from(u16::MAX)
+    } else {
+        publish.window
+    };
+    // [MQTT-3.3.4-9]
+    publisher.window = wanted.min(u32::from(properties.receive_maximum().unwrap_or(u16::MAX)));
+    // [MQTT-3.2.2-11], [MQTT-3.2.2-14]
+    if properties.maximum_qos().is_some_and(|maximum| maximum < publish.qos) {
+        return Err(format!("the server does not take QoS {}", publish.qos));
+    }
+    if publish.retain && properties.retain_available() == Some(false) {
+        return Err("the server retains nothing".into());
+    }
+    Ok(())
+}
+
+/// What an earlier connection has left undone.
+fn resume(slot: u32, client: &mut Client, cx: &mut Context, is_kept: bool) {
+    if is_kept {
+        publish::send_again(slot, client, cx);
+        return;
+    }
+    if let Some(publisher) = &mut client.publisher {
+        publisher.outbound.give_up();
+    }
+    if let Some(subscriber) = &mut client.subscriber {
+        subscriber.inbound.clear();
+    }
+}
+
+fn subscribe(slot: u32, client: &mut Client, cx: &mut Context) {
+    let group = cx.group(client);
+    let filters = group.filters(client.index, cx.plan.job.run);
+    let mut bytes = Vec::new();
+    let each = filters
+        .iter()
+        .zip(&group.group.subscribe)
+        .map(|(filter, subscribe)| SubscribeFilter {
+            filter,
+            options: SubscriptionOptions {
+                maximum_qos: QoS::from_bits(subscribe.qos).unwrap_or_default(),
+                ..SubscriptionOptions::default()
+            },
+        });
+    let filters = SubscribeFilters::encode(each, group.version, &mut bytes);
+    let subscribe = Subscribe {
+        packet_id: SUBSCRIBE_ID,
+        properties: Properties::EMPTY,
+        filters,
+    };
+    Packet::Subscribe(subscribe).encode(group.version, &mut client.out);
+    client.begun_ns = cx.now_ns;
+    cx.mark_dirty(slot, client);
+}
+
+pub fn on_suback(slot: u32, client: &mut Client, cx: &mut Context, suback: &SubAck<'_>) -> Result<(), String> {
+    if client.state != State::AwaitsSubAck || suback.packet_id != SUBSCRIBE_ID {
+        return Err("a SUBACK that nobody waits for".into());
+    }
+    cx.meter
+        .interval
+        .subscribe
+        .record(cx.now_ns.saturating_sub(client.begun_ns));
+    for &reason in suback.reasons {
+        if reason < 0x80 {
+            cx.meter.interval.counts.subscribes += 1;
+            continue;
+        }
+        cx.meter.interval.counts.subscribes_failed += 1;
+        let name = ReasonCode::from_u8(reason).map_or("unknown reason", ReasonCode::name);
+        cx.meter.error(&format!("SUBACK: {name}"));
+        if let Some(subscriber) = &mut client.subscriber {
+            subscriber.is_refused = true;
+        }
+    }
+    client.has_subscribed = true;
+    be_ready(slot, client, cx);
+    Ok(())
+}
+
+fn be_ready(slot: u32, client: &mut Client, cx: &mut Context) {
+    client.state = State::Ready;
+    let plan = cx.plan.clone();
+    let group = &plan.groups[usize::from(client.group)].group;
+    if let Some(cycle) = &group.cycle {
+        let stay_ns = (cycle.stay_s * 1e9) as u64;
+        if stay_ns == 0 {
+            return leave(slot, client, cx, cycle.is_abrupt);
+        }
+        cx.timers.add(cx.now_ns + stay_ns, TimerKind::Leave, slot, client.epoch);
+    } else if group.presence == Presence::AwayWhilePublishing && !cx.has_returned {
+        return leave(slot, client, cx, false);
+    }
+    cx.settle(client);
+    publish::pump(slot, client, cx);
+}
+
+/// DISCONNECT, after what is still to be written; the server closes then, so that the ports of this side are free again at once.
+pub fn leave(slot: u32, client: &mut Client, cx: &mut Context, is_abrupt: bool) {
+    if client.link.is_none() {
+        client.state = State::Away;
+        return;
+    }
+    if is_abrupt || !client.is_connected() {
+        close(client, cx);
+        return after_leaving(slot, client, cx);
+    }
+    client.state = State::Leaving;
+    let version = cx.group(client).version;
+    let disconnect = Disconnect {
+        reason: ReasonCode::Success,
+        properties: Properties::EMPTY,
+    };
+    Packet::Disconnect(disconnect).encode(version, &mut client.out);
+    cx.timers.add(
+        cx.plan.clock.now_ns() + LEAVE_NS,
+        TimerKind::LeaveDeadline,
+        slot,
+        client.epoch,
+    );
+    cx.mark_dirty(slot, client);
+}
+
+/// The connection is over; decides what comes next.
+pub fn lose(slot: u32, client: &mut Client, cx: &mut Context, reason: &str) {
+    let state = client.state;
+    if matches!(state, State::Away | State::Gone | State::Queued) {
+        return;
+    }
+    close(client, cx);
+    match state {
+        State::Leaving => after_leaving(slot, client, cx),
+        State::Ready | State::AwaitsSubAck => {
+            cx.meter.interval.counts.disconnects += 1;
+            cx.meter.error(&format!("lost: {reason}"));
+            if cx.group(client).group.reconnects || client.is_awaited || client_cycles(client, cx) {
+                retry(slot, client, cx);
+            } else {
+                give_up(client, cx);
+            }
+        }
+        _ => {
+            cx.meter.interval.counts.connects_failed += 1;
+            cx.meter.error(&format!("connect: {reason}"));
+            cx.last_refusal = reason.to_string();
+            let is_persistent = cx.group(client).group.reconnects && client.has_subscribed || client_cycles(client, cx);
+            if client.attempts >= ATTEMPTS_MAX && !is_persistent {
+                cx.given_up += 1;
+                give_up(client, cx);
+            } else {
+                retry(slot, client, cx);
+            }
+        }
+    }
+}
+
+fn close(client: &mut Client, cx: &mut Context) {
+    cx.count_segments(client);
+    if client.is_connected() {
+        cx.connected -= 1;
+    } else {
+        cx.connecting -= 1;
+    }
+    take_back_unsent(client);
+    client.link = None;
+    client.rest = Vec::new();
+    client.out.clear();
+    client.out_taken = 0;
+    client.epoch = client.epoch.wrapping_add(1);
+}
+
+fn client_cycles(client: &Client, cx: &Context) -> bool {
+    cx.is_cycling && cx.group(client).group.cycle.is_some()
+}
+
+/// Messages at QoS 0 that were still here leave later, under the same number.
+fn take_back_unsent(client: &mut Client) {
+    if client.publisher.is_none() {
+        return;
+    }
+    let unsent = client.unsent_qos0();
+    if let Some(publisher) = &mut client.publisher {
+        publisher.sent -= unsent;
+        publisher.recount += unsent;
+    }
+}
+
+fn after_leaving(slot: u32, client: &mut Client, cx: &mut Context) {
+    client.state = State::Away;
+    cx.settle(client);
+    if client_cycles(client, cx) {
+        enqueue(slot, client, cx);
+    }
+}
+
+fn give_up(client: &mut Client, cx: &mut Context) {
+    client.state = State::Gone;
+    cx.settle(client);
+    if let Some(publisher) = &mut client.publisher {
+        publisher.outbound.give_up();
+    }
+}
+
+fn retry(slot: u32, client: &mut Client, cx: &mut Context) {
+    if cx.is_ending {
+        return give_up(client, cx);
+    }
+    client.attempts = client.attempts.saturating_add(1).min(ATTEMPTS_MAX);
+    client.state = State::Queued;
+    let pause_ns = (RETRY_NS << (client.attempts - 1)).min(RETRY_MAX_NS);
+    cx.timers
+        .add(cx.plan.clock.now_ns() + pause_ns, TimerKind::Retry, slot, client.epoch);
+}
+
+fn arm_keep_alive(slot: u32, client: &Client, cx: &mut Context) {
+    if client.keep_alive_s > 0 {
+        let pause_ns = u64::from(client.keep_alive_s) * SECOND_NS * 3 / 4;
+        let at_ns = (client.last_out_ns + pause_ns).max(cx.now_ns + pause_ns / 3);
+        cx.timers.add(at_ns, TimerKind::KeepAlive, slot, client.epoch);
+    }
+}
+
+/// PINGREQ where nothing was sent for a while [MQTT-3.1.2-20]; a server that does not answer it is lost.
+pub fn keep_alive(slot: u32, client: &mut Client, cx: &mut Context) {
+    if client.state != State::Ready || client.keep_alive_s == 0 {
+        return;
+    }
+    let period_ns = u64::from(client.keep_alive_s) * SECOND_NS;
+    let is_stalled = cx.groups[usize::from(client.group)].is_stalled;
+    let is_unanswered = client.pinged_ns > client.last_in_ns && cx.now_ns > client.pinged_ns + period_ns;
+    if is_unanswered && !is_stalled {
+        return lose(slot, client, cx, "the server does not answer PINGREQ");
+    }
+    if cx.now_ns >= client.last_out_ns + period_ns * 3 / 4 && client.pending_out() == 0 {
+        Packet::PingReq.encode(cx.group(client).version, &mut client.out);
+        client.pinged_ns = cx.now_ns;
+        cx.mark_dirty(slot, client);
+    }
+    arm_keep_alive(slot, client, cx);
+}
+
+/// Makes the parts of a client that only publishers and subscribers have.
+pub fn equip(client: &mut Client, cx: &Context, subscriber: Option<Subscriber>) {
+    let plan = &cx.plan;
+    let group = &plan.groups[usize::from(client.group)];
+    client.subscriber = subscriber.map(Box::new);
+    if let Some(publishing) = &group.publishing {
+        client.publisher = Some(Box::new(Publisher {
+            sender: publishing.first_sender + client.index,
+            client_id: group.client_id(client.index, plan.job.run).into(),
+            sent: 0,
+            due: 0,
+            recount: 0,
+            window: 1,
+            outbound: Default::default(),
+            written_off: 0,
+            delivered_before: 0,
+        }));
+    }
+}

@@ -1,0 +1,327 @@
+//! One network connection: TCP, with TLS and a WebSocket on it where the target says so. Never blocks.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::websocket::{self, Masks, Unwrapper};
+
+/// Frames that wait for the socket; the connection takes nothing more while there are any.
+const FRAME_PAYLOAD_MAX: usize = 64 * 1024;
+
+pub struct Link {
+    pub stream: TcpStream,
+    layers: Option<Box<Layers>>,
+}
+
+struct Layers {
+    tls: Option<ClientConnection>,
+    web_socket: Option<WebSocket>,
+}
+
+struct WebSocket {
+    key: String,
+    is_open: bool,
+    /// The answer to the upgrade, while it is incomplete.
+    response: Vec<u8>,
+    unwrapper: Unwrapper,
+    masks: Masks,
+    /// Frames that the layer below has not taken.
+    pending: Vec<u8>,
+}
+
+/// What lies on TCP.
+pub struct Wrapping<'a> {
+    pub tls: Option<&'a Arc<ClientConfig>>,
+    /// Path of the WebSocket.
+    pub path: Option<&'a str>,
+    pub host: &'a str,
+    pub seed: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Input {
+    /// So many bytes are in the buffer.
+    Bytes(usize),
+    /// So many, and the socket has no more for now.
+    Drained(usize),
+    Closed,
+}
+
+impl Link {
+    /// Begins to connect; writable when that is done.
+    pub fn connect(to: SocketAddr, from: Option<IpAddr>, receive_buffer: Option<u32>) -> io::Result<Link> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        if let Some(bytes) = receive_buffer {
+            socket.set_recv_buffer_size(bytes as usize)?;
+        }
+        if let Some(from) = from {
+            socket.bind(&SocketAddr::new(from, 0).into())?;
+        }
+        match socket.connect(&to.into()) {
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) && error.kind() != ErrorKind::WouldBlock => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        let stream = TcpStream::from_std(socket.into());
+        Ok(Link { stream, layers: None })
+    }
+
+    /// Whether the connection stands; an error if it never will.
+    pub fn is_connected(&self) -> io::Result<bool> {
+        if let Some(error) = self.stream.take_error()? {
+            return Err(error);
+        }
+        match self.stream.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Once TCP stands: starts what lies on it.
+    pub fn wrap(&mut self, wrapping: &Wrapping<'_>) -> Result<(), String> {
+        if wrapping.tls.is_none() && wrapping.path.is_none() {
+            return Ok(());
+        }
+        let name = || {
+            ServerName::try_from(wrapping.host.to_string()).map_err(|_| format!("TLS: `{}` is no name", wrapping.host))
+        };
+        let tls = match wrapping.tls {
+            Some(config) => {
+                Some(ClientConnection::new(config.clone(), name()?).map_err(|error| format!("TLS: {error}"))?)
+            }
+            None => None,
+        };
+        let web_socket = wrapping.path.map(|path| {
+            let mut masks = Masks::new(wrapping.seed);
+            let key = websocket::new_key(&mut masks);
+            WebSocket {
+                pending: websocket::request(wrapping.host, path, &key).into_bytes(),
+                key,
+                is_open: false,
+                response: Vec::new(),
+                unwrapper: Unwrapper::default(),
+                masks,
+            }
+        });
+        self.layers = Some(Box::new(Layers { tls, web_socket }));
+        Ok(())
+    }
+
+    /// Whether all handshakes are done.
+    pub fn is_open(&self) -> bool {
+        let Some(layers) = &self.layers else { return true };
+        let is_secure = layers.tls.as_ref().is_none_or(|tls| !tls.is_handshaking());
+        is_secure && layers.web_socket.as_ref().is_none_or(|web_socket| web_socket.is_open)
+    }
+
+    pub fn has_resumed(&self) -> bool {
+        let tls = self.layers.as_ref().and_then(|layers| layers.tls.as_ref());
+        tls.and_then(|tls| tls.handshake_kind()) == Some(HandshakeKind::Resumed)
+    }
+
+    /// Reads MQTT's bytes into `buffer`.
+    #[inline]
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<Input, String> {
+        match &mut self.layers {
+            None => read_stream(&mut self.stream, buffer).map_err(|error| error.to_string()),
+            Some(layers) => layers.read(&mut self.stream, buffer),
+        }
+    }
+
+    /// How many of `bytes` were taken.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let result = match &mut self.layers {
+            None => self.stream.write(bytes),
+            Some(layers) => layers.write(&mut self.stream, bytes),
+        };
+        match result {
+            Ok(taken) => Ok(taken),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Passes on what the layers hold back. Whether nothing is left.
+    pub fn flush(&mut self) -> Result<bool, String> {
+        let Some(layers) = &mut self.layers else {
+            return Ok(true);
+        };
+        match layers.flush(&mut self.stream) {
+            Ok(is_empty) => Ok(is_empty),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The goodbyes of the layers, after MQTT's.
+    pub fn say_goodbye(&mut self) {
+        let Some(layers) = &mut self.layers else { return };
+        if let Some(web_socket) = &mut layers.web_socket {
+            websocket::encode_close(&mut web_socket.masks, &mut web_socket.pending);
+        }
+        // An error here means that the peer was faster.
+        let _ = layers.flush(&mut self.stream);
+        if let Some(tls) = &mut layers.tls {
+            tls.send_close_notify();
+            let _ = flush_tls(tls, &mut self.stream);
+        }
+    }
+}
+
+#[inline]
+fn read_stream(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<Input> {
+    loop {
+        return match stream.read(buffer) {
+            Ok(0) => Ok(Input::Closed),
+            Ok(size) if size < buffer.len() => Ok(Input::Drained(size)),
+            Ok(size) => Ok(Input::Bytes(size)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Input::Drained(0)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+    }
+}
+
+fn flush_tls(tls: &mut ClientConnection, stream: &mut TcpStream) -> io::Result<bool> {
+    while tls.wants_write() {
+        tls.write_tls(stream)?;
+    }
+    Ok(true)
+}
+
+impl Layers {
+    fn read(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Input, String> {
+        let mut input = match &mut self.tls {
+            None => read_stream(stream, buffer).map_err(|error| error.to_string())?,
+            Some(tls) => read_tls(tls, stream, buffer)?,
+        };
+        let Some(web_socket) = &mut self.web_socket else {
+            return Ok(input);
+        };
+        if let Input::Bytes(size) | Input::Drained(size) = &mut input {
+            *size = web_socket.take(buffer, *size)?;
+            if web_socket.unwrapper.is_closed && *size == 0 {
+                return Ok(Input::Closed);
+            }
+        }
+        Ok(input)
+    }
+
+    fn write(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        if !self.flush(stream)? {
+            return Ok(0);
+        }
+        match (&mut self.tls, &mut self.web_socket) {
+            (_, Some(web_socket)) => {
+                let part = &bytes[..bytes.len().min(FRAME_PAYLOAD_MAX)];
+                websocket::encode_binary(part, &mut web_socket.masks, &mut web_socket.pending);
+                ignore_blocked(self.flush(stream))?;
+                Ok(part.len())
+            }
+            (Some(tls), None) => {
+                let taken = tls.writer().write(bytes)?;
+                ignore_blocked(flush_tls(tls, stream))?;
+                Ok(taken)
+            }
+            (None, None) => stream.write(bytes),
+        }
+    }
+
+    /// Whether nothing is left.
+    fn flush(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
+        match (&mut self.tls, &mut self.web_socket) {
+            (Some(tls), web_socket) => {
+                flush_tls(tls, stream)?;
+                if let Some(web_socket) = web_socket.as_mut().filter(|_| !tls.is_handshaking()) {
+                    while !web_socket.pending.is_empty() {
+                        let taken = tls.writer().write(&web_socket.pending)?;
+                        web_socket.pending.drain(..taken);
+                        flush_tls(tls, stream)?;
+                    }
+                }
+                Ok(true)
+            }
+            (None, Some(web_socket)) => {
+                while !web_socket.pending.is_empty() {
+                    let taken = stream.write(&web_socket.pending)?;
+                    web_socket.pending.drain(..taken);
+                }
+                Ok(true)
+            }
+            (None, None) => Ok(true),
+        }
+    }
+}
+
+fn ignore_blocked(result: io::Result<bool>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Reads until the buffer is full or the socket is empty.
+fn read_tls(tls: &mut ClientConnection, stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Input, String> {
+    let mut filled = 0;
+    loop {
+        while filled < buffer.len() {
+            match tls.reader().read(&mut buffer[filled..]) {
+                Ok(0) => {
+                    return Ok(if filled > 0 {
+                        Input::Bytes(filled)
+                    } else {
+                        Input::Closed
+                    });
+                }
+                Ok(size) => filled += size,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(format!("TLS: {error}")),
+            }
+        }
+        if filled == buffer.len() {
+            return Ok(Input::Bytes(filled));
+        }
+        match tls.read_tls(stream) {
+            Ok(0) if filled > 0 => return Ok(Input::Bytes(filled)),
+            Ok(0) => return Ok(Input::Closed),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Input::Drained(filled)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.to_string()),
+        }
+        let state = tls.process_new_packets();
+        // An alert about what was wrong, or the next flight of the handshake.
+        ignore_blocked(flush_tls(tls, stream)).map_err(|error| error.to_string())?;
+        state.map_err(|error| format!("TLS: {error}"))?;
+    }
+}
+
+impl WebSocket {
+    /// Takes the layer's own bytes out of the first `size` of `buffer`; how many are left.
+    fn take(&mut self, buffer: &mut [u8], size: usize) -> Result<usize, String> {
+        if self.is_open {
+            return self
+                .unwrapper
+                .unwrap(&mut buffer[..size], &mut self.masks, &mut self.pending);
+        }
+        self.response.extend_from_slice(&buffer[..size]);
+        let Some(end) = websocket::check_response(&self.response, &self.key)? else {
+            return Ok(0);
+        };
+        self.is_open = true;
+        let mut rest = std::mem::take(&mut self.response).split_off(end);
+        let kept = self.unwrapper.unwrap(&mut rest, &mut self.masks, &mut self.pending)?;
+        buffer[..kept].copy_from_slice(&rest[..kept]);
+        Ok(kept)
+    }
+}

@@ -1,0 +1,339 @@
+//! The driver of this process: worker threads with a poll loop each make the load of a job.
+//!
+//! ```text
+//! LocalDriver ──orders──► worker (thread) ── clients ── links ──► broker
+//!       ▲                    │ plan (read-only), a few shared counters
+//!       └──────notes─────────┘
+//! ```
+//! A worker owns its connections and everything about them; workers share the plan and counters, never a lock. The driver itself has
+//! no thread: it puts the workers' notes together when it is asked for events.
+//!
+//! With several machines each driver knows only what came to itself: a window of QoS 0 messages counts the deliveries in this process, and
+//! a shared subscription whose members are spread over machines is checked for duplicates and order within each, not for loss.
+
+mod client;
+mod clock;
+mod context;
+mod flow;
+mod lifecycle;
+mod link;
+mod meter;
+mod outbound;
+mod pattern;
+mod payload;
+mod plan;
+mod publish;
+mod receive;
+mod reconcile;
+mod schedule;
+mod sources;
+mod tcp_info;
+mod tls;
+mod traffic;
+mod truth;
+mod websocket;
+mod worker;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::{Poll, Waker};
+
+use crate::driver::{Command, Driver, Event, Interval, Job, Outcome, Sent, Unaccepted};
+use meter::add_parallel;
+use plan::Plan;
+use reconcile::{Findings, SentTable};
+use worker::{Note, Order, WAKER, Worker};
+
+pub use pattern::{Names, expand};
+
+/// Descriptors that are not connections: polls, timers, logs.
+const OTHER_DESCRIPTORS: u64 = 100;
+
+pub struct LocalDriver {
+    name: String,
+    origin: Instant,
+    team: Option<Team>,
+    ready: VecDeque<Event>,
+}
+
+/// The workers of a job.
+struct Team {
+    plan: Arc<Plan>,
+    orders: Vec<Sender<Order>>,
+    threads: Vec<JoinHandle<()>>,
+    notes: Receiver<(u32, Note)>,
+    /// Intervals that some workers have reported, by their end, and until when each worker has reported.
+    intervals: BTreeMap<u64, Interval>,
+    reported_ns: Vec<u64>,
+    /// Parts of answers, until all workers have given theirs.
+    settled: u32,
+    cuts: Vec<Interval>,
+    sent: Vec<(u16, u32, u64)>,
+    unaccepted: Vec<(u16, Unaccepted)>,
+    sent_parts: u32,
+    findings: Vec<Findings>,
+    table: Option<Arc<SentTable>>,
+}
+
+impl LocalDriver {
+    /// `origin` is 0 on the own clock; in the process of the orchestrator that is 0 on the run clock.
+    pub fn new(name: impl Into<String>, origin: Instant) -> LocalDriver {
+        LocalDriver {
+            name: name.into(),
+            origin,
+            team: None,
+            ready: VecDeque::new(),
+        }
+    }
+}
+
+impl Driver for LocalDriver {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn command(&mut self, command: Command) -> Result<(), String> {
+        let command = match command {
+            Command::Connect(job) => {
+                let team = self.team.insert(Team::start(*job, self.origin)?);
+                return team.order(&Order::Connect);
+            }
+            other => other,
+        };
+        let Some(team) = &mut self.team else {
+            return Err("the first command is `Connect`".into());
+        };
+        match command {
+            Command::Connect(_) => Ok(()),
+            Command::Publish { start_ns } => team.order(&Order::Publish { start_ns }),
+            Command::Return => team.order(&Order::Return),
+            Command::Stop => team.order(&Order::Stop),
+            Command::Reconcile { sent } => {
+                let table = Arc::new(SentTable::new(&team.plan, &sent));
+                team.table = Some(table.clone());
+                team.order(&Order::Reconcile(table))
+            }
+        }
+    }
+
+    fn event(&mut self, patience: Duration) -> Result<Option<Event>, String> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let Some(team) = &mut self.team else { return Ok(None) };
+            match team
+                .notes
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok((worker, note)) => team.take(worker, note, &mut self.ready)?,
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) if team.table.is_some() => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err("all worker threads have ended".into()),
+            }
+        }
+    }
+}
+
+impl Team {
+    fn start(job: Job, origin: Instant) -> Result<Team, String> {
+        let wanted: u64 = job
+            .clients
+            .iter()
+            .map(|clients| u64::from(clients.end.saturating_sub(clients.start)))
+            .sum();
+        permit_descriptors(wanted)?;
+        let threads = u32::from(job.threads.max(1));
+        let failed = |error: std::io::Error| format!("cannot start a worker: {error}");
+        let polls: Vec<Poll> = (0..threads)
+            .map(|_| Poll::new())
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        let wakers: Result<Vec<Waker>, _> = polls.iter().map(|poll| Waker::new(poll.registry(), WAKER)).collect();
+        let plan = Arc::new(Plan::new(job, origin, wakers.map_err(failed)?)?);
+        let (note_sender, notes) = channel();
+        let (mut orders, mut handles) = (Vec::new(), Vec::new());
+        for (thread, poll) in polls.into_iter().enumerate() {
+            let (sender, receiver) = channel();
+            orders.push(sender);
+            let worker =
+                Worker::new(plan.clone(), thread as u32, poll, receiver, note_sender.clone()).map_err(failed)?;
+            let builder = std::thread::Builder::new().name(format!("load-{thread}"));
+            handles.push(builder.spawn(move || worker.run()).map_err(failed)?);
+        }
+        Ok(Team {
+            orders,
+            threads: handles,
+            notes,
+            intervals: BTreeMap::new(),
+            reported_ns: vec![0; threads as usize],
+            settled: 0,
+            cuts: Vec::new(),
+            sent: Vec::new(),
+            unaccepted: Vec::new(),
+            sent_parts: 0,
+            findings: Vec::new(),
+            table: None,
+            plan,
+        })
+    }
+
+    fn order(&self, order: &Order) -> Result<(), String> {
+        for (sender, door) in self.orders.iter().zip(&self.plan.shared.doors) {
+            sender
+                .send(order.clone())
+                .map_err(|_| "a worker thread has ended".to_string())?;
+            door.waker
+                .wake()
+                .map_err(|error| format!("cannot wake a worker: {error}"))?;
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> u32 {
+        self.threads.len() as u32
+    }
+
+    fn take(&mut self, worker: u32, note: Note, ready: &mut VecDeque<Event>) -> Result<(), String> {
+        match note {
+            Note::Interval(interval) => self.take_interval(worker, *interval, ready),
+            Note::Cut(interval) => {
+                self.cuts.push(*interval);
+                if self.cuts.len() as u32 == self.size() {
+                    ready.push_back(Event::Ready(Box::new(merged(self.cuts.drain(..)))));
+                }
+            }
+            Note::Settled { given_up } => return self.take_settled(given_up),
+            Note::Hopeless(reason) => {
+                ready.push_back(Event::Failed(format!(
+                    "no connection was accepted; the last reason was: {reason}"
+                )));
+            }
+            Note::Sent(counts, unaccepted) => {
+                self.sent.extend(counts);
+                self.unaccepted.extend(unaccepted);
+                self.sent_parts += 1;
+                if self.sent_parts == self.size() {
+                    ready.push_back(Event::Sent { sent: self.take_sent() });
+                }
+            }
+            Note::Outcome(findings) => {
+                self.findings.push(*findings);
+                self.reported_ns[worker as usize] = u64::MAX;
+                if self.findings.len() as u32 == self.size() {
+                    self.end(ready);
+                }
+            }
+            Note::Failed(reason) => ready.push_back(Event::Failed(reason)),
+        }
+        Ok(())
+    }
+
+    fn take_settled(&mut self, _given_up: u32) -> Result<(), String> {
+        self.settled += 1;
+        if self.settled < self.size() {
+            return Ok(());
+        }
+        self.settled = 0;
+        self.order(&Order::Cut)
+    }
+
+    /// An interval is whole when every worker has reported until its end or later.
+    fn take_interval(&mut self, worker: u32, interval: Interval, ready: &mut VecDeque<Event>) {
+        self.reported_ns[worker as usize] = interval.end_ns;
+        match self.intervals.get_mut(&interval.end_ns) {
+            Some(sum) => add_parallel(sum, &interval),
+            None => drop(self.intervals.insert(interval.end_ns, interval)),
+        }
+        let whole_ns = self.reported_ns.iter().copied().min().unwrap_or(0);
+        while let Some(first) = self.intervals.first_entry().filter(|first| *first.key() <= whole_ns) {
+            ready.push_back(Event::Progress(Box::new(first.remove())));
+        }
+    }
+
+    fn take_sent(&mut self) -> Vec<Sent> {
+        self.sent.sort_unstable();
+        let mut sent: Vec<Sent> = Vec::new();
+        for (group, client, count) in self.sent.drain(..) {
+            match sent.last_mut().filter(|last| last.group == group) {
+                Some(last) => last.counts.push(count),
+                None => sent.push(Sent {
+                    group,
+                    first: client,
+                    counts: vec![count],
+                    unaccepted: Vec::new(),
+                }),
+            }
+        }
+        for (group, range) in self.unaccepted.drain(..) {
+            if let Some(part) = sent.iter_mut().find(|part| part.group == group) {
+                part.unaccepted.push(range);
+            }
+        }
+        sent
+    }
+
+    /// The last words: what is left of intervals, then the outcome.
+    fn end(&mut self, ready: &mut VecDeque<Event>) {
+        let rest = std::mem::take(&mut self.intervals);
+        if !rest.is_empty() {
+            ready.push_back(Event::Progress(Box::new(merged(rest.into_values()))));
+        }
+        let Some(table) = &self.table else { return };
+        let whole = reconcile::conclude(&self.plan, table, std::mem::take(&mut self.findings));
+        let mut errors: Vec<(String, u64)> = whole.errors.into_iter().collect();
+        errors.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+        let outcome = Outcome {
+            truth: whole.truth,
+            examples: whole.examples,
+            errors,
+        };
+        ready.push_back(Event::Outcome(Box::new(outcome)));
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // Workers that have ended do not hear it.
+        let _ = self.order(&Order::Quit);
+        self.orders.clear();
+        for (thread, door) in self.threads.drain(..).zip(&self.plan.shared.doors) {
+            let _ = door.waker.wake();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn merged(intervals: impl Iterator<Item = Interval>) -> Interval {
+    let mut sum = Interval::default();
+    for interval in intervals {
+        add_parallel(&mut sum, &interval);
+    }
+    sum
+}
+
+/// Raises the soft limit of open files as far as this run needs and the hard limit permits.
+fn permit_descriptors(connections: u64) -> Result<(), String> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = connections + OTHER_DESCRIPTORS;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    if limit.maximum.is_some_and(|maximum| maximum < wanted) {
+        let maximum = limit.maximum.unwrap_or(0);
+        return Err(format!(
+            "{connections} connections need {wanted} open files; the limit is {maximum} (`ulimit -Hn`)"
+        ));
+    }
+    let raised = Rlimit {
+        current: Some(wanted),
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, raised).map_err(|error| format!("cannot raise the limit of open files: {error}"))
+}

@@ -1,0 +1,250 @@
+//! What stands in a message: bytes with a proof, a template, or a smart meter's JSON.
+//!
+//! Everything in a template follows from the client, the sequence number and the time, so that a message that is sent again is the
+//! same message, and nothing has to be kept for it.
+
+use super::truth::{HEADER_BYTES, Header, to_hex};
+use crate::scenario::Payload;
+
+pub enum PayloadMaker {
+    /// At least [`HEADER_BYTES`].
+    Proven(usize),
+    /// Too short for a proof.
+    Short(usize),
+    Text(Vec<Part>),
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Part {
+    Literal(String),
+    Counter,
+    Walk,
+    Bool,
+    Float,
+    Int(i64, i64),
+    TimestampMs,
+    Client,
+    Truth,
+}
+
+/// What a text is made of.
+pub struct Content<'a> {
+    pub header: Header,
+    pub client_id: &'a str,
+    /// Milliseconds since 1970 at 0 of the run clock.
+    pub epoch_ms: u64,
+}
+
+impl PayloadMaker {
+    pub fn new(payload: &Payload) -> Result<PayloadMaker, String> {
+        Ok(match payload {
+            Payload::Bytes(length) if *length as usize >= HEADER_BYTES => PayloadMaker::Proven(*length as usize),
+            Payload::Bytes(length) => PayloadMaker::Short(*length as usize),
+            Payload::Template(text) => PayloadMaker::Text(parse(text)?),
+            Payload::SmartMeter => PayloadMaker::Text(smart_meter()),
+        })
+    }
+
+    pub fn is_proven(&self) -> bool {
+        match self {
+            PayloadMaker::Proven(_) => true,
+            PayloadMaker::Short(_) => false,
+            PayloadMaker::Text(parts) => parts.contains(&Part::Truth),
+        }
+    }
+
+    /// Appends the payload.
+    pub fn make(&self, content: &Content<'_>, out: &mut Vec<u8>) {
+        match self {
+            PayloadMaker::Proven(length) => {
+                let start = out.len();
+                out.extend_from_slice(&content.header.encode());
+                out.resize(start + length, 0);
+                content.header.fill(&mut out[start + HEADER_BYTES..]);
+            }
+            PayloadMaker::Short(length) => {
+                let start = out.len();
+                out.resize(start + length, 0);
+                content.header.fill(&mut out[start..]);
+            }
+            PayloadMaker::Text(parts) => {
+                for (place, part) in parts.iter().enumerate() {
+                    part.write(place as u64, content, out);
+                }
+            }
+        }
+    }
+}
+
+/// A pulse counter that only grows, a leakage flag, a battery level in percent.
+fn smart_meter() -> Vec<Part> {
+    let literal = |text: &str| Part::Literal(text.to_string());
+    vec![
+        literal(r#"{"pulseCounter":"#),
+        Part::Counter,
+        literal(r#","leakage":"#),
+        Part::Bool,
+        literal(r#","batteryLevel":"#),
+        Part::Int(1, 100),
+        literal("}"),
+    ]
+}
+
+fn parse(text: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, after) = after
+            .split_once('}')
+            .ok_or(format!("template: `${{{after}` has no closing brace"))?;
+        if !before.is_empty() {
+            parts.push(Part::Literal(before.to_string()));
+        }
+        parts.push(part(name)?);
+        rest = after;
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Literal(rest.to_string()));
+    }
+    Ok(parts)
+}
+
+fn part(name: &str) -> Result<Part, String> {
+    Ok(match name {
+        "counter" => Part::Counter,
+        "walk" => Part::Walk,
+        "bool" => Part::Bool,
+        "float" => Part::Float,
+        "timestamp_ms" => Part::TimestampMs,
+        "client" => Part::Client,
+        "truth" => Part::Truth,
+        _ => {
+            let bounds = name.strip_prefix("int:").and_then(|bounds| bounds.split_once(':'));
+            let bounds = bounds.and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
+            match bounds {
+                Some((low, high)) if low <= high => Part::Int(low, high),
+                _ => {
+                    return Err(format!(
+                        "template: `${{{name}}}` is not known; `${{int:LOW:HIGH}}`, `${{counter}}`, `${{walk}}`, `${{bool}}`, `${{float}}`, `${{timestamp_ms}}`, `${{client}}` and `${{truth}}` are"
+                    ));
+                }
+            }
+        }
+    })
+}
+
+impl Part {
+    fn write(&self, place: u64, content: &Content<'_>, out: &mut Vec<u8>) {
+        use std::io::Write;
+        let Header {
+            sender,
+            sequence,
+            due_ns,
+            ..
+        } = content.header;
+        let chance = || random(u64::from(sender), u64::from(sequence), place);
+        let unit = |word: u64| (word >> 11) as f64 / (1u64 << 53) as f64;
+        let written = match self {
+            Part::Literal(text) => out.write_all(text.as_bytes()),
+            Part::Counter => write!(out, "{sequence}"),
+            Part::Walk => write!(out, "{:.3}", walk(sender, sequence, place)),
+            Part::Bool => write!(out, "{}", chance() & 1 == 1),
+            Part::Float => write!(out, "{:.6}", unit(chance())),
+            Part::Int(low, high) => {
+                let width = (i128::from(*high) - i128::from(*low) + 1) as u128;
+                write!(out, "{}", i128::from(*low) + (u128::from(chance()) % width) as i128)
+            }
+            Part::TimestampMs => write!(out, "{}", content.epoch_ms + due_ns / 1_000_000),
+            Part::Client => out.write_all(content.client_id.as_bytes()),
+            Part::Truth => out.write_all(&to_hex(content.header)),
+        };
+        written.expect("a vector takes everything");
+    }
+}
+
+/// The same word for the same arguments (SplitMix64's finish).
+fn random(sender: u64, sequence: u64, place: u64) -> u64 {
+    let mut word = (sender << 40 ^ sequence << 8 ^ place).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ word >> 31
+}
+
+/// Wanders between 0 and 100 in steps that look random and can be computed for any place: noise on four scales.
+fn walk(sender: u32, sequence: u32, place: u64) -> f64 {
+    let noise = |scale: u32| {
+        let at = |knot: u32| {
+            (random(u64::from(sender), u64::from(knot), place << 8 | u64::from(scale)) >> 11) as f64
+                / (1u64 << 53) as f64
+        };
+        let (knot, rest) = (sequence / scale, f64::from(sequence % scale) / f64::from(scale));
+        at(knot) * (1.0 - rest) + at(knot + 1) * rest
+    };
+    100.0 * (0.5 * noise(512) + 0.3 * noise(64) + 0.15 * noise(8) + 0.05 * noise(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::truth::find_hex;
+
+    fn make(payload: Payload, sequence: u32) -> Vec<u8> {
+        let header = Header {
+            run: 1,
+            sender: 2,
+            sequence,
+            due_ns: 3_000_000,
+        };
+        let content = Content {
+            header,
+            client_id: "me",
+            epoch_ms: 1_000,
+        };
+        let mut out = Vec::new();
+        PayloadMaker::new(&payload).unwrap().make(&content, &mut out);
+        out
+    }
+
+    #[test]
+    fn templates_are_filled_in() {
+        let template = r#"{"n":${counter},"i":${int:5:5},"t":${timestamp_ms},"c":"${client}","b":${bool},"f":${float},"w":${walk},"p":"${truth}"}"#;
+        let text = String::from_utf8(make(Payload::Template(template.into()), 41)).unwrap();
+        assert!(text.starts_with(r#"{"n":41,"i":5,"t":1003,"c":"me","b":"#), "{text}");
+        let found = find_hex(text.as_bytes(), |header| header.run == 1).unwrap();
+        assert_eq!((found.sender, found.sequence), (2, 41));
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(json["f"].is_f64() && json["b"].is_boolean());
+    }
+
+    #[test]
+    fn smart_meters_send_three_points() {
+        let json: serde_json::Value = serde_json::from_slice(&make(Payload::SmartMeter, 7)).unwrap();
+        assert_eq!(json["pulseCounter"], 7);
+        assert!(json["leakage"].is_boolean());
+        assert!((1..=100).contains(&json["batteryLevel"].as_i64().unwrap()));
+    }
+
+    #[test]
+    fn unknown_placeholders_are_refused() {
+        for template in ["${nothing}", "${int:2:1}", "${counter"] {
+            assert!(
+                PayloadMaker::new(&Payload::Template(template.into())).is_err(),
+                "{template}"
+            );
+        }
+    }
+
+    #[test]
+    fn bytes_have_the_length_asked_for() {
+        for length in [0, 5, 15, 16, 17, 100] {
+            assert_eq!(make(Payload::Bytes(length), 1).len(), length as usize);
+        }
+    }
+
+    #[test]
+    fn a_walk_moves_in_small_steps() {
+        let steps = (0..1_000).map(|n| (walk(3, n + 1, 0) - walk(3, n, 0)).abs());
+        assert!(steps.fold(0.0, f64::max) < 20.0);
+        assert_ne!(walk(3, 0, 0), walk(3, 400, 0));
+    }
+}

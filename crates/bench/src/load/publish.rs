@@ -1,0 +1,186 @@
+//! Publishing: which message leaves next, for both models and all QoS, and resending on a session that goes on.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use mqtt::{PacketType, Properties, Publish, PublishExtras, QoS, encode_bare_ack, encode_publish};
+
+use super::client::{Client, Publisher, State};
+use super::context::{Context, Permission};
+use super::outbound::Stage;
+use super::payload::Content;
+use super::plan::{GroupPlan, Publishing};
+use super::truth::Header;
+use crate::scenario;
+
+/// A connection with more than this to write makes no new messages; they wait as numbers.
+pub const OUT_MAX: usize = 64 * 1024;
+
+/// Makes as many messages as may leave now.
+pub fn pump(slot: u32, client: &mut Client, cx: &mut Context) {
+    if client.state != State::Ready || client.publisher.is_none() || cx.permission == Permission::Nothing {
+        return;
+    }
+    let plan = cx.plan.clone();
+    let group = &plan.groups[usize::from(client.group)];
+    let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
+        return;
+    };
+    let before = client.out.len();
+    while client.pending_out() < OUT_MAX {
+        let Some(publisher) = client.publisher.as_deref_mut() else {
+            break;
+        };
+        if !may_send(publisher, cx, publishing, publish) {
+            break;
+        }
+        let sequence = publisher.sent;
+        let due_ns = match &cx.groups[usize::from(client.group)].schedule {
+            Some(schedule) => schedule.due_ns(client.place, sequence),
+            None => cx.now_ns,
+        };
+        publisher.sent += 1;
+        match publisher.recount.checked_sub(1) {
+            Some(rest) => publisher.recount = rest,
+            None => cx.meter.interval.counts.published += 1,
+        }
+        let id = (publishing.qos != QoS::AtMostOnce).then(|| publisher.outbound.push(sequence, due_ns));
+        let message = Message {
+            sequence,
+            due_ns,
+            id,
+            dup: false,
+        };
+        write(publisher, &mut client.out, cx, group, &message);
+    }
+    if client.out.len() > before {
+        cx.mark_dirty(slot, client);
+    }
+}
+
+fn may_send(publisher: &Publisher, cx: &Context, publishing: &Publishing, publish: &scenario::Publish) -> bool {
+    let is_due = if publishing.is_open {
+        publisher.sent < publisher.due
+    } else {
+        let is_within = publish.messages == 0 || u64::from(publisher.sent) < publish.messages;
+        is_within && (cx.permission == Permission::Begin || publisher.recount > 0)
+    };
+    if !is_due {
+        return false;
+    }
+    match publishing.qos {
+        QoS::AtMostOnce if publishing.counts_deliveries => is_window_open(publisher, cx, publish.window),
+        QoS::AtMostOnce => true,
+        _ => publisher.outbound.unacknowledged() < publisher.window && publisher.outbound.has_room(),
+    }
+}
+
+/// QoS 0 with a window: how many deliveries are outstanding says how many messages are. Counted within this process.
+fn is_window_open(publisher: &Publisher, cx: &Context, window: u32) -> bool {
+    let shared = &cx.plan.shared;
+    let receivers = u64::from(shared.receivers[publisher.sender as usize].load(Relaxed));
+    let delivered = shared.delivered[publisher.sender as usize].load(Relaxed) + publisher.written_off;
+    (u64::from(publisher.sent) * receivers).saturating_sub(delivered) < (u64::from(window) * receivers).max(1)
+}
+
+/// What was lost at QoS 0 never closes a window: when no delivery has come since the last look, nothing is waited for any longer.
+pub fn write_off(slot: u32, client: &mut Client, cx: &mut Context) {
+    let Some(publisher) = &mut client.publisher else { return };
+    let shared = &cx.plan.shared;
+    let delivered = shared.delivered[publisher.sender as usize].load(Relaxed);
+    if delivered == publisher.delivered_before && client.out_taken == client.out.len() {
+        let receivers = u64::from(shared.receivers[publisher.sender as usize].load(Relaxed));
+        publisher.written_off = (u64::from(publisher.sent) * receivers).saturating_sub(delivered);
+    }
+    publisher.delivered_before = delivered;
+    pump(slot, client, cx);
+}
+
+struct Message {
+    sequence: u32,
+    due_ns: u64,
+    id: Option<mqtt::PacketId>,
+    dup: bool,
+}
+
+fn write(publisher: &Publisher, out: &mut Vec<u8>, cx: &mut Context, group: &GroupPlan, message: &Message) {
+    let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
+        return;
+    };
+    let header = Header {
+        run: cx.plan.job.run,
+        sender: publisher.sender,
+        sequence: message.sequence,
+        due_ns: message.due_ns,
+    };
+    let content = Content {
+        header,
+        client_id: &publisher.client_id,
+        epoch_ms: cx.plan.epoch_ms,
+    };
+    let payload = &mut cx.payload;
+    payload.clear();
+    publishing.payload.make(&content, payload);
+    let topic = &cx.plan.topics[publisher.sender as usize];
+    topic.of(message.sequence, &mut cx.scratch, |topic| {
+        let packet = Publish {
+            dup: message.dup,
+            qos: publishing.qos,
+            retain: publish.retain,
+            topic,
+            packet_id: message.id,
+            properties: Properties::EMPTY,
+            payload,
+        };
+        encode_publish(&packet, PublishExtras::default(), group.version, out);
+    });
+}
+
+/// On a session that goes on: unacknowledged PUBLISH with DUP, and PUBREL, in their order [MQTT-4.4.0-1].
+pub fn send_again(slot: u32, client: &mut Client, cx: &mut Context) {
+    let plan = cx.plan.clone();
+    let group = &plan.groups[usize::from(client.group)];
+    let Some(publisher) = client.publisher.as_deref() else {
+        return;
+    };
+    let before = client.out.len();
+    for (id, pending) in publisher.outbound.to_resend() {
+        match pending.stage {
+            Stage::Released => encode_bare_ack(PacketType::PubRel, id, &mut client.out),
+            _ => {
+                let message = Message {
+                    sequence: pending.sequence,
+                    due_ns: pending.due_ns,
+                    id: Some(id),
+                    dup: true,
+                };
+                write(publisher, &mut client.out, cx, group, &message);
+            }
+        }
+    }
+    if client.out.len() > before {
+        cx.mark_dirty(slot, client);
+    }
+}
+
+/// Whether everything that may leave has, and is acknowledged, or never will be.
+pub fn has_finished(client: &Client, cx: &Context) -> bool {
+    let Some(publisher) = client.publisher.as_deref() else {
+        return true;
+    };
+    if client.has_finished() {
+        return true;
+    }
+    let group = cx.group(client);
+    let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
+        return true;
+    };
+    let is_all_sent = if publishing.is_open {
+        let is_schedule_over =
+            cx.permission != Permission::Begin || publish.messages != 0 && u64::from(publisher.due) >= publish.messages;
+        is_schedule_over && publisher.sent >= publisher.due
+    } else {
+        let is_limit_reached = publish.messages != 0 && u64::from(publisher.sent) >= publish.messages;
+        publisher.recount == 0 && (cx.permission != Permission::Begin || is_limit_reached)
+    };
+    is_all_sent && publisher.outbound.unacknowledged() == 0 && client.pending_out() == 0
+}

@@ -1,0 +1,344 @@
+//! The comparison of what was sent with what has come, flow by flow.
+//!
+//! Who can expect what: a subscriber that is always there, everything that was accepted; one that was away, what its session
+//! kept (QoS 1 and 2); one that comes afterwards, what is retained; one that comes and goes, nothing. A connection that was lost
+//! changes nothing of that: what a broker forgets then is reported as lost.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use mqtt::QoS;
+
+use super::client::{Client, State};
+use super::context::Context;
+use super::flow::{Finding, FindingKind, Received, subtract};
+use super::plan::{GroupPlan, Plan};
+use crate::driver::{Sent, Truth};
+use crate::scenario::Presence;
+
+/// Examples that one worker gives.
+pub const EXAMPLES_MAX: usize = 10;
+
+/// What everybody has sent, by sender number.
+pub struct SentTable {
+    counts: Vec<u32>,
+    unaccepted: HashMap<u32, Vec<Range<u32>>>,
+}
+
+/// What one worker has found.
+#[derive(Default)]
+pub struct Findings {
+    pub truth: Truth,
+    pub examples: Vec<String>,
+    pub errors: HashMap<String, u64>,
+    /// By shared subscription and position of the sender.
+    pub shares: Vec<Vec<Received>>,
+}
+
+impl SentTable {
+    pub fn new(plan: &Plan, sent: &[Sent]) -> SentTable {
+        let mut table = SentTable {
+            counts: vec![0; plan.topics.len()],
+            unaccepted: HashMap::new(),
+        };
+        for part in sent {
+            let publishing = plan
+                .groups
+                .get(usize::from(part.group))
+                .and_then(|group| group.publishing.as_ref());
+            let Some(publishing) = publishing else { continue };
+            for (offset, &count) in part.counts.iter().enumerate() {
+                let sender = publishing.first_sender as usize + part.first as usize + offset;
+                if let Some(known) = table.counts.get_mut(sender) {
+                    *known = u32::try_from(count).unwrap_or(u32::MAX);
+                }
+            }
+            for range in &part.unaccepted {
+                let sequence = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+                let ranges = table
+                    .unaccepted
+                    .entry(publishing.first_sender + range.client)
+                    .or_default();
+                ranges.push(sequence(range.from)..sequence(range.to));
+            }
+        }
+        for ranges in table.unaccepted.values_mut() {
+            ranges.sort_unstable_by_key(|range| range.start);
+        }
+        table
+    }
+
+    fn unaccepted(&self, sender: u32) -> &[Range<u32>] {
+        self.unaccepted.get(&sender).map_or(&[], Vec::as_slice)
+    }
+
+    /// How many of a range were accepted.
+    fn accepted(&self, sender: u32, range: &Range<u32>) -> u64 {
+        let left = subtract(vec![range.clone()], self.unaccepted(sender));
+        left.iter().map(|range| range.len() as u64).sum()
+    }
+}
+
+/// Which messages of a sender a subscriber has a right to.
+fn expected(plan: &Plan, client: &Client, sender: u32, table: &SentTable) -> Range<u32> {
+    let count = table.counts[sender as usize];
+    let group = &plan.groups[usize::from(client.group)];
+    let Some((publishers, _)) = plan.publisher(sender) else {
+        return 0..0;
+    };
+    let is_refused = client
+        .subscriber
+        .as_ref()
+        .is_none_or(|subscriber| subscriber.is_refused);
+    if is_refused || !client.has_subscribed || group.group.cycle.is_some() {
+        return 0..0;
+    }
+    match group.group.presence {
+        Presence::Always => 0..count,
+        Presence::AwayWhilePublishing if is_queued_for(group, publishers) => 0..count,
+        Presence::AwayWhilePublishing => 0..0,
+        Presence::AfterPublishing => retained(plan, sender, publishers, count),
+    }
+}
+
+fn is_queued_for(group: &GroupPlan, publishers: &GroupPlan) -> bool {
+    let qos = publishers
+        .publishing
+        .as_ref()
+        .map_or(QoS::AtMostOnce, |publishing| publishing.qos);
+    group.keeps_session() && qos != QoS::AtMostOnce && group.max_subscribe_qos() > 0
+}
+
+/// The last message of a topic, where the topic has one publisher; every message, where each has a topic of its own.
+fn retained(plan: &Plan, sender: u32, publishers: &GroupPlan, count: u32) -> Range<u32> {
+    if !publishers.group.publish.as_ref().is_some_and(|publish| publish.retain) {
+        return 0..0;
+    }
+    let topic = &plan.topics[sender as usize];
+    if topic.has_sequence() {
+        return 0..count;
+    }
+    let mut scratch = String::new();
+    let is_only_one = topic.of(0, &mut scratch, |topic| plan.tree.publishers_of(topic)) == 1;
+    if is_only_one {
+        count.saturating_sub(1)..count
+    } else {
+        0..0
+    }
+}
+
+/// Whether nothing is missing to this worker, and nothing to the shared subscriptions.
+pub fn is_complete(clients: &[Client], cx: &Context, table: &SentTable) -> bool {
+    let plan = &cx.plan;
+    let is_served = |client: &Client| {
+        let Some(subscriber) = &client.subscriber else {
+            return true;
+        };
+        subscriber.sources.iter().zip(&subscriber.flows).all(|(sender, flow)| {
+            let (missing, _) = cx.ledger.missing(flow, expected(plan, client, sender, table));
+            missing.is_empty() || subtract(missing, table.unaccepted(sender)).is_empty()
+        })
+    };
+    let shares = plan.shares.iter().zip(&plan.shared.share_received);
+    let mut is_shared = shares.map(|(share, received)| {
+        let expected: u64 = share
+            .sources
+            .iter()
+            .map(|sender| table.accepted(sender, &(0..table.counts[sender as usize])))
+            .sum();
+        received.load(std::sync::atomic::Ordering::Relaxed) >= expected
+    });
+    (!compares_shares(plan) || is_shared.all(|is_all| is_all)) && clients.iter().all(is_served)
+}
+
+/// A shared subscription with members on other machines cannot be judged here.
+fn compares_shares(plan: &Plan) -> bool {
+    plan.groups.iter().all(|group| {
+        group.local == (0..group.group.clients)
+            || !group
+                .group
+                .subscribe
+                .iter()
+                .any(|subscribe| subscribe.filter.starts_with("$share/"))
+    })
+}
+
+pub fn compare(clients: &[Client], cx: &mut Context, table: &SentTable) -> Findings {
+    let plan = cx.plan.clone();
+    let mut findings = Findings {
+        truth: Truth {
+            duplicated: cx.ledger.duplicated,
+            reordered: cx.ledger.reordered,
+            corrupt: cx.ledger.corrupt,
+            unverified: cx.ledger.unverified,
+            ..Truth::default()
+        },
+        errors: std::mem::take(&mut cx.meter.errors),
+        shares: std::mem::take(&mut cx.share_log),
+        ..Findings::default()
+    };
+    for client in clients {
+        compare_client(&mut findings, client, cx, table);
+    }
+    let written = cx
+        .ledger
+        .findings
+        .iter()
+        .map(|finding| describe(&plan, clients, finding));
+    findings.examples.extend(written);
+    findings
+}
+
+fn compare_client(findings: &mut Findings, client: &Client, cx: &Context, table: &SentTable) {
+    let Some(subscriber) = &client.subscriber else { return };
+    let plan = &cx.plan;
+    let mut missed: Vec<(u32, Vec<Range<u32>>, u64)> = Vec::new();
+    for (sender, flow) in subscriber.sources.iter().zip(&subscriber.flows) {
+        let (group, _) = plan.publisher(sender).expect("every sender has a group");
+        let is_proven = group
+            .publishing
+            .as_ref()
+            .is_some_and(|publishing| publishing.payload.is_proven());
+        let expected = expected(plan, client, sender, table);
+        if expected.is_empty() || !is_proven {
+            continue;
+        }
+        let count = table.accepted(sender, &expected);
+        let (missing, given_up) = cx.ledger.missing(flow, expected);
+        let missing = subtract(missing, table.unaccepted(sender));
+        let lost = (missing.iter().map(|range| range.len() as u64).sum::<u64>() + given_up).min(count);
+        findings.truth.flows += 1;
+        findings.truth.expected += count;
+        findings.truth.lost += lost;
+        findings.truth.received += count - lost;
+        if lost > 0 {
+            missed.push((sender, missing, lost));
+        }
+    }
+    for (sender, missing, lost) in missed {
+        if findings.examples.len() >= EXAMPLES_MAX {
+            break;
+        }
+        let who = client_name(plan, client);
+        findings.examples.push(format!(
+            "{who} missed {}{}",
+            missed_words(plan, sender, &missing, lost),
+            state_words(client)
+        ));
+    }
+}
+
+fn state_words(client: &Client) -> &'static str {
+    if client.state == State::Gone {
+        " (its connection was lost)"
+    } else {
+        ""
+    }
+}
+
+fn client_name(plan: &Plan, client: &Client) -> String {
+    plan.groups[usize::from(client.group)].client_id(client.index, plan.job.run)
+}
+
+fn publisher_name(plan: &Plan, sender: u32) -> String {
+    plan.publisher(sender)
+        .map_or_else(String::new, |(group, index)| group.label(index))
+}
+
+/// "3 messages of publishers-2: 100..102".
+fn missed_words(plan: &Plan, sender: u32, missing: &[Range<u32>], lost: u64) -> String {
+    const RANGES_MAX: usize = 3;
+    let ranges = missing.iter().take(RANGES_MAX).map(|range| match range.len() {
+        1 => range.start.to_string(),
+        _ => format!("{}..{}", range.start, range.end - 1),
+    });
+    let ranges: Vec<String> = ranges.collect();
+    let more = if missing.len() > RANGES_MAX { ", …" } else { "" };
+    let noun = if lost == 1 { "message" } else { "messages" };
+    format!(
+        "{lost} {noun} of {}: {}{more}",
+        publisher_name(plan, sender),
+        ranges.join(", ")
+    )
+}
+
+fn describe(plan: &Plan, clients: &[Client], finding: &Finding) -> String {
+    let who = clients
+        .get(finding.slot as usize)
+        .map_or_else(String::new, |client| client_name(plan, client));
+    let (of, number) = (publisher_name(plan, finding.sender), finding.sequence);
+    match finding.kind {
+        FindingKind::Duplicate => format!("{who} got message {number} of {of} more than once"),
+        FindingKind::Reordered => format!("{who} got message {number} of {of} after a later one"),
+        FindingKind::CorruptPayload => format!("{who} got message {number} of {of} with other bytes than were sent"),
+        FindingKind::WrongTopic => format!("{who} got message {number} of {of} on a topic that it was not sent to"),
+        FindingKind::NotSubscribed => format!("{who} got message {number} of {of}, to which it has not subscribed"),
+        FindingKind::NoProof => format!("{who} got a message on a topic of {of} whose proof is damaged"),
+    }
+}
+
+/// Puts the parts of shared subscriptions together, adds what they say, and what all workers have found.
+pub fn conclude(plan: &Plan, table: &SentTable, parts: Vec<Findings>) -> Findings {
+    let mut whole = Findings::default();
+    for part in parts {
+        add_truth(&mut whole.truth, &part.truth);
+        whole.examples.extend(part.examples);
+        for (reason, count) in part.errors {
+            *whole.errors.entry(reason).or_default() += count;
+        }
+        if whole.shares.is_empty() {
+            whole.shares = part.shares;
+            continue;
+        }
+        for (known, other) in whole.shares.iter_mut().flatten().zip(part.shares.iter().flatten()) {
+            whole.truth.duplicated += known.merge(other);
+        }
+    }
+    if compares_shares(plan) {
+        for (share, received) in plan.shares.iter().zip(std::mem::take(&mut whole.shares)) {
+            for (sender, received) in share.sources.iter().zip(received) {
+                compare_share(&mut whole, plan, &share.key, sender, &received, table);
+            }
+        }
+    }
+    whole.examples.truncate(EXAMPLES_MAX);
+    whole
+}
+
+fn compare_share(whole: &mut Findings, plan: &Plan, key: &str, sender: u32, received: &Received, table: &SentTable) {
+    let expected = 0..table.counts[sender as usize];
+    let count = table.accepted(sender, &expected);
+    let missing = subtract(received.missing(expected), table.unaccepted(sender));
+    let lost: u64 = missing.iter().map(|range| range.len() as u64).sum();
+    whole.truth.flows += 1;
+    whole.truth.expected += count;
+    whole.truth.lost += lost;
+    whole.truth.received += count - lost;
+    if lost > 0 {
+        whole.examples.push(format!(
+            "nobody on {key} got {}",
+            missed_words(plan, sender, &missing, lost)
+        ));
+    }
+}
+
+fn add_truth(sum: &mut Truth, other: &Truth) {
+    let Truth {
+        flows,
+        expected,
+        received,
+        lost,
+        duplicated,
+        reordered,
+        corrupt,
+        unverified,
+    } = *other;
+    sum.flows += flows;
+    sum.expected += expected;
+    sum.received += received;
+    sum.lost += lost;
+    sum.duplicated += duplicated;
+    sum.reordered += reordered;
+    sum.corrupt += corrupt;
+    sum.unverified += unverified;
+}

@@ -1,0 +1,228 @@
+//! Which publishers a subscription hears: topics in a tree of levels, filters looked up in it.
+//!
+//! A level that changes with every message (`%s`) is matched by wildcards only: whether a filter's literal level ever equals it
+//! cannot be foretold, so that nothing is expected there.
+
+use std::collections::HashMap;
+
+use super::pattern::Topic;
+
+/// Sender numbers in ascending order, as ranges: most subscriptions hear one publisher or a whole group.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    ranges: Vec<SourceRange>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SourceRange {
+    first: u32,
+    length: u32,
+    /// Position of `first` among all.
+    position: u32,
+}
+
+impl Sources {
+    /// From numbers that are sorted and distinct.
+    fn new(senders: &[u32]) -> Sources {
+        let mut ranges: Vec<SourceRange> = Vec::new();
+        for (position, &sender) in senders.iter().enumerate() {
+            match ranges.last_mut() {
+                Some(last) if last.first + last.length == sender => last.length += 1,
+                _ => ranges.push(SourceRange {
+                    first: sender,
+                    length: 1,
+                    position: position as u32,
+                }),
+            }
+        }
+        ranges.shrink_to_fit();
+        Sources { ranges }
+    }
+
+    /// Where a sender stands among all.
+    #[inline]
+    pub fn position(&self, sender: u32) -> Option<usize> {
+        let range = match &*self.ranges {
+            [only] => only,
+            ranges => &ranges[ranges.partition_point(|range| range.first <= sender).checked_sub(1)?],
+        };
+        let offset = sender.checked_sub(range.first)?;
+        (offset < range.length).then_some((range.position + offset) as usize)
+    }
+
+    pub fn len(&self) -> usize {
+        self.ranges
+            .last()
+            .map_or(0, |last| (last.position + last.length) as usize)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.ranges
+            .iter()
+            .flat_map(|range| range.first..range.first + range.length)
+    }
+}
+
+/// All topics of a scenario.
+#[derive(Default)]
+pub struct TopicTree {
+    nodes: Vec<Node>,
+    children: HashMap<(u32, Box<str>), u32>,
+}
+
+#[derive(Default)]
+struct Node {
+    senders: Vec<u32>,
+    /// The child for a level that changes with the message.
+    changing: Option<u32>,
+    /// Every other child, for wildcards.
+    literal: Vec<(Box<str>, u32)>,
+}
+
+impl TopicTree {
+    pub fn new() -> TopicTree {
+        TopicTree {
+            nodes: vec![Node::default()],
+            children: HashMap::new(),
+        }
+    }
+
+    pub fn add(&mut self, topic: &Topic, sender: u32) {
+        let mut node = 0;
+        for level in topic.levels() {
+            node = self.child_or_new(node, level);
+        }
+        self.nodes[node as usize].senders.push(sender);
+    }
+
+    fn child_or_new(&mut self, parent: u32, level: Option<&str>) -> u32 {
+        let next = self.nodes.len() as u32;
+        let child = match level {
+            None => *self.nodes[parent as usize].changing.get_or_insert(next),
+            Some(level) => match self.children.get(&(parent, level.into())) {
+                Some(child) => *child,
+                None => {
+                    self.children.insert((parent, level.into()), next);
+                    self.nodes[parent as usize].literal.push((level.into(), next));
+                    next
+                }
+            },
+        };
+        if child == next {
+            self.nodes.push(Node::default());
+        }
+        child
+    }
+
+    /// All senders that one of `filters` hears.
+    pub fn heard_by<'f>(&self, filters: impl Iterator<Item = &'f str>) -> Sources {
+        let mut senders = Vec::new();
+        for filter in filters {
+            let levels: Vec<&str> = filter.split('/').collect();
+            self.collect(0, &levels, true, &mut senders);
+        }
+        senders.sort_unstable();
+        senders.dedup();
+        Sources::new(&senders)
+    }
+
+    fn collect(&self, node: u32, filter: &[&str], is_first: bool, senders: &mut Vec<u32>) {
+        let here = &self.nodes[node as usize];
+        // [MQTT-4.7.2-1]
+        let hides = |level: &str| is_first && level.starts_with('$');
+        match filter.split_first() {
+            None => senders.extend(&here.senders),
+            Some((&"#", _)) => {
+                senders.extend(&here.senders);
+                for (_, child) in here.literal.iter().filter(|(level, _)| !hides(level)) {
+                    self.collect(*child, filter, false, senders);
+                }
+                if let Some(child) = here.changing {
+                    self.collect(child, filter, false, senders);
+                }
+            }
+            Some((&"+", rest)) => {
+                for (_, child) in here.literal.iter().filter(|(level, _)| !hides(level)) {
+                    self.collect(*child, rest, false, senders);
+                }
+                if let Some(child) = here.changing {
+                    self.collect(child, rest, false, senders);
+                }
+            }
+            Some((&level, rest)) => {
+                if let Some(child) = self.children.get(&(node, level.into())) {
+                    self.collect(*child, rest, false, senders);
+                }
+            }
+        }
+    }
+
+    /// Somebody who publishes to exactly this topic, a changing level being anything.
+    pub fn a_publisher_of(&self, topic: &str) -> Option<u32> {
+        let levels: Vec<&str> = topic.split('/').collect();
+        self.find(0, &levels)
+    }
+
+    /// How many publish to exactly this topic.
+    pub fn publishers_of(&self, topic: &str) -> usize {
+        let mut node = 0;
+        for level in topic.split('/') {
+            match self.children.get(&(node, level.into())) {
+                Some(child) => node = *child,
+                None => return 0,
+            }
+        }
+        self.nodes[node as usize].senders.len()
+    }
+
+    fn find(&self, node: u32, levels: &[&str]) -> Option<u32> {
+        let here = &self.nodes[node as usize];
+        let Some((&level, rest)) = levels.split_first() else {
+            return here.senders.first().copied();
+        };
+        let literal = self.children.get(&(node, level.into()));
+        literal
+            .and_then(|child| self.find(*child, rest))
+            .or_else(|| here.changing.and_then(|child| self.find(child, rest)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::pattern::Names;
+
+    fn tree(topics: &[&str]) -> TopicTree {
+        let mut tree = TopicTree::new();
+        for (sender, topic) in topics.iter().enumerate() {
+            tree.add(&Topic::new(topic, &Names::default()), sender as u32);
+        }
+        tree
+    }
+
+    #[test]
+    fn filters_hear_what_they_match() {
+        let tree = tree(&["a/b", "a/c", "a", "$SYS/x", "a/b/%s", "d/m%s/e", "a/b"]);
+        for (filters, senders) in [
+            (&["a/b"][..], &[0, 6][..]),
+            (&["a/+"], &[0, 1, 6]),
+            (&["a/#"], &[0, 1, 2, 4, 6]),
+            (&["#"], &[0, 1, 2, 4, 5, 6]),
+            (&["+/x"], &[]),
+            (&["$SYS/x"], &[3]),
+            (&["a/b/+"], &[4]),
+            (&["a/b/7"], &[]),
+            (&["d/+/e"], &[5]),
+            (&["a/c", "a/#"], &[0, 1, 2, 4, 6]),
+        ] {
+            let sources = tree.heard_by(filters.iter().copied());
+            assert_eq!(sources.iter().collect::<Vec<_>>(), senders, "{filters:?}");
+            for (position, &sender) in senders.iter().enumerate() {
+                assert_eq!(sources.position(sender), Some(position));
+            }
+            assert_eq!((sources.len(), sources.position(99)), (senders.len(), None));
+        }
+        assert_eq!(tree.a_publisher_of("a/b/5"), Some(4));
+        assert_eq!(tree.a_publisher_of("nothing"), None);
+    }
+}

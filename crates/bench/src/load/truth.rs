@@ -1,0 +1,196 @@
+//! The proof that a message carries: who sent it, as which, when it was due; and the check of its other bytes.
+//!
+//! ```text
+//! byte 0   2      5          9       15      16
+//!      run sender sequence   due     check   fill …
+//!      u16 u24    u32        u48 ns  u8      from run, sender and sequence
+//! ```
+//! Big endian. `sender` numbers the clients of all publishing groups of the scenario through, the same on every machine. `due` is
+//! on the run clock; 48 bits last for 78 hours.
+
+pub const HEADER_BYTES: usize = 16;
+pub const SENDERS_MAX: u64 = 1 << 24;
+const DUE_MASK: u64 = (1 << 48) - 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub run: u16,
+    pub sender: u32,
+    pub sequence: u32,
+    pub due_ns: u64,
+}
+
+impl Header {
+    #[inline]
+    pub fn encode(self) -> [u8; HEADER_BYTES] {
+        let high = u64::from(self.run) << 48 | u64::from(self.sender & 0xFF_FFFF) << 24 | u64::from(self.sequence >> 8);
+        let low = u64::from(self.sequence) << 56 | (self.due_ns & DUE_MASK) << 8;
+        let low = low | u64::from(check(high, low));
+        (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+    }
+
+    /// `None` when the check byte is wrong.
+    #[inline]
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+        let whole = u128::from_be_bytes(*bytes);
+        let (high, low) = ((whole >> 64) as u64, whole as u64);
+        if check(high, low & !0xFF) != low as u8 {
+            return None;
+        }
+        Some(Header {
+            run: (high >> 48) as u16,
+            sender: (high >> 24) as u32 & 0xFF_FFFF,
+            sequence: (high as u32) << 8 | (low >> 56) as u32,
+            due_ns: low >> 8 & DUE_MASK,
+        })
+    }
+
+    fn seed(self) -> u64 {
+        let identity = u64::from(self.run) << 56 ^ u64::from(self.sender) << 32 ^ u64::from(self.sequence);
+        (identity ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    }
+
+    /// The bytes after the header. Words that depend on nothing but their place and the seed, so that the compiler can do
+    /// several at once.
+    #[inline]
+    pub fn fill(self, out: &mut [u8]) {
+        let seed = self.seed();
+        let (words, tail) = out.as_chunks_mut::<8>();
+        for (place, word) in words.iter_mut().enumerate() {
+            *word = fill_word(seed, place).to_le_bytes();
+        }
+        let last = fill_word(seed, words.len()).to_le_bytes();
+        tail.copy_from_slice(&last[..tail.len()]);
+    }
+
+    #[inline]
+    pub fn has_filled(self, bytes: &[u8]) -> bool {
+        let seed = self.seed();
+        let (words, tail) = bytes.as_chunks::<8>();
+        let mut difference = 0;
+        for (place, word) in words.iter().enumerate() {
+            difference |= u64::from_le_bytes(*word) ^ fill_word(seed, place);
+        }
+        let last = fill_word(seed, words.len()).to_le_bytes();
+        difference == 0 && *tail == last[..tail.len()]
+    }
+}
+
+#[inline]
+fn fill_word(seed: u64, place: usize) -> u64 {
+    (seed ^ seed >> 29).wrapping_add((place as u64).wrapping_mul(0xA076_1D64_78BD_642F))
+}
+
+#[inline]
+fn check(high: u64, low: u64) -> u8 {
+    let mixed = (high ^ low.rotate_left(31) ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 56) as u8
+}
+
+/// For `${truth}` in templates.
+pub fn to_hex(header: Header) -> [u8; 2 * HEADER_BYTES] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = [0; 2 * HEADER_BYTES];
+    for (pair, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(header.encode()) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 0xF)]];
+    }
+    out
+}
+
+/// The first proof among the bytes of a text. The check byte alone lets one in 256 accidental runs of digits pass, so `is_ours`
+/// has the last word.
+pub fn find_hex(text: &[u8], is_ours: impl Fn(Header) -> bool) -> Option<Header> {
+    const DIGITS: usize = 2 * HEADER_BYTES;
+    let mut run = 0;
+    for (at, &byte) in text.iter().enumerate() {
+        run = if nibble(byte).is_some() { run + 1 } else { 0 };
+        if run >= DIGITS
+            && let Some(header) = from_hex(&text[at + 1 - DIGITS..=at])
+            && is_ours(header)
+        {
+            return Some(header);
+        }
+    }
+    None
+}
+
+fn from_hex(digits: &[u8]) -> Option<Header> {
+    let mut bytes = [0; HEADER_BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+    }
+    Header::decode(&bytes)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header {
+        run: 0xBEEF,
+        sender: 0xAB_CDEF,
+        sequence: 0x1234_5678,
+        due_ns: 0x9ABC_DEF0_1234,
+    };
+
+    #[test]
+    fn header_comes_back() {
+        assert_eq!(Header::decode(&HEADER.encode()), Some(HEADER));
+        assert_eq!(
+            HEADER.encode()[..9],
+            [0xBE, 0xEF, 0xAB, 0xCD, 0xEF, 0x12, 0x34, 0x56, 0x78]
+        );
+    }
+
+    #[test]
+    fn nearly_every_changed_bit_of_the_header_is_noticed() {
+        let bytes = HEADER.encode();
+        let passed = (0..8 * HEADER_BYTES).filter(|bit| {
+            let mut changed = bytes;
+            changed[bit / 8] ^= 1 << (bit % 8);
+            Header::decode(&changed).is_some()
+        });
+        assert!(passed.count() <= 2);
+    }
+
+    #[test]
+    fn every_changed_byte_of_the_fill_is_noticed() {
+        for length in [0, 1, 7, 8, 9, 50] {
+            let mut bytes = vec![0; length];
+            HEADER.fill(&mut bytes);
+            assert!(HEADER.has_filled(&bytes));
+            for at in 0..length {
+                bytes[at] ^= 0x10;
+                assert!(!HEADER.has_filled(&bytes), "byte {at} of {length}");
+                bytes[at] ^= 0x10;
+            }
+        }
+        let mut other = [0; 48];
+        let next = Header {
+            sequence: HEADER.sequence + 1,
+            ..HEADER
+        };
+        next.fill(&mut other);
+        assert!(!HEADER.has_filled(&other));
+    }
+
+    #[test]
+    fn proof_is_found_in_text() {
+        let digits = String::from_utf8(to_hex(HEADER).to_vec()).unwrap();
+        let text = format!("{{\"v\":17,\"id\":\"abc{digits}\"}}");
+        assert_eq!(
+            find_hex(text.as_bytes(), |header| header.run == HEADER.run),
+            Some(HEADER)
+        );
+        assert_eq!(find_hex(text.as_bytes(), |_| false), None);
+        assert_eq!(find_hex(b"no proof 0123456789abcdef", |_| true), None);
+    }
+}
