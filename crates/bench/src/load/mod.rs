@@ -27,6 +27,7 @@ mod receive;
 mod reconcile;
 mod schedule;
 mod sources;
+mod stages;
 mod tcp_info;
 mod tls;
 mod traffic;

@@ -58,7 +58,7 @@ impl PayloadMaker {
         match self {
             PayloadMaker::Proven(length) => {
                 let start = out.len();
-                out.extend_from_slice(&content.header.encode());
+                out.extend_from_slice(&content.header.encode(*length));
                 out.resize(start + length, 0);
                 content.header.fill(&mut out[start + HEADER_BYTES..]);
             }

@@ -114,7 +114,7 @@ fn on_publish(slot: u32, client: &mut Client, cx: &mut Context, publish: &Publis
         }
     }
     cx.meter.interval.counts.received += 1;
-    let header = match publish.payload.first_chunk::<HEADER_BYTES>().and_then(Header::decode) {
+    let header = match header_of(publish.payload) {
         Some(header) if is_ours(cx, &header) => header,
         _ => match proof_in_text(cx, publish) {
             Some(header) => return verify(slot, client, cx, publish, header, true),
@@ -122,6 +122,11 @@ fn on_publish(slot: u32, client: &mut Client, cx: &mut Context, publish: &Publis
         },
     };
     verify(slot, client, cx, publish, header, false)
+}
+
+#[inline]
+fn header_of(payload: &[u8]) -> Option<Header> {
+    Header::decode(payload.first_chunk::<HEADER_BYTES>()?, payload.len())
 }
 
 #[inline]
@@ -136,11 +141,7 @@ fn proof_in_text(cx: &Context, publish: &Publish<'_>) -> Option<Header> {
 /// Of another run or another program, made without a proof, or changed on the way: the topic tells.
 #[cold]
 fn without_proof(slot: u32, cx: &mut Context, publish: &Publish<'_>) -> Result<(), String> {
-    let is_of_other_run = publish
-        .payload
-        .first_chunk()
-        .and_then(Header::decode)
-        .is_some_and(|header| header.run != cx.plan.job.run);
+    let is_of_other_run = header_of(publish.payload).is_some_and(|header| header.run != cx.plan.job.run);
     let sender = cx.plan.tree.a_publisher_of(publish.topic);
     let group = sender.and_then(|sender| cx.plan.publisher(sender));
     let is_proven = group

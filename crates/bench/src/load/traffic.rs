@@ -9,7 +9,7 @@ use super::{lifecycle, receive};
 /// What one read takes at most; more is as fast, and displaces the flows from the cache.
 pub const READ_BYTES: usize = 128 * 1024;
 /// Reads of one connection in one turn, so that nobody has the loop for himself.
-const READS_MAX: u32 = 4;
+const READS_MAX: u32 = 2;
 /// With more acknowledgements than this to write, nothing is read: a server that does not read gets no more.
 const UNREAD_MAX: usize = 16 * OUT_MAX;
 

@@ -5,7 +5,7 @@
 //!      run sender sequence   due     check   fill …
 //!      u16 u24    u32        u48 ns  u8      from run, sender and sequence
 //! ```
-//! Big endian. `sender` numbers the clients of all publishing groups of the scenario through, the same on every machine. `due` is
+//! Big endian. `check` covers the length of the payload too, so that one that is cut off is noticed. `sender` numbers the clients of all publishing groups of the scenario through, the same on every machine. `due` is
 //! on the run clock; 48 bits last for 78 hours.
 
 pub const HEADER_BYTES: usize = 16;
@@ -21,20 +21,21 @@ pub struct Header {
 }
 
 impl Header {
+    /// In front of a payload of `length` bytes, which is part of the check; 0 in a text.
     #[inline]
-    pub fn encode(self) -> [u8; HEADER_BYTES] {
+    pub fn encode(self, length: usize) -> [u8; HEADER_BYTES] {
         let high = u64::from(self.run) << 48 | u64::from(self.sender & 0xFF_FFFF) << 24 | u64::from(self.sequence >> 8);
         let low = u64::from(self.sequence) << 56 | (self.due_ns & DUE_MASK) << 8;
-        let low = low | u64::from(check(high, low));
+        let low = low | u64::from(check(high, low, length));
         (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
     }
 
     /// `None` when the check byte is wrong.
     #[inline]
-    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+    pub fn decode(bytes: &[u8; HEADER_BYTES], length: usize) -> Option<Header> {
         let whole = u128::from_be_bytes(*bytes);
         let (high, low) = ((whole >> 64) as u64, whole as u64);
-        if check(high, low & !0xFF) != low as u8 {
+        if check(high, low & !0xFF, length) != low as u8 {
             return None;
         }
         Some(Header {
@@ -82,8 +83,9 @@ fn fill_word(seed: u64, place: usize) -> u64 {
 }
 
 #[inline]
-fn check(high: u64, low: u64) -> u8 {
-    let mixed = (high ^ low.rotate_left(31) ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+fn check(high: u64, low: u64, length: usize) -> u8 {
+    let mixed = (high ^ low.rotate_left(31) ^ (length as u64).rotate_left(17) ^ 0x5851_F42D_4C95_7F2D)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 56) as u8
 }
 
@@ -91,7 +93,7 @@ fn check(high: u64, low: u64) -> u8 {
 pub fn to_hex(header: Header) -> [u8; 2 * HEADER_BYTES] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut out = [0; 2 * HEADER_BYTES];
-    for (pair, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(header.encode()) {
+    for (pair, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(header.encode(0)) {
         *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 0xF)]];
     }
     out
@@ -119,7 +121,7 @@ fn from_hex(digits: &[u8]) -> Option<Header> {
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
     }
-    Header::decode(&bytes)
+    Header::decode(&bytes, 0)
 }
 
 fn nibble(digit: u8) -> Option<u8> {
@@ -143,22 +145,28 @@ mod tests {
 
     #[test]
     fn header_comes_back() {
-        assert_eq!(Header::decode(&HEADER.encode()), Some(HEADER));
+        assert_eq!(Header::decode(&HEADER.encode(99), 99), Some(HEADER));
         assert_eq!(
-            HEADER.encode()[..9],
+            HEADER.encode(99)[..9],
             [0xBE, 0xEF, 0xAB, 0xCD, 0xEF, 0x12, 0x34, 0x56, 0x78]
         );
     }
 
     #[test]
     fn nearly_every_changed_bit_of_the_header_is_noticed() {
-        let bytes = HEADER.encode();
+        let bytes = HEADER.encode(99);
         let passed = (0..8 * HEADER_BYTES).filter(|bit| {
             let mut changed = bytes;
             changed[bit / 8] ^= 1 << (bit % 8);
-            Header::decode(&changed).is_some()
+            Header::decode(&changed, 99).is_some()
         });
         assert!(passed.count() <= 2);
+        assert!(
+            (0..99)
+                .filter(|length| Header::decode(&bytes, *length).is_some())
+                .count()
+                <= 2
+        );
     }
 
     #[test]

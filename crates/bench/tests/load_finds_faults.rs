@@ -1,0 +1,589 @@
+//! The load against a broker that loses, duplicates, reorders, corrupts and refuses: the tool must find exactly that, and nothing where
+//! nothing is wrong.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use bench::scenario::{Cycle, Group, Payload, Presence, Publish, Stall};
+use mqtt::ReasonCode;
+use support::broker::{Broker, Faultless, Faults, Message, Taking};
+use support::{RUN, publishers, run, scenario, subscribers, target, truth, try_run};
+
+/// Changes what is delivered.
+struct Deliveries<F>(F);
+
+impl<F: FnMut(&str, u32, Message) -> Vec<Message> + Send> Faults for Deliveries<F> {
+    fn deliver(&mut self, client_id: &str, number: u32, message: Message) -> Vec<Message> {
+        (self.0)(client_id, number, message)
+    }
+}
+
+/// Changes what is taken.
+struct Takings<F>(F);
+
+impl<F: FnMut(&str, u32) -> Taking + Send> Faults for Takings<F> {
+    fn publish(&mut self, client_id: &str, number: u32) -> Taking {
+        (self.0)(client_id, number)
+    }
+}
+
+/// Changes the answer to CONNECT.
+struct Answers<F>(F);
+
+impl<F: FnMut(&str, u32) -> Option<ReasonCode> + Send> Faults for Answers<F> {
+    fn connack(&mut self, client_id: &str, attempt: u32) -> Option<ReasonCode> {
+        (self.0)(client_id, attempt)
+    }
+}
+
+fn fan_out(qos: u8) -> Vec<Group> {
+    vec![subscribers(3, "t/#", qos), publishers(4, "t/%i", qos, 50)]
+}
+
+fn publish_of(group: &mut Group) -> &mut Publish {
+    group.publish.as_mut().unwrap()
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong() {
+    for qos in 0..=2 {
+        for version in 3..=5 {
+            for threads in [1, 3] {
+                let broker = Broker::start(Faultless);
+                let mut groups = fan_out(qos);
+                groups.iter_mut().for_each(|group| group.version = version);
+                let report = run(scenario(groups), target(broker.port), threads);
+                let about = format!("QoS {qos}, version {version}, {threads} threads");
+                assert_eq!(
+                    truth(&report),
+                    (12, 600, 0, 0, 0, 0, 0),
+                    "{about}: {:?}",
+                    report.outcome
+                );
+                let totals = report.totals;
+                assert_eq!((totals.published, totals.received), (200, 600), "{about}");
+                assert_eq!(totals.acknowledged, if qos > 0 { 200 } else { 0 }, "{about}");
+                assert_eq!((totals.connects, totals.subscribes), (7, 3), "{about}");
+                assert_eq!(
+                    (totals.connects_failed, totals.disconnects, totals.refused),
+                    (0, 0, 0),
+                    "{about}"
+                );
+                assert_eq!((report.end_to_end.count(), report.connect.count()), (600, 7), "{about}");
+                assert_eq!(report.connected_at_most, 7);
+                let seen = broker.seen();
+                assert_eq!((seen.disconnects, seen.dups), (7, 0), "{about}");
+                assert!(report.outcome.errors.is_empty(), "{:?}", report.outcome.errors);
+            }
+        }
+    }
+}
+
+#[test]
+fn lost_messages_are_named() {
+    let mut seen = 0;
+    let broker = Broker::start(Deliveries(move |client_id: &str, _, message: Message| {
+        if client_id == "bench-5eed-subscribers-1" && message.topic == "t/2" {
+            seen += 1;
+            if (11..=13).contains(&seen) {
+                return Vec::new();
+            }
+        }
+        vec![message]
+    }));
+    let report = run(scenario(fan_out(1)), target(broker.port), 2);
+    assert_eq!(truth(&report), (12, 600, 3, 0, 0, 0, 0));
+    assert_eq!(
+        report.outcome.examples,
+        ["bench-5eed-subscribers-1 missed 3 messages of publishers-2: 10..12"]
+    );
+}
+
+#[test]
+fn the_last_messages_are_missed_too() {
+    let broker = Broker::start(Deliveries(|client_id: &str, number, message| {
+        let is_late = client_id.ends_with("subscribers-0") && number >= 195;
+        if is_late { Vec::new() } else { vec![message] }
+    }));
+    let report = run(scenario(fan_out(0)), target(broker.port), 1);
+    assert_eq!(truth(&report), (12, 600, 5, 0, 0, 0, 0));
+}
+
+#[test]
+fn duplicates_are_counted() {
+    let broker = Broker::start(Deliveries(|_: &str, number, message: Message| match number {
+        20 => vec![message.clone(), message],
+        30 => vec![message.clone(), message.clone(), message],
+        _ => vec![message],
+    }));
+    let report = run(scenario(fan_out(1)), target(broker.port), 2);
+    assert_eq!(truth(&report), (12, 600, 0, 9, 0, 0, 0));
+    assert!(
+        report
+            .outcome
+            .examples
+            .iter()
+            .all(|example| example.contains("more than once")),
+        "{:?}",
+        report.outcome.examples
+    );
+}
+
+#[test]
+fn messages_out_of_order_are_counted() {
+    let mut held = None;
+    let broker = Broker::start(Deliveries(move |client_id: &str, _, message: Message| {
+        if client_id != "bench-5eed-subscribers-0" || message.topic != "t/0" {
+            return vec![message];
+        }
+        // Every fifth changes places with the next.
+        let sequence = u32::from_be_bytes(message.payload[5..9].try_into().unwrap());
+        match (sequence % 5, held.take()) {
+            (0, None) => {
+                held = Some(message);
+                Vec::new()
+            }
+            (_, Some(earlier)) => vec![message, earlier],
+            (_, None) => vec![message],
+        }
+    }));
+    let report = run(scenario(fan_out(0)), target(broker.port), 1);
+    assert_eq!(truth(&report), (12, 600, 0, 0, 10, 0, 0));
+    let example = "bench-5eed-subscribers-0 got message 0 of publishers-0 after a later one";
+    assert!(
+        report.outcome.examples.contains(&example.to_string()),
+        "{:?}",
+        report.outcome.examples
+    );
+}
+
+#[test]
+fn changed_bytes_are_noticed_wherever_they_are() {
+    let broker = Broker::start(Deliveries(|client_id: &str, number, mut message: Message| {
+        if client_id == "bench-5eed-subscribers-2" {
+            match number {
+                10 => message.payload[39] ^= 1,
+                20 => message.payload[3] ^= 0x40,
+                30 => drop(message.payload.pop()),
+                40 => message.topic = "t/3/else".into(),
+                _ => {}
+            }
+        }
+        vec![message]
+    }));
+    let report = run(scenario(fan_out(0)), target(broker.port), 1);
+    // What is damaged did not come.
+    let (_, expected, lost, _, _, corrupt, _) = truth(&report);
+    assert_eq!((expected, lost, corrupt), (600, 4, 4), "{:?}", report.outcome);
+}
+
+#[test]
+fn refused_messages_are_not_expected() {
+    let broker = Broker::start(Takings(|_: &str, number| match number {
+        7 | 8 | 20 => Taking::Refuse(ReasonCode::QuotaExceeded),
+        _ => Taking::Accept,
+    }));
+    for qos in [1, 2] {
+        let mut groups = fan_out(qos);
+        groups.iter_mut().for_each(|group| group.version = 5);
+        groups[1].client_id = format!("refused-{qos}-%i");
+        let report = run(scenario(groups), target(broker.port), 2);
+        assert_eq!(truth(&report), (12, 3 * (200 - 12), 0, 0, 0, 0, 0), "QoS {qos}");
+        assert_eq!((report.totals.refused, report.totals.acknowledged), (12, 188));
+        assert_eq!(report.outcome.errors, [("refused: Quota exceeded".to_string(), 12)]);
+        let unaccepted: u64 = report
+            .sent
+            .iter()
+            .flat_map(|sent| &sent.unaccepted)
+            .map(|range| range.to - range.from)
+            .sum();
+        assert_eq!(unaccepted, 12);
+    }
+}
+
+#[test]
+fn a_broker_that_lets_nobody_in_is_a_clear_failure() {
+    let broker = Broker::start(Answers(|_: &str, _| Some(ReasonCode::NotAuthorized)));
+    let failure = try_run(scenario(fan_out(0)), target(broker.port), 2).err().unwrap();
+    assert!(failure.contains("Not authorized"), "{failure}");
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let failure = try_run(scenario(fan_out(0)), target(port), 1).err().unwrap();
+    assert!(failure.contains("refused"), "{failure}");
+}
+
+#[test]
+fn a_failed_connect_is_tried_again() {
+    let broker = Broker::start(Answers(|_: &str, attempt| match attempt {
+        1 => None,
+        2 => Some(ReasonCode::ServerUnavailable),
+        _ => Some(ReasonCode::Success),
+    }));
+    let report = run(scenario(fan_out(0)), target(broker.port), 2);
+    assert_eq!(truth(&report), (12, 600, 0, 0, 0, 0, 0));
+    assert_eq!((report.totals.connects, report.totals.connects_failed), (7, 14));
+    let errors = [
+        ("connect: CONNACK: Server unavailable".to_string(), 7),
+        ("connect: the server has closed".to_string(), 7),
+    ];
+    assert_eq!(report.outcome.errors, errors);
+}
+
+#[test]
+fn who_is_never_let_in_is_given_up() {
+    let broker = Broker::start(Answers(|client_id: &str, _| match client_id {
+        "bench-5eed-subscribers-1" => Some(ReasonCode::BadUserNameOrPassword),
+        _ => Some(ReasonCode::Success),
+    }));
+    let report = run(scenario(fan_out(0)), target(broker.port), 2);
+    // Two subscribers are left, and of these nothing is missing.
+    assert_eq!(truth(&report), (8, 400, 0, 0, 0, 0, 0));
+    assert_eq!((report.totals.connects, report.totals.connects_failed), (6, 1));
+}
+
+struct RefusesSubscription;
+
+impl Faults for RefusesSubscription {
+    fn suback(&mut self, client_id: &str, qos: u8) -> u8 {
+        if client_id.ends_with("subscribers-0") {
+            0x80
+        } else {
+            qos
+        }
+    }
+}
+
+#[test]
+fn refused_subscriptions_are_counted_and_expect_nothing() {
+    let broker = Broker::start(RefusesSubscription);
+    let report = run(scenario(fan_out(1)), target(broker.port), 1);
+    assert_eq!(truth(&report), (8, 400, 0, 0, 0, 0, 0));
+    assert_eq!((report.totals.subscribes, report.totals.subscribes_failed), (2, 1));
+}
+
+fn persistent(mut groups: Vec<Group>, version: u8) -> Vec<Group> {
+    for group in &mut groups {
+        (
+            group.version,
+            group.clean_start,
+            group.session_expiry_s,
+            group.reconnects,
+        ) = (version, false, 600, true);
+    }
+    groups
+}
+
+#[test]
+fn unacknowledged_messages_are_sent_again_on_the_session() {
+    for (qos, version) in [(1, 4), (1, 5), (2, 4), (2, 5)] {
+        let broker = Broker::start(Takings(|client_id: &str, number| match number {
+            20 | 40 if client_id.contains("publishers") => Taking::Close,
+            _ => Taking::Accept,
+        }));
+        let report = run(scenario(persistent(fan_out(qos), version)), target(broker.port), 2);
+        assert_eq!(
+            truth(&report),
+            (12, 600, 0, 0, 0, 0, 0),
+            "QoS {qos}, version {version}: {:?}",
+            report.outcome
+        );
+        assert_eq!((report.totals.published, report.totals.acknowledged), (200, 200));
+        assert_eq!(report.totals.disconnects, 8);
+        assert!(broker.seen().dups >= 8, "the window was open");
+    }
+}
+
+#[test]
+fn exactly_once_survives_a_lost_acknowledgement() {
+    let broker = Broker::start(Takings(|client_id: &str, number| match number {
+        20 | 40 if client_id.contains("publishers") => Taking::AcceptAndClose,
+        _ => Taking::Accept,
+    }));
+    let report = run(scenario(persistent(fan_out(2), 4)), target(broker.port), 1);
+    assert_eq!(truth(&report), (12, 600, 0, 0, 0, 0, 0), "{:?}", report.outcome);
+    // At QoS 1 the same leads to what QoS 1 permits.
+    let broker = Broker::start(Takings(|client_id: &str, number| match number {
+        20 if client_id.contains("publishers") => Taking::AcceptAndClose,
+        _ => Taking::Accept,
+    }));
+    let report = run(scenario(persistent(fan_out(1), 4)), target(broker.port), 1);
+    assert_eq!(truth(&report), (12, 600, 0, 12, 0, 0, 0), "{:?}", report.outcome);
+}
+
+#[test]
+fn a_lost_connection_is_counted_and_its_messages_are_not_expected() {
+    let broker = Broker::start(Takings(|client_id: &str, number| match number {
+        20 if client_id.ends_with("publishers-3") => Taking::Close,
+        _ => Taking::Accept,
+    }));
+    let report = run(scenario(fan_out(1)), target(broker.port), 1);
+    assert_eq!(
+        truth(&report),
+        (12, 3 * (150 + 20), 0, 0, 0, 0, 0),
+        "{:?}",
+        report.outcome
+    );
+    assert_eq!(report.totals.disconnects, 1);
+    assert_eq!(report.outcome.errors, [("lost: the server has closed".to_string(), 1)]);
+}
+
+#[test]
+fn messages_never_acknowledged_are_given_up() {
+    let broker = Broker::start(Takings(|client_id: &str, number| match number {
+        45 if client_id.ends_with("publishers-1") => Taking::Ignore,
+        _ => Taking::Accept,
+    }));
+    let report = run(scenario(fan_out(1)), target(broker.port), 1);
+    assert_eq!(truth(&report), (12, 597, 0, 0, 0, 0, 0), "{:?}", report.outcome);
+    assert_eq!(report.totals.acknowledged, 199);
+}
+
+#[test]
+fn windows_of_the_scenario_and_the_server_are_kept() {
+    let broker = Broker::start_with(Faultless, Some(4));
+    let mut groups = fan_out(2);
+    groups.iter_mut().for_each(|group| group.version = 5);
+    let report = run(scenario(groups), target(broker.port), 1);
+    assert_eq!(truth(&report).1, 600);
+    let seen = broker.seen().in_flight_max;
+    assert!((1..=4).contains(&seen), "{seen} in flight");
+}
+
+#[test]
+fn an_open_model_keeps_its_rate_and_counts_what_was_due() {
+    let broker = Broker::start(Faultless);
+    let mut groups = fan_out(0);
+    let publish = publish_of(&mut groups[1]);
+    (publish.messages, publish.rate) = (0, Some(100.0));
+    let mut scenario = scenario(groups);
+    (scenario.warm_up_s, scenario.duration_s) = (0.2, 0.8);
+    let report = run(scenario, target(broker.port), 3);
+    // One second, four clients, a hundred per second each.
+    assert_eq!((report.totals.due, report.totals.published), (400, 400));
+    assert_eq!(truth(&report), (12, 1200, 0, 0, 0, 0, 0));
+    assert_eq!(report.end_to_end.count(), 1200);
+}
+
+/// Reads nothing more of one publisher for a while.
+struct Stalls;
+
+impl Faults for Stalls {
+    fn publish(&mut self, _client_id: &str, number: u32) -> Taking {
+        if number == 20 {
+            // The broker's lock is held: for everybody the world stands still.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        Taking::Accept
+    }
+}
+
+#[test]
+fn waiting_counts_from_when_a_message_was_due() {
+    let broker = Broker::start(Stalls);
+    let mut groups = vec![subscribers(1, "t/#", 1), publishers(1, "t/%i", 1, 0)];
+    let publish = publish_of(&mut groups[1]);
+    (publish.window, publish.rate) = (1, Some(200.0));
+    let report = run(scenario(groups), target(broker.port), 1);
+    assert_eq!((report.totals.due, report.totals.published), (100, 100));
+    assert_eq!(truth(&report), (1, 100, 0, 0, 0, 0, 0));
+    let (end_to_end, ack) = (report.end_to_end.summary(), report.acknowledgement.summary());
+    // Some sixty messages were due while nothing moved; half of them waited for more than half of the time.
+    assert!(
+        end_to_end.max_ms >= 280.0 && end_to_end.p90_ms >= 150.0,
+        "{end_to_end:?}"
+    );
+    assert!(ack.max_ms >= 280.0 && ack.p90_ms >= 150.0, "{ack:?}");
+}
+
+#[test]
+fn a_subscriber_that_stalls_gets_everything_later() {
+    let broker = Broker::start(Faultless);
+    let mut groups = fan_out(0);
+    groups[0].stall = Some(Stall {
+        after_s: 0.1,
+        for_s: 0.3,
+    });
+    let publish = publish_of(&mut groups[1]);
+    (publish.messages, publish.rate) = (0, Some(100.0));
+    let report = run(scenario(groups), target(broker.port), 2);
+    assert_eq!(truth(&report), (12, 600, 0, 0, 0, 0, 0));
+    assert!(report.end_to_end.summary().max_ms >= 250.0);
+}
+
+#[test]
+fn a_window_at_qos0_outlives_lost_messages() {
+    let broker = Broker::start(Deliveries(
+        |_: &str, number, message| if number % 100 == 50 { Vec::new() } else { vec![message] },
+    ));
+    let mut groups = fan_out(0);
+    publish_of(&mut groups[1]).window = 1;
+    let mut scenario = scenario(groups);
+    scenario.drain_s = 3.0;
+    let report = run(scenario, target(broker.port), 2);
+    assert_eq!(truth(&report), (12, 600, 6, 0, 0, 0, 0));
+}
+
+#[test]
+fn shared_subscriptions_are_compared_as_one() {
+    let groups = || {
+        let mut groups = vec![subscribers(5, "$share/crew/t/#", 1), publishers(4, "t/%i", 1, 100)];
+        groups[0].name = "crew".into();
+        groups
+    };
+    let broker = Broker::start(Faultless);
+    let report = run(scenario(groups()), target(broker.port), 3);
+    assert_eq!(truth(&report), (4, 400, 0, 0, 0, 0, 0));
+    assert_eq!(report.totals.received, 400);
+
+    // One member loses a message, and another gets one that somebody else had before.
+    let mut taken = None;
+    let broker = Broker::start(Deliveries(move |client_id: &str, number, message: Message| {
+        match (client_id.chars().last(), number) {
+            (Some('1'), 10) => Vec::new(),
+            (Some('2'), 10) => {
+                taken = Some(message.clone());
+                vec![message]
+            }
+            (Some('3'), 30) => taken.take().into_iter().chain([message]).collect(),
+            _ => vec![message],
+        }
+    }));
+    let report = run(scenario(groups()), target(broker.port), 3);
+    let (flows, expected, lost, duplicated, ..) = truth(&report);
+    assert_eq!((flows, expected, lost, duplicated), (4, 400, 1, 1));
+    let example = "nobody on $share/crew/t/# got 1 message of publishers-";
+    let examples = &report.outcome.examples;
+    assert!(examples.iter().any(|found| found.starts_with(example)), "{examples:?}");
+}
+
+#[test]
+fn queued_messages_wait_for_who_was_away() {
+    for qos in [1, 2] {
+        let broker = Broker::start(Faultless);
+        let mut groups = persistent(fan_out(qos), 4);
+        groups[0].presence = Presence::AwayWhilePublishing;
+        let report = run(scenario(groups), target(broker.port), 2);
+        assert_eq!(truth(&report), (12, 600, 0, 0, 0, 0, 0));
+        assert_eq!((report.totals.connects, report.totals.disconnects), (10, 0));
+    }
+}
+
+#[test]
+fn retained_messages_come_to_who_comes_later() {
+    let broker = Broker::start(Faultless);
+    let mut groups = vec![
+        subscribers(3, "t/#", 1),
+        publishers(4, "t/%i", 1, 5),
+        publishers(2, "t/each/%i/%s", 1, 7),
+    ];
+    groups[2].name = "each".into();
+    groups[0].presence = Presence::AfterPublishing;
+    groups[1..].iter_mut().for_each(|group| publish_of(group).retain = true);
+    let report = run(scenario(groups), target(broker.port), 2);
+    // The last of each of the first four topics, and all of the others, to each of three.
+    assert_eq!(truth(&report), (18, 3 * (4 + 14), 0, 0, 0, 0, 0));
+    assert_eq!(report.totals.received, 54);
+}
+
+#[test]
+fn a_storm_connects_and_leaves_all_the_time() {
+    for is_abrupt in [false, true] {
+        let broker = Broker::start(Faultless);
+        let storm = Group {
+            name: "storm".into(),
+            clients: 5,
+            cycle: Some(Cycle {
+                stay_s: 0.01,
+                is_abrupt,
+            }),
+            ..Group::default()
+        };
+        let report = run(scenario(vec![storm]), target(broker.port), 2);
+        let connects = report.totals.connects;
+        assert!(connects > 20, "{connects} connects");
+        assert_eq!((report.totals.connects_failed, report.totals.disconnects), (0, 0));
+        let seen = broker.seen();
+        assert_eq!(u64::from(seen.connects), connects);
+        let said = u64::from(seen.disconnects);
+        // Whoever stays when the time is over leaves politely.
+        assert!(
+            if is_abrupt { said <= 5 } else { said == connects },
+            "{said} of {connects} said DISCONNECT"
+        );
+    }
+}
+
+#[test]
+fn a_connect_rate_is_kept() {
+    let broker = Broker::start(Faultless);
+    let mut scenario = scenario(vec![Group {
+        name: "idle".into(),
+        clients: 40,
+        ..Group::default()
+    }]);
+    scenario.connect_rate = 100.0;
+    scenario.duration_s = 0.1;
+    let before = std::time::Instant::now();
+    let report = run(scenario, target(broker.port), 2);
+    assert!(before.elapsed().as_secs_f64() >= 0.35);
+    assert_eq!(report.totals.connects, 40);
+}
+
+#[test]
+fn messages_without_a_proof_are_counted_and_foreign_ones_too() {
+    let broker = Broker::start(Faultless);
+    let mut groups = vec![
+        subscribers(2, "t/#", 0),
+        publishers(2, "t/%i", 0, 10),
+        publishers(2, "t/proven/%i", 0, 10),
+    ];
+    publish_of(&mut groups[1]).payload = Payload::Template(r#"{"n":${counter}}"#.into());
+    publish_of(&mut groups[2]).payload = Payload::Template(r#"{"n":${counter},"proof":"${truth}"}"#.into());
+    groups[2].name = "proven".into();
+    let report = run(scenario(groups), target(broker.port), 1);
+    assert_eq!(truth(&report), (4, 40, 0, 0, 0, 0, 40), "{:?}", report.outcome);
+    assert_eq!(report.totals.received, 80);
+}
+
+#[test]
+fn patterns_reach_the_broker() {
+    let broker = Broker::start(Faultless);
+    let group = Group {
+        name: "devices".into(),
+        clients: 2,
+        start_number: 10,
+        client_id: "%r/%g/%i/%u".into(),
+        user_name: Some("user-%i".into()),
+        password: Some("%%".into()),
+        ..Group::default()
+    };
+    run(scenario(vec![group]), target(broker.port), 1);
+    let mut seen = broker.seen();
+    seen.client_ids.sort();
+    seen.user_names.sort();
+    assert_eq!(
+        seen.client_ids,
+        [10, 11].map(|n| format!("{RUN:04x}/devices/{n}/user-{n}"))
+    );
+    assert_eq!(seen.user_names, ["user-10", "user-11"]);
+}
+
+#[test]
+fn keep_alive_pings_an_idle_server() {
+    let broker = Broker::start(Faultless);
+    let mut scenario = scenario(vec![Group {
+        name: "idle".into(),
+        clients: 2,
+        keep_alive_s: 1,
+        ..Group::default()
+    }]);
+    scenario.duration_s = 2.5;
+    let report = run(scenario, target(broker.port), 1);
+    assert_eq!(report.totals.disconnects, 0);
+    let pings = broker.seen().pings;
+    assert!((4..=8).contains(&pings), "{pings} pings");
+}
