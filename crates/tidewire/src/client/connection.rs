@@ -140,11 +140,15 @@ impl Connection {
         packet.encode(self.version, &mut self.outbox);
     }
 
-    /// Unused since it came round last; the caller keeps fewer than 65535 in flight.
-    pub fn new_packet_id(&mut self) -> PacketId {
-        let id = PacketId::new(self.next_packet_id).expect("it skips zero");
-        self.next_packet_id = self.next_packet_id.checked_add(1).unwrap_or(1);
-        id
+    /// The next that is not in use; the caller keeps fewer than 65535 in flight.
+    pub fn new_packet_id(&mut self, is_in_use: impl Fn(PacketId) -> bool) -> PacketId {
+        loop {
+            let id = PacketId::new(self.next_packet_id).expect("it skips zero");
+            self.next_packet_id = self.next_packet_id.checked_add(1).unwrap_or(1);
+            if !is_in_use(id) {
+                return id;
+            }
+        }
     }
 
     /// Keeps what is queued small.
@@ -167,14 +171,16 @@ impl Connection {
         sent.map_err(|error| Failure::Lost(error.to_string()))
     }
 
-    /// Ends the connection as it should be. `properties` are for MQTT 5.
-    pub fn close(&mut self, events: &Events, reason: ReasonCode, properties: Properties<'_>) {
+    /// Ends the connection as it should be. `properties` are for MQTT 5. An error means that not all that was queued is sent.
+    pub fn close(&mut self, events: &Events, reason: ReasonCode, properties: Properties<'_>) -> Result<(), Failure> {
         self.send(&Packet::Disconnect(Disconnect { reason, properties }));
-        if self.flush().is_ok() {
+        let flushed = self.flush();
+        if flushed.is_ok() {
             self.transport.close();
             self.wait_for_end(events);
         }
         self.transport.abort();
+        flushed
     }
 
     /// Closing with unread bytes in the socket would make the kernel drop what the server has not read yet.
@@ -200,10 +206,14 @@ impl Connection {
                     events.next(self.deadline(client))
                 }
             };
-            let flow = match event {
+            let mut flow = match event {
                 Wait::Event(event) => self.event(client, event)?,
-                Wait::Nothing => self.due(client)?,
+                Wait::Nothing => Flow::Continue,
             };
+            // Also while events never end.
+            if flow == Flow::Continue && self.deadline(client).is_some_and(|due| Instant::now() >= due) {
+                flow = self.due(client)?;
+            }
             if flow == Flow::Done {
                 return client.idle();
             }

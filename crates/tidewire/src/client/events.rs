@@ -4,13 +4,18 @@
 //! grows. Standard input needs a credit per line, so that waiting for acknowledgements stops reading it.
 
 use std::io::{self, BufRead, Read};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Instant;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
+/// What a shell reports of a program that a signal has ended: this plus the signal.
+const EXIT_SIGNALLED: i32 = 128;
 const EVENTS_MAX: usize = 64;
 const READ_BYTES: usize = 64 * 1024;
 /// Lines that may be read ahead.
@@ -125,8 +130,13 @@ impl Events {
         credit
     }
 
-    /// From here on SIGINT, SIGTERM and SIGHUP are events.
+    /// From here on SIGINT, SIGTERM and SIGHUP are events. The second one ends the program, whatever it is waiting for.
     pub fn watch_signals(&self) -> io::Result<()> {
+        let is_second = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            flag::register_conditional_shutdown(signal, EXIT_SIGNALLED + signal, is_second.clone())?;
+            flag::register(signal, is_second.clone())?;
+        }
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let sender = self.sender.clone();
         thread::spawn(move || {

@@ -10,6 +10,8 @@ use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain};
 
 /// What mosquitto_sub exits with when `-W` is over.
 const EXIT_TIMEOUT: u8 = 27;
+/// What a shell reports of a program that SIGINT has ended.
+const EXIT_INTERRUPTED: u8 = 130;
 
 #[derive(Debug)]
 pub enum Failure {
@@ -32,6 +34,8 @@ pub enum Failure {
         text: Option<String>,
     },
     Timeout,
+    /// A signal came before everything was done.
+    Interrupted(String),
     /// A file or a standard stream.
     Local(String),
     /// Something was not done, and the user has been told.
@@ -52,6 +56,7 @@ impl Failure {
             Failure::Usage(_) => EXIT_USAGE,
             Failure::Refused { code, .. } => *code,
             Failure::Timeout => EXIT_TIMEOUT,
+            Failure::Interrupted(_) => EXIT_INTERRUPTED,
             _ => EXIT_FAILURE,
         })
     }
@@ -74,6 +79,7 @@ impl fmt::Display for Failure {
                 write!(f, "the server closed the connection: {}", reason.name())
             }
             Failure::Timeout => f.write_str("timed out"),
+            Failure::Interrupted(text) => write!(f, "interrupted: {text}"),
             Failure::Told => f.write_str("failed"),
         }
     }

@@ -100,15 +100,16 @@ fn publish(matches: &ArgMatches) -> Result<(), Failure> {
         .map_err(|error| Failure::local("cannot watch signals", &error))?;
     let mut publisher = Publisher::new(matches, topic, &options, payload, &events);
     let result = connection.run(&mut publisher, &events);
+    result?;
     let properties = checked(&options.properties.disconnect, PropertyContext::Disconnect);
-    match result {
-        Ok(()) => connection.close(&events, ReasonCode::Success, properties),
-        Err(failure) => return Err(failure),
-    }
-    if publisher.is_failed {
-        Err(Failure::Told)
-    } else {
-        Ok(())
+    connection.close(&events, ReasonCode::Success, properties)?;
+    match publisher {
+        _ if !publisher.is_complete() => Err(Failure::Interrupted(format!(
+            "{} messages are not acknowledged, others may not have been sent",
+            publisher.inflight.len()
+        ))),
+        _ if publisher.is_failed => Err(Failure::Told),
+        _ => Ok(()),
     }
 }
 
@@ -153,6 +154,7 @@ struct Publisher {
     inflight: HashSet<PacketId>,
     /// Lines that wait for room; never more than were credited.
     waiting: VecDeque<Vec<u8>>,
+    is_connected: bool,
     is_failed: bool,
 }
 
@@ -199,6 +201,7 @@ impl Publisher {
             max_inflight: *matches.get_one("max-inflight").expect("it has a default"),
             inflight: HashSet::new(),
             waiting: VecDeque::new(),
+            is_connected: false,
             is_failed: false,
         }
     }
@@ -210,15 +213,16 @@ impl Publisher {
             self.send(connection, &payload);
             connection.flush_if_full()?;
         }
+        Ok(if self.is_complete() { Flow::Done } else { Flow::Continue })
+    }
+
+    /// Everything is sent and acknowledged.
+    fn is_complete(&self) -> bool {
         let is_exhausted = match &self.source {
             Source::Repeat { remaining, .. } => *remaining == 0,
             Source::Lines { is_ended, .. } => *is_ended && self.waiting.is_empty(),
         };
-        Ok(if is_exhausted && self.inflight.is_empty() {
-            Flow::Done
-        } else {
-            Flow::Continue
-        })
+        is_exhausted && self.inflight.is_empty()
     }
 
     fn has_room(&self) -> bool {
@@ -252,7 +256,8 @@ impl Publisher {
     }
 
     fn send(&mut self, connection: &mut Connection, payload: &[u8]) {
-        let packet_id = (self.qos != QoS::AtMostOnce).then(|| connection.new_packet_id());
+        let inflight = &self.inflight;
+        let packet_id = (self.qos != QoS::AtMostOnce).then(|| connection.new_packet_id(|id| inflight.contains(&id)));
         let publish = Publish {
             dup: false,
             qos: self.qos,
@@ -301,6 +306,7 @@ impl Publisher {
 
 impl Client for Publisher {
     fn connected(&mut self, connection: &mut Connection, _: bool) -> Result<Flow, Failure> {
+        self.is_connected = true;
         // [MQTT-3.3.4-7]
         self.max_inflight = self.max_inflight.min(connection.receive_maximum);
         self.advance(connection)
@@ -342,7 +348,7 @@ impl Client for Publisher {
         match &self.source {
             Source::Repeat {
                 remaining: 1.., next, ..
-            } if self.has_room() => Some(next.unwrap_or_else(Instant::now)),
+            } if self.is_connected && self.has_room() => Some(next.unwrap_or_else(Instant::now)),
             _ => None,
         }
     }

@@ -135,6 +135,9 @@ fn subscribe(matches: &ArgMatches) -> Result<(), Failure> {
                 subscriber.wait_to_return(&format!("the connection was lost: {text}"), &events)?
             }
             Err(Failure::Connect(text)) if subscriber.was_connected => subscriber.wait_to_return(&text, &events)?,
+            Err(failure @ Failure::Disconnected { reason, .. }) if is_passing(reason) => {
+                subscriber.wait_to_return(&failure.to_string(), &events)?
+            }
             result => return result.and_then(|()| subscriber.verdict()),
         }
         if subscriber.is_interrupted {
@@ -143,10 +146,17 @@ fn subscribe(matches: &ArgMatches) -> Result<(), Failure> {
     }
 }
 
+/// Reasons to end a connection that a later one does not meet.
+fn is_passing(reason: ReasonCode) -> bool {
+    use ReasonCode::{KeepAliveTimeout, ServerBusy, ServerShuttingDown};
+    matches!(reason, ServerBusy | ServerShuttingDown | KeepAliveTimeout)
+}
+
 /// A will is for those who vanish; who is interrupted or done has not.
 fn close(connection: &mut Connection, options: &ConnectOptions, events: &Events) {
     let properties = checked(&options.properties.disconnect, PropertyContext::Disconnect);
-    connection.close(events, ReasonCode::Success, properties);
+    // All that mattered has been received.
+    let _ = connection.close(events, ReasonCode::Success, properties);
 }
 
 /// What was asked for.
@@ -321,7 +331,7 @@ impl Subscriber {
 
     fn send_requests(&mut self, connection: &mut Connection) {
         if !self.wishes.unsubscribe.is_empty() {
-            let packet_id = connection.new_packet_id();
+            let packet_id = connection.new_packet_id(|_| false);
             let mut bytes = Vec::new();
             let filters = UnsubscribeFilters::encode(self.wishes.unsubscribe.iter().map(String::as_str), &mut bytes);
             let properties = checked(&self.unsubscribe_properties, PropertyContext::Unsubscribe);
@@ -333,7 +343,7 @@ impl Subscriber {
             self.unanswered.push(packet_id);
         }
         if !self.wishes.filters.is_empty() {
-            let packet_id = connection.new_packet_id();
+            let packet_id = connection.new_packet_id(|_| false);
             let mut bytes = Vec::new();
             let filters = self.wishes.filters.iter().map(|filter| SubscribeFilter {
                 filter,
@@ -498,7 +508,7 @@ impl Subscriber {
 
     /// With QoS 1, so that it has happened when the program ends.
     fn clear_retained(&mut self, connection: &mut Connection, topic: &str) {
-        let packet_id = connection.new_packet_id();
+        let packet_id = connection.new_packet_id(|_| false);
         self.clearing.push_back(packet_id);
         connection.send(&Packet::Publish(Publish {
             dup: false,
