@@ -18,6 +18,7 @@
 pub mod driver;
 pub mod histogram;
 pub mod load;
+pub mod output;
 pub mod result;
 pub mod scenario;
 pub mod target;

@@ -4,6 +4,15 @@
 //! names, topics and filters: `%i` number of the client in its group (from `start_number`), `%c` client id, `%u` user name, `%g`
 //! group, `%s` sequence number (topics only), `%r` identity of the run, `%%` a percent sign.
 
+pub mod diagnostic;
+pub mod document;
+mod overrides;
+pub mod presets;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod validate;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,79 @@
+//! What is wrong with a scenario: where, which key, and what was expected. All of it is said at once.
+
+use std::fmt;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// "storm.toml:12", "--set a.clients=x", or the scenario's name.
+    pub place: String,
+    /// As `--set` takes it: "publishers.publish.rate". Empty for the whole.
+    pub key: String,
+    pub message: String,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Diagnostic { place, key, message } = self;
+        match key.is_empty() {
+            true => write!(f, "{place}: {message}"),
+            false => write!(f, "{place}: `{key}`: {message}"),
+        }
+    }
+}
+
+/// One line for each.
+pub fn lines(diagnostics: &[Diagnostic]) -> String {
+    let lines: Vec<String> = diagnostics.iter().map(Diagnostic::to_string).collect();
+    lines.join("\n")
+}
+
+/// "; did you mean `clients`?", or nothing when no candidate is close.
+pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    let distances = candidates
+        .into_iter()
+        .map(|candidate| (edit_distance(word, candidate), candidate));
+    match distances.min() {
+        Some((distance, candidate)) if distance <= (word.len() / 3).max(1) => {
+            format!("; did you mean `{candidate}`?")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    rows[0] = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = least;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::did_you_mean;
+
+    #[test]
+    fn guesses_only_what_is_close() {
+        let keys = ["clients", "client_id", "publish"];
+        for (word, expected) in [
+            ("cleints", "; did you mean `clients`?"),
+            ("pubish", "; did you mean `publish`?"),
+            ("payload", ""),
+        ] {
+            assert_eq!(did_you_mean(word, keys), expected);
+        }
+    }
+}
