@@ -147,6 +147,9 @@ pub struct Outcome {
     pub examples: Vec<String>,
     /// Reasons of lost connections, failed connects and refused packets, with their counts.
     pub errors: Vec<(String, u64)>,
+    /// When the last message came to any subscriber, on the run clock; 0 without.
+    #[serde(default)]
+    pub last_arrival_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,10 @@
 pub mod driver;
 pub mod histogram;
 pub mod load;
+pub mod observe;
+pub mod orchestrator;
 pub mod output;
+pub mod plan;
 pub mod result;
 pub mod scenario;
 pub mod target;

@@ -25,6 +25,9 @@ pub struct RunResult {
     pub measured_s: f64,
     /// Ended by Ctrl-C.
     pub is_interrupted: bool,
+    /// What came after publishing had ended: to late subscribers, and to sessions that came back.
+    #[serde(default)]
+    pub replay: Option<Replay>,
     /// Over the measured time.
     pub counts: Counts,
     /// Over all of the run, connecting included.
@@ -66,6 +69,16 @@ pub struct Throughput {
     pub bytes_in: f64,
     /// Mean size of the segments in which the broker's bytes arrived.
     pub segment_bytes: f64,
+}
+
+/// Retained or queued messages on their way to those who came when publishing was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Replay {
+    pub clients: u64,
+    pub delivered: u64,
+    /// From the command to connect until the last message came.
+    pub seconds: f64,
+    pub delivered_per_s: f64,
 }
 
 /// Each with its histogram, so that files can be merged and drawn.

@@ -69,7 +69,8 @@ pub fn add_parallel(sum: &mut Interval, other: &Interval) {
     sum.lateness.add(&other.lateness);
 }
 
-fn add_counts(sum: &mut Counts, other: &Counts) {
+/// Adds what another thread did in the same interval.
+pub fn add_counts(sum: &mut Counts, other: &Counts) {
     // Taken apart so that a new field cannot be forgotten.
     let Counts {
         connected,

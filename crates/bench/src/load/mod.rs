@@ -44,12 +44,15 @@ use std::time::{Duration, Instant};
 use mio::{Poll, Waker};
 
 use crate::driver::{Command, Driver, Event, Interval, Job, Outcome, Sent, Unaccepted};
-use meter::add_parallel;
 use plan::Plan;
 use reconcile::{Findings, SentTable};
 use worker::{Note, Order, WAKER, Worker};
 
+pub(crate) use meter::{add_counts, add_parallel};
+pub(crate) use pattern::Topic;
 pub use pattern::{Names, expand};
+pub(crate) use sources::TopicTree;
+pub(crate) use truth::SENDERS_MAX;
 
 /// Descriptors that are not connections: polls, timers, logs.
 const OTHER_DESCRIPTORS: u64 = 100;
@@ -293,6 +296,11 @@ impl Team {
             truth: whole.truth,
             examples: whole.examples,
             errors,
+            last_arrival_ns: self
+                .plan
+                .shared
+                .last_arrival_ns
+                .load(std::sync::atomic::Ordering::Relaxed),
         };
         ready.push_back(Event::Outcome(Box::new(outcome)));
     }

@@ -119,8 +119,8 @@ fn table_at<'d>(document: &'d mut Document, root: &str) -> &'d mut Table {
     };
     let index: usize = index.parse().expect("it was counted");
     let groups = document.table.get_mut("group").and_then(Value::as_array_mut);
-    let groups = groups.into_iter().flatten().filter_map(Value::as_table_mut);
-    groups.skip(index).next().expect("it was found")
+    let mut groups = groups.into_iter().flatten().filter_map(Value::as_table_mut);
+    groups.nth(index).expect("it was found")
 }
 
 fn put(table: &mut Table, words: &[&str], value: Option<Value>) -> Result<(), String> {

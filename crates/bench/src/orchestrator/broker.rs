@@ -1,0 +1,102 @@
+//! The broker's cost over a run: its gauge read at the beginning, every second, and at both ends of the measured time.
+
+use crate::observe::{Gauge, Usage};
+use crate::result::{BrokerCost, Second};
+
+pub struct Broker {
+    gauge: Option<Box<dyn Gauge>>,
+    before: Usage,
+    /// With the time of reading, on the run clock.
+    last: Option<(u64, Usage)>,
+    begin: Option<(u64, Usage)>,
+    end: Option<(u64, Usage)>,
+    resident_peak_bytes: u64,
+    /// Why it could not be read any more.
+    pub failure: Option<String>,
+}
+
+impl Broker {
+    /// Reads the gauge for the first time: before anybody connects.
+    pub fn new(gauge: Option<Box<dyn Gauge>>, now_ns: u64) -> Broker {
+        let mut broker = Broker {
+            gauge,
+            before: Usage::default(),
+            last: None,
+            begin: None,
+            end: None,
+            resident_peak_bytes: 0,
+            failure: None,
+        };
+        if let Some(usage) = broker.read() {
+            broker.before = usage;
+            broker.last = Some((now_ns, usage));
+        }
+        broker
+    }
+
+    fn read(&mut self) -> Option<Usage> {
+        match self.gauge.as_mut()?.read() {
+            Ok(usage) => {
+                self.resident_peak_bytes = self.resident_peak_bytes.max(usage.resident_bytes);
+                Some(usage)
+            }
+            Err(reason) => {
+                self.failure = Some(reason);
+                self.gauge = None;
+                None
+            }
+        }
+    }
+
+    /// The measured time begins.
+    pub fn begin(&mut self, now_ns: u64) {
+        if self.begin.is_none() {
+            self.begin = self.read().map(|usage| (now_ns, usage));
+        }
+    }
+
+    /// The measured time ends.
+    pub fn end(&mut self, now_ns: u64) {
+        if self.end.is_none() {
+            self.end = self.read().map(|usage| (now_ns, usage));
+        }
+    }
+
+    /// What it has used since the last second.
+    pub fn second(&mut self, now_ns: u64, second: &mut Second) {
+        let Some(usage) = self.read() else { return };
+        if let Some((then_ns, then)) = self.last.replace((now_ns, usage)) {
+            let seconds = now_ns.saturating_sub(then_ns) as f64 / 1e9;
+            second.broker_cores = (seconds > 0.0).then(|| (cpu_s(&usage) - cpu_s(&then)) / seconds);
+        }
+        second.broker_resident_bytes = Some(usage.resident_bytes);
+    }
+
+    /// `delivered` and `published` in the measured time.
+    pub fn cost(&mut self, delivered: u64, published: u64, now_ns: u64) -> Option<BrokerCost> {
+        self.begin(now_ns);
+        self.end(now_ns);
+        let ((begin_ns, begin), (end_ns, end)) = (self.begin?, self.end?);
+        let gauge = self.gauge.as_ref()?;
+        let seconds = end_ns.saturating_sub(begin_ns) as f64 / 1e9;
+        let cpu = cpu_s(&end) - cpu_s(&begin);
+        let messages = if delivered > 0 { delivered } else { published };
+        Some(BrokerCost {
+            pid: gauge.pid(),
+            name: gauge.name().into(),
+            cores_used: if seconds > 0.0 { cpu / seconds } else { 0.0 },
+            user_s: end.user_s - begin.user_s,
+            system_s: end.system_s - begin.system_s,
+            cpu_s_per_million: if messages > 0 { cpu * 1e6 / messages as f64 } else { 0.0 },
+            resident_before_bytes: self.before.resident_bytes,
+            resident_bytes: end.resident_bytes,
+            resident_peak_bytes: self.resident_peak_bytes,
+            voluntary_switches: end.voluntary_switches.saturating_sub(begin.voluntary_switches),
+            involuntary_switches: end.involuntary_switches.saturating_sub(begin.involuntary_switches),
+        })
+    }
+}
+
+fn cpu_s(usage: &Usage) -> f64 {
+    usage.user_s + usage.system_s
+}

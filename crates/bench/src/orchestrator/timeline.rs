@@ -1,0 +1,355 @@
+//! Intervals of all drivers put together: sums over the parts of a run, and one [`Second`] after the other.
+//!
+//! An interval is complete when every driver has reported until its end or later; then it is counted, once, to the part of the run that
+//! it ended in. Rates look at the measured part alone; latencies also at what came after publishing had ended, because a broker that
+//! falls behind would otherwise look the better the later it delivers.
+
+use std::collections::BTreeMap;
+
+use crate::driver::{Counts, Interval};
+use crate::load::{add_counts, add_parallel};
+use crate::result::Second;
+
+pub const SECOND_NS: u64 = 1_000_000_000;
+/// Longer runs are shown in steps of several seconds.
+const SECONDS_MAX: usize = 7_200;
+
+#[derive(Debug)]
+pub struct Timeline {
+    /// By driver: until when it has reported, and how many of its clients are connected.
+    reported_ns: Vec<u64>,
+    connected: Vec<u64>,
+    pending: BTreeMap<u64, Interval>,
+    pub window: Window,
+    pub connecting: Part,
+    pub warm_up: Part,
+    pub measured: Part,
+    /// Between the end of publishing and the return of others, or the end.
+    pub tail: Part,
+    pub replay: Part,
+    pub totals: Counts,
+    /// Connect, handshake and subscribe of the whole run.
+    pub whole: Interval,
+    second: Interval,
+    series: Vec<(u64, Second)>,
+}
+
+/// Bounds on the run clock, as they become known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Window {
+    pub start_ns: Option<u64>,
+    pub warm_up_ns: u64,
+    pub duration_ns: u64,
+    pub sent_ns: Option<u64>,
+    pub return_ns: Option<u64>,
+}
+
+/// A sum over intervals that follow each other.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    pub interval: Interval,
+}
+
+impl Part {
+    pub fn seconds(&self) -> f64 {
+        self.interval.length_ns as f64 / 1e9
+    }
+
+    fn add(&mut self, next: &Interval) {
+        append(&mut self.interval, next);
+    }
+}
+
+/// Adds what came after.
+fn append(sum: &mut Interval, next: &Interval) {
+    let (length_ns, busiest) = (sum.length_ns, sum.counts.busiest_thread_cpu_ns);
+    add_parallel(sum, next);
+    sum.length_ns = length_ns + next.length_ns;
+    sum.counts.busiest_thread_cpu_ns = busiest + next.counts.busiest_thread_cpu_ns;
+    sum.counts.connected = next.counts.connected;
+}
+
+/// A second that is complete.
+#[derive(Clone, Debug)]
+pub struct Done {
+    pub second: Second,
+    pub interval: Interval,
+}
+
+impl Timeline {
+    pub fn new(drivers: usize, window: Window) -> Timeline {
+        Timeline {
+            reported_ns: vec![0; drivers],
+            connected: vec![0; drivers],
+            pending: BTreeMap::new(),
+            window,
+            connecting: Part::default(),
+            warm_up: Part::default(),
+            measured: Part::default(),
+            tail: Part::default(),
+            replay: Part::default(),
+            totals: Counts::default(),
+            whole: Interval::default(),
+            second: Interval::default(),
+            series: Vec::new(),
+        }
+    }
+
+    /// Takes a report. Returns the seconds that it completes.
+    pub fn add(&mut self, driver: usize, interval: Interval) -> Vec<Done> {
+        self.reported_ns[driver] = self.reported_ns[driver].max(interval.end_ns);
+        self.connected[driver] = interval.counts.connected;
+        match self.pending.get_mut(&interval.end_ns) {
+            Some(sum) => add_parallel(sum, &interval),
+            None => drop(self.pending.insert(interval.end_ns, interval)),
+        }
+        self.complete()
+    }
+
+    /// Nothing more comes from this driver.
+    pub fn end(&mut self, driver: usize) -> Vec<Done> {
+        self.reported_ns[driver] = u64::MAX;
+        self.complete()
+    }
+
+    fn complete(&mut self) -> Vec<Done> {
+        let whole_ns = self.reported_ns.iter().copied().min().unwrap_or(0);
+        let mut done = Vec::new();
+        while let Some(first) = self.pending.first_entry().filter(|first| *first.key() <= whole_ns) {
+            let mut interval = first.remove();
+            interval.counts.connected = self.connected.iter().sum();
+            self.count(&interval);
+            done.extend(self.advance(&interval));
+        }
+        done
+    }
+
+    /// To which part an interval belongs.
+    fn count(&mut self, interval: &Interval) {
+        let Window {
+            start_ns,
+            warm_up_ns,
+            duration_ns,
+            sent_ns,
+            return_ns,
+        } = self.window;
+        let end_ns = interval.end_ns;
+        let start_ns = start_ns.unwrap_or(u64::MAX);
+        let warm_ns = start_ns.saturating_add(warm_up_ns);
+        let last_ns = sent_ns.unwrap_or(u64::MAX).min(warm_ns.saturating_add(duration_ns));
+        let part = if end_ns <= start_ns {
+            &mut self.connecting
+        } else if return_ns.is_some_and(|return_ns| end_ns > return_ns) {
+            &mut self.replay
+        } else if end_ns > last_ns {
+            &mut self.tail
+        } else if end_ns <= warm_ns {
+            &mut self.warm_up
+        } else {
+            &mut self.measured
+        };
+        part.add(interval);
+        let (connected, busiest) = (interval.counts.connected, self.totals.busiest_thread_cpu_ns);
+        add_counts(&mut self.totals, &interval.counts);
+        self.totals.connected = connected;
+        self.totals.busiest_thread_cpu_ns = busiest + interval.counts.busiest_thread_cpu_ns;
+        self.whole.connect.add(&interval.connect);
+        self.whole.handshake.add(&interval.handshake);
+        self.whole.subscribe.add(&interval.subscribe);
+    }
+
+    /// Seconds end at whole seconds after the start, before it whenever one is full.
+    fn advance(&mut self, interval: &Interval) -> Option<Done> {
+        append(&mut self.second, interval);
+        let end_ns = interval.end_ns;
+        let is_boundary = match self.window.start_ns {
+            Some(start_ns) if end_ns >= start_ns => (end_ns - start_ns).is_multiple_of(SECOND_NS),
+            _ => self.second.length_ns >= SECOND_NS,
+        };
+        is_boundary.then(|| self.close()).flatten()
+    }
+
+    /// Ends the current second, whole or not.
+    pub fn close(&mut self) -> Option<Done> {
+        let interval = std::mem::take(&mut self.second);
+        if interval.length_ns == 0 {
+            return None;
+        }
+        let per_s = |count: u64| count as f64 * 1e9 / interval.length_ns as f64;
+        let at_s = self
+            .window
+            .start_ns
+            .map_or(0.0, |start_ns| seconds_between(start_ns, interval.end_ns));
+        let second = Second {
+            at_s,
+            connected: interval.counts.connected,
+            published: per_s(interval.counts.published),
+            acknowledged: per_s(interval.counts.acknowledged),
+            delivered: per_s(interval.counts.received),
+            end_to_end: interval.end_to_end.summary(),
+            acknowledgement: interval.acknowledgement.summary(),
+            broker_cores: None,
+            broker_resident_bytes: None,
+            generator_cores: interval.counts.cpu_ns as f64 / interval.length_ns as f64,
+        };
+        Some(Done { second, interval })
+    }
+
+    /// Keeps a second for the report, once the broker's use is in it.
+    pub fn keep(&mut self, end_ns: u64, second: Second) {
+        self.series.push((end_ns, second));
+        if self.series.len() >= SECONDS_MAX {
+            let pairs = self.series.chunks(2).map(|pair| match pair {
+                [one, other] => (other.0, merged(&one.1, &other.1)),
+                rest => rest[0],
+            });
+            self.series = pairs.collect();
+        }
+    }
+
+    pub fn take_series(&mut self) -> Vec<Second> {
+        let start_ns = self.window.start_ns;
+        let placed = self.series.drain(..).map(|(end_ns, second)| Second {
+            at_s: start_ns.map_or(second.at_s, |start_ns| seconds_between(start_ns, end_ns)),
+            ..second
+        });
+        placed.collect()
+    }
+}
+
+fn seconds_between(from_ns: u64, to_ns: u64) -> f64 {
+    (to_ns as f64 - from_ns as f64) / 1e9
+}
+
+/// Two neighbours as one: rates as their mean, latencies as the worse of both, which is the most that can be said without histograms.
+fn merged(one: &Second, other: &Second) -> Second {
+    let mean = |a: f64, b: f64| (a + b) / 2.0;
+    let worse =
+        |a: &crate::histogram::Latency, b: &crate::histogram::Latency| if a.p99_ms > b.p99_ms { *a } else { *b };
+    Second {
+        at_s: other.at_s,
+        connected: other.connected,
+        published: mean(one.published, other.published),
+        acknowledged: mean(one.acknowledged, other.acknowledged),
+        delivered: mean(one.delivered, other.delivered),
+        end_to_end: worse(&one.end_to_end, &other.end_to_end),
+        acknowledgement: worse(&one.acknowledgement, &other.acknowledgement),
+        broker_cores: one.broker_cores.zip(other.broker_cores).map(|(a, b)| mean(a, b)),
+        broker_resident_bytes: other.broker_resident_bytes.max(one.broker_resident_bytes),
+        generator_cores: mean(one.generator_cores, other.generator_cores),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(end_s: f64, length_s: f64, received: u64) -> Interval {
+        let counts = Counts {
+            received,
+            connected: 5,
+            cpu_ns: 100,
+            busiest_thread_cpu_ns: 100,
+            ..Counts::default()
+        };
+        Interval {
+            end_ns: (end_s * 1e9) as u64,
+            length_ns: (length_s * 1e9) as u64,
+            counts,
+            ..Interval::default()
+        }
+    }
+
+    fn timeline(drivers: usize) -> Timeline {
+        let window = Window {
+            warm_up_ns: 1_500_000_000,
+            duration_ns: 2 * SECOND_NS,
+            ..Window::default()
+        };
+        Timeline::new(drivers, window)
+    }
+
+    #[test]
+    fn counts_each_interval_to_the_part_it_ended_in() {
+        let mut timeline = timeline(1);
+        timeline.add(0, interval(1.0, 1.0, 1));
+        timeline.window.start_ns = Some(2 * SECOND_NS);
+        for (end_s, length_s) in [
+            (2.0, 1.0),
+            (3.0, 1.0),
+            (3.5, 0.5),
+            (4.0, 0.5),
+            (5.0, 1.0),
+            (5.5, 0.5),
+            (6.0, 0.5),
+        ] {
+            for done in timeline.add(0, interval(end_s, length_s, 10)) {
+                timeline.keep(done.interval.end_ns, done.second);
+            }
+        }
+        assert_eq!(timeline.connecting.interval.counts.received, 11);
+        assert_eq!(timeline.warm_up.interval.counts.received, 20);
+        assert_eq!(
+            (timeline.measured.interval.counts.received, timeline.measured.seconds()),
+            (30, 2.0)
+        );
+        assert_eq!(timeline.tail.interval.counts.received, 10);
+        assert_eq!((timeline.totals.received, timeline.totals.connected), (71, 5));
+        let at: Vec<f64> = timeline.take_series().iter().map(|second| second.at_s).collect();
+        assert_eq!(at, [0.0, 1.0, 2.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn waits_for_all_drivers() {
+        let mut timeline = timeline(2);
+        timeline.window.start_ns = Some(0);
+        timeline.window.warm_up_ns = 0;
+        assert!(timeline.add(0, interval(1.0, 1.0, 3)).is_empty());
+        assert!(timeline.add(0, interval(2.0, 1.0, 3)).is_empty());
+        let done = timeline.add(1, interval(1.0, 1.0, 4));
+        assert_eq!(
+            (done.len(), done[0].second.delivered, done[0].second.connected),
+            (1, 7.0, 10)
+        );
+        assert_eq!(timeline.end(1).len(), 1);
+        assert_eq!(
+            (timeline.measured.interval.counts.received, timeline.measured.seconds()),
+            (10, 2.0)
+        );
+        assert_eq!(timeline.measured.interval.counts.busiest_thread_cpu_ns, 200);
+    }
+
+    #[test]
+    fn a_run_that_ends_with_its_messages_is_measured_until_then() {
+        let mut timeline = timeline(1);
+        timeline.window.start_ns = Some(0);
+        timeline.window.warm_up_ns = 0;
+        timeline.add(0, interval(1.0, 1.0, 5));
+        timeline.window.sent_ns = Some(1_400_000_000);
+        timeline.add(0, interval(2.0, 1.0, 2));
+        assert_eq!(
+            (
+                timeline.measured.interval.counts.received,
+                timeline.tail.interval.counts.received
+            ),
+            (5, 2)
+        );
+    }
+
+    #[test]
+    fn long_runs_keep_a_bounded_series() {
+        let mut timeline = timeline(1);
+        for second in 0..20_000u64 {
+            let delivered = 7.0;
+            timeline.keep(
+                second * SECOND_NS,
+                Second {
+                    delivered,
+                    ..Second::default()
+                },
+            );
+        }
+        let series = timeline.take_series();
+        assert!(series.len() < SECONDS_MAX && series.iter().all(|second| second.delivered == 7.0));
+    }
+}
