@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use broker::{CloseCause, ConnSlot};
 
-use crate::connection::{Connection, DRAIN_BYTES_MAX, Stage};
+use crate::connection::{Connection, DRAIN_BYTES_MAX, Stage, Step};
 use crate::counters::Refusal;
 use crate::flush::Notice;
 use crate::slots::SlotRef;
@@ -87,7 +87,8 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        match connection.stage {
+        match &connection.stage {
+            Stage::Handshake(handshake) if matches!(handshake.step, Step::Leaving(_)) => connection.has_ended = true,
             Stage::Handshake(_) => self.refuse(slot, Refusal::PeerClosed),
             Stage::Open if connection.is_write_blocked => self.fail(slot, CloseCause::Peer),
             Stage::Open => self.close(slot, CloseCause::Peer),

@@ -16,6 +16,8 @@ pub(crate) struct Connection {
     pub(crate) is_readable: bool,
     /// The peer will send nothing more after what is there.
     pub(crate) is_read_closed: bool,
+    /// The peer has said that it is done while its connection was on its way home, where it is dealt with.
+    pub(crate) has_ended: bool,
     /// The socket took less than was offered: wait until it is writable.
     pub(crate) is_write_blocked: bool,
     /// Its output waits for mail that is held back (`flush.rs`).
@@ -88,6 +90,7 @@ impl Connection {
             listener,
             is_readable: false,
             is_read_closed: false,
+            has_ended: false,
             is_write_blocked: false,
             is_held: false,
             is_in_ready_list: false,

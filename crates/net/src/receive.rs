@@ -106,7 +106,13 @@ impl Worker {
             let Some(connection) = self.slots.get_mut(slot) else {
                 return ReadEnd::Suspended;
             };
-            if !connection.is_readable || connection.is_paused || matches!(connection.stage, Stage::Closing { .. }) {
+            if connection.is_paused || matches!(connection.stage, Stage::Closing { .. }) {
+                return ReadEnd::Suspended;
+            }
+            if connection.has_ended && matches!(connection.stage, Stage::Open) {
+                return ReadEnd::PeerClosed;
+            }
+            if !connection.is_readable {
                 return ReadEnd::Suspended;
             }
             if budget == 0 {

@@ -106,6 +106,33 @@ fn a38_a_half_closed_connection_publishes_its_will() {
     }
 }
 
+/// Wherever its home is, and whatever layer the end comes from.
+#[test]
+fn what_comes_together_with_the_end_of_a_connection_counts() {
+    const CLIENTS: usize = 12;
+    let running = start(4);
+    for transport in TRANSPORTS {
+        let mut watcher = running.client(transport, "watcher");
+        watcher.subscribe("last/#");
+        for n in 0..CLIENTS {
+            let mut bytes = connect_with_will(&format!("{transport:?}-{n}"), "last/will", "words");
+            bytes.extend(publish("last/message", b"before"));
+            let mut stream = running.open(transport);
+            stream.end_with(&bytes);
+            assert_eq!(
+                watcher.read().message(),
+                ("last/message", &b"before"[..]),
+                "{transport:?} {n}"
+            );
+            assert_eq!(
+                watcher.read().message(),
+                ("last/will", &b"words"[..]),
+                "{transport:?} {n}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a39_other_protocols_on_the_plain_port_get_no_mqtt_answer() {
     let running = start(2);

@@ -1,7 +1,7 @@
 //! A blocking MQTT 3.1.1 and 5 client over any transport, with the packets spelled out.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,17 +14,36 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub trait Wire: Read + Write + Send {
     fn tcp(&self) -> &TcpStream;
+    /// Sends these bytes and the end of every layer, in one write.
+    fn end_with(&mut self, bytes: &[u8]);
 }
 
 impl Wire for TcpStream {
     fn tcp(&self) -> &TcpStream {
         self
     }
+
+    fn end_with(&mut self, bytes: &[u8]) {
+        self.write_all(bytes).unwrap();
+        self.shutdown(Shutdown::Write).unwrap();
+    }
 }
 
 impl Wire for StreamOwned<ClientConnection, TcpStream> {
     fn tcp(&self) -> &TcpStream {
         &self.sock
+    }
+
+    fn end_with(&mut self, bytes: &[u8]) {
+        // The handshake is not part of it.
+        self.flush().unwrap();
+        self.conn.writer().write_all(bytes).unwrap();
+        self.conn.send_close_notify();
+        let mut sealed = Vec::new();
+        while self.conn.wants_write() {
+            self.conn.write_tls(&mut sealed).unwrap();
+        }
+        self.sock.end_with(&sealed);
     }
 }
 
@@ -170,6 +189,12 @@ impl<S: Wire> Write for WebSocket<S> {
 impl<S: Wire> Wire for WebSocket<S> {
     fn tcp(&self) -> &TcpStream {
         self.stream.tcp()
+    }
+
+    fn end_with(&mut self, bytes: &[u8]) {
+        let mut frames = frame(0x82, bytes);
+        frames.extend(frame(0x88, &1000u16.to_be_bytes()));
+        self.stream.end_with(&frames);
     }
 }
 
