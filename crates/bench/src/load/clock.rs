@@ -2,6 +2,10 @@
 //!
 //! `epoll_wait` counts milliseconds, and `mio` rounds up to them. A timer descriptor in the same poll has nanoseconds and no
 //! timer slack. Below [`SPIN_NS`] the wait is a poll without timeout: arming a timer and being scheduled again would take longer.
+//!
+//! A core that has slept for milliseconds takes tens of microseconds to wake, which would stand in every latency of a slow schedule.
+//! So the timer rings [`EARLY_NS`] before a message is due, and the rest is spent polling; never more than a share of the wait, so that a
+//! fast schedule, whose core hardly sleeps, does not take the core from the broker.
 
 use std::time::Instant;
 
@@ -26,6 +30,9 @@ impl RunClock {
 
 /// Waits shorter than this are spent polling.
 pub const SPIN_NS: u64 = 10_000;
+pub const EARLY_NS: u64 = 60_000;
+/// One part in so many of a wait may be spent polling.
+pub const EARLY_SHARE: u64 = 10;
 
 #[cfg(target_os = "linux")]
 pub use timer::Alarm;

@@ -19,7 +19,7 @@ use crate::scenario::Presence;
 use crate::target::Transport;
 
 /// A connection that is not ready after this has failed.
-const CONNECT_NS: u64 = 20_000_000_000;
+const CONNECT_NS: u64 = 10_000_000_000;
 /// So long may the server take to close after DISCONNECT.
 const LEAVE_NS: u64 = 1_000_000_000;
 const ATTEMPTS_MAX: u8 = 6;
@@ -156,7 +156,6 @@ pub fn on_connack(slot: u32, client: &mut Client, cx: &mut Context, connack: &Co
         .connect
         .record(cx.now_ns.saturating_sub(client.begun_ns));
     cx.plan.shared.ever_connected.fetch_add(1, Relaxed);
-    client.attempts = 0;
     client.state = State::AwaitsSubAck;
     let plan = cx.plan.clone();
     let group = &plan.groups[usize::from(client.group)];
@@ -280,6 +279,7 @@ pub fn on_suback(slot: u32, client: &mut Client, cx: &mut Context, suback: &SubA
 
 fn be_ready(slot: u32, client: &mut Client, cx: &mut Context) {
     client.state = State::Ready;
+    client.attempts = 0;
     let plan = cx.plan.clone();
     let group = &plan.groups[usize::from(client.group)].group;
     if let Some(cycle) = &group.cycle {
@@ -333,9 +333,11 @@ pub fn lose(slot: u32, client: &mut Client, cx: &mut Context, reason: &str) {
         State::Ready | State::AwaitsSubAck => {
             cx.meter.interval.counts.disconnects += 1;
             cx.meter.error(&format!("lost: {reason}"));
-            if cx.group(client).group.reconnects || client.is_awaited || client_cycles(client, cx) {
+            let has_a_chance = client.is_awaited && client.attempts < ATTEMPTS_MAX;
+            if cx.group(client).group.reconnects || has_a_chance || client_cycles(client, cx) {
                 retry(slot, client, cx);
             } else {
+                cx.given_up += u32::from(client.is_awaited);
                 give_up(client, cx);
             }
         }
@@ -413,7 +415,14 @@ fn retry(slot: u32, client: &mut Client, cx: &mut Context) {
 }
 
 fn arm_keep_alive(slot: u32, client: &Client, cx: &mut Context) {
-    if client.keep_alive_s > 0 {
+    // Who comes and goes has left before, and would only leave timers behind.
+    let comes_and_goes = cx
+        .group(client)
+        .group
+        .cycle
+        .as_ref()
+        .is_some_and(|cycle| cycle.stay_s < f64::from(client.keep_alive_s) / 2.0);
+    if client.keep_alive_s > 0 && !comes_and_goes {
         let pause_ns = u64::from(client.keep_alive_s) * SECOND_NS * 3 / 4;
         let at_ns = (client.last_out_ns + pause_ns).max(cx.now_ns + pause_ns / 3);
         cx.timers.add(at_ns, TimerKind::KeepAlive, slot, client.epoch);

@@ -163,6 +163,12 @@ impl Link {
         }
     }
 
+    /// Whether the layers have something of their own to say: an answer to a ping.
+    pub fn has_pending(&self) -> bool {
+        let web_socket = self.layers.as_ref().and_then(|layers| layers.web_socket.as_ref());
+        web_socket.is_some_and(|web_socket| !web_socket.pending.is_empty())
+    }
+
     /// The goodbyes of the layers, after MQTT's.
     pub fn say_goodbye(&mut self) {
         let Some(layers) = &mut self.layers else { return };

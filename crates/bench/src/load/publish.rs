@@ -174,7 +174,9 @@ pub fn has_finished(client: &Client, cx: &Context) -> bool {
     let (Some(publishing), Some(publish)) = (&group.publishing, &group.group.publish) else {
         return true;
     };
-    let is_all_sent = if publishing.is_open {
+    let is_all_sent = if cx.permission == Permission::Nothing {
+        true
+    } else if publishing.is_open {
         let is_schedule_over =
             cx.permission != Permission::Begin || publish.messages != 0 && u64::from(publisher.due) >= publish.messages;
         is_schedule_over && publisher.sent >= publisher.due

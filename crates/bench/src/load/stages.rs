@@ -78,9 +78,11 @@ impl Worker {
     /// Nothing new begins. `at_once`: what has waited until now does not leave any more either.
     pub(super) fn end_publishing(&mut self, at_once: bool) {
         if !matches!(self.stage, Stage::Publishing | Stage::Finishing) {
-            // Stopped before it began: there is nothing to finish, and the answer is due all the same.
-            if at_once && std::mem::take(&mut self.awaits_start) {
-                self.stage = Stage::Finishing;
+            // Stopped before it began, perhaps while connecting: there is nothing to finish, and the answer is due all the same.
+            if at_once && !self.has_sent {
+                self.awaits_start = false;
+                self.cx.queue.clear();
+                self.report_sent();
             }
             return;
         }
@@ -119,8 +121,10 @@ impl Worker {
             self.report();
         }
         if self.next_check_ns <= now_ns {
-            self.next_check_ns = now_ns + CHECK_NS;
             self.check();
+            // A look at a million flows takes long; no more than a tenth of the time goes into looking.
+            let took_ns = self.cx.plan.clock.now_ns() - now_ns;
+            self.next_check_ns = now_ns + CHECK_NS.max(10 * took_ns);
         }
     }
 
@@ -263,6 +267,7 @@ impl Worker {
     fn report_sent(&mut self) {
         self.cx.permission = Permission::Nothing;
         self.cx.is_cycling = false;
+        self.has_sent = true;
         self.stage = Stage::Idle;
         let (mut counts, mut unaccepted) = (Vec::new(), Vec::new());
         for client in &self.clients {

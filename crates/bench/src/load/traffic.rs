@@ -60,6 +60,9 @@ fn read_once(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut Vec<
         Input::Drained(size) => (size, client.sees_end && size > 0),
         Input::Closed => return Err("the server has closed".into()),
     };
+    if link.has_pending() {
+        cx.mark_dirty(slot, client);
+    }
     if client.state == State::Opening {
         lifecycle::advance(slot, client, cx)?;
     }

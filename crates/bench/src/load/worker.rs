@@ -12,7 +12,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 
 use super::client::{Client, ShareMember, State, Subscriber};
-use super::clock::{Alarm, SPIN_NS};
+use super::clock::{Alarm, EARLY_NS, EARLY_SHARE, SPIN_NS};
 use super::context::{Context, GroupRun, Permission, Timer, TimerKind, Timers};
 use super::flow::{Flow, Ledger, Received};
 use super::meter::Meter;
@@ -77,7 +77,9 @@ pub(super) enum Stage {
 pub struct Worker {
     pub(super) poll: Poll,
     pub(super) alarm: Alarm,
+    /// When it rings, and for which moment: before a message is due it rings early.
     pub(super) alarm_at_ns: u64,
+    pub(super) alarm_for_ns: u64,
     pub(super) orders: Receiver<Order>,
     pub(super) notes: Sender<(u32, Note)>,
     pub(super) clients: Vec<Client>,
@@ -88,6 +90,8 @@ pub struct Worker {
     pub(super) start_ns: Option<u64>,
     pub(super) end_ns: Option<u64>,
     pub(super) awaits_start: bool,
+    /// What was sent is reported; it comes once.
+    pub(super) has_sent: bool,
     /// When the running interval ends; the same for all workers.
     pub(super) boundary_ns: u64,
     pub(super) next_check_ns: u64,
@@ -146,6 +150,7 @@ impl Worker {
             poll,
             alarm,
             alarm_at_ns: 0,
+            alarm_for_ns: 0,
             orders,
             notes,
             clients: Vec::new(),
@@ -155,6 +160,7 @@ impl Worker {
             start_ns: None,
             end_ns: None,
             awaits_start: false,
+            has_sent: false,
             boundary_ns: (now_ns / SECOND_NS + 1) * SECOND_NS,
             next_check_ns: now_ns,
             next_connect_ns: now_ns,
@@ -498,10 +504,17 @@ impl Worker {
             let next_ns = self.next_ns();
             let now_ns = self.cx.plan.clock.now_ns();
             let wait_ns = next_ns.saturating_sub(now_ns);
-            if wait_ns > SPIN_NS {
-                if self.alarm_at_ns > next_ns || self.alarm_at_ns <= now_ns {
-                    self.alarm.set(wait_ns)?;
-                    self.alarm_at_ns = next_ns;
+            let has_woken = self.alarm_for_ns == next_ns && self.alarm_at_ns <= now_ns;
+            if wait_ns > SPIN_NS && !(has_woken && wait_ns <= EARLY_NS) {
+                if self.alarm_for_ns != next_ns || self.alarm_at_ns <= now_ns {
+                    let is_message = self.stage == Stage::Publishing && self.next_due_ns() == next_ns;
+                    let early_ns = if is_message {
+                        EARLY_NS.min(wait_ns / EARLY_SHARE)
+                    } else {
+                        0
+                    };
+                    self.alarm.set(wait_ns - early_ns)?;
+                    (self.alarm_for_ns, self.alarm_at_ns) = (next_ns, next_ns - early_ns);
                 }
                 // The alarm is first; this is the net below it.
                 timeout = Duration::from_nanos(wait_ns) + Duration::from_millis(5);
