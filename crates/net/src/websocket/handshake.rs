@@ -2,6 +2,8 @@
 //!
 //! Bounded: a request head above `HEAD_BYTES_MAX` is refused. Whoever comes with a browser or curl gets a sentence that helps.
 
+use std::net::IpAddr;
+
 use ring::digest;
 
 pub const HEAD_BYTES_MAX: usize = 8 * 1024;
@@ -28,7 +30,7 @@ pub struct UpgradeRules {
     /// Request target that speaks MQTT.
     pub path: Box<str>,
     /// Origins of web pages that may connect, such as `https://example.com`; `*` is any. Pages of the host that is connected to
-    /// always may. Browsers send an origin, devices do not: without this check any page that a person on a trusted network
+    /// always may where that is `localhost` or an address; a name could be anybody's that resolves to here. Browsers send an origin, devices do not: without this check any page that a person on a trusted network
     /// opens could speak to the broker in that person's name.
     pub allowed_origins: Vec<Box<str>>,
 }
@@ -46,10 +48,17 @@ impl UpgradeRules {
     fn allows_origin(&self, origin: &str, host: Option<&str>) -> bool {
         let is_listed = |allowed: &str| allowed == "*" || allowed.eq_ignore_ascii_case(origin);
         let of_origin = origin.split_once("://").map(|(_, rest)| host_name(rest));
-        let is_same_host =
-            of_origin.is_some_and(|name| host.map(host_name).is_some_and(|host| host.eq_ignore_ascii_case(name)));
+        let is_same_host = of_origin.is_some_and(|name| {
+            is_address(name) && host.map(host_name).is_some_and(|host| host.eq_ignore_ascii_case(name))
+        });
         is_same_host || self.allowed_origins.iter().any(|allowed| is_listed(allowed))
     }
+}
+
+/// What no name server can be made to point somewhere else.
+fn is_address(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
 }
 
 /// `host:port` without the port; an IPv6 address keeps its brackets.
@@ -355,8 +364,10 @@ mod tests {
             ..UpgradeRules::default()
         };
         let cases = [
-            ("http://broker:3000", "broker:8083", true),
-            ("https://BROKER", "broker", true),
+            ("http://192.168.1.7:3000", "192.168.1.7:8083", true),
+            ("https://LOCALHOST", "localhost", true),
+            // Its name server has sent the page's own name here.
+            ("http://evil.example:8083", "evil.example:8083", false),
             ("http://[::1]:5173", "[::1]:8083", true),
             ("https://app.example", "broker:8083", true),
             ("http://app.example", "broker:8083", false),

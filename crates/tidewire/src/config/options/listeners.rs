@@ -136,7 +136,8 @@ section! {
         /// Path of the WebSocket URL.
         restart path: String = "/mqtt";
         /// Origins that web pages may connect from, such as "https://example.com"; "*" is any. Pages of the host that they
-        /// connect to always may. Clients that are no browsers send no origin and are not concerned.
+        /// connect to may without, if that is `localhost` or an address. Clients that are no browsers send no origin and are
+        /// not concerned.
         restart allowed_origins: Vec<String> = "";
     }
 }
