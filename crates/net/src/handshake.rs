@@ -4,6 +4,7 @@
 //! of bytes held. A larger CONNECT (long will, token as password) takes the excess from a pot that all peers in their handshake
 //! share; when it is empty such a connection is refused. The memory of TLS itself comes on top and is the library's.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
 use broker::{ConnSlot, Peer, Shard, ShardId};
@@ -24,6 +25,9 @@ const FREE_BYTES: usize = 4 * 1024;
 
 /// What larger ones may hold together, per worker.
 pub(crate) const POT_BYTES: usize = 8 * 1024 * 1024;
+
+/// The address of a client behind a proxy that does not know it.
+const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Worker {
     fn handshake(&mut self, slot: u32) -> Option<(&mut Handshake, &mut Vec<u8>)> {
@@ -46,9 +50,8 @@ impl Worker {
             Ok(ProxyHeader::Incomplete) => None,
             Ok(ProxyHeader::Complete { size, source }) => {
                 *unread = Vec::new();
-                if let Some(source) = source {
-                    handshake.address = source;
-                }
+                // Whom a proxy does not name is nobody in particular, and not the proxy: that is trusted to be on this machine.
+                handshake.address = source.unwrap_or(UNKNOWN);
                 self.next_step(slot, Step::Proxy);
                 Some(size - before)
             }

@@ -105,6 +105,19 @@ fn a_trusted_proxy_gives_the_address_of_the_client() {
     }
 }
 
+/// The proxy is on this machine, which says nothing of its clients.
+#[test]
+fn a_proxy_that_does_not_know_its_client_does_not_lend_its_own_address() {
+    let (running, witness) = behind_proxy("127.0.0.1");
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
+    for (n, header) in [&b"PROXY UNKNOWN\r\n"[..], local].into_iter().enumerate() {
+        let mut stream = running.tcp();
+        stream.write_all(header).unwrap();
+        Client::connect(stream, &format!("unknown-{n}")).ping();
+        assert_eq!(witness.seen.lock().unwrap().pop().unwrap().1.to_string(), "0.0.0.0");
+    }
+}
+
 #[test]
 fn a_header_in_one_segment_with_connect_or_byte_by_byte_is_the_same() {
     let (running, witness) = behind_proxy("127.0.0.1");

@@ -36,7 +36,8 @@ choice! {
 section! {
     /// Who may connect, and what they may publish and subscribe to.
     pub struct Access at [Fixed("access")] {
-        /// Clients without a user name: `never`, from `loopback` only, or `always`.
+        /// Clients without a user name: `never`, from `loopback` only, or `always`. A proxy or tunnel on this machine makes
+        /// all its clients loopback ones: let it send the PROXY protocol (`proxy_protocol`), or set `never`.
         restart anonymous: Anonymous = "loopback";
         /// Users and hashed passwords, one `user:hash` per line, as `tidewire passwd` and `mosquitto_passwd` write them.
         live password_file: Unset<PathBuf> = "";
