@@ -150,6 +150,21 @@ pub struct Outcome {
     /// When the last message came to any subscriber, on the run clock; 0 without.
     #[serde(default)]
     pub last_arrival_ns: u64,
+    /// Of shared subscriptions with members on several machines; `load::conclude_shares` puts those of all drivers together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<ShareReceipt>,
+}
+
+/// What has come of one publisher to the members of a shared subscription that one driver has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareReceipt {
+    /// The whole filter, `$share/…`.
+    pub filter: String,
+    /// The publisher.
+    pub group: u16,
+    pub client: u32,
+    /// Sequence numbers, as ranges `from..to`.
+    pub received: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,6 +14,7 @@ mod verdicts;
 use std::time::{Duration, Instant};
 
 use crate::driver::{Command, Driver, Event, Outcome, Sent, Truth};
+use crate::load::conclude_shares;
 use crate::observe::{Gauge, Moment, Observer, Phase};
 use crate::plan::{self, Hand};
 use crate::result::{Agent, FORMAT, Latencies, Machine, Measured, Replay, RunResult, Throughput, Verdict};
@@ -404,6 +405,7 @@ impl Run<'_> {
         for outcome in self.states.iter_mut().filter_map(|state| state.outcome.take()) {
             add_truth(&mut whole.truth, &outcome.truth);
             whole.examples.extend(outcome.examples);
+            whole.shares.extend(outcome.shares);
             for (reason, count) in outcome.errors {
                 match whole.errors.iter_mut().find(|(known, _)| *known == reason) {
                     Some((_, sum)) => *sum += count,
@@ -411,6 +413,13 @@ impl Run<'_> {
                 }
             }
         }
+        let sent: Vec<Sent> = self
+            .states
+            .iter()
+            .filter_map(|state| state.sent.clone())
+            .flatten()
+            .collect();
+        conclude_shares(&mut whole, &sent, &self.setup.scenario);
         whole.examples.truncate(EXAMPLES_MAX);
         if let Some(reason) = &self.broker.failure {
             whole

@@ -5,10 +5,11 @@
 
 mod support;
 
+use bench::driver::Command;
 use bench::scenario::{Cycle, Group, Payload, Presence, Publish, Stall};
 use mqtt::ReasonCode;
 use support::broker::{Broker, Faultless, Faults, Message, Taking};
-use support::{RUN, publishers, run, scenario, subscribers, target, truth, try_run};
+use support::{Drive, RUN, publishers, run, scenario, subscribers, target, truth, try_run, try_run_spread};
 
 /// Changes what is delivered.
 struct Deliveries<F>(F);
@@ -458,6 +459,56 @@ fn shared_subscriptions_are_compared_as_one() {
     let example = "nobody on $share/crew/t/# got 1 message of publishers-";
     let examples = &report.outcome.examples;
     assert!(examples.iter().any(|found| found.starts_with(example)), "{examples:?}");
+}
+
+#[test]
+fn several_drivers_share_a_scenario() {
+    for qos in 0..=2 {
+        let broker = Broker::start(Faultless);
+        let report = try_run_spread(scenario(fan_out(qos)), target(broker.port), 2, 3).unwrap();
+        assert_eq!(truth(&report), (12, 600, 0, 0, 0, 0, 0), "{:?}", report.outcome);
+        assert_eq!((report.totals.published, report.totals.received), (200, 600));
+    }
+    let mut lost = false;
+    let broker = Broker::start(Deliveries(move |_: &str, number, message| {
+        if number == 17 && !std::mem::replace(&mut lost, true) {
+            Vec::new()
+        } else {
+            vec![message]
+        }
+    }));
+    let groups = vec![subscribers(6, "$share/crew/t/#", 1), publishers(4, "t/%i", 1, 100)];
+    let report = try_run_spread(scenario(groups), target(broker.port), 2, 2).unwrap();
+    assert_eq!(truth(&report), (4, 400, 1, 0, 0, 0, 0), "{:?}", report.outcome);
+    assert!(report.outcome.examples[0].starts_with("nobody on $share/crew/t/# got 1 message of publishers-"));
+}
+
+#[test]
+fn a_run_can_be_stopped_at_any_time() {
+    let broker = Broker::start(Faultless);
+    let mut groups = fan_out(1);
+    let publish = publish_of(&mut groups[1]);
+    (publish.messages, publish.rate) = (0, Some(500.0));
+    let mut scenario = scenario(groups);
+    scenario.duration_s = 3_600.0;
+    // While connecting, and while publishing.
+    for reads_ready in [false, true] {
+        let mut drive = Drive::begin(scenario.clone(), target(broker.port), 2, 1).unwrap();
+        if reads_ready {
+            drive.wait(|drive| drive.ready).unwrap();
+            let start_ns = drive.origin.elapsed().as_nanos() as u64;
+            drive.command(|| Command::Publish { start_ns }).unwrap();
+            drive.wait(|drive| usize::from(drive.sum.counts.received > 0)).unwrap();
+        }
+        drive.command(|| Command::Stop).unwrap();
+        drive.wait(|drive| drive.sent_answers).unwrap();
+        let sent = drive.sent.clone();
+        drive.command(|| Command::Reconcile { sent: sent.clone() }).unwrap();
+        drive.wait(|drive| drive.outcomes).unwrap();
+        let report = drive.into_report();
+        let (_, expected, lost, ..) = truth(&report);
+        assert_eq!((expected > 0, lost), (reads_ready, 0), "{:?}", report.outcome);
+    }
 }
 
 #[test]

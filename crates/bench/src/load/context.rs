@@ -35,6 +35,8 @@ pub struct Context {
     pub given_up: u32,
     /// Read once per batch of input.
     pub now_ns: u64,
+    /// When the last message came.
+    pub last_message_ns: u64,
     pub permission: Permission,
     /// Nobody connects again.
     pub is_ending: bool,

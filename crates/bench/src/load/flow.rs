@@ -163,6 +163,18 @@ impl Holes {
     }
 }
 
+/// Ascending numbers as ranges.
+fn ranges(sequences: impl Iterator<Item = u32>) -> Vec<Range<u32>> {
+    let mut ranges: Vec<Range<u32>> = Vec::new();
+    for sequence in sequences {
+        match ranges.last_mut() {
+            Some(last) if last.end == sequence => last.end += 1,
+            _ => ranges.push(sequence..sequence + 1),
+        }
+    }
+    ranges
+}
+
 pub fn intersect(one: &Range<u32>, other: &Range<u32>) -> Option<Range<u32>> {
     let both = one.start.max(other.start)..one.end.min(other.end);
     (!both.is_empty()).then_some(both)
@@ -221,18 +233,17 @@ impl Received {
     }
 
     pub fn missing(&self, expected: Range<u32>) -> Vec<Range<u32>> {
-        let mut missing: Vec<Range<u32>> = Vec::new();
-        for sequence in expected {
-            let word = self.words.get(sequence as usize / 64).copied().unwrap_or(0);
-            if word & 1 << (sequence % 64) != 0 {
-                continue;
-            }
-            match missing.last_mut() {
-                Some(last) if last.end == sequence => last.end += 1,
-                _ => missing.push(sequence..sequence + 1),
-            }
-        }
-        missing
+        ranges(expected.filter(|sequence| !self.contains(*sequence)))
+    }
+
+    pub fn present(&self) -> Vec<Range<u32>> {
+        let end = (self.words.len() * 64) as u32;
+        ranges((0..end).filter(|sequence| self.contains(*sequence)))
+    }
+
+    fn contains(&self, sequence: u32) -> bool {
+        let word = self.words.get(sequence as usize / 64).copied().unwrap_or(0);
+        word & 1 << (sequence % 64) != 0
     }
 }
 
@@ -297,6 +308,7 @@ mod tests {
         }
         assert_eq!(one.merge(&other), 1);
         assert_eq!(one.missing(0..4), [0..1, 3..4]);
+        assert_eq!(one.present(), [1..3, 70..71, 200..201]);
         assert_eq!(one.missing(198..203), [198..200, 201..203]);
     }
 }

@@ -9,7 +9,7 @@
 //! no thread: it puts the workers' notes together when it is asked for events.
 //!
 //! With several machines each driver knows only what came to itself: a window of QoS 0 messages counts the deliveries in this process, and
-//! a shared subscription whose members are spread over machines is checked for duplicates and order within each, not for loss.
+//! of a shared subscription whose members are spread over machines it reports what came here, for [`conclude_shares`] to put together.
 
 mod client;
 mod clock;
@@ -26,6 +26,7 @@ mod publish;
 mod receive;
 mod reconcile;
 mod schedule;
+mod shares;
 mod sources;
 mod stages;
 mod tcp_info;
@@ -37,6 +38,7 @@ mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -51,6 +53,7 @@ use worker::{Note, Order, WAKER, Worker};
 pub(crate) use meter::{add_counts, add_parallel};
 pub(crate) use pattern::Topic;
 pub use pattern::{Names, expand};
+pub use shares::conclude_shares;
 pub(crate) use sources::TopicTree;
 pub(crate) use truth::SENDERS_MAX;
 
@@ -296,11 +299,8 @@ impl Team {
             truth: whole.truth,
             examples: whole.examples,
             errors,
-            last_arrival_ns: self
-                .plan
-                .shared
-                .last_arrival_ns
-                .load(std::sync::atomic::Ordering::Relaxed),
+            last_arrival_ns: self.plan.shared.last_arrival_ns.load(Relaxed),
+            shares: whole.receipts,
         };
         ready.push_back(Event::Outcome(Box::new(outcome)));
     }

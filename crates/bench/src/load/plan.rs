@@ -72,7 +72,9 @@ pub struct Share {
 /// What the workers tell each other while they run.
 pub struct Shared {
     pub ever_connected: AtomicU64,
+    /// When the last message came, and when the last one that was missing.
     pub last_arrival_ns: AtomicU64,
+    pub last_progress_ns: AtomicU64,
     /// Deliveries of QoS 0 messages of closed-model publishers, by sender; empty when no group needs them.
     pub delivered: Vec<AtomicU64>,
     /// How many subscriptions in this process hear a sender.
@@ -124,6 +126,7 @@ impl Plan {
             shared: Shared {
                 ever_connected: AtomicU64::new(0),
                 last_arrival_ns: AtomicU64::new(0),
+                last_progress_ns: AtomicU64::new(0),
                 delivered: (0..counted).map(|_| AtomicU64::new(0)).collect(),
                 receivers: (0..counted).map(|_| AtomicU32::new(0)).collect(),
                 share_received: Vec::new(),

@@ -13,7 +13,8 @@ use super::client::{Client, State};
 use super::context::Context;
 use super::flow::{Finding, FindingKind, Received, subtract};
 use super::plan::{GroupPlan, Plan};
-use crate::driver::{Sent, Truth};
+use super::shares::missed_words;
+use crate::driver::{Sent, ShareReceipt, Truth};
 use crate::scenario::Presence;
 
 /// Examples that one worker gives.
@@ -33,6 +34,8 @@ pub struct Findings {
     pub errors: HashMap<String, u64>,
     /// By shared subscription and position of the sender.
     pub shares: Vec<Vec<Received>>,
+    /// The same for the orchestrator, where other machines have a part of it.
+    pub receipts: Vec<ShareReceipt>,
 }
 
 impl SentTable {
@@ -151,7 +154,7 @@ pub fn is_complete(clients: &[Client], cx: &Context, table: &SentTable) -> bool 
     (!compares_shares(plan) || is_shared.all(|is_all| is_all)) && clients.iter().all(is_served)
 }
 
-/// A shared subscription with members on other machines cannot be judged here.
+/// A shared subscription with members on other machines is judged by the orchestrator.
 fn compares_shares(plan: &Plan) -> bool {
     plan.groups.iter().all(|group| {
         group.local == (0..group.group.clients)
@@ -222,7 +225,7 @@ fn compare_client(findings: &mut Findings, client: &Client, cx: &Context, table:
         let who = client_name(plan, client);
         findings.examples.push(format!(
             "{who} missed {}{}",
-            missed_words(plan, sender, &missing, lost),
+            missed_words(&publisher_name(plan, sender), &missing, lost),
             state_words(client)
         ));
     }
@@ -243,23 +246,6 @@ fn client_name(plan: &Plan, client: &Client) -> String {
 fn publisher_name(plan: &Plan, sender: u32) -> String {
     plan.publisher(sender)
         .map_or_else(String::new, |(group, index)| group.label(index))
-}
-
-/// "3 messages of publishers-2: 100..102".
-fn missed_words(plan: &Plan, sender: u32, missing: &[Range<u32>], lost: u64) -> String {
-    const RANGES_MAX: usize = 3;
-    let ranges = missing.iter().take(RANGES_MAX).map(|range| match range.len() {
-        1 => range.start.to_string(),
-        _ => format!("{}..{}", range.start, range.end - 1),
-    });
-    let ranges: Vec<String> = ranges.collect();
-    let more = if missing.len() > RANGES_MAX { ", …" } else { "" };
-    let noun = if lost == 1 { "message" } else { "messages" };
-    format!(
-        "{lost} {noun} of {}: {}{more}",
-        publisher_name(plan, sender),
-        ranges.join(", ")
-    )
 }
 
 fn describe(plan: &Plan, clients: &[Client], finding: &Finding) -> String {
@@ -294,15 +280,32 @@ pub fn conclude(plan: &Plan, table: &SentTable, parts: Vec<Findings>) -> Finding
             whole.truth.duplicated += known.merge(other);
         }
     }
-    if compares_shares(plan) {
-        for (share, received) in plan.shares.iter().zip(std::mem::take(&mut whole.shares)) {
-            for (sender, received) in share.sources.iter().zip(received) {
-                compare_share(&mut whole, plan, &share.key, sender, &received, table);
+    let is_whole = compares_shares(plan);
+    for (share, received) in plan.shares.iter().zip(std::mem::take(&mut whole.shares)) {
+        for (sender, received) in share.sources.iter().zip(received) {
+            match is_whole {
+                true => compare_share(&mut whole, plan, &share.key, sender, &received, table),
+                false => whole.receipts.extend(receipt(plan, &share.key, sender, &received)),
             }
         }
     }
     whole.examples.truncate(EXAMPLES_MAX);
     whole
+}
+
+fn receipt(plan: &Plan, key: &str, sender: u32, received: &Received) -> Option<ShareReceipt> {
+    let (group, client) = plan.publisher(sender)?;
+    let group = plan.groups.iter().position(|other| std::ptr::eq(other, group))?;
+    Some(ShareReceipt {
+        filter: key.to_string(),
+        group: group as u16,
+        client,
+        received: received
+            .present()
+            .into_iter()
+            .map(|range| (range.start, range.end))
+            .collect(),
+    })
 }
 
 fn compare_share(whole: &mut Findings, plan: &Plan, key: &str, sender: u32, received: &Received, table: &SentTable) {
@@ -317,7 +320,7 @@ fn compare_share(whole: &mut Findings, plan: &Plan, key: &str, sender: u32, rece
     if lost > 0 {
         whole.examples.push(format!(
             "nobody on {key} got {}",
-            missed_words(plan, sender, &missing, lost)
+            missed_words(&publisher_name(plan, sender), &missing, lost)
         ));
     }
 }

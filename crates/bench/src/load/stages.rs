@@ -302,14 +302,14 @@ impl Worker {
         let state = self.cx.ledger.distinct + shares;
         if state != self.progress.1 {
             self.progress = (self.cx.now_ns, state);
-            self.cx.plan.shared.last_arrival_ns.fetch_max(self.cx.now_ns, Relaxed);
+            self.cx.plan.shared.last_progress_ns.fetch_max(self.cx.now_ns, Relaxed);
         }
         let is_complete = reconcile::is_complete(&self.clients, &self.cx, &table);
         let since_ns = *self.complete_since_ns.get_or_insert(self.cx.now_ns);
         if !is_complete {
             self.complete_since_ns = None;
         }
-        let last_ns = self.cx.plan.shared.last_arrival_ns.load(Relaxed).max(self.progress.0);
+        let last_ns = self.cx.plan.shared.last_progress_ns.load(Relaxed).max(self.progress.0);
         let is_over = is_complete && self.cx.now_ns >= since_ns + LINGER_NS || self.cx.now_ns > last_ns + drain_ns;
         if is_over {
             self.close_all();
@@ -340,6 +340,8 @@ impl Worker {
             Some(table) => reconcile::compare(&self.clients, &mut self.cx, table),
             None => Findings::default(),
         };
+        let shared = &self.cx.plan.shared;
+        shared.last_arrival_ns.fetch_max(self.cx.last_message_ns, Relaxed);
         self.note(Note::Outcome(Box::new(findings)));
         self.stage = Stage::Done;
     }

@@ -73,7 +73,11 @@ fn read_once(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut Vec<
     client.last_in_ns = cx.now_ns;
     cx.meter.interval.counts.bytes_in += size as u64;
     let all = &buffer[..kept + size];
+    let before = cx.meter.interval.counts.received;
     let (used, _) = receive::take_packets(slot, client, cx, all)?;
+    if cx.meter.interval.counts.received > before {
+        cx.last_message_ns = cx.now_ns;
+    }
     keep_rest(&mut client.rest, &all[used..]);
     publish::pump(slot, client, cx);
     Ok(may_go_on)

@@ -134,6 +134,7 @@ impl Worker {
             awaited: 0,
             given_up: 0,
             now_ns,
+            last_message_ns: 0,
             permission: Permission::Nothing,
             is_ending: false,
             has_returned: false,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bench::driver::{Command, Counts, Driver, Event, Interval, Job, Outcome, Sent};
 use bench::histogram::Histogram;
-use bench::load::LocalDriver;
+use bench::load::{LocalDriver, conclude_shares};
 use bench::scenario::{Group, Payload, Presence, Publish, Scenario, Subscribe};
 use bench::target::Target;
 
@@ -85,65 +85,152 @@ pub fn run(scenario: Scenario, target: Target, threads: u16) -> Report {
 }
 
 pub fn try_run(scenario: Scenario, target: Target, threads: u16) -> Result<Report, String> {
-    let origin = Instant::now();
-    let has_late_comers = scenario.group.iter().any(|group| group.presence != Presence::Always);
-    let job = Job {
-        clients: scenario.group.iter().map(|group| 0..group.clients).collect(),
-        connect_rate: scenario.connect_rate,
-        run: RUN,
-        threads,
-        clock_offset_ns: 0,
-        scenario,
-        target,
-    };
-    let mut driver = LocalDriver::new("test", origin);
-    driver.command(Command::Connect(Box::new(job)))?;
-    let mut sum = Interval::default();
-    let (mut connected_at_most, mut is_first_ready, mut all_sent) = (0, true, Vec::new());
-    loop {
-        if origin.elapsed() > PATIENCE {
-            return Err("it takes too long".into());
+    try_run_spread(scenario, target, threads, 1)
+}
+
+/// The clients spread over several drivers, as over several machines.
+pub fn try_run_spread(scenario: Scenario, target: Target, threads: u16, drivers: u32) -> Result<Report, String> {
+    let mut drive = Drive::begin(scenario, target, threads, drivers)?;
+    drive.wait(|drive| drive.ready)?;
+    let start_ns = (drive.origin.elapsed() + Duration::from_millis(20)).as_nanos() as u64;
+    drive.command(|| Command::Publish { start_ns })?;
+    drive.wait(|drive| drive.sent_answers)?;
+    if drive
+        .scenario
+        .group
+        .iter()
+        .any(|group| group.presence != Presence::Always)
+    {
+        drive.ready = 0;
+        drive.command(|| Command::Return)?;
+        drive.wait(|drive| drive.ready)?;
+    }
+    let sent = drive.sent.clone();
+    drive.command(|| Command::Reconcile { sent: sent.clone() })?;
+    drive.wait(|drive| drive.outcomes)?;
+    Ok(drive.into_report())
+}
+
+/// Drivers on their way through a run, and their answers.
+pub struct Drive {
+    pub origin: Instant,
+    scenario: Scenario,
+    drivers: Vec<LocalDriver>,
+    pub ready: usize,
+    pub sent_answers: usize,
+    pub outcomes: usize,
+    pub sum: Interval,
+    pub sent: Vec<Sent>,
+    outcome: Outcome,
+    connected_at_most: u64,
+}
+
+impl Drive {
+    pub fn begin(scenario: Scenario, target: Target, threads: u16, drivers: u32) -> Result<Drive, String> {
+        let origin = Instant::now();
+        let mut all = Vec::new();
+        for number in 0..drivers {
+            let share = |clients: u32| clients * number / drivers..clients * (number + 1) / drivers;
+            let job = Job {
+                clients: scenario.group.iter().map(|group| share(group.clients)).collect(),
+                connect_rate: scenario.connect_rate / f64::from(drivers),
+                run: RUN,
+                threads,
+                clock_offset_ns: 0,
+                scenario: scenario.clone(),
+                target: target.clone(),
+            };
+            let mut driver = LocalDriver::new(format!("test {number}"), origin);
+            driver.command(Command::Connect(Box::new(job)))?;
+            all.push(driver);
         }
-        match driver.event(Duration::from_millis(100))? {
-            None => {}
-            Some(Event::Failed(reason)) => return Err(reason),
-            Some(Event::Progress(interval)) => {
-                connected_at_most = connected_at_most.max(interval.counts.connected);
-                add(&mut sum, &interval);
+        Ok(Drive {
+            origin,
+            scenario,
+            drivers: all,
+            ready: 0,
+            sent_answers: 0,
+            outcomes: 0,
+            sum: Interval::default(),
+            sent: Vec::new(),
+            outcome: Outcome::default(),
+            connected_at_most: 0,
+        })
+    }
+
+    pub fn command(&mut self, make: impl Fn() -> Command) -> Result<(), String> {
+        self.drivers.iter_mut().try_for_each(|driver| driver.command(make()))
+    }
+
+    /// Takes events until all drivers have given an answer.
+    pub fn wait(&mut self, answers: impl Fn(&Drive) -> usize) -> Result<(), String> {
+        while answers(self) < self.drivers.len() {
+            if self.origin.elapsed() > PATIENCE {
+                return Err("it takes too long".into());
             }
-            Some(Event::Ready(interval)) => {
-                connected_at_most = connected_at_most.max(interval.counts.connected);
-                add(&mut sum, &interval);
-                if std::mem::take(&mut is_first_ready) {
-                    let start_ns = (origin.elapsed() + Duration::from_millis(20)).as_nanos() as u64;
-                    driver.command(Command::Publish { start_ns })?;
-                } else {
-                    driver.command(Command::Reconcile { sent: all_sent.clone() })?;
+            for number in 0..self.drivers.len() {
+                if let Some(event) = self.drivers[number].event(Duration::from_millis(5))? {
+                    self.take(event)?;
                 }
             }
-            Some(Event::Sent { sent }) => {
-                all_sent = sent;
-                let next = if has_late_comers {
-                    Command::Return
-                } else {
-                    Command::Reconcile { sent: all_sent.clone() }
-                };
-                driver.command(next)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Failed(reason) => return Err(reason),
+            Event::Progress(interval) => self.add(&interval),
+            Event::Ready(interval) => {
+                self.ready += 1;
+                self.add(&interval);
             }
-            Some(Event::Outcome(outcome)) => {
-                return Ok(Report {
-                    totals: sum.counts,
-                    end_to_end: sum.end_to_end,
-                    acknowledgement: sum.acknowledgement,
-                    connect: sum.connect,
-                    subscribe: sum.subscribe,
-                    connected_at_most,
-                    sent: all_sent,
-                    outcome: *outcome,
-                });
+            Event::Sent { sent } => {
+                self.sent_answers += 1;
+                self.sent.extend(sent);
+            }
+            Event::Outcome(outcome) => {
+                self.outcomes += 1;
+                add_outcome(&mut self.outcome, *outcome);
             }
         }
+        Ok(())
     }
+
+    pub fn into_report(mut self) -> Report {
+        conclude_shares(&mut self.outcome, &self.sent, &self.scenario);
+        Report {
+            totals: self.sum.counts,
+            end_to_end: self.sum.end_to_end,
+            acknowledgement: self.sum.acknowledgement,
+            connect: self.sum.connect,
+            subscribe: self.sum.subscribe,
+            connected_at_most: self.connected_at_most,
+            sent: self.sent,
+            outcome: self.outcome,
+        }
+    }
+
+    fn add(&mut self, interval: &Interval) {
+        self.connected_at_most = self.connected_at_most.max(interval.counts.connected);
+        add(&mut self.sum, interval);
+    }
+}
+
+fn add_outcome(sum: &mut Outcome, outcome: Outcome) {
+    let (total, part) = (&mut sum.truth, &outcome.truth);
+    total.flows += part.flows;
+    total.expected += part.expected;
+    total.received += part.received;
+    total.lost += part.lost;
+    total.duplicated += part.duplicated;
+    total.reordered += part.reordered;
+    total.corrupt += part.corrupt;
+    total.unverified += part.unverified;
+    sum.last_arrival_ns = sum.last_arrival_ns.max(outcome.last_arrival_ns);
+    sum.examples.extend(outcome.examples);
+    sum.errors.extend(outcome.errors);
+    sum.shares.extend(outcome.shares);
 }
 
 fn add(sum: &mut Interval, interval: &Interval) {
