@@ -368,6 +368,11 @@ pub const FAMILIES: &[Family] = &[
         |s, out| out.one(s.net.linger_timeouts),
     ),
     counter(
+        "tidewire_net_authentications_checked",
+        "Authentications that took more than a look: a password had to be hashed.",
+        |s, out| out.one(s.net.auth_submitted),
+    ),
+    counter(
         "tidewire_net_authentications_refused",
         "Authentications answered with Server busy because the queue was full.",
         |s, out| out.one(s.net.auth_queue_full),

@@ -62,6 +62,12 @@ impl VerifiedPasswords {
         is_verified
     }
 
+    /// Whether this triple has been verified before: no hash, no waiting. False says nothing about the password.
+    pub fn is_known(&self, user_name: &str, hash: &PasswordHash, password: &Password) -> bool {
+        let tag = self.tag(user_name, hash, password);
+        self.recall(&tag)
+    }
+
     /// Costs what [`VerifiedPasswords::verify`] costs for a wrong password, whatever the password is, and remembers nothing.
     pub(crate) fn verify_decoy(&self, user_name: &str, decoy: &PasswordHash, password: &Password) {
         let tag = self.tag(user_name, decoy, password);

@@ -112,6 +112,8 @@ counters! {
     transport_errors,
     /// Connections cut because the peer did not read what was left within the linger time.
     linger_timeouts,
+    /// Authentications that a thread of the pool has to decide.
+    auth_submitted,
     /// Authentications answered with Server busy because the queue was full.
     auth_queue_full,
     /// Turns of the event loops.

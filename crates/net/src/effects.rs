@@ -45,11 +45,13 @@ impl Worker {
             attempt,
         };
         let reply_to = self.addresses[usize::from(self.id.0)].clone();
-        if !self.auth.submit(AuthJob {
+        if self.auth.submit(AuthJob {
             ticket,
             credentials,
             reply_to,
         }) {
+            self.counters.auth_submitted += 1;
+        } else {
             self.counters.auth_queue_full += 1;
             let outcome = AuthOutcome::Deny {
                 reason: ReasonCode::ServerBusy,

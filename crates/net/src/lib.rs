@@ -28,6 +28,7 @@ mod receive;
 mod reply;
 mod server;
 mod slots;
+mod suspects;
 pub mod tls;
 pub mod websocket;
 mod worker;

@@ -120,6 +120,41 @@ fn a_full_queue_is_answered_with_server_busy() {
     assert_eq!(read_packet(&mut second).unwrap().body, [0, 0]);
 }
 
+/// Whoever guesses passwords waits behind those who do not.
+#[test]
+fn addresses_that_keep_failing_are_asked_for_last() {
+    let (running, questions, cue) = server(10);
+    let address = running.address(Transport::Tcp);
+    let from = |source: [u8; 4], id: &str| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&std::net::SocketAddr::from((source, 0)).into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let mut stream = std::net::TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&connect_as(id, "ann")).unwrap();
+        stream
+    };
+    for n in 0..6 {
+        let mut guess = from([127, 0, 0, 2], &format!("guess-{n}"));
+        cue.send(DENY).unwrap();
+        assert_eq!(read_packet(&mut guess).unwrap().body, [0, 5]);
+        questions.recv().unwrap();
+    }
+    let busy = from([127, 0, 0, 1], "busy");
+    assert_eq!(&*questions.recv().unwrap(), "busy");
+    let guess = from([127, 0, 0, 2], "one more guess");
+    let honest = from([127, 0, 0, 1], "honest");
+    // Both have to be in their queues before the thread looks for more.
+    eventually("all are in their queues", || {
+        running.handle.counters().auth_submitted >= 9
+    });
+    cue.send(ALLOW).unwrap();
+    assert_eq!(&*questions.recv().unwrap(), "honest");
+    cue.send(ALLOW).unwrap();
+    assert_eq!(&*questions.recv().unwrap(), "one more guess");
+    drop((busy, guess, honest));
+}
+
 #[test]
 fn a_decision_for_a_connection_that_is_gone_is_nobody_elses() {
     let (running, questions, cue) = server(10);

@@ -15,8 +15,8 @@ use std::time::Duration;
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
     Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, Chain, DenyReason, Grant, Outcome, Password,
-    PasswordHash, Permission, Provider, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider,
-    VerifiedPasswords, preset,
+    PasswordHash, Permission, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords,
+    preset,
 };
 use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, SubscribeAccess};
 use mqtt::{QoS, ReasonCode};
@@ -36,7 +36,6 @@ const USERS_FILE: &str = "users";
 
 pub struct NodeAccess {
     chain: Chain,
-    anonymous: AnonymousProvider,
     /// Everyone, from wherever they come.
     users: Arc<Users>,
     /// `None` while there are no rules: then whoever may connect may do everything that is not the server's own.
@@ -73,7 +72,6 @@ impl NodeAccess {
                 Arc::new(anonymous),
                 Arc::new(UsersProvider::new(users.clone(), verified)),
             ]),
-            anonymous,
             users,
             acl: RwLock::new(None),
             state: Mutex::new(State {
@@ -308,13 +306,7 @@ fn acl_options(config: &Config) -> AclOptions {
 impl Access for NodeAccess {
     /// Only what needs no hash is decided here.
     fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
-        if credentials.user_name.is_some() || credentials.password.is_some() {
-            return None;
-        }
-        match self.anonymous.authenticate(&offered(credentials)) {
-            Outcome::Ignore => None,
-            outcome => Some(answer(outcome)),
-        }
+        self.chain.authenticate_now(&offered(credentials)).map(answer)
     }
 
     fn knows_method(&self, _: &str) -> bool {
