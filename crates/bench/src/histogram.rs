@@ -56,6 +56,10 @@ impl Histogram {
         }
     }
 
+    pub fn quantile_ms(&self, quantile: f64) -> f64 {
+        self.0.value_at_quantile(quantile) as f64 / 1e6
+    }
+
     /// Upper bound in milliseconds and count of every bucket that has any, for a chart.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let buckets = self.0.iter_log(LOW_NS, 1.2);

@@ -22,6 +22,7 @@ pub mod observe;
 pub mod orchestrator;
 pub mod output;
 pub mod plan;
+pub mod report;
 pub mod result;
 pub mod scenario;
 pub mod target;

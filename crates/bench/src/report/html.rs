@@ -1,0 +1,289 @@
+//! One HTML file that says everything about a run and needs nothing else: no script, no request, light and dark, wide and narrow.
+
+use std::fmt::Write as _;
+
+use super::chart::{Chart, Line, escaped};
+use super::measure::{Unit, bytes, in_words, milliseconds, whole};
+use super::table;
+use crate::result::{Measured, RunResult, Second};
+
+const STYLE: &str = include_str!("report.css");
+/// Percentiles of the latency distribution, by the number of nines.
+const QUANTILES: [(f64, &str); 9] = [
+    (0.0, "0"),
+    (0.5, "50 %"),
+    (0.75, "75 %"),
+    (0.9, "90 %"),
+    (0.95, "95 %"),
+    (0.99, "99 %"),
+    (0.999, "99.9 %"),
+    (0.9999, "99.99 %"),
+    (1.0, "max"),
+];
+
+pub fn render(result: &RunResult) -> String {
+    let name = escaped(&result.scenario.name);
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>{name} · tidewire bench</title><style>{STYLE}</style></head><body><main>\n"
+    );
+    header(&mut page, result);
+    headlines(&mut page, result);
+    verdicts(&mut page, result);
+    page.push_str("<section><h2>Over time</h2>");
+    for chart in over_time(result) {
+        page.push_str(&chart.render());
+    }
+    page.push_str("</section>\n<section><h2>Latency</h2>");
+    distributions(&mut page, result);
+    honesty(&mut page, result);
+    page.push_str("</section>\n");
+    details(&mut page, result);
+    page.push_str("</main></body></html>\n");
+    page
+}
+
+fn header(page: &mut String, result: &RunResult) {
+    let machine = &result.machine;
+    let _ = write!(
+        page,
+        "<header><h1>{}</h1><p>{}</p><p class=\"dim\">{} · {} · {} · {} cores · {} · Linux {}</p>",
+        escaped(&result.scenario.name),
+        escaped(&result.scenario.about),
+        escaped(&result.started_at),
+        escaped(&machine.host),
+        escaped(&machine.cpu),
+        machine.cores,
+        bytes(machine.memory_bytes as f64),
+        escaped(&machine.kernel),
+    );
+    if result.is_interrupted {
+        page.push_str("<p class=\"fail\">This run was interrupted; it shows what was known by then.</p>");
+    }
+    if let Some(published) = &result.scenario.published {
+        let _ = write!(page, "<p>Published by others: {}</p>", escaped(published));
+    }
+    page.push_str("</header>\n");
+}
+
+/// The figures that people look for first.
+fn headlines(page: &mut String, result: &RunResult) {
+    let mut cards: Vec<(&str, String)> = Vec::new();
+    let rate = &result.throughput;
+    for (name, value) in [
+        ("delivered", rate.delivered),
+        ("published", rate.published),
+        ("connects", rate.connects),
+    ] {
+        if value > 0.0 {
+            cards.push((name, in_words(Unit::PerSecond, value)));
+        }
+    }
+    let latency = &result.latency.end_to_end.summary;
+    if latency.count > 0 {
+        cards.push(("end to end p50", milliseconds(latency.p50_ms)));
+        cards.push(("end to end p99", milliseconds(latency.p99_ms)));
+    }
+    let acknowledgement = &result.latency.acknowledgement.summary;
+    if acknowledgement.count > 0 {
+        cards.push(("acknowledged p99", milliseconds(acknowledgement.p99_ms)));
+    }
+    if result.truth.expected > 0 {
+        cards.push(("lost", whole(result.truth.lost as f64)));
+    }
+    if let Some(broker) = &result.broker {
+        cards.push(("broker CPU per million", format!("{:.3} s", broker.cpu_s_per_million)));
+        cards.push(("broker memory", bytes(broker.resident_bytes as f64)));
+    }
+    if let Some(ceiling) = &result.ceiling {
+        cards.push(("of bare sockets", format!("{:.0} %", ceiling.ratio * 100.0)));
+    }
+    page.push_str("<section class=\"cards\">");
+    for (name, value) in cards {
+        let _ = write!(
+            page,
+            "<div><b>{}</b><span>{}</span></div>",
+            escaped(&value),
+            escaped(name)
+        );
+    }
+    page.push_str("</section>\n");
+}
+
+fn verdicts(page: &mut String, result: &RunResult) {
+    page.push_str("<section><h2>Verdicts</h2><ul class=\"verdicts\">");
+    for verdict in &result.verdicts {
+        let (class, mark) = if verdict.is_met {
+            ("ok", "kept")
+        } else {
+            ("fail", "not kept")
+        };
+        let (rule, found) = (escaped(&verdict.rule), escaped(&verdict.found));
+        let _ = write!(
+            page,
+            "<li class=\"{class}\"><b>{mark}</b> {rule} <span class=\"dim\">{found}</span></li>"
+        );
+    }
+    page.push_str("</ul>");
+    for example in &result.examples {
+        let _ = write!(page, "<p class=\"fail\">{}</p>", escaped(example));
+    }
+    for (reason, count) in &result.errors {
+        let _ = write!(page, "<p class=\"fail\">{count} × {}</p>", escaped(reason));
+    }
+    page.push_str("</section>\n");
+}
+
+fn over_time(result: &RunResult) -> Vec<Chart<'_>> {
+    let series = |of: fn(&Second) -> f64| result.series.iter().map(|second| (second.at_s, of(second))).collect();
+    let line = |name, of: fn(&Second) -> f64| Line {
+        name,
+        points: series(of),
+    };
+    let chart = |title, is_log, y_words, lines| Chart {
+        title,
+        summary: format!("{title} per second of the run; the numbers are in the CSV file"),
+        x_label: "seconds since publishing began",
+        is_log,
+        lines,
+        x_ticks: Vec::new(),
+        y_words,
+    };
+    let rate = |value: f64| short(value) + "/s";
+    let mut charts = vec![
+        chart(
+            "Messages",
+            false,
+            rate,
+            vec![
+                line("delivered", |s| s.delivered),
+                line("published", |s| s.published),
+                line("acknowledged", |s| s.acknowledged),
+            ],
+        ),
+        chart(
+            "End-to-end latency",
+            true,
+            milliseconds,
+            vec![
+                line("p50", |s| s.end_to_end.p50_ms),
+                line("p99", |s| s.end_to_end.p99_ms),
+                line("max", |s| s.end_to_end.max_ms),
+            ],
+        ),
+        chart(
+            "Latency of acknowledgements",
+            true,
+            milliseconds,
+            vec![
+                line("p50", |s| s.acknowledgement.p50_ms),
+                line("p99", |s| s.acknowledgement.p99_ms),
+                line("max", |s| s.acknowledgement.max_ms),
+            ],
+        ),
+        chart(
+            "Cores",
+            false,
+            |value| format!("{value:.2}"),
+            vec![
+                line("broker", |s| s.broker_cores.unwrap_or(f64::NAN)),
+                line("generator", |s| s.generator_cores),
+            ],
+        ),
+        chart(
+            "Broker memory",
+            false,
+            bytes,
+            vec![line("resident", |s| {
+                s.broker_resident_bytes.map_or(f64::NAN, |bytes| bytes as f64)
+            })],
+        ),
+        chart(
+            "Connections",
+            false,
+            short,
+            vec![line("connected", |s| s.connected as f64)],
+        ),
+    ];
+    for chart in &mut charts {
+        // A line that is zero or unknown all the time says nothing.
+        chart.lines.retain(|line| line.points.iter().any(|(_, y)| *y > 0.0));
+    }
+    charts
+}
+
+/// 4,500,000 as 4.5M.
+fn short(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{}M", (v / 1e4).round() / 100.0),
+        v if v >= 1e4 => format!("{}k", (v / 100.0).round() / 10.0),
+        v => whole(v),
+    }
+}
+
+fn distributions(page: &mut String, result: &RunResult) {
+    let latency = &result.latency;
+    let all = [
+        ("end to end", &latency.end_to_end),
+        ("acknowledged", &latency.acknowledgement),
+        ("connect", &latency.connect),
+        ("subscribe", &latency.subscribe),
+    ];
+    let line = |(name, measured): (&'static str, &Measured)| Line {
+        name,
+        points: (0..QUANTILES.len())
+            .map(|place| (place as f64, measured.histogram.quantile_ms(QUANTILES[place].0)))
+            .collect(),
+    };
+    let lines: Vec<_> = all.into_iter().filter(|(_, m)| m.summary.count > 0).map(line).collect();
+    let ticks = QUANTILES
+        .iter()
+        .enumerate()
+        .map(|(place, (_, words))| (place as f64, (*words).to_string()));
+    let chart = Chart {
+        title: "Distribution",
+        summary: "Latency by percentile; the table below has the numbers".into(),
+        x_label: "",
+        is_log: true,
+        lines,
+        x_ticks: ticks.collect(),
+        y_words: milliseconds,
+    };
+    page.push_str(&chart.render());
+}
+
+/// What the latencies are, so that nobody has to guess.
+fn honesty(page: &mut String, result: &RunResult) {
+    let publishes = result.scenario.group.iter().filter_map(|group| group.publish.as_ref());
+    let is_open = publishes.clone().any(|publish| publish.rate.is_some());
+    let words = if publishes.count() == 0 {
+        "Nothing was published."
+    } else if is_open {
+        "Open model: messages were due on a schedule that waits for nobody, and every latency counts from the moment at which its message \
+         was due, not from when it left. Waiting for a slow broker is therefore part of the latency (no coordinated omission)."
+    } else {
+        "Closed model: a new message was made when the broker had dealt with an earlier one. Throughput is the figure to look at; latencies \
+         are those under a load that the broker itself sets, and say nothing about a fixed rate."
+    };
+    let _ = write!(page, "<p class=\"dim\">{words}</p>");
+    if result.generator.is_saturated {
+        page.push_str("<p class=\"fail\">The generator was at its own limit: the broker may be capable of more, and latencies may be the generator's.</p>");
+    }
+}
+
+fn details(page: &mut String, result: &RunResult) {
+    let scenario = toml::to_string(&result.scenario).unwrap_or_default();
+    let target = toml::to_string(&result.target).unwrap_or_default();
+    let _ = write!(
+        page,
+        "<section><h2>All numbers</h2><pre>{}</pre></section>\n\
+         <section><h2>Configuration</h2><p><code>{}</code></p>\
+         <details><summary>Scenario</summary><pre>{}</pre></details>\
+         <details><summary>Target</summary><pre>{}</pre></details></section>\n",
+        escaped(&table::render(result)),
+        escaped(&result.command),
+        escaped(&scenario),
+        escaped(&target),
+    );
+}

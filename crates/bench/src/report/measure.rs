@@ -1,0 +1,364 @@
+//! What can be asked of a result by name: in `--require`, in comparisons and in the summary CSV. One list for all of them.
+
+use crate::histogram::Latency;
+use crate::result::RunResult;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Count,
+    PerSecond,
+    Milliseconds,
+    Seconds,
+    Bytes,
+    /// 1 is 100 %.
+    Share,
+    Cores,
+}
+
+/// Which way is better; `Neither` is only shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    More,
+    Less,
+    Neither,
+}
+
+pub struct Measure {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub unit: Unit,
+    pub better: Better,
+    /// `None` where the run did not measure it.
+    pub of: fn(&RunResult) -> Option<f64>,
+}
+
+const fn measure(
+    name: &'static str,
+    unit: Unit,
+    better: Better,
+    of: fn(&RunResult) -> Option<f64>,
+    about: &'static str,
+) -> Measure {
+    Measure {
+        name,
+        about,
+        unit,
+        better,
+        of,
+    }
+}
+
+use Better::{Less, More, Neither};
+use Unit::{Bytes, Cores, Count, Milliseconds, PerSecond, Seconds, Share};
+
+pub const MEASURES: &[Measure] = &[
+    measure(
+        "published",
+        PerSecond,
+        More,
+        |r| some(r.throughput.published),
+        "messages published per second",
+    ),
+    measure(
+        "acknowledged",
+        PerSecond,
+        More,
+        |r| some(r.throughput.acknowledged),
+        "QoS 1 and 2 messages acknowledged per second",
+    ),
+    measure(
+        "delivered",
+        PerSecond,
+        More,
+        |r| some(r.throughput.delivered),
+        "messages received per second",
+    ),
+    measure(
+        "connects",
+        PerSecond,
+        More,
+        |r| some(r.throughput.connects),
+        "connects per second",
+    ),
+    measure(
+        "p50",
+        Milliseconds,
+        Less,
+        |r| latency(r, |l| l.p50_ms),
+        "end-to-end latency, median",
+    ),
+    measure(
+        "p90",
+        Milliseconds,
+        Less,
+        |r| latency(r, |l| l.p90_ms),
+        "end-to-end latency, 90th percentile",
+    ),
+    measure(
+        "p95",
+        Milliseconds,
+        Less,
+        |r| latency(r, |l| l.p95_ms),
+        "end-to-end latency, 95th percentile",
+    ),
+    measure(
+        "p99",
+        Milliseconds,
+        Less,
+        |r| latency(r, |l| l.p99_ms),
+        "end-to-end latency, 99th percentile",
+    ),
+    measure(
+        "p99.9",
+        Milliseconds,
+        Less,
+        |r| latency(r, |l| l.p999_ms),
+        "end-to-end latency, 99.9th percentile",
+    ),
+    measure(
+        "p99.99",
+        Milliseconds,
+        Less,
+        |r| latency(r, |l| l.p9999_ms),
+        "end-to-end latency, 99.99th percentile",
+    ),
+    measure(
+        "max",
+        Milliseconds,
+        Less,
+        |r| latency(r, |l| l.max_ms),
+        "end-to-end latency, longest",
+    ),
+    measure(
+        "mean",
+        Milliseconds,
+        Less,
+        |r| latency(r, |l| l.mean_ms),
+        "end-to-end latency, mean",
+    ),
+    measure(
+        "ack_p50",
+        Milliseconds,
+        Less,
+        |r| acknowledgement(r, |l| l.p50_ms),
+        "PUBACK or PUBCOMP, median",
+    ),
+    measure(
+        "ack_p99",
+        Milliseconds,
+        Less,
+        |r| acknowledgement(r, |l| l.p99_ms),
+        "PUBACK or PUBCOMP, 99th percentile",
+    ),
+    measure(
+        "ack_max",
+        Milliseconds,
+        Less,
+        |r| acknowledgement(r, |l| l.max_ms),
+        "PUBACK or PUBCOMP, longest",
+    ),
+    measure(
+        "connect_p99",
+        Milliseconds,
+        Less,
+        |r| connect(r, |l| l.p99_ms),
+        "first SYN to CONNACK, 99th percentile",
+    ),
+    measure(
+        "expected",
+        Count,
+        Neither,
+        |r| Some(r.truth.expected as f64),
+        "messages that should have been received",
+    ),
+    measure(
+        "lost",
+        Count,
+        Less,
+        |r| Some(r.truth.lost as f64),
+        "messages that were not received",
+    ),
+    measure(
+        "duplicated",
+        Count,
+        Less,
+        |r| Some(r.truth.duplicated as f64),
+        "messages received again",
+    ),
+    measure(
+        "reordered",
+        Count,
+        Less,
+        |r| Some(r.truth.reordered as f64),
+        "messages received after later ones",
+    ),
+    measure(
+        "corrupt",
+        Count,
+        Less,
+        |r| Some(r.truth.corrupt as f64),
+        "messages that are not as sent",
+    ),
+    measure(
+        "disconnects",
+        Count,
+        Less,
+        |r| Some(r.totals.disconnects as f64),
+        "connections lost",
+    ),
+    measure(
+        "failed_connects",
+        Count,
+        Less,
+        |r| Some(r.totals.connects_failed as f64),
+        "connects that failed",
+    ),
+    measure(
+        "cpu_per_million",
+        Seconds,
+        Less,
+        |r| r.broker.as_ref().map(|b| b.cpu_s_per_million),
+        "broker CPU seconds per million deliveries",
+    ),
+    measure(
+        "broker_cores",
+        Cores,
+        Neither,
+        |r| r.broker.as_ref().map(|b| b.cores_used),
+        "cores that the broker used",
+    ),
+    measure(
+        "rss",
+        Bytes,
+        Less,
+        |r| r.broker.as_ref().map(|b| b.resident_bytes as f64),
+        "broker's resident memory at the end",
+    ),
+    measure(
+        "rss_peak",
+        Bytes,
+        Less,
+        |r| r.broker.as_ref().map(|b| b.resident_peak_bytes as f64),
+        "broker's resident memory, most ever",
+    ),
+    measure(
+        "rss_per_client",
+        Bytes,
+        Less,
+        rss_per_client,
+        "resident memory that the clients have added, each",
+    ),
+    measure(
+        "ceiling",
+        Share,
+        More,
+        |r| r.ceiling.as_ref().map(|c| c.ratio),
+        "deliveries per broker CPU second over those of bare sockets",
+    ),
+    measure(
+        "kept_up",
+        Share,
+        More,
+        |r| (r.generator.offered > 0.0).then_some(r.generator.kept_up),
+        "share of the offered messages that left",
+    ),
+    measure(
+        "generator_busy",
+        Share,
+        Neither,
+        |r| Some(r.generator.busiest_thread),
+        "busiest thread of the generator",
+    ),
+    measure(
+        "replayed",
+        PerSecond,
+        More,
+        |r| r.replay.map(|replay| replay.delivered_per_s),
+        "retained or queued messages received per second",
+    ),
+];
+
+pub fn find(name: &str) -> Option<&'static Measure> {
+    MEASURES.iter().find(|measure| measure.name == name)
+}
+
+/// For `--help`.
+pub fn list() -> String {
+    let lines = MEASURES
+        .iter()
+        .map(|measure| format!("  {:<16} {}\n", measure.name, measure.about));
+    lines.collect()
+}
+
+fn some(rate: f64) -> Option<f64> {
+    (rate > 0.0).then_some(rate)
+}
+
+fn latency(result: &RunResult, of: fn(&Latency) -> f64) -> Option<f64> {
+    counted(&result.latency.end_to_end.summary, of)
+}
+
+fn acknowledgement(result: &RunResult, of: fn(&Latency) -> f64) -> Option<f64> {
+    counted(&result.latency.acknowledgement.summary, of)
+}
+
+fn connect(result: &RunResult, of: fn(&Latency) -> f64) -> Option<f64> {
+    counted(&result.latency.connect.summary, of)
+}
+
+fn counted(summary: &Latency, of: fn(&Latency) -> f64) -> Option<f64> {
+    (summary.count > 0).then(|| of(summary))
+}
+
+fn rss_per_client(result: &RunResult) -> Option<f64> {
+    let broker = result.broker.as_ref()?;
+    let clients: u64 = result.scenario.group.iter().map(|group| u64::from(group.clients)).sum();
+    let added = broker.resident_bytes.saturating_sub(broker.resident_before_bytes);
+    (clients > 0).then(|| added as f64 / clients as f64)
+}
+
+/// A value in the words of its unit.
+pub fn in_words(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::Count => whole(value),
+        Unit::PerSecond => format!("{}/s", whole(value)),
+        Unit::Milliseconds => milliseconds(value),
+        Unit::Seconds => format!("{value:.3} s"),
+        Unit::Bytes => bytes(value),
+        Unit::Share => format!("{:.1} %", value * 100.0),
+        Unit::Cores => format!("{value:.2} cores"),
+    }
+}
+
+/// With separators: 4,500,000.
+pub fn whole(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 { format!("-{text}") } else { text }
+}
+
+/// Three digits, in the unit that reads best.
+pub fn milliseconds(value: f64) -> String {
+    match value {
+        0.0 => "0".into(),
+        v if v < 1.0 => format!("{:.0} µs", v * 1000.0),
+        v if v < 100.0 => format!("{v:.2} ms"),
+        v if v < 10_000.0 => format!("{v:.0} ms"),
+        v => format!("{:.1} s", v / 1000.0),
+    }
+}
+
+pub fn bytes(value: f64) -> String {
+    match value.abs() {
+        v if v < 10_000.0 => format!("{value:.0} B"),
+        v if v < 10_000_000.0 => format!("{:.1} KiB", value / 1024.0),
+        v if v < 10_000_000_000.0 => format!("{:.1} MiB", value / 1_048_576.0),
+        _ => format!("{:.1} GiB", value / 1_073_741_824.0),
+    }
+}

@@ -1,0 +1,215 @@
+//! The result as text: what was measured, what was true, what it cost, and whether the load was honest. At most 100 columns.
+
+use std::fmt::Write as _;
+
+use super::measure::{bytes, milliseconds, whole};
+use crate::histogram::Latency;
+use crate::result::RunResult;
+
+const LATENCY_COLUMNS: [&str; 9] = ["min", "mean", "stdev", "p50", "p90", "p95", "p99", "p99.99", "max"];
+
+pub fn render(result: &RunResult) -> String {
+    let mut text = String::new();
+    headline(&mut text, result);
+    rates(&mut text, result);
+    latencies(&mut text, result);
+    facts(&mut text, result);
+    verdicts(&mut text, result);
+    text
+}
+
+fn headline(text: &mut String, result: &RunResult) {
+    let scenario = &result.scenario;
+    let ended = if result.is_interrupted { ", interrupted" } else { "" };
+    let _ = writeln!(text, "\n{}: {:.1} s measured{ended}", scenario.name, result.measured_s);
+    if let Some(published) = &scenario.published {
+        let _ = writeln!(text, "published by others: {published}");
+    }
+}
+
+/// One row per kind of work: how many, how many of them well, how fast, how many bytes.
+fn rates(text: &mut String, result: &RunResult) {
+    let (counts, totals, rate) = (&result.counts, &result.totals, &result.throughput);
+    let rows = [
+        ("connect", totals.connects, totals.connects_failed, rate.connects, None),
+        ("subscribe", totals.subscribes, totals.subscribes_failed, 0.0, None),
+        (
+            "publish",
+            counts.published,
+            counts.refused,
+            rate.published,
+            Some(rate.bytes_out),
+        ),
+        ("acknowledge", counts.acknowledged, 0, rate.acknowledged, None),
+        (
+            "receive",
+            counts.received,
+            result.truth.corrupt,
+            rate.delivered,
+            Some(rate.bytes_in),
+        ),
+    ];
+    let _ = writeln!(
+        text,
+        "\n{:<16}{:>16}{:>12}{:>18}{:>20}",
+        "", "count", "success", "per second", "bytes per second"
+    );
+    for (name, count, failed, per_s, bytes_per_s) in rows.into_iter().filter(|row| row.1 + row.2 > 0) {
+        let success = 100.0 * count as f64 / (count + failed) as f64;
+        let per_s = if per_s > 0.0 { whole(per_s) } else { String::new() };
+        let bytes_per_s = bytes_per_s.map(bytes).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "{name:<16}{:>16}{success:>10.2} %{per_s:>18}{bytes_per_s:>20}",
+            whole(count as f64)
+        );
+    }
+}
+
+fn latencies(text: &mut String, result: &RunResult) {
+    let latency = &result.latency;
+    let rows = [
+        ("end to end", &latency.end_to_end.summary),
+        ("acknowledge", &latency.acknowledgement.summary),
+        ("connect", &latency.connect.summary),
+        ("handshake", &latency.handshake.summary),
+        ("subscribe", &latency.subscribe.summary),
+    ];
+    let rows: Vec<_> = rows.into_iter().filter(|(_, summary)| summary.count > 0).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let _ = write!(text, "\n{:<12}", "latency");
+    for column in LATENCY_COLUMNS {
+        let _ = write!(text, "{column:>9}");
+    }
+    text.push('\n');
+    for (name, summary) in rows {
+        let _ = write!(text, "{name:<12}");
+        for value in columns(summary) {
+            let _ = write!(text, "{:>9}", milliseconds(value));
+        }
+        text.push('\n');
+    }
+}
+
+fn columns(l: &Latency) -> [f64; LATENCY_COLUMNS.len()] {
+    [
+        l.min_ms, l.mean_ms, l.stdev_ms, l.p50_ms, l.p90_ms, l.p95_ms, l.p99_ms, l.p9999_ms, l.max_ms,
+    ]
+}
+
+/// One line each, for what the run has.
+fn facts(text: &mut String, result: &RunResult) {
+    let mut fact = |name: &str, words: String| {
+        let _ = writeln!(text, "{name:<16}{words}");
+    };
+    fact("", String::new());
+    let truth = &result.truth;
+    if truth.flows > 0 || truth.unverified > 0 {
+        let [expected, received, lost] = [truth.expected, truth.received, truth.lost].map(|n| whole(n as f64));
+        let [again, late, corrupt] = [truth.duplicated, truth.reordered, truth.corrupt].map(|n| whole(n as f64));
+        fact(
+            "truth",
+            format!("{received} of {expected} messages received, {lost} lost, {again} duplicated,"),
+        );
+        let unverified = whole(truth.unverified as f64);
+        fact(
+            "",
+            format!(
+                "{late} reordered, {corrupt} corrupt; {unverified} carried no proof ({} flows)",
+                truth.flows
+            ),
+        );
+    }
+    if let Some(replay) = &result.replay {
+        let [delivered, rate] = [replay.delivered as f64, replay.delivered_per_s].map(whole);
+        fact(
+            "replay",
+            format!(
+                "{delivered} messages to {} clients in {:.2} s: {rate}/s",
+                replay.clients, replay.seconds
+            ),
+        );
+    }
+    if let Some(broker) = &result.broker {
+        let cpu = format!(
+            "{:.2} cores, {:.3} CPU s per million",
+            broker.cores_used, broker.cpu_s_per_million
+        );
+        let memory = [
+            broker.resident_bytes,
+            broker.resident_before_bytes,
+            broker.resident_peak_bytes,
+        ]
+        .map(|n| bytes(n as f64));
+        fact(
+            "broker",
+            format!(
+                "{cpu} ({:.1} s user, {:.1} s system), process {}",
+                broker.user_s, broker.system_s, broker.pid
+            ),
+        );
+        fact(
+            "",
+            format!("{} resident ({} before, {} at most)", memory[0], memory[1], memory[2]),
+        );
+        let switches = [broker.voluntary_switches, broker.involuntary_switches].map(|n| whole(n as f64));
+        fact(
+            "",
+            format!(
+                "{} voluntary and {} involuntary context switches",
+                switches[0], switches[1]
+            ),
+        );
+    }
+    if let Some(ceiling) = &result.ceiling {
+        let cost = format!(
+            "{:.3} CPU s per million, {}/s",
+            ceiling.cpu_s_per_million,
+            whole(ceiling.deliveries_per_s)
+        );
+        fact(
+            "bare sockets",
+            format!(
+                "{cost}, writes of {:.0} bytes on {} sockets",
+                ceiling.write_bytes, ceiling.sockets
+            ),
+        );
+        fact(
+            "",
+            format!("the broker does {:.0} % of that per CPU second", ceiling.ratio * 100.0),
+        );
+    }
+    let generator = &result.generator;
+    let late = milliseconds(generator.lateness.p99_ms);
+    let busiest = generator.busiest_thread * 100.0;
+    fact(
+        "generator",
+        format!(
+            "{:.2} cores, busiest of {} threads {busiest:.0} %, p99 {late} late",
+            generator.cores_used, generator.threads
+        ),
+    );
+    for agent in &result.agents {
+        let clock = format!(
+            "clock {:+.3} ms, known within {:.3} ms",
+            agent.clock_offset_ms, agent.clock_error_ms
+        );
+        fact("agent", format!("{}: {} clients, {clock}", agent.name, agent.clients));
+    }
+}
+
+fn verdicts(text: &mut String, result: &RunResult) {
+    text.push('\n');
+    for verdict in &result.verdicts {
+        let mark = if verdict.is_met { "ok  " } else { "FAIL" };
+        let _ = writeln!(text, "{mark} {}: {}", verdict.rule, verdict.found);
+    }
+    for example in &result.examples {
+        let _ = writeln!(text, "     {example}");
+    }
+    for (reason, count) in &result.errors {
+        let _ = writeln!(text, "     {count} × {reason}");
+    }
+}
