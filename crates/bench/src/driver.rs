@@ -133,6 +133,8 @@ pub struct Counts {
     pub bytes_in: u64,
     /// Data segments that the kernel received (TCP_INFO), for the mean size of the broker's writes.
     pub segments_in: u64,
+    /// Data segments that it sent.
+    pub segments_out: u64,
     /// CPU time of the driver's threads.
     pub cpu_ns: u64,
     /// CPU time of its busiest thread.

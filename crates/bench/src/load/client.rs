@@ -7,6 +7,7 @@ use super::link::Link;
 use super::outbound::{Inbound, Outbound};
 use super::plan::GroupPlan;
 use super::sources::Sources;
+use super::tcp_info::Segments;
 
 pub struct Client {
     pub group: u16,
@@ -32,7 +33,7 @@ pub struct Client {
     /// In seconds, as the server wants it.
     pub keep_alive_s: u16,
     /// Data segments that are counted already.
-    pub segments: u32,
+    pub segments: Segments,
     pub attempts: u8,
     /// Somebody waits until it is ready or given up.
     pub is_awaited: bool,
@@ -115,7 +116,7 @@ impl Client {
             last_in_ns: 0,
             pinged_ns: 0,
             keep_alive_s: group.group.keep_alive_s,
-            segments: 0,
+            segments: Segments::default(),
             attempts: 0,
             is_awaited: false,
             has_subscribed: false,

@@ -148,8 +148,10 @@ impl Context {
 
     pub fn count_segments(&mut self, client: &mut Client) {
         if let Some(link) = &client.link {
-            let total = super::tcp_info::segments_in(&link.stream);
-            self.meter.interval.counts.segments_in += u64::from(total.wrapping_sub(client.segments));
+            let total = super::tcp_info::segments(&link.stream);
+            let counts = &mut self.meter.interval.counts;
+            counts.segments_in += u64::from(total.received.wrapping_sub(client.segments.received));
+            counts.segments_out += u64::from(total.sent.wrapping_sub(client.segments.sent));
             client.segments = total;
         }
     }

@@ -15,6 +15,7 @@ use super::outbound::SUBSCRIBE_ID;
 use super::pattern::expand;
 use super::plan::GroupPlan;
 use super::publish;
+use super::tcp_info::Segments;
 use crate::scenario::Presence;
 use crate::target::Transport;
 
@@ -46,7 +47,7 @@ pub fn connect(slot: u32, client: &mut Client, cx: &mut Context) {
     client.epoch = client.epoch.wrapping_add(1);
     client.begun_ns = cx.plan.clock.now_ns();
     client.state = State::Connecting;
-    (client.segments, client.sees_end) = (0, false);
+    (client.segments, client.sees_end) = (Segments::default(), false);
     (client.last_in_ns, client.pinged_ns) = (client.begun_ns, 0);
     cx.connecting += 1;
     let opened = Link::connect(endpoint.address, from, target.receive_buffer_bytes).and_then(|mut link| {

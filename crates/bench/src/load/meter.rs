@@ -51,7 +51,7 @@ impl Meter {
     }
 }
 
-fn thread_cpu_ns() -> u64 {
+pub fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -88,6 +88,7 @@ pub fn add_counts(sum: &mut Counts, other: &Counts) {
         bytes_out,
         bytes_in,
         segments_in,
+        segments_out,
         cpu_ns,
         busiest_thread_cpu_ns,
     } = *other;
@@ -106,6 +107,7 @@ pub fn add_counts(sum: &mut Counts, other: &Counts) {
     sum.bytes_out += bytes_out;
     sum.bytes_in += bytes_in;
     sum.segments_in += segments_in;
+    sum.segments_out += segments_out;
     sum.cpu_ns += cpu_ns;
     sum.busiest_thread_cpu_ns = sum.busiest_thread_cpu_ns.max(busiest_thread_cpu_ns);
 }

@@ -50,6 +50,7 @@ use plan::Plan;
 use reconcile::{Findings, SentTable};
 use worker::{Note, Order, WAKER, Worker};
 
+pub(crate) use meter::thread_cpu_ns;
 pub(crate) use meter::{add_counts, add_parallel};
 pub(crate) use pattern::Topic;
 pub use pattern::{Names, expand};

@@ -1,14 +1,22 @@
-//! How many data segments a socket has received, which only `TCP_INFO` tells; the one call here that no safe wrapper has.
+//! How many data segments a socket has received and sent, which only `TCP_INFO` tells; the one call here that no safe wrapper has.
 
 #![allow(unsafe_code)]
 
 use mio::net::TcpStream;
 
-/// Since the connection began; 0 where the kernel does not say.
+/// Since the connection began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Segments {
+    pub received: u32,
+    pub sent: u32,
+}
+
+/// Zeros where the kernel does not say.
 #[cfg(target_os = "linux")]
-pub fn segments_in(stream: &TcpStream) -> u32 {
+pub fn segments(stream: &TcpStream) -> Segments {
     use std::os::fd::AsRawFd;
-    // include/uapi/linux/tcp.h, `struct tcp_info`: `tcpi_data_segs_in` is 152 bytes from the beginning; libc's copy ends before.
+    // include/uapi/linux/tcp.h, `struct tcp_info`: `tcpi_data_segs_in` is 152 bytes from the beginning, `tcpi_data_segs_out` follows;
+    // libc's copy ends before.
     const WORDS: usize = 64;
     const DATA_SEGMENTS_IN: usize = 152 / 4;
     let mut info = [0u32; WORDS];
@@ -25,12 +33,15 @@ pub fn segments_in(stream: &TcpStream) -> u32 {
         )
     };
     match result {
-        0 if length as usize >= 4 * (DATA_SEGMENTS_IN + 1) => info[DATA_SEGMENTS_IN],
-        _ => 0,
+        0 if length as usize >= 4 * (DATA_SEGMENTS_IN + 2) => Segments {
+            received: info[DATA_SEGMENTS_IN],
+            sent: info[DATA_SEGMENTS_IN + 1],
+        },
+        _ => Segments::default(),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-pub fn segments_in(_stream: &TcpStream) -> u32 {
-    0
+pub fn segments(_stream: &TcpStream) -> Segments {
+    Segments::default()
 }

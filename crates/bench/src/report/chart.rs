@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 240.0;
+const HEIGHT: f64 = 246.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 10.0;
-const BOTTOM: f64 = 28.0;
+const BOTTOM: f64 = 36.0;
 
 pub struct Chart<'a> {
     pub title: &'a str,
@@ -116,7 +116,7 @@ impl Chart<'_> {
             svg,
             "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             WIDTH - RIGHT,
-            HEIGHT - 2.0,
+            HEIGHT - 5.0,
             escaped(self.x_label)
         );
     }

@@ -115,9 +115,9 @@ fn verdicts(page: &mut String, result: &RunResult) {
     page.push_str("<section><h2>Verdicts</h2><ul class=\"verdicts\">");
     for verdict in &result.verdicts {
         let (class, mark) = if verdict.is_met {
-            ("ok", "kept")
+            ("ok", "met")
         } else {
-            ("fail", "not kept")
+            ("fail", "not met")
         };
         let (rule, found) = (escaped(&verdict.rule), escaped(&verdict.found));
         let _ = write!(
@@ -133,6 +133,15 @@ fn verdicts(page: &mut String, result: &RunResult) {
         let _ = write!(page, "<p class=\"fail\">{count} × {}</p>", escaped(reason));
     }
     page.push_str("</section>\n");
+}
+
+/// As a label of an axis: 10 ms rather than 10.00 ms.
+fn decade(value: f64) -> String {
+    match value {
+        v if v < 1.0 => format!("{:.0} µs", v * 1000.0),
+        v if v < 1000.0 => format!("{v:.0} ms"),
+        v => format!("{:.0} s", v / 1000.0),
+    }
 }
 
 fn over_time(result: &RunResult) -> Vec<Chart<'_>> {
@@ -165,7 +174,7 @@ fn over_time(result: &RunResult) -> Vec<Chart<'_>> {
         chart(
             "End-to-end latency",
             true,
-            milliseconds,
+            decade,
             vec![
                 line("p50", |s| s.end_to_end.p50_ms),
                 line("p99", |s| s.end_to_end.p99_ms),
@@ -175,7 +184,7 @@ fn over_time(result: &RunResult) -> Vec<Chart<'_>> {
         chart(
             "Latency of acknowledgements",
             true,
-            milliseconds,
+            decade,
             vec![
                 line("p50", |s| s.acknowledgement.p50_ms),
                 line("p99", |s| s.acknowledgement.p99_ms),
@@ -248,7 +257,7 @@ fn distributions(page: &mut String, result: &RunResult) {
         is_log: true,
         lines,
         x_ticks: ticks.collect(),
-        y_words: milliseconds,
+        y_words: decade,
     };
     page.push_str(&chart.render());
 }

@@ -357,7 +357,7 @@ pub fn milliseconds(value: f64) -> String {
 pub fn bytes(value: f64) -> String {
     match value.abs() {
         v if v < 10_000.0 => format!("{value:.0} B"),
-        v if v < 10_000_000.0 => format!("{:.1} KiB", value / 1024.0),
+        v if v < 1_048_576.0 => format!("{:.1} KiB", value / 1024.0),
         v if v < 10_000_000_000.0 => format!("{:.1} MiB", value / 1_048_576.0),
         _ => format!("{:.1} GiB", value / 1_073_741_824.0),
     }
