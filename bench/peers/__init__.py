@@ -62,6 +62,8 @@ class Mosquitto(Peer):
 
 class CargoPeer(Peer):
     crate = ""
+    # Whether it is built with the versions of its dependencies that it was released with.
+    is_locked = True
 
     def install(self):
         self.program = CACHE / f"{self.crate}-{self.version}" / "bin" / self.crate
@@ -72,12 +74,15 @@ class CargoPeer(Peer):
         say(f"building {self.crate} {self.version}, which takes some minutes")
         root = str(self.program.parent.parent)
         environment = {key: value for key, value in os.environ.items() if key not in ("CARGO_TARGET_DIR", "RUSTFLAGS")}
-        run(["cargo", "install", "--quiet", "--locked", "--no-track", "--root", root, self.crate, "--version", self.version], environment)
+        command = ["cargo", "install", "--quiet", "--no-track", "--root", root, self.crate, "--version", self.version]
+        run(command + (["--locked"] if self.is_locked else []), environment)
 
 
 class Rumqttd(CargoPeer):
     name = crate = "rumqttd"
     version = "0.20.0"
+    # Its metrics 0.22.1 does not compile any more; 0.22.4 does.
+    is_locked = False
     settings = "its own configuration file, segments of 100 MiB, max_inflight_count 100"
 
     def command(self, port, directory):
