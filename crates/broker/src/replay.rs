@@ -4,8 +4,8 @@
 //! cursor, so a replay of a million messages holds none of them in memory, survives changes of the store, and goes on
 //! where it stopped when the client comes back to its session.
 //!
-//! A live message on a topic that a replay may still bring waits for it (`Core::hold`): the retained message is the older
-//! one, and a subscriber that sees it last would take it for the state of things.
+//! While another shard is asked, live messages on topics that the replay may bring wait for it (`Core::hold`): the retained
+//! message is the older one, and a subscriber that sees it last would take it for the state of things.
 
 use mqtt::{RetainHandling, SubscriptionOptions};
 
@@ -83,39 +83,39 @@ impl Shard {
     /// Goes on with the first replay of a session for as long as its connection takes more.
     pub(crate) fn replay(&mut self, now: Now, slot: u32) {
         loop {
-            if self.core.session(slot).replays.is_empty() {
+            let Some(replay) = self.core.session(slot).replays.iter().next().cloned() else {
                 return self.core.release(now, slot);
-            }
-            if !self.may_replay(slot) {
-                return;
-            }
-            let here = self.core.id;
-            let session = self.core.session_mut(slot);
-            let epoch = session.epoch;
-            let Some(replay) = session.replays.iter_mut().next() else {
-                return;
             };
             if replay.is_waiting {
                 return;
             }
-            if replay.shard != here {
-                replay.is_waiting = true;
-                let letter = Letter::ReplayRequest {
-                    session: slot,
-                    epoch,
-                    number: replay.number,
-                    filter: replay.filter.clone(),
-                    cursor: replay.cursor.clone(),
-                    from: here,
-                };
-                let shard = usize::from(replay.shard.0);
-                self.mail_out[shard].letter(letter);
-                return;
+            if !self.may_replay(slot) {
+                // Live messages wait for another shard's answer, not for a client that is slow.
+                return self.core.release(now, slot);
             }
-            let replay = replay.clone();
+            if replay.shard != self.core.id {
+                return self.ask_for_replay(slot, replay);
+            }
             let cursor = self.replay_batch(now, slot, &replay);
             self.replay_advanced(slot, replay.number, cursor);
         }
+    }
+
+    fn ask_for_replay(&mut self, slot: u32, replay: Replay) {
+        self.core.links[slot as usize].is_replaying = true;
+        let session = self.core.session_mut(slot);
+        if let Some(asked) = session.replays.iter_mut().next() {
+            asked.is_waiting = true;
+        }
+        let letter = Letter::ReplayRequest {
+            session: slot,
+            epoch: session.epoch,
+            number: replay.number,
+            filter: replay.filter,
+            cursor: replay.cursor,
+            from: self.core.id,
+        };
+        self.mail_out[usize::from(replay.shard.0)].letter(letter);
     }
 
     /// Whether a session's connection takes more now; if only this tick is full, it is asked again in the next.
