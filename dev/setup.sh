@@ -77,13 +77,15 @@ need_toolchain() {
 }
 
 need_mosquitto() {
+	local had_broker=no
+	! has mosquitto || had_broker=yes
 	if ! has mosquitto || ! has mosquitto_pub || ! has mosquitto_passwd; then
 		install_packages "Mosquitto, the broker that tests compare with" mosquitto mosquitto-clients
-		stop_installed_broker
+		[ "$had_broker" = yes ] || stop_installed_broker
 	fi
 }
 
-# Debian starts the service at once, on the port that `make run` uses.
+# Debian starts the service at once, on the port that `make run` uses. One that was there before is its owner's business.
 stop_installed_broker() {
 	if has systemctl && systemctl is-active --quiet mosquitto 2>/dev/null; then
 		say "stopping the mosquitto service that the package has started (systemctl start mosquitto brings it back)"

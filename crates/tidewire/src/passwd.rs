@@ -1,13 +1,13 @@
 //! `tidewire passwd`: hashes a password, or keeps a password file as `mosquitto_passwd` does.
 
 use std::fs;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use auth::{Password, PasswordHash, UserError, Users};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 
 use crate::config::files::chain;
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, fail, print};
@@ -118,6 +118,8 @@ fn read_password() -> Result<Password, String> {
     Ok(Password::new(password))
 }
 
+const CTRL_C: u8 = 3;
+
 /// Asks without showing what is typed.
 fn ask(prompt: &str) -> Result<String, String> {
     let describe = |error: &dyn std::fmt::Display| format!("cannot ask for the password: {error}");
@@ -125,21 +127,30 @@ fn ask(prompt: &str) -> Result<String, String> {
     let stdin = io::stdin();
     let shown = tcgetattr(&stdin).map_err(|error| describe(&error))?;
     let mut hidden = shown.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
+    // Ctrl-C would leave the terminal as it is now: it ends the line instead.
+    hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+    hidden.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
     tcsetattr(&stdin, OptionalActions::Flush, &hidden).map_err(|error| describe(&error))?;
     let line = read_line();
     let restored = tcsetattr(&stdin, OptionalActions::Flush, &shown);
     let _ = writeln!(io::stderr());
     restored.map_err(|error| describe(&error))?;
-    line
+    match line {
+        Ok(line) if line.as_bytes().contains(&CTRL_C) => Err("interrupted".into()),
+        line => line,
+    }
 }
 
 fn read_line() -> Result<String, String> {
-    let mut line = String::new();
-    let mut bounded = io::Read::take(io::stdin().lock(), PASSWORD_BYTES_MAX + 2);
-    bounded
-        .read_line(&mut line)
-        .map_err(|error| format!("cannot read the password: {error}"))?;
+    let unreadable = |error: &dyn std::fmt::Display| format!("cannot read the password: {error}");
+    let mut bytes = Vec::new();
+    for byte in io::stdin().lock().take(PASSWORD_BYTES_MAX + 2).bytes() {
+        bytes.push(byte.map_err(|error| unreadable(&error))?);
+        if matches!(bytes.last(), Some(b'\n' | &CTRL_C)) {
+            break;
+        }
+    }
+    let mut line = String::from_utf8(bytes).map_err(|error| unreadable(&error))?;
     line.truncate(line.trim_end_matches(['\r', '\n']).len());
     if line.is_empty() {
         Err("the password is empty".into())
