@@ -20,6 +20,10 @@ pub trait Driver {
     fn command(&mut self, command: Command) -> Result<(), String>;
     /// The next event, if one comes in time. An error is final.
     fn event(&mut self, patience: Duration) -> Result<Option<Event>, String>;
+    /// Asked after the outcome: by how much its times may be wrong, where it has a clock of its own.
+    fn clock_error_ns(&mut self) -> Option<u64> {
+        None
+    }
 }
 
 /// A share of a scenario.

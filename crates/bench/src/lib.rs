@@ -15,10 +15,14 @@
 //! It shares only the codec with the broker, so that it cannot repeat the broker's mistakes, and it never slows the offered
 //! rate down silently: work that starts late is counted with the time at which it should have begun.
 
+pub mod agent;
 pub mod ceiling;
+pub mod cli;
+pub mod cost;
 pub mod driver;
 pub mod histogram;
 pub mod load;
+pub mod machine;
 pub mod observe;
 pub mod orchestrator;
 pub mod output;

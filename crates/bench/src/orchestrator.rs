@@ -30,7 +30,7 @@ const LEAD_AGENTS: Duration = Duration::from_millis(500);
 /// How long a driver may keep the others waiting when it is asked for an event.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Longer runs have no planned end to count down to.
-const FOREVER_S: f64 = 1e7;
+pub const FOREVER_S: f64 = 1e7;
 const EXAMPLES_MAX: usize = 10;
 
 /// What is run, where.
@@ -338,10 +338,23 @@ impl Run<'_> {
             self.show(done);
         }
         let rest = self.timeline.close();
+        self.look_at_clocks();
         self.show(rest.into_iter().collect());
         let result = self.result(failure.as_deref());
         self.observer.end(&result);
         Finished { result, failure }
+    }
+
+    /// Clocks drift while a run goes on; what has moved since it began belongs to the error.
+    fn look_at_clocks(&mut self) {
+        for (member, state) in self.members.iter_mut().zip(&self.states) {
+            let Some(agent) = member.agent.as_mut().filter(|_| state.outcome.is_some()) else {
+                continue;
+            };
+            if let Some(error_ns) = member.driver.clock_error_ns() {
+                agent.clock_error_ms = error_ns as f64 / 1e6;
+            }
+        }
     }
 
     fn result(&mut self, failure: Option<&str>) -> RunResult {
@@ -377,7 +390,7 @@ impl Run<'_> {
             tool: format!("tidewire bench {}", env!("CARGO_PKG_VERSION")),
             started_at: self.setup.started_at.clone(),
             command: self.setup.command.clone(),
-            scenario: self.setup.scenario.clone(),
+            scenario: without_passwords(&self.setup.scenario),
             target: self.setup.target.clone(),
             machine: self.setup.machine.clone(),
             measured_s: seconds,
@@ -494,6 +507,14 @@ fn command(member: &mut Member, command: Command) -> Result<(), String> {
         Some(_) => format!("{}: {error}", member.driver.name()),
         None => error,
     })
+}
+
+fn without_passwords(scenario: &Scenario) -> Scenario {
+    let mut scenario = scenario.clone();
+    for password in scenario.group.iter_mut().filter_map(|group| group.password.as_mut()) {
+        *password = "***".into();
+    }
+    scenario
 }
 
 fn add_truth(sum: &mut Truth, other: &Truth) {

@@ -1,7 +1,6 @@
 //! Before a run: how far each message goes, and who of the drivers does what.
 //!
-//! Clients of a group are dealt out in contiguous ranges, so that a driver has the publisher and the subscriber of most pairs. A group with
-//! a shared subscription stays whole: only who has all its members can say what it lost.
+//! Clients of a group are dealt out in contiguous ranges, so that a driver has the publisher and the subscriber of most pairs.
 
 use std::ops::Range;
 
@@ -130,12 +129,7 @@ pub fn split(scenario: &Scenario, target: &Target, run: u16, hands: &[Hand]) -> 
         let clients: Vec<Range<u32>> = scenario
             .group
             .iter()
-            .enumerate()
-            .map(|(number, group)| match is_shared(group) {
-                true if number % count == index => 0..group.clients,
-                true => 0..0,
-                false => part(group.clients, index, count),
-            })
+            .map(|group| part(group.clients, index, count))
             .collect();
         let own: u64 = clients.iter().map(|range| range.len() as u64).sum();
         let mut scenario = scenario.clone();
@@ -151,13 +145,6 @@ pub fn split(scenario: &Scenario, target: &Target, run: u16, hands: &[Hand]) -> 
         }
     });
     jobs.collect()
-}
-
-fn is_shared(group: &Group) -> bool {
-    group
-        .subscribe
-        .iter()
-        .any(|subscribe| subscribe.filter.starts_with("$share/"))
 }
 
 fn part(clients: u32, index: usize, count: usize) -> Range<u32> {
@@ -247,7 +234,6 @@ mod tests {
                     ranges.retain(|range| !range.is_empty());
                     assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
                     assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, group.clients));
-                    assert!(!is_shared(group) || ranges.len() == 1);
                 }
             }
         }

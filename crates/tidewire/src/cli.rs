@@ -62,6 +62,7 @@ pub fn command() -> Command {
         .subcommand(config_command())
         .subcommand(client::publish_command())
         .subcommand(client::subscribe_command())
+        .subcommand(bench::cli::command())
         .subcommand(passwd::command())
         .subcommand(completion_command())
         .subcommand(Command::new("version").about("Print the version"))
@@ -154,6 +155,7 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("config", own)) => run_config(matches, own),
         Some(("pub", own)) => client::publish(own),
         Some(("sub", own)) => client::subscribe(own),
+        Some(("bench", own)) => bench::cli::run(own),
         Some(("passwd", own)) => passwd::run(own),
         Some(("completion", own)) => run_completion(own),
         Some(("version", _)) => print(&format!("tidewire {VERSION}\n")),

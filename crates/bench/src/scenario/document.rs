@@ -250,7 +250,33 @@ pub fn to_toml(scenario: &Scenario) -> String {
             remove_defaults(publish, &default_of(super::Publish::default()));
         }
     }
-    toml::to_string_pretty(&table).expect("it came from a scenario")
+    let mut text = String::new();
+    print(&table, schema::SCENARIO, "", &mut text);
+    text
+}
+
+/// Keys in the order of the schema, as a person would write them; those of tables last, as TOML wants it.
+fn print(table: &Table, fields: &'static [Field], path: &str, text: &mut String) {
+    let present = || fields.iter().filter_map(|field| Some((field, table.get(field.name)?)));
+    for (field, value) in present().filter(|(_, value)| !value.is_table() && !value.is_array()) {
+        text.push_str(&format!("{} = {value}\n", field.name));
+    }
+    for (field, value) in present() {
+        let path = join(path, field.name);
+        match (&field.kind, value) {
+            (Kind::Table(fields) | Kind::Choice(fields, _), Value::Table(inner)) => {
+                text.push_str(&format!("\n[{path}]\n"));
+                print(inner, fields, &path, text);
+            }
+            (Kind::Tables(fields), Value::Array(items)) => {
+                for item in items.iter().filter_map(Value::as_table) {
+                    text.push_str(&format!("\n[[{path}]]\n"));
+                    print(item, fields, &path, text);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 fn default_of(value: impl serde::Serialize) -> Table {

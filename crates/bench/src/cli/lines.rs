@@ -1,0 +1,122 @@
+//! One line per second, for pipes and for those who know emqtt-bench.
+
+use crate::driver::Counts;
+use crate::observe::{Moment, Observer, Phase};
+use crate::output;
+use crate::result::RunResult;
+
+/// As emqtt-bench prints it: a line for every counter that has changed, `3s recv total=37 rate=37.00/sec`.
+#[derive(Debug, Default)]
+pub struct Counters {
+    last: Counts,
+    last_s: f64,
+}
+
+impl Observer for Counters {
+    fn phase(&mut self, _: Phase) {}
+
+    fn second(&mut self, moment: &Moment<'_>) {
+        let seconds = moment.elapsed_s - self.last_s;
+        let time = duration(moment.elapsed_s as u64);
+        let latency = moment.interval.end_to_end.summary();
+        if latency.count > 0 {
+            output::line(format_args!("{time} publish_latency avg={:.0}ms", latency.mean_ms));
+        }
+        for (name, total, before) in counters(moment.totals, &self.last) {
+            if total != before && seconds > 0.0 {
+                let rate = (total - before) as f64 / seconds;
+                output::line(format_args!("{time} {name} total={total} rate={rate:.2}/sec"));
+            }
+        }
+        (self.last, self.last_s) = (*moment.totals, moment.elapsed_s);
+    }
+
+    fn end(&mut self, result: &RunResult) {
+        let publishes = result.scenario.group.iter().any(|group| group.publish.is_some());
+        if publishes && !result.is_interrupted {
+            output::line("publish complete");
+        }
+    }
+}
+
+/// Names and order of emqtt-bench.
+fn counters(now: &Counts, before: &Counts) -> [(&'static str, u64, u64); 8] {
+    [
+        ("recv", now.received, before.received),
+        ("sub", now.subscribes, before.subscribes),
+        ("sub_fail", now.subscribes_failed, before.subscribes_failed),
+        ("pub", now.published, before.published),
+        ("pub_fail", now.refused, before.refused),
+        ("pub_succ", now.acknowledged, before.acknowledged),
+        ("connect_succ", now.connects, before.connects),
+        ("connect_fail", now.connects_failed, before.connects_failed),
+    ]
+}
+
+/// 63 as "1m3s".
+fn duration(seconds: u64) -> String {
+    let mut text = String::new();
+    let mut rest = seconds;
+    for (factor, unit) in [(60, "s"), (60, "m"), (24, "h"), (u64::MAX, "d")] {
+        if rest == 0 {
+            break;
+        }
+        text.insert_str(0, &format!("{}{unit}", rest % factor));
+        rest /= factor;
+    }
+    text
+}
+
+/// Plain progress of `run`.
+#[derive(Debug, Default)]
+pub struct Seconds;
+
+impl Observer for Seconds {
+    fn phase(&mut self, phase: Phase) {
+        output::line(match phase {
+            Phase::Connecting => "connecting",
+            Phase::WarmUp => "warming up",
+            Phase::Measuring => "measuring",
+            Phase::Returning => "publishing is done; the others come",
+            Phase::Comparing => "waiting for what is missing",
+        });
+    }
+
+    fn second(&mut self, moment: &Moment<'_>) {
+        let second = moment.second;
+        let rest = moment
+            .remaining_s
+            .map_or(String::new(), |rest| format!(", {rest:.0} s to go"));
+        output::line(format_args!(
+            "{:>5.0} s  {} of {} connected, {:.0} published/s, {:.0} delivered/s, p50 {:.2} ms, p99 {:.2} ms{rest}",
+            moment.elapsed_s,
+            second.connected,
+            moment.clients,
+            second.published,
+            second.delivered,
+            second.end_to_end.p50_ms,
+            second.end_to_end.p99_ms,
+        ));
+    }
+
+    fn end(&mut self, _: &RunResult) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+
+    #[test]
+    fn durations_are_written_as_emqtt_bench_does() {
+        for (seconds, text) in [
+            (0, ""),
+            (1, "1s"),
+            (60, "1m0s"),
+            (63, "1m3s"),
+            (3661, "1h1m1s"),
+            (90_061, "1d1h1m1s"),
+        ] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

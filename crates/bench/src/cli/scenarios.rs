@@ -1,0 +1,143 @@
+//! `bench run`, `bench list` and `bench show`.
+
+use std::path::Path;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::execute::{self, Display, Order};
+use super::{Refusal, connection, outputs};
+use crate::output;
+use crate::scenario::diagnostic::lines;
+use crate::scenario::document::{Document, to_toml};
+use crate::scenario::{Scenario, presets};
+
+pub fn run_command() -> Command {
+    Command::new("run")
+        .about("Run a scenario against a broker")
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .arg(Arg::new("help").long("help").action(ArgAction::Help).help("Print help"))
+        .args(scenario_args())
+        .mut_arg("scenario", |arg| arg.required(false).required_unless_present("list"))
+        .arg(
+            Arg::new("list")
+                .long("list")
+                .action(ArgAction::SetTrue)
+                .help("Show the scenarios and end"),
+        )
+        .arg(
+            Arg::new("without-it")
+                .long("without-it")
+                .action(ArgAction::SetTrue)
+                .help("Run a scenario although it lacks something"),
+        )
+        .args(connection::args())
+        .args(execute::args())
+        .args(outputs::args())
+}
+
+pub fn list_command() -> Command {
+    Command::new("list").about("Show the scenarios that are built in")
+}
+
+pub fn show_command() -> Command {
+    Command::new("show")
+        .about("Print a scenario as TOML, to be changed and run from a file")
+        .args(scenario_args())
+}
+
+fn scenario_args() -> Vec<Arg> {
+    let seconds = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("SECONDS")
+            .value_parser(value_parser!(f64))
+            .help(help)
+    };
+    vec![
+        Arg::new("scenario")
+            .value_name("NAME|FILE")
+            .required(true)
+            .help("A preset, or a TOML file"),
+        Arg::new("set")
+            .long("set")
+            .value_name("GROUP.KEY=VALUE")
+            .action(ArgAction::Append)
+            .help("Change one value, for example --set publishers.publish.rate=20; can be repeated"),
+        Arg::new("scale")
+            .long("scale")
+            .value_name("FACTOR")
+            .value_parser(value_parser!(f64))
+            .help("Multiply the clients of all groups that scale"),
+        seconds("duration", "Measure for so long"),
+        seconds("warm-up", "Publish for so long before measuring"),
+    ]
+}
+
+pub fn run(matches: &ArgMatches) -> Result<u8, Refusal> {
+    if matches.get_flag("list") {
+        return list();
+    }
+    let scenario = scenario(matches)?;
+    if let Some(lacks) = scenario.lacks.as_ref().filter(|_| !matches.get_flag("without-it")) {
+        return Err(Refusal::failure(format!("scenario `{}` needs {lacks}", scenario.name)));
+    }
+    execute::run(Order {
+        scenario,
+        target: connection::target(matches)?,
+        options: execute::options(matches)?,
+        outputs: outputs::parse(matches)?,
+        display: Display::Run,
+    })
+}
+
+pub fn list() -> Result<u8, Refusal> {
+    for scenario in presets::all() {
+        output::line(format_args!("{:<20} {}", scenario.name, scenario.about));
+        if let Some(lacks) = &scenario.lacks {
+            output::line(format_args!("{:<20} needs {lacks}", ""));
+        }
+    }
+    Ok(0)
+}
+
+pub fn show(matches: &ArgMatches) -> Result<u8, Refusal> {
+    output::print(&to_toml(&scenario(matches)?));
+    Ok(0)
+}
+
+fn scenario(matches: &ArgMatches) -> Result<Scenario, Refusal> {
+    let name = matches.get_one::<String>("scenario").expect("clap requires it");
+    let mut document = document(name)?;
+    if let Some(&factor) = matches.get_one::<f64>("scale") {
+        if !(factor > 0.0 && factor.is_finite()) {
+            return Err(Refusal::usage(format!("--scale {factor}: expected a factor above 0")));
+        }
+        document.scale(factor);
+    }
+    for (flag, key) in [("duration", "duration_s"), ("warm-up", "warm_up_s")] {
+        if let Some(seconds) = matches.get_one::<f64>(flag) {
+            let set = document.set(&format!("{key}={seconds}"));
+            set.map_err(|_| Refusal::usage(format!("--{flag} {seconds}: expected a number of seconds")))?;
+        }
+    }
+    let assignments = matches.get_many::<String>("set").into_iter().flatten();
+    let wrong: Vec<_> = assignments
+        .filter_map(|assignment| document.set(assignment).err())
+        .collect();
+    if !wrong.is_empty() {
+        return Err(Refusal::usage(lines(&wrong)));
+    }
+    document.resolve().map_err(|wrong| Refusal::usage(lines(&wrong)))
+}
+
+/// A name with a slash or a dot is a file; a preset's name is one even if there is such a file.
+fn document(name: &str) -> Result<Document, Refusal> {
+    match presets::document(name) {
+        Ok(document) => Ok(document),
+        Err(_) if name.contains(['/', '.']) || Path::new(name).is_file() => {
+            Document::of_file(Path::new(name)).map_err(|wrong| Refusal::usage(lines(&wrong)))
+        }
+        Err(message) => Err(Refusal::usage(message)),
+    }
+}
