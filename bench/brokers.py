@@ -1,4 +1,4 @@
-"""The brokers that the scripts beside this file measure, each a fresh process on loopback, and the load generator.
+"""The brokers that the scripts beside this file measure, each a fresh process on loopback, and `tidewire bench` to load them.
 
 Standard library only. Nothing is kept: tidewire has no persistence yet, Mosquitto's is off.
 """
@@ -70,15 +70,14 @@ class Broker:
         return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
 
     def load(self, target, *args):
-        """Runs the generator. Returns what it printed and the cores that it used itself, connecting included."""
-        command = [str(target / "tidewire-load"), *args]
-        command += ["--broker", f"127.0.0.1:{self.port}", "--pid", str(self.process.pid)]
-        before, start = _children_cpu(), time.monotonic()
+        """Runs a scenario of `tidewire bench` against it. Returns its result, as the JSON file has it."""
+        path = Path(self.directory) / "result.json"
+        command = [str(target / "tidewire"), "bench", "run", *args, "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--broker-pid", str(self.process.pid), "--json", str(path)]
         done = subprocess.run(command, text=True, capture_output=True, check=False)
-        took = time.monotonic() - start
         if done.returncode:
-            sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
-        return done.stdout, (_children_cpu() - before) / took
+            sys.exit(f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr.strip()}")
+        return json.loads(path.read_text())
 
     def settle(self):
         """Waits until it has worked off what the generator left in its sockets, which would cost the next one's round."""
@@ -113,12 +112,6 @@ class Broker:
         self.stop()
 
 
-def _children_cpu():
-    """CPU seconds of the processes that have ended; brokers count when they are stopped, never within a run."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -137,7 +130,7 @@ def prepare(target):
     if target:
         return target
     print("building the release profile, which takes some minutes", file=sys.stderr)
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "tidewire", "-p", "tidewire-bench"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "tidewire"], cwd=ROOT, check=True)
     return Path(json.loads(output("cargo", "metadata", "--no-deps", "--format-version", "1"))["target_directory"]) / "release"
 
 
