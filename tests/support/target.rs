@@ -6,7 +6,8 @@
 //!
 //! This is for checking the tests: where a broker of good standing fails one, either of the two may be wrong.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 
 use super::server::{Config, Ports, accepts};
@@ -68,12 +69,22 @@ impl Target {
     /// Whether the server says so, or as much as can be seen from outside: every listener answers.
     pub fn is_ready(&self, ports: &Ports) -> bool {
         let addresses = match self {
-            Target::Tidewire { .. } => vec![ports.mqtt, ports.websocket, ports.http],
+            // Its ports are taken before it is ready.
+            Target::Tidewire { .. } => return says_ready(ports.http),
             Target::Mosquitto { .. } => vec![ports.mqtt, ports.websocket],
             Target::Running { mqtt, .. } => vec![*mqtt],
         };
         addresses.into_iter().all(accepts)
     }
+}
+
+fn says_ready(http: SocketAddr) -> bool {
+    let Ok(mut stream) = TcpStream::connect(http) else {
+        return false;
+    };
+    let mut head = [0; 12];
+    let asked = stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    asked.and_then(|()| stream.read_exact(&mut head)).is_ok() && head.ends_with(b" 200")
 }
 
 fn running(name: &str) -> Option<Target> {

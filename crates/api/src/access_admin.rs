@@ -9,7 +9,7 @@ use auth::{AclErrors, AclOptions, PasswordHash, Rule, UserError, UserSummary};
 /// Called on threads that may block (disk), never on a shard's thread.
 ///
 /// A change is persisted first and then takes effect: when `Ok` comes back it is on disk, in force for new sessions, and
-/// every shard has been told to look at its sessions again (`Shard::access_changed`).
+/// where it is about what users may do, every shard has been told to look at its sessions again (`Shard::access_changed`).
 pub trait AccessAdmin: Send + Sync + 'static {
     /// MQTT users that can be seen here, sorted by name.
     fn users(&self) -> Vec<UserSummary>;

@@ -5,8 +5,8 @@
 //! the runtime's own threads.
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,11 +17,14 @@ use auth::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 use zeroize::Zeroizing;
 
 /// Name of the user that the first start makes.
 pub const FIRST_ADMIN: &str = "admin";
 const FILE: &str = "admins";
+/// Beside it, the password of the first admin for as long as it holds.
+const FIRST_PASSWORD_FILE: &str = "admin-password";
 /// Without those that are mistaken for others.
 const PASSWORD_LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// 32 letters are 5 bits each: 100 bits.
@@ -57,7 +60,8 @@ impl fmt::Debug for OneTimePassword {
 }
 
 impl Admins {
-    /// Reads `<data_dir>/admins`, or makes it with one user, `admin`, whose password comes back.
+    /// Reads `<data_dir>/admins`, or makes it with one user, `admin`, whose password comes back. It is kept in
+    /// `<data_dir>/admin-password` until it is changed: who did not see it when it was made still finds it.
     pub fn open_or_create(data_dir: &Path) -> Result<(Admins, Option<OneTimePassword>), AdminsError> {
         let path = data_dir.join(FILE);
         match Users::load(&path) {
@@ -67,7 +71,7 @@ impl Admins {
                     path: path.clone(),
                     error,
                 })?;
-                let (admins, password) = Admins::create(path)?;
+                let (admins, password) = Admins::create(path, data_dir)?;
                 Ok((admins, Some(password)))
             }
             Err(error) => Err(AdminsError::Load(error)),
@@ -80,7 +84,12 @@ impl Admins {
         Admins::new(path.to_owned(), users)
     }
 
-    fn create(path: PathBuf) -> Result<(Admins, OneTimePassword), AdminsError> {
+    /// Where the password of the first admin can be read, unless it has been changed.
+    pub fn first_password_file(data_dir: &Path) -> Option<PathBuf> {
+        Some(data_dir.join(FIRST_PASSWORD_FILE)).filter(|path| path.exists())
+    }
+
+    fn create(path: PathBuf, data_dir: &Path) -> Result<(Admins, OneTimePassword), AdminsError> {
         let password = random_password().map_err(AdminsError::Password)?;
         let hash = PasswordHash::create(&Password::new(password.expose())).map_err(AdminsError::Password)?;
         let admins = Admins::new(path, Users::empty().map_err(AdminsError::Password)?)?;
@@ -88,6 +97,12 @@ impl Admins {
             .users
             .add(FIRST_ADMIN, hash, true)
             .expect("the name is good and the table empty");
+        // In this order: an admin whose password is nowhere to be found could never log in.
+        let password_file = data_dir.join(FIRST_PASSWORD_FILE);
+        write_private(&password_file, password.expose()).map_err(|error| AdminsError::Write {
+            path: password_file,
+            error,
+        })?;
         admins.save()?;
         Ok((admins, password))
     }
@@ -129,12 +144,41 @@ impl Admins {
         }
     }
 
-    /// Slow. On disk when it returns.
+    /// Slow. On disk when it returns; when that fails the old password holds.
     pub(crate) fn set_password(&self, name: &str, password: &Password) -> Result<(), AdminsError> {
         let hash = PasswordHash::create(password).map_err(AdminsError::Password)?;
+        let before = self.users.snapshot(name);
         self.users.set_password(name, hash).map_err(AdminsError::User)?;
-        self.save()
+        if let Err(error) = self.save() {
+            self.users.restore(name, before);
+            return Err(error);
+        }
+        if name == FIRST_ADMIN {
+            self.forget_first_password();
+        }
+        Ok(())
     }
+
+    fn forget_first_password(&self) {
+        let file = self.path.with_file_name(FIRST_PASSWORD_FILE);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                warn!(%error, file = %file.display(), "the file with the first password, which holds no more, stays");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// For its owner's eyes only.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()
 }
 
 /// `xxxxx-xxxxx-xxxxx-xxxxx`.
@@ -170,7 +214,15 @@ impl fmt::Display for AdminsError {
     }
 }
 
-impl std::error::Error for AdminsError {}
+impl std::error::Error for AdminsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // The text of the others has it all.
+            AdminsError::Load(error) => error.source(),
+            AdminsError::Write { .. } | AdminsError::Password(_) | AdminsError::User(_) => None,
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -219,10 +271,26 @@ mod tests {
     }
 
     #[test]
+    fn a_password_that_cannot_be_kept_is_not_in_force() {
+        let data_dir = directory("unkept");
+        let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
+        fs::remove_dir_all(&data_dir).unwrap();
+        admins
+            .set_password(FIRST_ADMIN, &Password::new("another one"))
+            .unwrap_err();
+        assert_eq!(admins.verify(FIRST_ADMIN, Password::new("another one")), None);
+        let first = Password::new(first.unwrap().expose());
+        assert_eq!(admins.verify(FIRST_ADMIN, first), Some(Role::Admin));
+    }
+
+    #[test]
     fn a_changed_password_is_on_disk_and_keeps_the_role() {
         let data_dir = directory("change");
-        let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
+        let (admins, first) = Admins::open_or_create(&data_dir).unwrap();
+        let file = Admins::first_password_file(&data_dir).expect("it is kept until it is changed");
+        assert_eq!(fs::read_to_string(file).unwrap().trim_end(), first.unwrap().expose());
         admins.set_password(FIRST_ADMIN, &Password::new("another one")).unwrap();
+        assert_eq!(Admins::first_password_file(&data_dir), None);
         let admins = Admins::open(&data_dir.join(FILE)).unwrap();
         assert_eq!(
             admins.verify(FIRST_ADMIN, Password::new("another one")),

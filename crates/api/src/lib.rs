@@ -40,5 +40,5 @@ mod sys_publisher;
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};
 pub use config::{ApiConfig, ApiLimits, NodeInfo};
-pub use server::{ApiHandle, StartError, start};
+pub use server::{ApiHandle, StartError, bind, start, start_on};
 pub use sys_publisher::{ClientEventSender, ClientEvents, SysConfig, client_events};

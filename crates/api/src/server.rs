@@ -90,7 +90,9 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            StartError::Bind { source, .. } | StartError::Resources(source) => Some(source),
+            // The text has it already, or who has the port, which is more.
+            StartError::Bind { .. } => None,
+            StartError::Resources(source) => Some(source),
         }
     }
 }
@@ -99,6 +101,7 @@ impl std::error::Error for StartError {
 pub struct ApiHandle {
     app: App,
     address: SocketAddr,
+    tls: watch::Sender<Option<TlsAcceptor>>,
     stop: watch::Sender<bool>,
     runtime: Option<Runtime>,
 }
@@ -111,7 +114,18 @@ pub fn start(
     admins: Admins,
     node: NodeInfo,
 ) -> Result<ApiHandle, StartError> {
-    let listener = bind(config.bind)?;
+    start_on(bind(config.bind)?, config, net, access, admins, node)
+}
+
+/// As `start`, on a port that `bind` has got, so that nothing need be made before it is sure that there is one.
+pub fn start_on(
+    listener: TcpListener,
+    config: ApiConfig,
+    net: net::Handle,
+    access: Arc<dyn AccessAdmin>,
+    admins: Admins,
+    node: NodeInfo,
+) -> Result<ApiHandle, StartError> {
     let address = listener.local_addr().map_err(StartError::Resources)?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(THREADS)
@@ -120,6 +134,7 @@ pub fn start(
         .enable_all()
         .build()
         .map_err(StartError::Resources)?;
+    let tls = watch::Sender::new(config.tls.clone().map(TlsAcceptor::from));
     let app = App::new(config, net, access, admins, node);
     let (stop, stopped) = watch::channel(false);
     let listener = {
@@ -129,16 +144,17 @@ pub fn start(
     if let Some(sys) = app.config().sys {
         runtime.spawn(publish_statistics(app.clone(), sys, stopped.clone()));
     }
-    runtime.spawn(accept(listener, app.clone(), stopped));
+    runtime.spawn(accept(listener, app.clone(), tls.subscribe(), stopped));
     Ok(ApiHandle {
         app,
         address,
+        tls,
         stop,
         runtime: Some(runtime),
     })
 }
 
-fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+pub fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     let bound = TcpListener::bind(address).and_then(|listener| {
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -154,6 +170,11 @@ impl ApiHandle {
     /// As bound; port 0 is resolved.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Certificate and key for connections accepted from now on; without them the port speaks plain HTTP.
+    pub fn reload_tls(&self, config: Option<Arc<rustls::ServerConfig>>) {
+        self.tls.send_replace(config.map(TlsAcceptor::from));
     }
 
     /// `/readyz` says yes from now on.
@@ -195,9 +216,13 @@ impl Drop for ApiHandle {
 }
 
 /// Runs until told to stop, then until the last connection has ended.
-async fn accept(listener: tokio::net::TcpListener, app: App, mut stopped: watch::Receiver<bool>) {
+async fn accept(
+    listener: tokio::net::TcpListener,
+    app: App,
+    tls: watch::Receiver<Option<TlsAcceptor>>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let router = routes::router(&app);
-    let tls = app.config().tls.clone().map(TlsAcceptor::from);
     let slots = Arc::new(Semaphore::new(app.config().limits.connections_max));
     let mut connections = JoinSet::new();
     loop {
@@ -216,7 +241,7 @@ async fn accept(listener: tokio::net::TcpListener, app: App, mut stopped: watch:
             continue;
         };
         ApiCounters::add(&app.counters().connections);
-        let (app, router, tls, stopped) = (app.clone(), router.clone(), tls.clone(), stopped.clone());
+        let (app, router, tls, stopped) = (app.clone(), router.clone(), tls.borrow().clone(), stopped.clone());
         connections.spawn(async move {
             let _slot = slot;
             app.counters().open_connections.fetch_add(1, Ordering::Relaxed);

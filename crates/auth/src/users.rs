@@ -141,6 +141,25 @@ impl Users {
         Ok(())
     }
 
+    /// Becomes a copy of another table, all at once. Back come the users whose login is worth nothing any more: those that
+    /// are gone, and those whose password hash is another.
+    pub fn replace(&self, by: &Users) -> Vec<Box<str>> {
+        let new = Table::of(by.sorted());
+        let mut table = self.write();
+        let is_invalid = |old: &&Arc<User>| {
+            let now = new.find(&old.name);
+            now.is_none_or(|now| now.hash != old.hash)
+        };
+        let invalid = table
+            .list
+            .iter()
+            .filter(is_invalid)
+            .map(|user| user.name.clone())
+            .collect();
+        *table = new;
+        invalid
+    }
+
     /// One user as it is now, for `restore`.
     pub fn snapshot(&self, name: &str) -> Option<UserSnapshot> {
         self.find(name).map(UserSnapshot)
@@ -193,6 +212,15 @@ impl Users {
 }
 
 impl Table {
+    /// Of users with names of their own.
+    fn of(list: Vec<Arc<User>>) -> Table {
+        let names = list.iter().enumerate().map(|(at, user)| (user.name.clone(), at));
+        Table {
+            index: names.collect(),
+            list,
+        }
+    }
+
     fn find(&self, name: &str) -> Option<&Arc<User>> {
         self.index.get(name).map(|&at| &self.list[at])
     }

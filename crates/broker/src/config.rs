@@ -88,8 +88,10 @@ pub struct ShardConfig {
     pub retained_expiry_default_s: Option<u32>,
     /// Bytes that may wait for one connection's socket; beyond it QoS 0 is dropped and QoS 1 and 2 stay in the queue.
     pub output_buffer_bytes: usize,
-    pub publish_rate_per_s: Option<u32>,
-    pub publish_bytes_per_s: Option<u64>,
+    /// Messages that one client may publish.
+    pub publish_rate: Option<PublishRate>,
+    /// Bytes that one client may publish.
+    pub publish_bytes: Option<PublishRate>,
     /// A client id belongs to the user that created the session.
     pub is_client_id_owned: bool,
     pub response_information: Option<String>,
@@ -97,7 +99,24 @@ pub struct ShardConfig {
     pub server_reference: Option<String>,
 }
 
+/// So much in every period. Whoever was silent for a period may use all of it at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishRate {
+    pub amount: u64,
+    pub period_ms: u64,
+}
+
+impl PublishRate {
+    pub(crate) fn per_ms(self) -> f64 {
+        self.amount as f64 / self.period_ms.max(1) as f64
+    }
+}
+
 impl ShardConfig {
+    pub(crate) fn limits_publishers(&self) -> bool {
+        self.publish_rate.is_some() || self.publish_bytes.is_some()
+    }
+
     /// Whether any shared subscription has to know what its members have in flight.
     pub(crate) fn counts_inflight(&self) -> bool {
         let counts = |strategy: &ShareStrategy| *strategy == ShareStrategy::LeastInflight;
@@ -145,8 +164,8 @@ impl Default for ShardConfig {
             retained_payload_max: 1024 * 1024,
             retained_expiry_default_s: None,
             output_buffer_bytes: 1024 * 1024,
-            publish_rate_per_s: None,
-            publish_bytes_per_s: None,
+            publish_rate: None,
+            publish_bytes: None,
             is_client_id_owned: true,
             response_information: None,
             server_reference: None,

@@ -499,7 +499,7 @@ impl Shard {
                 ..Aliases::default()
             }));
         }
-        if config.publish_rate_per_s.is_some() || config.publish_bytes_per_s.is_some() {
+        if config.limits_publishers() {
             connection.publish_quota = Some(Box::new(PublishQuota::full(&config, now.monotonic_ms)));
         }
         let address = connection.peer.address;

@@ -88,7 +88,7 @@ impl IncomingAliases {
     }
 }
 
-/// Token buckets for what one client may publish; both hold at most one second's worth.
+/// Token buckets for what one client may publish; both hold at most what a period allows.
 pub struct PublishQuota {
     pub messages: f64,
     pub bytes: f64,

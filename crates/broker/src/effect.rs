@@ -39,6 +39,7 @@ pub struct Peer {
     pub transport: Transport,
     /// Index of the listener in the configuration the driver was started with.
     pub listener: u16,
+    /// Of the listener, when it is to be smaller than the shard's.
     pub maximum_packet_size: Option<u32>,
     pub certificate_common_name: Option<Box<str>>,
 }

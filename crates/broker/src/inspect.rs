@@ -109,7 +109,7 @@ impl ClientFilter {
 }
 
 /// Sessions looked at in one call; the rest is another call.
-const LOOK_MAX: usize = 20_000;
+pub(crate) const LOOK_MAX: usize = 20_000;
 
 impl Shard {
     pub fn stats(&self) -> Stats {

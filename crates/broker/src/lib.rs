@@ -37,7 +37,7 @@ pub mod subscriptions;
 pub mod timer;
 
 pub use access::{Access, AuthOutcome, Credentials, Identity, OpenAccess, SessionAccess, SubscribeAccess};
-pub use config::{Overlapping, QueueDrop, ShardConfig, ShareStrategy};
+pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy};
 pub use effect::*;
 pub use inspect::{ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SubscriptionView};
 pub use mail::Mail;

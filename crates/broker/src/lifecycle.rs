@@ -5,6 +5,7 @@ use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter,
 use crate::connection::Phase;
 use crate::deliver::NO_CONN;
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Effect, Event, Now};
+use crate::inspect::LOOK_MAX;
 use crate::message::{Origin, Publication};
 use crate::session::Will;
 use crate::shard::{Shard, hash};
@@ -378,6 +379,31 @@ impl Shard {
             self.end_session(now, slot, "ended by an operator");
         }
         true
+    }
+
+    /// Ends the connections of users whose name `is_meant`, among the sessions from slot `from` on; sessions stay. Looks at
+    /// a bounded number of them: the next call begins at the slot that comes back.
+    pub fn kick_users(&mut self, now: Now, from: u32, is_meant: impl Fn(&str) -> bool) -> Option<u32> {
+        let end = self.core.sessions.len() as u32;
+        let until = from.saturating_add(LOOK_MAX as u32).min(end);
+        for slot in from..until {
+            let Some(session) = self.core.sessions[slot as usize].as_deref() else {
+                continue;
+            };
+            let (Some(conn), Some(user_name)) = (session.conn, session.user_name.as_deref()) else {
+                continue;
+            };
+            if is_meant(user_name) {
+                self.end_connection(
+                    now,
+                    conn,
+                    DisconnectReason::Kicked,
+                    ReasonCode::AdministrativeAction,
+                    "the user has to log in again",
+                );
+            }
+        }
+        (until < end).then_some(until)
     }
 
     /// Access rules changed: every session is looked at again.

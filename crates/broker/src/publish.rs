@@ -4,7 +4,7 @@ use mqtt::{
     Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, ReasonCode,
 };
 
-use crate::config::ShardConfig;
+use crate::config::{PublishRate, ShardConfig};
 use crate::connection::PublishQuota;
 use crate::effect::{ConnSlot, DropReason, Effect, Now};
 use crate::lifecycle::is_reserved;
@@ -360,6 +360,26 @@ impl Shard {
         true
     }
 
+    /// The rates have changed: every client is held to the new ones, and who was slowed need not wait as long as the old
+    /// ones asked for.
+    pub(crate) fn renew_quotas(&mut self) {
+        let config = self.core.config.clone();
+        if !config.limits_publishers() {
+            return;
+        }
+        for (slot, connection) in self.core.connections.iter_mut().enumerate() {
+            let Some(connection) = connection.as_deref_mut() else {
+                continue;
+            };
+            let full = || Box::new(PublishQuota::full(&config, 0));
+            let quota = connection.publish_quota.get_or_insert_with(full);
+            if std::mem::take(&mut quota.is_paused) {
+                let conn = ConnSlot(slot as u32);
+                self.core.effects.push(Effect::Resume { conn });
+            }
+        }
+    }
+
     pub(crate) fn quota_due(&mut self, conn: ConnSlot, epoch: u32) {
         let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch) else {
             return;
@@ -438,33 +458,35 @@ fn strip_delay(topic: &str) -> Delay<'_> {
 
 impl PublishQuota {
     pub(crate) fn full(config: &ShardConfig, now_ms: u64) -> PublishQuota {
+        let all = |rate: Option<PublishRate>| rate.map_or(0.0, |rate| rate.amount as f64);
         PublishQuota {
-            messages: config.publish_rate_per_s.map_or(0.0, f64::from),
-            bytes: config.publish_bytes_per_s.map_or(0.0, |b| b as f64),
+            messages: all(config.publish_rate),
+            bytes: all(config.publish_bytes),
             refilled_ms: now_ms,
             is_paused: false,
         }
     }
 
     fn refill(&mut self, config: &ShardConfig, now_ms: u64) {
-        let seconds = now_ms.saturating_sub(self.refilled_ms) as f64 / 1000.0;
+        let passed_ms = now_ms.saturating_sub(self.refilled_ms) as f64;
         self.refilled_ms = now_ms;
-        if let Some(rate) = config.publish_rate_per_s {
-            self.messages = (self.messages + seconds * f64::from(rate)).min(f64::from(rate));
-        }
-        if let Some(rate) = config.publish_bytes_per_s {
-            self.bytes = (self.bytes + seconds * rate as f64).min(rate as f64);
+        for (tokens, rate) in [
+            (&mut self.messages, config.publish_rate),
+            (&mut self.bytes, config.publish_bytes),
+        ] {
+            if let Some(rate) = rate {
+                *tokens = (*tokens + passed_ms * rate.per_ms()).min(rate.amount as f64);
+            }
         }
     }
 
     /// How long until both buckets are out of debt; `None` when they are not in it.
     fn wait_ms(&self, config: &ShardConfig) -> Option<u64> {
-        let lacking = |tokens: f64, rate: Option<f64>| match rate {
-            Some(rate) if tokens < 0.0 => (-tokens / rate * 1000.0).ceil() as u64 + 1,
+        let lacking = |tokens: f64, rate: Option<PublishRate>| match rate {
+            Some(rate) if tokens < 0.0 => (-tokens / rate.per_ms()).ceil() as u64 + 1,
             _ => 0,
         };
-        let wait = lacking(self.messages, config.publish_rate_per_s.map(f64::from))
-            .max(lacking(self.bytes, config.publish_bytes_per_s.map(|b| b as f64)));
+        let wait = lacking(self.messages, config.publish_rate).max(lacking(self.bytes, config.publish_bytes));
         (wait > 0).then_some(wait)
     }
 }

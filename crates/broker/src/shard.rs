@@ -155,7 +155,10 @@ impl Shard {
         (!client_id.is_empty()).then(|| ShardId((hash(client_id) % u64::from(shards.max(1))) as u16))
     }
 
-    pub fn open(&mut self, now: Now, conn: ConnSlot, peer: Peer) {
+    pub fn open(&mut self, now: Now, conn: ConnSlot, mut peer: Peer) {
+        // For as long as the connection lasts, because CONNACK tells it to the client.
+        let limit = self.core.config.maximum_packet_size;
+        peer.maximum_packet_size = Some(peer.maximum_packet_size.map_or(limit, |own| own.min(limit)));
         let index = conn.0 as usize;
         if self.core.connections.len() <= index {
             self.core.connections.resize_with(index + 1, || None);
@@ -362,6 +365,7 @@ impl Shard {
     pub fn reconfigure(&mut self, config: Arc<ShardConfig>) {
         self.retained.set_limits(retained_limits(&config));
         self.core.config = config;
+        self.renew_quotas();
     }
 
     /// What has to go to another shard, if anything.

@@ -15,14 +15,13 @@ use crate::websocket::handshake::UpgradeRules;
 pub struct ServerConfig {
     /// `Peer::listener` and `Credentials::listener` are indices into this list.
     pub listeners: Vec<ListenerConfig>,
-    /// Worker threads, each with one shard. `None`: as many as the process may use cores.
+    /// Worker threads, each with one shard, `broker::interest::SHARDS_MAX` at most. `None`: as many as the process may use
+    /// cores.
     pub workers: Option<NonZeroU16>,
     /// Connections of all listeners together, those in their handshake included.
     pub max_connections: usize,
     /// How long a connection that is being closed may take to read what was sent to it.
     pub linger_timeout: Duration,
-    /// Packet size limit for listeners that set none; the shard has the last word.
-    pub maximum_packet_size: u32,
     /// Limit of the CONNECT packet, read before anything is known about the peer.
     pub maximum_connect_size: u32,
     /// Threads that run the `Authenticator`. `None`: as many as cores, at most 4.
@@ -42,7 +41,6 @@ impl Default for ServerConfig {
             workers: None,
             max_connections: 1_000_000,
             linger_timeout: Duration::from_secs(5),
-            maximum_packet_size: 1024 * 1024,
             maximum_connect_size: 512 * 1024,
             auth_threads: None,
             auth_queue_max: 1024,
@@ -70,6 +68,7 @@ pub struct ListenerConfig {
     pub max_connection_rate: Option<ConnectionRate>,
     /// Connections that the kernel holds until they are accepted.
     pub backlog: u32,
+    /// When it is to be smaller than the shard's.
     pub maximum_packet_size: Option<u32>,
     /// Kernel buffers per connection (SO_SNDBUF, SO_RCVBUF); `None` leaves the kernel's own tuning on.
     pub send_buffer_bytes: Option<u32>,
@@ -119,13 +118,13 @@ pub fn transport_key(transport: Transport) -> &'static str {
     }
 }
 
-/// A token bucket: `burst` connections at once, then `per_second`.
+/// A token bucket: `burst` connections at once, then one in every `interval`.
 ///
 /// Excess connections are accepted, closed with a reset, and counted. Left in the kernel's backlog instead, they would
 /// fill it with clients that have long given up and reconnected, so that a live one never gets its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRate {
-    pub per_second: u32,
+    pub interval: Duration,
     pub burst: u32,
 }
 

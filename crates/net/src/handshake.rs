@@ -284,7 +284,7 @@ impl Worker {
             address: handshake.address,
             transport: config.transport,
             listener,
-            maximum_packet_size: Some(config.maximum_packet_size.unwrap_or(common.config.maximum_packet_size)),
+            maximum_packet_size: config.maximum_packet_size,
             certificate_common_name: handshake.certificate_common_name.take(),
         })
     }

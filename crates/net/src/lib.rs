@@ -39,4 +39,4 @@ pub use counters::{NetCounters, Refusal};
 pub use listener::{BindError, ListenerInfo};
 pub use port_owner::{PortOwner, find as find_port_owner};
 pub use reply::{CallError, Reply};
-pub use server::{Handle, Observer, Server, StartError};
+pub use server::{Handle, Observer, Server, StartError, default_workers};

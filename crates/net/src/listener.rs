@@ -38,17 +38,14 @@ impl fmt::Display for BindError {
             (Some(owner), _) => write!(f, ": the port is taken by {owner}")?,
             (None, io::ErrorKind::AddrInUse) => write!(f, ": the port is taken by another process")?,
             (None, io::ErrorKind::PermissionDenied) => write!(f, ": this needs a privilege (CAP_NET_BIND_SERVICE)")?,
-            (None, _) => {}
+            (None, _) => write!(f, ": {}", self.source)?,
         }
         write!(f, "; {} sets another address", self.key)
     }
 }
 
-impl std::error::Error for BindError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
+/// Without a source: the text has it, because several of these are told together.
+impl std::error::Error for BindError {}
 
 /// What an operator sees of a listener.
 #[derive(Clone, Debug)]
@@ -194,29 +191,29 @@ fn bind_error(config: &ListenerConfig, source: io::Error) -> BindError {
     }
 }
 
-/// Generic cell rate algorithm in one word: `full_at` is when the bucket will be full again, in microseconds.
+/// Generic cell rate algorithm in one word: `full_at` is when the bucket will be full again, in nanoseconds.
 struct TokenBucket {
     full_at: AtomicU64,
-    token_us: u64,
-    burst_us: u64,
+    token_ns: u64,
+    burst_ns: u64,
 }
 
 impl TokenBucket {
     fn new(rate: ConnectionRate) -> TokenBucket {
-        let token_us = 1_000_000 / u64::from(rate.per_second.max(1));
+        let token_ns = u64::try_from(rate.interval.as_nanos()).unwrap_or(u64::MAX / 4);
         TokenBucket {
             full_at: AtomicU64::new(0),
-            token_us,
-            burst_us: token_us * u64::from(rate.burst.max(1)),
+            token_ns,
+            burst_ns: token_ns.saturating_mul(rate.burst.max(1).into()),
         }
     }
 
     fn take(&self, now_ms: u64) -> bool {
-        let now = now_ms * 1000;
+        let now = now_ms.saturating_mul(1_000_000);
         self.full_at
             .try_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
-                let next = full_at.max(now) + self.token_us;
-                (next <= now + self.burst_us).then_some(next)
+                let next = full_at.max(now).saturating_add(self.token_ns);
+                (next <= now.saturating_add(self.burst_ns)).then_some(next)
             })
             .is_ok()
     }
@@ -275,7 +272,7 @@ mod tests {
     #[test]
     fn a_bucket_lets_a_burst_through_and_then_its_rate() {
         let bucket = TokenBucket::new(ConnectionRate {
-            per_second: 10,
+            interval: Duration::from_millis(100),
             burst: 3,
         });
         let taken: Vec<bool> = (0..5).map(|_| bucket.take(1000)).collect();

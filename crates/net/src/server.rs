@@ -4,11 +4,13 @@
 
 use std::fmt;
 use std::io;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use broker::interest::SHARDS_MAX;
 use broker::{Access, Event, NodeState, Now, Shard, ShardConfig, ShardId};
 
 use crate::auth_pool::{self, Authenticator};
@@ -101,7 +103,7 @@ impl Server {
             .map_err(StartError::Bind)?
             .into_iter()
             .unzip();
-        let shards = config.workers.map_or_else(cores, |workers| workers.get());
+        let shards = config.workers.map_or_else(default_workers, within_shards_max);
         let common = Arc::new(Common {
             shards,
             listeners,
@@ -122,8 +124,18 @@ impl Server {
     }
 }
 
-fn cores() -> u16 {
-    thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(u16::MAX))
+/// One per core that the process may use, as far as there can be so many shards.
+pub fn default_workers() -> u16 {
+    within_shards_max(cores())
+}
+
+fn within_shards_max(workers: NonZeroU16) -> u16 {
+    workers.get().min(SHARDS_MAX as u16)
+}
+
+fn cores() -> NonZeroU16 {
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    NonZeroU16::new(u16::try_from(cores).unwrap_or(u16::MAX)).unwrap_or(NonZeroU16::MIN)
 }
 
 fn start_threads(
@@ -134,7 +146,7 @@ fn start_threads(
     let auth_threads = common
         .config
         .auth_threads
-        .map_or_else(|| cores().min(4), |threads| threads.get());
+        .map_or_else(|| cores().get().min(4), NonZeroU16::get);
     let (auth, auth_threads) = auth_pool::start(authenticator, auth_threads.into(), common.config.auth_queue_max)?;
     let addresses: Vec<_> = seats.iter().map(|seat| seat.address.clone()).collect();
     let inner = Arc::new(Inner {

@@ -44,6 +44,8 @@ pub enum TlsError {
     File { path: PathBuf, source: pem::Error },
     /// A file holds no certificate.
     NoCertificate { path: PathBuf },
+    /// A file holds no private key, or one under a pass phrase.
+    NoKey { path: PathBuf },
     /// Client certificates are wanted, but no authority says which are good.
     NoAuthorities,
     /// An authority, or key and certificate together, were refused by the library.
@@ -53,11 +55,31 @@ pub enum TlsError {
     },
 }
 
+impl TlsError {
+    /// The file that is to blame.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            TlsError::File { path, .. }
+            | TlsError::NoCertificate { path }
+            | TlsError::NoKey { path }
+            | TlsError::Rejected { path, .. } => Some(path),
+            TlsError::NoAuthorities => None,
+        }
+    }
+}
+
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TlsError::File { path, .. } => write!(f, "cannot read {}", path.display()),
             TlsError::NoCertificate { path } => write!(f, "{} holds no certificate", path.display()),
+            TlsError::NoKey { path } => {
+                write!(
+                    f,
+                    "{} holds no private key that can be read; an encrypted one cannot",
+                    path.display()
+                )
+            }
             TlsError::NoAuthorities => {
                 f.write_str("client certificates are asked for, but no client authorities are set")
             }
@@ -71,7 +93,7 @@ impl std::error::Error for TlsError {
         match self {
             TlsError::File { source, .. } => Some(source),
             TlsError::Rejected { source, .. } => Some(source.as_ref()),
-            TlsError::NoCertificate { .. } | TlsError::NoAuthorities => None,
+            TlsError::NoCertificate { .. } | TlsError::NoKey { .. } | TlsError::NoAuthorities => None,
         }
     }
 }
@@ -83,9 +105,12 @@ const TLS13_ONLY: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::File {
-        path: files.key.clone(),
-        source,
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| {
+        let path = files.key.clone();
+        match source {
+            pem::Error::NoItemsFound => TlsError::NoKey { path },
+            source => TlsError::File { path, source },
+        }
     })?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(match files.oldest_version {

@@ -9,6 +9,8 @@ use crate::secret::Secret;
 #[derive(Clone, Debug)]
 pub struct Summary {
     pub version: String,
+    /// What to type to run this program again.
+    pub program: String,
     pub node: String,
     pub workers: usize,
     pub listeners: Vec<ListenerSummary>,
@@ -18,7 +20,7 @@ pub struct Summary {
     pub anonymous: String,
     /// `http://127.0.0.1:18083`, unless the API is off.
     pub api_url: Option<String>,
-    /// Only at the first start.
+    /// Until its password has been changed.
     pub admin: Option<AdminLogin>,
     /// Files that were read; none means all defaults.
     pub config_files: Vec<String>,
@@ -40,8 +42,9 @@ pub struct ListenerSummary {
 #[derive(Clone, Debug)]
 pub struct AdminLogin {
     pub user_name: String,
-    pub password: Secret,
-    /// The file that holds it too.
+    /// Only at the start that made it.
+    pub password: Option<Secret>,
+    /// The file that holds it.
     pub file: String,
 }
 
@@ -86,7 +89,7 @@ impl ListenerSummary {
 
 pub fn render(summary: &Summary, style: Style) -> String {
     let title = format!("tidewire {}", summary.version);
-    let lines = lines(summary);
+    let lines = lines(summary, style);
     if style.is_terminal {
         framed(&title, &lines)
     } else {
@@ -94,7 +97,7 @@ pub fn render(summary: &Summary, style: Style) -> String {
     }
 }
 
-fn lines(summary: &Summary) -> Vec<Line> {
+fn lines(summary: &Summary, style: Style) -> Vec<Line> {
     let mut lines = Vec::new();
     let plural = if summary.workers == 1 { "" } else { "s" };
     lines.push(Line::Field(
@@ -122,22 +125,34 @@ fn lines(summary: &Summary) -> Vec<Line> {
         summary.api_url.clone().unwrap_or_else(|| "off".into()),
     ));
     if let Some(admin) = &summary.admin {
-        let login = format!(
-            "{} / {}  (once; also in {})",
-            admin.user_name,
-            admin.password.expose(),
-            admin.file
-        );
-        lines.push(Line::Field("login", login));
+        lines.push(Line::Field("login", login(admin, style)));
     }
     lines.push(Line::Gap);
-    lines.extend(samples(&summary.listeners).into_iter().map(Line::Command));
+    lines.extend(samples(summary).into_iter().map(Line::Command));
     lines
 }
 
+/// The password itself only for a person: what is no terminal is a log that others read.
+fn login(admin: &AdminLogin, style: Style) -> String {
+    let AdminLogin {
+        user_name,
+        password,
+        file,
+    } = admin;
+    match password {
+        Some(password) if style.is_terminal => {
+            format!(
+                "{user_name} / {}  (also in {file} until it is changed)",
+                password.expose()
+            )
+        }
+        _ => format!("{user_name}, password in {file} until it is changed"),
+    }
+}
+
 /// Commands that work when they are pasted into another terminal on this machine.
-fn samples(listeners: &[ListenerSummary]) -> Vec<String> {
-    let Some(listener) = listeners.iter().find(|listener| listener.scheme == "mqtt") else {
+fn samples(summary: &Summary) -> Vec<String> {
+    let Some(listener) = summary.listeners.iter().find(|listener| listener.scheme == "mqtt") else {
         return Vec::new();
     };
     let host = listener.local_host();
@@ -148,11 +163,21 @@ fn samples(listeners: &[ListenerSummary]) -> Vec<String> {
     if listener.port != 1883 {
         let _ = write!(target, " -p {}", listener.port);
     }
+    let program = shell_word(&summary.program);
     vec![
-        format!("tidewire sub{target} -t 'demo/#' -v"),
-        format!("tidewire pub{target} -t demo/hello -m 'hello, world'"),
+        format!("{program} sub{target} -t 'demo/#' -v"),
+        format!("{program} pub{target} -t demo/hello -m 'hello, world'"),
         format!("mosquitto_pub{target} -t demo/hello -m 'hello from mosquitto'"),
     ]
+}
+
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(is_plain) {
+        text.into()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 fn plain(title: &str, lines: &[Line]) -> String {
@@ -214,6 +239,7 @@ mod tests {
         };
         Summary {
             version: "0.1.0".into(),
+            program: "/opt/my brokers/tidewire".into(),
             node: "pi".into(),
             workers: 2,
             listeners: vec![
@@ -225,7 +251,7 @@ mod tests {
             api_url: Some("http://127.0.0.1:18083".into()),
             admin: Some(AdminLogin {
                 user_name: "admin".into(),
-                password: Secret::new("s3cret"),
+                password: Some(Secret::new("s3cret")),
                 file: "./data/admin-password".into(),
             }),
             config_files: vec![],
@@ -245,10 +271,10 @@ tidewire 0.1.0
   config      all defaults
   data        ./data
   api         http://127.0.0.1:18083
-  login       admin / s3cret  (once; also in ./data/admin-password)
+  login       admin, password in ./data/admin-password until it is changed
 
-  $ tidewire sub -t 'demo/#' -v
-  $ tidewire pub -t demo/hello -m 'hello, world'
+  $ '/opt/my brokers/tidewire' sub -t 'demo/#' -v
+  $ '/opt/my brokers/tidewire' pub -t demo/hello -m 'hello, world'
   $ mosquitto_pub -t demo/hello -m 'hello from mosquitto'
 ";
         assert_eq!(render(&summary(), Style::default()), expected);
@@ -266,8 +292,18 @@ tidewire 0.1.0
     }
 
     #[test]
+    fn a_person_sees_the_first_password_once() {
+        let mut summary = summary();
+        let terminal = Style { is_terminal: true };
+        assert!(render(&summary, terminal).contains("admin / s3cret  (also in ./data/admin-password"));
+        summary.admin.as_mut().unwrap().password = None;
+        assert!(render(&summary, terminal).contains("admin, password in ./data/admin-password"));
+    }
+
+    #[test]
     fn samples_name_what_is_not_usual() {
         let mut summary = summary();
+        summary.program = "tidewire".into();
         summary.listeners[0].host = "192.0.2.1".into();
         summary.listeners[0].port = 1884;
         let text = render(&summary, Style::default());

@@ -168,11 +168,12 @@ fn run_serve(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
         Err(code) => code,
         Ok(loaded) => match logging::install(&loaded.config.log, Surroundings::of_process()) {
             Err(message) => fail(EXIT_FAILURE, &message),
-            Ok(()) => serve(
-                loaded,
+            Ok(log_file) => serve(
+                &loaded,
                 &sources(root, own),
-                ServeOptions {
+                &ServeOptions {
                     is_quiet: root.get_flag("quiet") || own.get_flag("quiet"),
+                    log_file,
                 },
             ),
         },

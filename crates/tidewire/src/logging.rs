@@ -4,8 +4,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal};
-use std::path::Path;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -32,24 +32,58 @@ impl Surroundings {
     }
 }
 
-/// Installs the log for the whole process. Fails when the file cannot be opened, or when there is a log already.
-pub fn install(log: &Log, surroundings: Surroundings) -> Result<(), String> {
-    let subscriber = match log.file.0.as_deref() {
+/// Installs the log for the whole process, and gives back its file if it has one. Fails when that cannot be opened, or when
+/// there is a log already.
+pub fn install(log: &Log, surroundings: Surroundings) -> Result<Option<LogFile>, String> {
+    let file = log.file.0.as_deref().map(LogFile::open).transpose()?;
+    let subscriber = match &file {
         None => subscriber(log, surroundings, BoxMakeWriter::new(io::stderr)),
-        Some(path) => {
-            let file = append(path).map_err(|error| format!("log.file: cannot open {}: {error}", path.display()))?;
+        Some(file) => {
             let surroundings = Surroundings {
                 is_terminal: false,
                 is_journal: false,
             };
-            subscriber(log, surroundings, BoxMakeWriter::new(Mutex::new(file)))
+            subscriber(log, surroundings, BoxMakeWriter::new(file.clone()))
         }
     };
-    tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())
+    tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())?;
+    Ok(file)
 }
 
-fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+/// The file that the log goes to.
+#[derive(Clone, Debug)]
+pub struct LogFile {
+    path: PathBuf,
+    file: Arc<Mutex<File>>,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> Result<LogFile, String> {
+        // Absolute, so that it is the same file when it is opened anew.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let file = Arc::new(Mutex::new(append(&path)?));
+        Ok(LogFile { path, file })
+    }
+
+    /// Goes on in a new file if the old one was moved away.
+    pub fn reopen(&self) -> Result<(), String> {
+        let file = append(&self.path)?;
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogFile {
+    type Writer = <Mutex<File> as MakeWriter<'a>>::Writer;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self.file.make_writer()
+    }
+}
+
+fn append(path: &Path) -> Result<File, String> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.map_err(|error| format!("log.file: cannot open {}: {error}", path.display()))
 }
 
 /// The log as a value, for any writer.
@@ -94,7 +128,6 @@ fn level_filter(level: LogLevel) -> LevelFilter {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::Arc;
 
     use super::*;
     use crate::config::value::Unset;

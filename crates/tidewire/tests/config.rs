@@ -206,10 +206,16 @@ fn a_file_that_was_asked_for_must_exist() {
     );
 }
 
+/// Both in one file, as a PEM file may be.
+fn certificate_and_key() -> String {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
+    made.cert.pem() + &made.signing_key.serialize_pem()
+}
+
 #[test]
 fn a_certificate_brings_up_the_encrypted_listeners() {
     let scratch = Scratch::new("tls");
-    let pem = scratch.write("tls.pem", "").display().to_string();
+    let pem = scratch.write("tls.pem", &certificate_and_key()).display().to_string();
     let mut sources = scratch.sources(None);
     sources.set = vec![
         format!("tls.cert_file={pem}"),
@@ -309,8 +315,9 @@ fn the_example_file_is_valid_when_uncommented() {
         .collect();
     let file = scratch.write("example.toml", &uncommented.replace("$argon2id$...", HASH));
     let mut sources = scratch.sources(Some(file));
+    let pem = certificate_and_key();
     sources.set = ["cert", "key"]
-        .map(|name| format!("tls.{name}_file={}", scratch.write(name, "").display()))
+        .map(|name| format!("tls.{name}_file={}", scratch.write(name, &pem).display()))
         .into();
     let loaded = config::load(&sources);
     let found: Vec<String> = loaded

@@ -4,7 +4,7 @@ use auth::{PasswordHash, UserError, UserSummary};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::{ClientFilter, Shard};
+use broker::Shard;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -87,7 +87,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Access")
             .says(
                 "Change an MQTT user",
-                "Its connections stay unless `disconnect` is set.",
+                "What it may do changes at once; its connections stay unless `disconnect` is set.",
             )
             .path_parameter("name", NAME)
             .takes::<UserChange>(BODY_MAX)
@@ -226,27 +226,11 @@ fn view(user: UserSummary) -> User {
 
 /// Ends every connection of a user; sessions stay.
 async fn disconnect(app: &App, name: &str) -> Result<(), Problem> {
-    const AT_ONCE: usize = 1000;
     for shard in 0..app.net().shards() {
         let mut from = Some(0);
         while let Some(slot) = from {
             let wanted = name.to_owned();
-            let visit = move |shard: &mut Shard, now| {
-                let filter = ClientFilter {
-                    user_name: Some(wanted.clone()),
-                    is_connected: Some(true),
-                    ..ClientFilter::default()
-                };
-                let (found, next) = shard.clients(&filter, slot, AT_ONCE);
-                // The filter matches parts of names.
-                for client in found
-                    .iter()
-                    .filter(|client| client.user_name.as_deref() == Some(&wanted))
-                {
-                    shard.kick(now, &client.client_id, false);
-                }
-                next
-            };
+            let visit = move |shard: &mut Shard, now| shard.kick_users(now, slot, |user| user == wanted);
             from = app.on_shard(broker::ShardId(shard), visit).await?;
         }
     }

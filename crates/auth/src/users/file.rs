@@ -8,7 +8,8 @@
 //!
 //! Mosquitto reads the same file; it ignores the third field. Loading is all or nothing and reports every bad line. No
 //! error repeats a line's content except the user name, because the rest may be a password in plain text.
-//! Saving replaces the file atomically, readable by its owner only; comments are not kept.
+//! Saving replaces the file atomically; comments are not kept. A new file is readable by its owner only, one that was there
+//! keeps its owner, group and mode, because the server that reads it may run as another user than who changes it.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -77,7 +78,7 @@ impl Users {
         };
         let suffix = random_bytes::<8>().map_err(io::Error::other)?;
         let temporary = directory.join(format!(".users-{:016x}.tmp", u64::from_le_bytes(suffix)));
-        let written = write_private(&temporary, self.to_file_text().as_bytes())
+        let written = write_like(&target, &temporary, self.to_file_text().as_bytes())
             .and_then(|()| fs::rename(&temporary, &target))
             .and_then(|()| sync_directory(&directory));
         if written.is_err() {
@@ -146,14 +147,39 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, LoadError> {
     Ok(bytes)
 }
 
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// A new file that whoever may read `model` may read, too; without a model, for its owner only.
+fn write_like(model: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
     file.write_all(bytes)?;
+    #[cfg(unix)]
+    match fs::metadata(model) {
+        Ok(model) => take_over_access(&file, &model)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
     file.sync_all()
+}
+
+/// Who is not root may not give a file away, and only to groups that they are in. What the old group could do is then for
+/// nobody, because another group would get it.
+#[cfg(unix)]
+fn take_over_access(file: &File, model: &fs::Metadata) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+    const GROUP: u32 = 0o070;
+    let mut mode = model.mode() & 0o777;
+    let own = file.metadata()?;
+    let is_same = (own.uid(), own.gid()) == (model.uid(), model.gid());
+    if !is_same
+        && fchown(file, Some(model.uid()), Some(model.gid())).is_err()
+        && fchown(file, None, Some(model.gid())).is_err()
+    {
+        mode &= !GROUP;
+    }
+    file.set_permissions(fs::Permissions::from_mode(mode))
 }
 
 /// Makes the rename itself durable.

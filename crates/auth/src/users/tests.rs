@@ -180,19 +180,24 @@ fn what_is_saved_loads_as_the_same() {
 
 #[cfg(unix)]
 #[test]
-fn saving_replaces_the_file_whole_and_private() {
+fn saving_replaces_the_file_whole_and_who_could_read_it_still_can() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let directory = Directory::new("replace");
     let (path, link) = (directory.0.join("users"), directory.0.join("link"));
     fs::write(&path, "old").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    // Only root can give a file away; everyone else keeps what is theirs.
+    let is_root = std::os::unix::fs::chown(&path, Some(65534), Some(65533)).is_ok();
+    let before = fs::metadata(&path).unwrap();
+    assert_eq!(before.uid() == 65534, is_root);
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let old_inode = fs::metadata(&path).unwrap().ino();
     let users = Users::empty().unwrap();
     users.add("alice", hash("a"), false).unwrap();
     users.save(&link).unwrap();
     let metadata = fs::metadata(&path).unwrap();
-    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert_eq!(metadata.mode() & 0o777, 0o640);
+    assert_eq!((metadata.uid(), metadata.gid()), (before.uid(), before.gid()));
     assert_ne!(metadata.ino(), old_inode, "replaced, not overwritten");
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     let left: Vec<_> = fs::read_dir(&directory.0)
@@ -200,6 +205,26 @@ fn saving_replaces_the_file_whole_and_private() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     assert_eq!(left.len(), 2, "no temporary file stays: {left:?}");
+    let new = directory.0.join("new");
+    users.save(&new).unwrap();
+    assert_eq!(fs::metadata(&new).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn replacing_tells_whose_login_is_worth_nothing_any_more() {
+    let (users, next) = (Users::empty().unwrap(), Users::empty().unwrap());
+    for name in ["changed", "gone", "promoted", "same"] {
+        users.add(name, hash(name), false).unwrap();
+    }
+    next.add("new", hash("new"), false).unwrap();
+    next.add("changed", hash("other"), false).unwrap();
+    next.add("promoted", hash("promoted"), true).unwrap();
+    next.add("same", hash("same"), false).unwrap();
+    let mut invalid = users.replace(&next);
+    invalid.sort();
+    assert_eq!(invalid, ["changed".into(), "gone".into()]);
+    assert_eq!(users.list(), next.list());
+    assert!(users.find("changed").unwrap().hash == hash("other") && users.find("gone").is_none());
 }
 
 #[test]

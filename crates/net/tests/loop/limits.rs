@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use broker::Transport;
 use net::{ConnectionRate, Network, ProxyConfig, Refusal};
@@ -43,7 +44,7 @@ fn connections_beyond_the_limit_of_the_server_are_closed_and_counted() {
 fn connections_beyond_the_rate_are_closed_and_counted() {
     let mut options = options(1);
     options.listener(Transport::Tcp).max_connection_rate = Some(ConnectionRate {
-        per_second: 1,
+        interval: Duration::from_secs(60),
         burst: 3,
     });
     let running = options.start();

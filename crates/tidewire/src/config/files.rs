@@ -4,11 +4,16 @@ use std::error::Error;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
+
+use super::options::listeners::{TlsVersion, VerifyClient};
+use super::options::server::Api;
 use super::origin::{Diagnostic, Origin};
-use super::resolve::{Config, Effective};
+use super::resolve::{Config, Effective, ListenerTls};
 use super::value::Unset;
 
 /// A file, the name of the option it stands in, and how it is checked.
+#[derive(Clone, Copy)]
 struct Named<'a> {
     path: &'a Path,
     option: &'static str,
@@ -18,10 +23,31 @@ struct Named<'a> {
 type Check = fn(&Path) -> Result<(), String>;
 
 pub fn check(config: &Config, effective: &[Effective]) -> Vec<Diagnostic> {
+    let named = named_files(config);
+    let mut diagnostics = complaints(effective, &named, |named| (named.check)(named.path));
+    // Whether they go together can be told only of files that are there.
+    if diagnostics.is_empty() {
+        for files in all_tls_files(config) {
+            if let Err(error) = net::tls::server_config(&files) {
+                let is_to_blame = |named: &&Named<'_>| error.path() == Some(named.path);
+                let blamed: Vec<Named<'_>> = named.iter().filter(is_to_blame).take(1).copied().collect();
+                diagnostics.extend(complaints(effective, &blamed, |_| Err(chain(&error))));
+            }
+        }
+        diagnostics.dedup();
+    }
+    diagnostics
+}
+
+fn complaints(
+    effective: &[Effective],
+    files: &[Named<'_>],
+    check: impl Fn(&Named<'_>) -> Result<(), String>,
+) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
-    for named in named_files(config) {
-        if let Err(message) = (named.check)(named.path) {
-            let by = effective.iter().find(|value| names(value, &named));
+    for named in files {
+        if let Err(message) = check(named) {
+            let by = effective.iter().find(|value| names(value, named));
             let origin = by.map_or(Origin::Default, |value| value.origin.clone());
             let key = by.map(|value| value.key.to_string());
             let diagnostic = Diagnostic { origin, key, message };
@@ -37,6 +63,40 @@ fn names(value: &Effective, named: &Named<'_>) -> bool {
     value.origin != Origin::Default
         && value.def.name == named.option
         && value.value.as_str() == Some(&named.path.display().to_string())
+}
+
+fn all_tls_files(config: &Config) -> impl Iterator<Item = TlsFiles> {
+    let of_listeners = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    of_listeners.map(tls_files).chain(api_tls_files(&config.api))
+}
+
+/// What `net` makes the TLS configuration of a listener from.
+pub fn tls_files(tls: &ListenerTls) -> TlsFiles {
+    TlsFiles {
+        certificate: tls.cert_file.clone(),
+        key: tls.key_file.clone(),
+        client_authorities: tls.ca_file.clone(),
+        client_certificates: match tls.verify_client {
+            VerifyClient::None => ClientCertificates::None,
+            VerifyClient::Optional => ClientCertificates::Optional,
+            VerifyClient::Required => ClientCertificates::Required,
+        },
+        oldest_version: match tls.min_tls_version {
+            TlsVersion::V1_2 => OldestVersion::Tls12,
+            TlsVersion::V1_3 => OldestVersion::Tls13,
+        },
+    }
+}
+
+/// The same of the API, if it has a certificate.
+pub fn api_tls_files(api: &Api) -> Option<TlsFiles> {
+    Some(TlsFiles {
+        certificate: api.cert_file.0.clone()?,
+        key: api.key_file.0.clone()?,
+        client_authorities: None,
+        client_certificates: ClientCertificates::None,
+        oldest_version: OldestVersion::Tls12,
+    })
 }
 
 /// Files that must be there.

@@ -159,10 +159,11 @@ fn parse_rate(text: &str, parse_amount: fn(&str) -> Result<u64, Reject>) -> Resu
     if per.is_zero() {
         return Err(Reject::Mismatch);
     }
-    Ok(Rate {
-        amount: parse_amount(amount.trim())?,
-        per,
-    })
+    let amount = parse_amount(amount.trim())?;
+    if amount == 0 {
+        return Err(Reject::Because("0 would stop everything".into()));
+    }
+    Ok(Rate { amount, per })
 }
 
 fn format_period(per: Duration) -> String {

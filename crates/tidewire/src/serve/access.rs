@@ -5,7 +5,7 @@
 //! keeps its own in `users` of the data directory. The API's rules are kept as `access.rules` in `runtime.toml` there.
 //! Shards never wait for a lock held over a disk write: they read a compiled snapshot.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,9 +18,11 @@ use auth::{
     PasswordHash, Permission, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords,
     preset,
 };
-use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, SubscribeAccess};
+use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, ShardId, SubscribeAccess};
 use mqtt::{QoS, ReasonCode};
+use net::CallError;
 
+use crate::config::files::chain;
 use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription};
 use crate::config::raw::RUNTIME_FILE;
 use crate::config::{Config, Loaded};
@@ -59,11 +61,11 @@ impl NodeAccess {
         let config = &loaded.config;
         let own_file = config.data_dir.join(USERS_FILE);
         let own = match own_file.exists() {
-            true => Users::load(&own_file).map_err(|e| e.to_string())?,
-            false => Users::empty().map_err(|e| e.to_string())?,
+            true => Users::load(&own_file).map_err(|e| chain(&e))?,
+            false => Users::empty().map_err(|e| chain(&e))?,
         };
-        let users = Arc::new(Users::empty().map_err(|e| e.to_string())?);
-        let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| e.to_string())?;
+        let users = Arc::new(Users::empty().map_err(|e| chain(&e))?);
+        let verified = VerifiedPasswords::new(VERIFIED_MAX).map_err(|e| chain(&e))?;
         let anonymous = AnonymousProvider {
             policy: anonymous_policy(config.access.anonymous),
         };
@@ -82,7 +84,7 @@ impl NodeAccess {
             data_dir: config.data_dir.clone(),
             net: OnceLock::new(),
         };
-        access.apply(loaded)?;
+        access.apply(Configured::new(loaded)?)?;
         Ok(access)
     }
 
@@ -91,31 +93,23 @@ impl NodeAccess {
         let _ = self.net.set(net);
     }
 
-    /// Takes over users and rules of a configuration; nothing changes if any of it is wrong.
-    pub fn apply(&self, loaded: &Loaded) -> Result<(), String> {
+    /// Takes over users and rules of a configuration. What it has taken over is in force even if it fails, which says what
+    /// has not been done.
+    pub fn apply(&self, configured: Configured) -> Result<(), String> {
         let mut state = self.lock();
-        let (configured, sources) = configured_users(loaded)?;
-        let rules = configured_rules(loaded)?;
-        let acl = compile(&rules.rules, rules.options).map_err(|e| e.to_string())?;
-        self.replace_users(&state.own, &configured)?;
-        state.configured = sources;
-        state.rules = rules;
-        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = acl;
-        drop(state);
-        self.tell_shards();
-        Ok(())
-    }
-
-    /// The configuration's users win over the API's of the same name.
-    fn replace_users(&self, own: &Users, configured: &Users) -> Result<(), String> {
-        let words = |e: UserError| e.to_string();
-        for user in self.users.list() {
-            if !own.contains(&user.name) && !configured.contains(&user.name) {
-                self.users.remove(&user.name).map_err(words)?;
-            }
+        let all = Users::empty().map_err(|e| chain(&e))?;
+        // The configuration's users win over the API's of the same name.
+        for users in [&state.own, &configured.users] {
+            users.copy_into(&all).map_err(|e| chain(&e))?;
         }
-        own.copy_into(&self.users).map_err(words)?;
-        configured.copy_into(&self.users).map_err(words)
+        let invalid = self.users.replace(&all);
+        state.configured = configured.sources;
+        state.rules = configured.rules;
+        *self.acl.write().unwrap_or_else(PoisonError::into_inner) = configured.acl;
+        drop(state);
+        self.log_out(invalid)
+            .and_then(|()| self.tell_shards())
+            .map_err(|e| format!("users and rules are in force, but not for every client that is connected: {e}"))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -126,13 +120,43 @@ impl NodeAccess {
         self.acl.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sessions that are there are looked at again under the rules in force.
-    fn tell_shards(&self) {
-        if let Some(net) = self.net.get()
-            && let Err(error) = net.call_all(SHARDS_TIMEOUT, |shard, _| shard.access_changed())
-        {
-            tracing::error!(%error, "not every session was looked at again after a change of the access rules");
+    /// Ends the connections of these users.
+    fn log_out(&self, names: Vec<Box<str>>) -> Result<(), CallError> {
+        let Some(net) = self.net.get().filter(|_| !names.is_empty()) else {
+            return Ok(());
+        };
+        let names: Arc<HashSet<Box<str>>> = Arc::new(names.into_iter().collect());
+        for shard in (0..net.shards()).map(ShardId) {
+            let mut from = Some(0);
+            while let Some(slot) = from {
+                let names = names.clone();
+                from = net.call(shard, SHARDS_TIMEOUT, move |shard, now| {
+                    shard.kick_users(now, slot, |name| names.contains(name))
+                })?;
+            }
         }
+        Ok(())
+    }
+
+    /// Sessions that are there are looked at again under the rules in force.
+    fn tell_shards(&self) -> Result<(), CallError> {
+        match self.net.get() {
+            Some(net) => net
+                .call_all(SHARDS_TIMEOUT, |shard, _| shard.access_changed())
+                .map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// As `tell_shards`, for a change that is made and kept whatever comes of it.
+    fn tell_shards_or_log(&self) {
+        if let Err(error) = self.tell_shards() {
+            tracing::error!(%error, "not every session was looked at again after a change of users or rules");
+        }
+    }
+
+    fn is_superuser(&self, name: &str) -> bool {
+        self.users.get(name).is_some_and(|user| user.is_superuser)
     }
 
     fn change_own(&self, name: &str, change: impl Fn(&Users) -> Result<(), UserError>) -> Result<(), ChangeError> {
@@ -146,9 +170,36 @@ impl NodeAccess {
             state.own.restore(name, before);
             return Err(ChangeError::Storage(error));
         }
-        let now = state.own.snapshot(name);
-        self.users.restore(name, now);
+        let was_superuser = self.is_superuser(name);
+        self.users.restore(name, state.own.snapshot(name));
+        drop(state);
+        if self.is_superuser(name) != was_superuser {
+            self.tell_shards_or_log();
+        }
         Ok(())
+    }
+}
+
+/// Users and rules of a configuration, read and found good.
+pub struct Configured {
+    users: Users,
+    /// Where each of them is set.
+    sources: HashMap<String, String>,
+    rules: AclRules,
+    acl: Option<Arc<Acl>>,
+}
+
+impl Configured {
+    pub fn new(loaded: &Loaded) -> Result<Configured, String> {
+        let (users, sources) = configured_users(loaded)?;
+        let rules = configured_rules(loaded)?;
+        let acl = compile(&rules.rules, rules.options).map_err(|e| chain(&e))?;
+        Ok(Configured {
+            users,
+            sources,
+            rules,
+            acl,
+        })
     }
 }
 
@@ -167,8 +218,8 @@ fn configured_users(loaded: &Loaded) -> Result<(Users, HashMap<String, String>),
     let config = &loaded.config;
     let mut sources = HashMap::new();
     let users = match config.access.password_file.0.as_deref() {
-        Some(path) => Users::load(path).map_err(|e| format!("access.password_file: {e}"))?,
-        None => Users::empty().map_err(|e| e.to_string())?,
+        Some(path) => Users::load(path).map_err(|e| format!("access.password_file: {}", chain(&e)))?,
+        None => Users::empty().map_err(|e| chain(&e))?,
     };
     for user in users.list() {
         sources.insert(user.name, "access.password_file".to_owned());
@@ -176,7 +227,7 @@ fn configured_users(loaded: &Loaded) -> Result<(Users, HashMap<String, String>),
     for (name, hash) in &config.users {
         users
             .set(name, hash.clone(), false)
-            .map_err(|e| format!("access.users.{name}: {e}"))?;
+            .map_err(|e| format!("access.users.{name}: {}", chain(&e)))?;
         sources.insert(
             name.clone(),
             format!("access.users ({})", origin_of(loaded, &["access", "users", name])),
@@ -202,7 +253,7 @@ fn configured_rules(loaded: &Loaded) -> Result<AclRules, String> {
         pinned_by = Some(format!("access.rules ({})", value.origin));
     }
     if let Some(path) = config.access.acl_file.0.as_deref() {
-        rules.extend(auth::load_mosquitto_acl(path).map_err(|e| format!("access.acl_file: {e}"))?);
+        rules.extend(auth::load_mosquitto_acl(path).map_err(|e| format!("access.acl_file: {}", chain(&e)))?);
         pinned_by = Some(format!(
             "access.acl_file ({})",
             origin_of(loaded, &["access", "acl_file"])
@@ -277,7 +328,7 @@ impl AccessAdmin for NodeAccess {
         state.rules.rules = rules;
         *self.acl.write().unwrap_or_else(PoisonError::into_inner) = acl;
         drop(state);
-        self.tell_shards();
+        self.tell_shards_or_log();
         Ok(())
     }
 }
@@ -313,12 +364,14 @@ impl Access for NodeAccess {
         false
     }
 
+    /// Who is a superuser is looked up anew: it may have changed since the client logged in.
     fn session(&self, who: &Identity) -> Option<Arc<dyn SessionAccess>> {
+        let user_name = who.user_name.as_deref();
         let who = auth::Identity {
             client_id: &who.client_id,
-            user_name: who.user_name.as_deref(),
+            user_name,
             address: who.address,
-            is_superuser: who.is_superuser,
+            is_superuser: user_name.is_some_and(|name| self.is_superuser(name)),
         };
         let acl = self.compiled()?.session(&who);
         (!acl.is_unrestricted()).then(|| Arc::new(Rights(acl)) as Arc<dyn SessionAccess>)

@@ -1,33 +1,29 @@
 //! The HTTP side of the server: the API's configuration, its administrators, its life.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::{Admins, ApiConfig, ApiHandle, ClientEvents, NodeInfo, OneTimePassword, SysConfig};
-use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
 
 use super::access::NodeAccess;
+use super::translate::bind_address;
 use crate::banner::{self, AdminLogin};
 use crate::config::Config;
+use crate::config::files::{self, chain};
 use crate::secret::Secret;
 
 /// How long requests may take to end when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// The file that holds the one-time password, in the data directory.
-const ADMIN_PASSWORD_FILE: &str = "admin-password";
-
 /// The running API, or nothing if it is off.
 pub struct Http {
     api: Option<ApiHandle>,
     scheme: &'static str,
-    first_login: Option<OneTimePassword>,
-    password_file: String,
+    /// Only at the start that made it.
+    first_password: Option<OneTimePassword>,
+    /// Where it can be read as long as it holds.
+    password_file: Option<PathBuf>,
 }
 
 pub fn start(
@@ -40,15 +36,16 @@ pub fn start(
     let mut http = Http {
         api: None,
         scheme: "http",
-        first_login: None,
-        password_file: String::new(),
+        first_password: None,
+        password_file: None,
     };
     if !config.api.enabled {
         return Ok(http);
     }
-    let mut api_config = ApiConfig::new(address(config)?);
+    let mut api_config = ApiConfig::new(bind_address("api.bind", &config.api.bind)?);
     api_config.token_lifetime = config.api.token_lifetime;
     api_config.metrics_public = config.api.metrics_without_login;
+    api_config.allowed_hosts = config.api.allowed_hosts.clone();
     api_config.sys = config.sys.interval.0.map(|interval| SysConfig {
         interval,
         is_mosquitto_tree: config.sys.mosquitto_tree,
@@ -58,29 +55,25 @@ pub fn start(
     if api_config.tls.is_some() {
         http.scheme = "https";
     }
-    let (admins, first_login) = match config.api.users_file.0.as_deref() {
-        Some(path) => (Admins::open(path).map_err(|e| format!("api.users_file: {e}"))?, None),
-        None => Admins::open_or_create(&config.data_dir).map_err(|e| e.to_string())?,
+    // Before the first admin is made: a start that fails for want of a port leaves nothing behind.
+    let listener = api::bind(api_config.bind).map_err(|e| format!("api.bind: {}", chain(&e)))?;
+    let admins = match config.api.users_file.0.as_deref() {
+        Some(path) => Admins::open(path).map_err(|e| format!("api.users_file: {}", chain(&e)))?,
+        None => {
+            let (admins, first_password) = Admins::open_or_create(&config.data_dir).map_err(|e| chain(&e))?;
+            http.first_password = first_password;
+            http.password_file = Admins::first_password_file(&config.data_dir);
+            admins
+        }
     };
-    let password_file = config.data_dir.join(ADMIN_PASSWORD_FILE);
-    if let Some(password) = &first_login {
-        write_private(&password_file, password.expose()).map_err(|e| {
-            format!(
-                "the admin password cannot be written to {}: {e}",
-                password_file.display()
-            )
-        })?;
-    }
-    http.first_login = first_login;
-    http.password_file = password_file.display().to_string();
     let info = NodeInfo {
         name: node,
         version: crate::cli::VERSION.into(),
         started_at: SystemTime::now(),
         durability: banner::MEMORY_ONLY.into(),
     };
-    let started = api::start(api_config, net.clone(), access.clone(), admins, info);
-    let api = started.map_err(|error| format!("api.bind: {error}"))?;
+    let started = api::start_on(listener, api_config, net.clone(), access.clone(), admins, info);
+    let api = started.map_err(|error| chain(&error))?;
     if let Some(events) = events {
         api.publish_client_events(events);
     }
@@ -88,41 +81,14 @@ pub fn start(
     Ok(http)
 }
 
-/// For its owner's eyes only.
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
-    writeln!(file, "{text}")
-}
-
-fn address(config: &Config) -> Result<SocketAddr, String> {
-    let bind = &config.api.bind;
-    let mut addresses = (bind.host.as_str(), bind.port)
-        .to_socket_addrs()
-        .map_err(|e| format!("api.bind: {bind} is not an address of this machine: {e}"))?;
-    addresses
-        .next()
-        .ok_or_else(|| format!("api.bind: {bind} has no address"))
-}
-
-fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
-    let (Some(certificate), Some(key)) = (&config.api.cert_file.0, &config.api.key_file.0) else {
+/// The certificate as it is on disk now.
+pub fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
+    let Some(files) = files::api_tls_files(&config.api) else {
         return Ok(None);
-    };
-    let files = TlsFiles {
-        certificate: certificate.clone(),
-        key: key.clone(),
-        client_authorities: None,
-        client_certificates: ClientCertificates::None,
-        oldest_version: OldestVersion::Tls12,
     };
     net::tls::server_config(&files)
         .map(Some)
-        .map_err(|e| format!("api.cert_file: {e}"))
+        .map_err(|e| format!("api.cert_file: {}", chain(&e)))
 }
 
 impl Http {
@@ -131,14 +97,22 @@ impl Http {
         Some(format!("{}://{address}", self.scheme))
     }
 
-    /// For the start-up box, the first time only.
+    /// For the start-up box, until the password is changed.
     pub fn first_login(&self) -> Option<AdminLogin> {
-        let password = self.first_login.as_ref()?;
+        let file = self.password_file.as_ref()?;
+        let password = self.first_password.as_ref();
         Some(AdminLogin {
             user_name: "admin".into(),
-            password: Secret::new(password.expose().to_owned()),
-            file: self.password_file.clone(),
+            password: password.map(|password| Secret::new(password.expose().to_owned())),
+            file: file.display().to_string(),
         })
+    }
+
+    /// For connections from now on.
+    pub fn reload_tls(&self, config: Option<Arc<rustls::ServerConfig>>) {
+        if let Some(api) = &self.api {
+            api.reload_tls(config);
+        }
     }
 
     pub fn ready(&self) {

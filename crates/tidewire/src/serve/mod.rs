@@ -1,64 +1,67 @@
 //! Starting the server: from a configuration to running listeners, and back down again.
 //!
 //! `translate` turns the configuration into what the crates below take; `access` decides who may do what; `observe` writes
-//! down what happens. This file puts them together and waits for signals.
+//! down what happens; `reload` is SIGHUP. This file puts them together and waits for signals.
 
 mod access;
 mod http;
 mod observe;
+mod reload;
 mod translate;
 
 use std::io::{self, IsTerminal};
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::banner::{self, ListenerSummary, Style, Summary};
+use crate::config::files::chain;
 use crate::config::options::access::Anonymous;
-use crate::config::{self, Config, Loaded, Sources};
+use crate::config::{Config, Loaded, Sources};
+use crate::logging::LogFile;
 use crate::output::{EXIT_FAILURE, fail, print};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
 use api::{ClientEventSender, ClientEvents};
 use observe::EventLog;
 
-/// How long a reload waits for the workers.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What the command line says beside the configuration.
-#[derive(Clone, Copy, Debug, Default)]
+/// What the process has beside the configuration.
+#[derive(Debug, Default)]
 pub struct ServeOptions {
     /// No start-up box.
     pub is_quiet: bool,
+    /// Where the log goes, if to a file.
+    pub log_file: Option<LogFile>,
 }
 
 /// Runs until it is told to stop.
-pub fn serve(loaded: Loaded, sources: &Sources, options: ServeOptions) -> ExitCode {
+pub fn serve(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> ExitCode {
     match run(loaded, sources, options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(EXIT_FAILURE, &message),
     }
 }
 
-fn run(loaded: Loaded, sources: &Sources, options: ServeOptions) -> Result<(), String> {
+fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(), String> {
     // Before any thread starts, so that none of them gets the signals.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("signals cannot be caught: {e}"))?;
     let config = &loaded.config;
     raise_file_limit();
     make_data_dir(&config.data_dir)?;
-    let access = Arc::new(NodeAccess::new(&loaded)?);
+    let access = Arc::new(NodeAccess::new(loaded)?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
     let events = EventLog::start(sys_sender).map_err(|e| format!("no thread for the log: {e}"))?;
-    let server = translate::server_config(config)?;
-    let workers = server.workers.map_or_else(cores, |w| usize::from(w.get()));
-    let shard = Arc::new(translate::shard_config(config, workers));
+    let workers = workers(config);
+    let server = translate::server_config(config, workers)?;
+    let shard = Arc::new(translate::shard_config(config, workers.get()));
     let handle = net::Server::start(server, shard, access.clone(), access.clone(), Arc::new(events))
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| chain(&error))?;
     access.connect(handle.clone());
     let http = match http::start(config, node_name(config), &handle, &access, sys_events) {
         Ok(http) => http,
@@ -72,15 +75,23 @@ fn run(loaded: Loaded, sources: &Sources, options: ServeOptions) -> Result<(), S
         let style = Style {
             is_terminal: io::stdout().is_terminal(),
         };
-        print(&banner::render(&summary(&loaded, &handle, workers, &http), style));
+        print(&banner::render(&summary(loaded, &handle, &http), style));
     }
     tracing::info!(listeners = handle.listeners().len(), workers, "ready");
     http.ready();
     notifier.ready();
-    feed_watchdog(&notifier);
+    feed_watchdog(&notifier, &handle);
+    let running = reload::Running {
+        sources,
+        started: loaded,
+        net: &handle,
+        access: &access,
+        http: &http,
+        log_file: options.log_file.as_ref(),
+    };
     for signal in signals.forever() {
         match signal {
-            SIGHUP => reload(sources, workers, &handle, &access),
+            SIGHUP => running.reload(),
             _ => break,
         }
     }
@@ -93,49 +104,21 @@ fn run(loaded: Loaded, sources: &Sources, options: ServeOptions) -> Result<(), S
     Ok(())
 }
 
-/// SIGHUP: takes over what can change while running: users, rules, limits, certificates. All or nothing.
-fn reload(sources: &Sources, workers: usize, handle: &net::Handle, access: &NodeAccess) {
-    let loaded = match config::load(sources) {
-        Ok(loaded) => loaded,
-        Err(diagnostics) => {
-            for diagnostic in diagnostics {
-                tracing::error!(%diagnostic, "the configuration was not reloaded");
-            }
-            return;
-        }
-    };
-    match apply(&loaded, workers, handle, access) {
-        Ok(()) => tracing::info!("configuration reloaded: users, rules, limits and certificates"),
-        Err(because) => tracing::error!(because, "the configuration was not reloaded"),
-    }
-}
-
-fn apply(loaded: &Loaded, workers: usize, handle: &net::Handle, access: &NodeAccess) -> Result<(), String> {
-    let tls = translate::tls_by_listener(&loaded.config)?;
-    access.apply(loaded)?;
-    let shard = Arc::new(translate::shard_config(&loaded.config, workers));
-    handle
-        .call_all(RELOAD_TIMEOUT, move |s, _| s.reconfigure(shard.clone()))
-        .map_err(|error| format!("not every worker has the new limits: {error}"))?;
-    for (index, info) in handle.listeners().iter().enumerate() {
-        // A listener that is new or renamed needs a restart.
-        if let Some(config) = tls.get(&info.name.to_string()) {
-            handle
-                .reload_tls(index as u16, config.clone())
-                .map_err(|error| error.to_string())?;
-        }
-    }
-    Ok(())
-}
-
 /// The queue for clients coming and going in EMQX's `$SYS` tree, if that is wanted.
 fn sys_events(config: &Config) -> Option<(ClientEventSender, ClientEvents)> {
     let is_wanted = config.api.enabled && config.sys.interval.0.is_some() && config.sys.emqx_tree;
     is_wanted.then(|| api::client_events(&node_name(config)))
 }
 
-fn cores() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
+fn workers(config: &Config) -> NonZeroU16 {
+    let most = net::default_workers();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    if config.node.workers == 0 && cores > usize::from(most) {
+        tracing::info!(cores, workers = most, "there are more cores than there can be workers");
+    }
+    NonZeroU16::new(config.node.workers)
+        .or(NonZeroU16::new(most))
+        .unwrap_or(NonZeroU16::MIN)
 }
 
 /// A broker needs a file per connection: takes what the system allows.
@@ -160,22 +143,29 @@ fn make_data_dir(path: &Path) -> Result<(), String> {
     })
 }
 
-fn feed_watchdog(notifier: &Notifier) {
+/// Tells systemd that all is well for as long as every worker answers.
+fn feed_watchdog(notifier: &Notifier, net: &net::Handle) {
     let Some(interval) = notifier.watchdog_interval() else {
         return;
     };
     let Ok(notifier) = Notifier::new(&NotifyEnvironment::of_process()) else {
         return;
     };
+    let net = net.clone();
     thread::spawn(move || {
         loop {
-            notifier.watchdog();
-            thread::sleep(interval);
+            let asked = Instant::now();
+            match net.call_all(interval / 2, |_, _| ()) {
+                Ok(_) => notifier.watchdog(),
+                Err(net::CallError::Stopped) => return,
+                Err(error) => tracing::error!(%error, "systemd's watchdog is not fed"),
+            }
+            thread::sleep(interval.saturating_sub(asked.elapsed()));
         }
     });
 }
 
-fn summary(loaded: &Loaded, handle: &net::Handle, workers: usize, http: &http::Http) -> Summary {
+fn summary(loaded: &Loaded, handle: &net::Handle, http: &http::Http) -> Summary {
     let config = &loaded.config;
     let listeners = config
         .listeners
@@ -190,8 +180,9 @@ fn summary(loaded: &Loaded, handle: &net::Handle, workers: usize, http: &http::H
         });
     Summary {
         version: crate::cli::VERSION.into(),
+        program: program(),
         node: node_name(config),
-        workers,
+        workers: handle.shards().into(),
         listeners: listeners.collect(),
         durability: banner::MEMORY_ONLY.into(),
         anonymous: anonymous_words(config).into(),
@@ -199,6 +190,16 @@ fn summary(loaded: &Loaded, handle: &net::Handle, workers: usize, http: &http::H
         admin: http.first_login(),
         config_files: loaded.files.iter().map(|path| path.display().to_string()).collect(),
         data_dir: config.data_dir.display().to_string(),
+    }
+}
+
+/// What to type for this very program: its path, unless the shell found it.
+fn program() -> String {
+    let typed = std::env::args().next().unwrap_or_default();
+    let path = typed.contains('/').then(std::env::current_exe);
+    match path {
+        Some(Ok(path)) => path.display().to_string(),
+        _ => "tidewire".into(),
     }
 }
 

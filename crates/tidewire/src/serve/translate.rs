@@ -6,15 +6,16 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::{Overlapping, QueueDrop, ShardConfig, ShareStrategy, Transport};
-use net::tls::{ClientCertificates, OldestVersion, TlsFiles};
-use net::{ConnectionRate, ListenerConfig, Network, ProxyConfig, ServerConfig};
+use broker::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy, Transport};
+use net::{ConnectionRate, ListenerConfig, ListenerInfo, Network, ProxyConfig, ServerConfig};
 
-use crate::config::options::listeners::{ListenerKind, ProxyProtocol, TlsVersion, VerifyClient};
+use crate::config::address::Bind;
+use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
 use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
-use crate::config::{Config, Listener};
+use crate::config::units::Rate;
+use crate::config::{Config, Listener, files};
 
-pub fn server_config(config: &Config) -> Result<ServerConfig, String> {
+pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfig, String> {
     let listeners = config
         .listeners
         .iter()
@@ -22,9 +23,8 @@ pub fn server_config(config: &Config) -> Result<ServerConfig, String> {
         .collect::<Result<Vec<_>, String>>()?;
     Ok(ServerConfig {
         listeners,
-        workers: NonZeroU16::new(config.node.workers),
+        workers: Some(workers),
         max_connections: config.limits.max_connections.0.map_or(usize::MAX, |n| n as usize),
-        maximum_packet_size: config.mqtt.max_packet_size.0 as u32,
         seed: seed()?,
         ..ServerConfig::default()
     })
@@ -63,65 +63,83 @@ fn listener_config(listener: &Listener) -> Result<ListenerConfig, String> {
         });
     }
     made.max_connections = options.max_connections.0.map_or(usize::MAX, |n| n as usize);
-    made.max_connection_rate = options.max_connection_rate.0.map(|rate| {
-        let per_second = (rate.per_second().ceil() as u32).max(1);
-        ConnectionRate {
-            per_second,
-            burst: per_second,
-        }
-    });
+    made.max_connection_rate = options.max_connection_rate.0.map(connection_rate);
     made.handshake_timeout = options.handshake_timeout;
     made.backlog = options.backlog;
     made.maximum_packet_size = options.max_packet_size.0.map(|size| size.0 as u32);
     Ok(made)
 }
 
+/// A whole period's worth may come at once.
+fn connection_rate(rate: Rate) -> ConnectionRate {
+    let burst = u32::try_from(rate.amount).unwrap_or(u32::MAX).max(1);
+    ConnectionRate {
+        interval: rate.per / burst,
+        burst,
+    }
+}
+
+fn publish_rate(rate: Rate) -> PublishRate {
+    PublishRate {
+        amount: rate.amount,
+        period_ms: u64::try_from(rate.per.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
 fn address(listener: &Listener) -> Result<SocketAddr, String> {
-    let bind = &listener.options.bind;
-    let key = format!("listeners.{}.bind", listener.label());
-    let mut addresses = (bind.host.as_str(), bind.port)
+    bind_address(&format!("listeners.{}.bind", listener.label()), &listener.options.bind)
+}
+
+/// A name may stand for several addresses, of which the first is taken.
+pub fn bind_address(key: &str, bind: &Bind) -> Result<SocketAddr, String> {
+    let addresses = (bind.host.as_str(), bind.port)
         .to_socket_addrs()
         .map_err(|e| format!("{key}: {bind} is not an address of this machine: {e}"))?;
-    addresses.next().ok_or_else(|| format!("{key}: {bind} has no address"))
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    let (first, others) = addresses
+        .split_first()
+        .ok_or_else(|| format!("{key}: {bind} has no address"))?;
+    let others: Vec<String> = others
+        .iter()
+        .filter(|other| *other != first)
+        .map(ToString::to_string)
+        .collect();
+    if !others.is_empty() {
+        let others = others.join(", ");
+        tracing::warn!(key, name = %bind, taken = %first, others, "the name has several addresses; only one is listened on");
+    }
+    Ok(*first)
 }
 
 fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
     let Some(tls) = &listener.tls else { return Ok(None) };
-    let files = TlsFiles {
-        certificate: tls.cert_file.clone(),
-        key: tls.key_file.clone(),
-        client_authorities: tls.ca_file.clone(),
-        client_certificates: match tls.verify_client {
-            VerifyClient::None => ClientCertificates::None,
-            VerifyClient::Optional => ClientCertificates::Optional,
-            VerifyClient::Required => ClientCertificates::Required,
-        },
-        oldest_version: match tls.min_tls_version {
-            TlsVersion::V1_2 => OldestVersion::Tls12,
-            TlsVersion::V1_3 => OldestVersion::Tls13,
-        },
-    };
-    net::tls::server_config(&files)
+    net::tls::server_config(&files::tls_files(tls))
         .map(Some)
-        .map_err(|e| format!("listeners.{}: {e}", listener.label()))
+        .map_err(|e| format!("listeners.{}: {}", listener.label(), files::chain(&e)))
 }
 
-/// The certificates as they are on disk now, by listener name.
+/// The certificates as they are on disk now, by listener, as in `tls.default`.
 pub fn tls_by_listener(config: &Config) -> Result<HashMap<String, Arc<rustls::ServerConfig>>, String> {
     let mut made = HashMap::new();
     for listener in &config.listeners {
         if let Some(config) = tls(listener)? {
-            made.insert(listener.name.clone(), config);
+            made.insert(listener.label(), config);
         }
     }
     Ok(made)
 }
 
+/// As `Listener::label` of the configuration that it was started with.
+pub fn label(info: &ListenerInfo) -> String {
+    format!("{}.{}", net::transport_key(info.transport), info.name)
+}
+
 /// `workers` shards share what is limited for the whole node.
-pub fn shard_config(config: &Config, workers: usize) -> ShardConfig {
+pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
+    let workers = usize::from(workers.max(1));
     let mqtt = &config.mqtt;
     let retained = &config.retained;
-    let share = |limit: Option<u64>| limit.map_or(usize::MAX, |n| (n as usize).div_ceil(workers.max(1)));
+    let share = |limit: Option<u64>| limit.map_or(usize::MAX, |n| (n as usize).div_ceil(workers));
     let count = |limit: Option<u32>| limit.map_or(usize::MAX, |n| n as usize);
     ShardConfig {
         maximum_packet_size: mqtt.max_packet_size.0 as u32,
@@ -164,23 +182,15 @@ pub fn shard_config(config: &Config, workers: usize) -> ShardConfig {
             .collect(),
         subscriptions_max: count(mqtt.max_subscriptions.0),
         sessions_max: share(config.limits.max_sessions.0),
-        delayed_messages_max: count(mqtt.max_delayed_messages.0).div_ceil(workers.max(1)),
+        delayed_messages_max: count(mqtt.max_delayed_messages.0).div_ceil(workers),
         delayed_seconds_max: seconds(mqtt.max_delay),
         retained_messages_max: share(retained.max_messages.0),
         retained_bytes_max: share(retained.max_bytes.0.map(|size| size.0)),
         retained_payload_max: retained.max_payload.0.map_or(usize::MAX, |size| size.0 as usize),
         retained_expiry_default_s: retained.default_expiry.0.map(seconds),
         output_buffer_bytes: config.limits.output_buffer_bytes.0 as usize,
-        publish_rate_per_s: config
-            .limits
-            .publish_rate
-            .0
-            .map(|rate| (rate.per_second().ceil() as u32).max(1)),
-        publish_bytes_per_s: config
-            .limits
-            .publish_bytes
-            .0
-            .map(|rate| (rate.0.per_second().ceil() as u64).max(1)),
+        publish_rate: config.limits.publish_rate.0.map(publish_rate),
+        publish_bytes: config.limits.publish_bytes.0.map(|rate| publish_rate(rate.0)),
         is_client_id_owned: config.access.session_owner == crate::config::options::access::SessionOwner::SameUser,
         response_information: None,
         server_reference: None,

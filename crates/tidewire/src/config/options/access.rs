@@ -39,7 +39,8 @@ section! {
         /// Clients without a user name: `never`, from `loopback` only, or `always`. A proxy or tunnel on this machine makes
         /// all its clients loopback ones: let it send the PROXY protocol (`proxy_protocol`), or set `never`.
         restart anonymous: Anonymous = "loopback";
-        /// Users and hashed passwords, one `user:hash` per line, as `tidewire passwd` and `mosquitto_passwd` write them.
+        /// Users and hashed passwords, one `user:hash` per line, as `tidewire passwd` and `mosquitto_passwd` write them. Read
+        /// anew on SIGHUP: connections of users who are gone or have another hash are ended.
         live password_file: Unset<PathBuf> = "";
         /// Rules in Mosquitto's format (`user`, `topic`, `pattern`), checked after `rules`.
         live acl_file: Unset<PathBuf> = "";

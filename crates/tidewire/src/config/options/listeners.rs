@@ -81,18 +81,20 @@ section! {
     pub struct ListenerOptions at [Fixed("listeners"), OneOf(KINDS), Any("name")] {
         /// Turns the listener on or off.
         restart enabled: bool = "true";
-        /// Address and port. A bare port means every IPv4 interface; "[::]:1883" is every interface.
+        /// Address and port. A bare port means every IPv4 interface; "[::]:1883" is every interface. Of a name only the first
+        /// address is listened on: `localhost` may be 127.0.0.1 or [::1].
         /// Listeners named `default` have one: 1883 (tcp), 8883 (tls), 8083 (ws), 8084 (wss) on "0.0.0.0".
         restart bind: Bind = "0.0.0.0:1883";
         /// Connections at the same time on this listener.
         restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
-        /// New connections per time. More of them wait in the backlog.
+        /// New connections per time: "100/s", or "600/m", of which all may come at once. More of them are closed with a reset and
+        /// counted.
         restart max_connection_rate: Limit<Rate> = "unlimited";
         /// Time from accepting a connection until its CONNECT is complete, TLS and WebSocket handshakes included.
         restart handshake_timeout: Duration = "10s" ["100ms", "10m"];
         /// Connections that the kernel keeps until they are accepted.
         restart backlog: u32 = "1024" ["1", "65535"] in "connections";
-        /// Largest packet on this listener, when it is to be smaller than `mqtt.max_packet_size`.
+        /// Largest packet on this listener, when it is to be smaller than `mqtt.max_packet_size`; a larger one has no effect.
         restart max_packet_size: Unset<ByteSize> = "" ["20B", "256MiB"];
         /// Whether every connection begins with a PROXY protocol header, version 1 or 2: `off` or `on`.
         restart proxy_protocol: ProxyProtocol = "off";
@@ -103,30 +105,31 @@ section! {
 }
 
 section! {
-    /// Certificates for all `tls` and `wss` listeners; each can have its own.
+    /// Certificates for all `tls` and `wss` listeners; each can have its own. Changes hold for connections accepted from then on.
     pub struct TlsDefaults at [Fixed("tls")] {
         /// Certificate chain (PEM). Setting it brings up the `tls` and `wss` listeners named `default`.
-        restart cert_file: Unset<PathBuf> = "";
-        /// Private key of the certificate (PEM).
-        restart key_file: Unset<PathBuf> = "";
+        live cert_file: Unset<PathBuf> = "";
+        /// Private key of the certificate (PEM), not encrypted.
+        live key_file: Unset<PathBuf> = "";
         /// Authorities that client certificates are checked against (PEM).
-        restart ca_file: Unset<PathBuf> = "";
+        live ca_file: Unset<PathBuf> = "";
     }
 }
 
 section! {
-    /// More options of `tls` and `wss` listeners.
+    /// More options of `tls` and `wss` listeners. Changes hold for connections accepted from then on.
     pub struct TlsOptions at [Fixed("listeners"), OneOf(TLS_KINDS), Any("name")] {
         /// Certificate chain (PEM). Empty: `tls.cert_file`.
-        restart cert_file: Unset<PathBuf> = "";
-        /// Private key of the certificate (PEM). Empty: `tls.key_file`.
-        restart key_file: Unset<PathBuf> = "";
+        live cert_file: Unset<PathBuf> = "";
+        /// Private key of the certificate (PEM), not encrypted. Empty: `tls.key_file`.
+        live key_file: Unset<PathBuf> = "";
         /// Authorities that client certificates are checked against (PEM). Empty: `tls.ca_file`.
-        restart ca_file: Unset<PathBuf> = "";
-        /// Whether clients show a certificate: `none`, `optional` (but it must be good) or `required`.
-        restart verify_client: VerifyClient = "none";
+        live ca_file: Unset<PathBuf> = "";
+        /// Whether clients show a certificate: `none`, `optional` (but it must be good) or `required`. It opens the door and no
+        /// more: who the client is, is still said by its user name and password, or it is anonymous (`access.anonymous`).
+        live verify_client: VerifyClient = "none";
         /// Oldest TLS version: "1.2" or "1.3".
-        restart min_tls_version: TlsVersion = "1.2";
+        live min_tls_version: TlsVersion = "1.2";
     }
 }
 

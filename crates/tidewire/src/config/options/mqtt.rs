@@ -34,7 +34,7 @@ choice! {
 section! {
     /// The protocol and its sessions.
     pub struct Mqtt at [Fixed("mqtt")] {
-        /// Largest packet that is read or, to MQTT 5 clients, announced.
+        /// Largest packet that is read or, to MQTT 5 clients, announced. A connection keeps what held when it began.
         live max_packet_size: ByteSize = "1MiB" ["20B", "256MiB"];
         /// Longest client id. The standard asks for 23 at least.
         live max_client_id_length: u16 = "65535" ["23", "65535"] in "bytes";
@@ -122,7 +122,8 @@ pub const SHARED_STRATEGIES: Section = Section {
 section! {
     /// Retained messages.
     pub struct Retained at [Fixed("retained")] {
-        /// Topics that can have one. New topics beyond it are refused, known ones can still change.
+        /// Topics that can have one. New topics beyond it are refused, known ones can still change. Each worker has an equal
+        /// share of this and of `max_bytes`.
         live max_messages: Limit<u64> = "unlimited" ["0", "1000000000"] in "messages";
         /// Bytes of all of them, topics and properties included.
         live max_bytes: Limit<ByteSize> = "unlimited" ["0B", "1024GiB"];

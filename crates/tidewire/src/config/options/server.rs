@@ -17,8 +17,8 @@ section! {
         /// Directory for everything that is kept: the admin password, changes made at run time.
         /// Empty: what systemd gives in `STATE_DIRECTORY`, or else `./data`.
         restart data_dir: Unset<PathBuf> = "";
-        /// Data-plane threads. 0: one per core.
-        restart workers: u16 = "0" ["0", "1024"] in "threads";
+        /// Data-plane threads. 0: one per core, 64 at most.
+        restart workers: u16 = "0" ["0", "64"] in "threads";
     }
 }
 
@@ -28,11 +28,14 @@ section! {
     pub struct Limits at [Fixed("limits")] {
         /// Connections at the same time, over all listeners.
         restart max_connections: Limit<u64> = "unlimited" ["1", "100000000"] in "connections";
-        /// Sessions, connected or not. A new client beyond it is refused with Quota exceeded.
+        /// Sessions, connected or not. A new client beyond it is refused with Quota exceeded. Each worker has an equal share of
+        /// the number, and a client belongs to one by its client id: some are refused when their worker's share is taken, a
+        /// little before all of them are.
         live max_sessions: Limit<u64> = "unlimited" ["1", "1000000000"] in "sessions";
         /// Bytes that may wait to be written to one connection before QoS 0 messages to it are dropped and others queue.
         live output_buffer_bytes: ByteSize = "1MiB" ["4KiB", "1GiB"];
-        /// Messages that one client may publish. A faster one is slowed by not reading from it.
+        /// Messages that one client may publish: "100/s", or "10/m", which lets ten through at once and then one every
+        /// six seconds. A faster one is slowed by not reading from it.
         live publish_rate: Switch<Rate> = "off";
         /// Bytes that one client may send. A faster one is slowed by not reading from it.
         live publish_bytes: Switch<ByteRate> = "off";
@@ -61,9 +64,9 @@ section! {
         /// Where to listen. Open it to others with "0.0.0.0:18083", and give it a certificate then.
         restart bind: Bind = "127.0.0.1:18083";
         /// Certificate chain (PEM). With it the API speaks HTTPS only.
-        restart cert_file: Unset<PathBuf> = "";
-        /// Private key of the certificate (PEM).
-        restart key_file: Unset<PathBuf> = "";
+        live cert_file: Unset<PathBuf> = "";
+        /// Private key of the certificate (PEM), not encrypted.
+        live key_file: Unset<PathBuf> = "";
         /// Users of the API and the console, with hashed passwords. Empty: `admins` in the data directory,
         /// made at the first start with one user `admin` and a random password.
         restart users_file: Unset<PathBuf> = "";
@@ -72,6 +75,11 @@ section! {
         /// Whether `/metrics` and the statistics can be read without a login from other machines too, when `bind` is not on
         /// loopback. From this machine they always can.
         restart metrics_without_login: bool = "false";
+        /// Names, without a port, under which an API on loopback may be asked besides `localhost` and addresses of loopback: those
+        /// that a reverse proxy passes on as Host. Other names are refused (421), because a web page can give itself a name
+        /// that leads to this machine. Behind a proxy every request comes from loopback: metrics and statistics are then
+        /// open to whoever the proxy lets through, and failed logins of all of them count as those of one address.
+        restart allowed_hosts: Vec<String> = "";
     }
 }
 
@@ -97,7 +105,7 @@ section! {
         restart level: LogLevel = "info";
         /// `auto` writes JSON where systemd's journal reads it, and text otherwise.
         restart format: LogFormat = "auto";
-        /// File to append to. Empty: standard error.
+        /// File to append to. Empty: standard error. SIGHUP opens it anew, for who has moved it away.
         restart file: Unset<PathBuf> = "";
     }
 }

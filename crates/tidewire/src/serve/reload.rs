@@ -1,0 +1,158 @@
+//! SIGHUP: takes over what can change while running, and names what cannot.
+//!
+//! Everything that can be wrong is found before anything changes: a configuration with a mistake leaves the running one
+//! as it was. Afterwards only a worker that does not answer can stop a part of it, which is said.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::ShardConfig;
+
+use super::access::{Configured, NodeAccess};
+use super::http::{self, Http};
+use super::translate;
+use crate::config::option::Apply;
+use crate::config::{self, Effective, Loaded, Origin, Sources};
+use crate::logging::LogFile;
+
+/// How long it waits for the workers.
+const WORKERS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is running.
+pub struct Running<'a> {
+    pub sources: &'a Sources,
+    /// What it was started with.
+    pub started: &'a Loaded,
+    pub net: &'a net::Handle,
+    pub access: &'a NodeAccess,
+    pub http: &'a Http,
+    pub log_file: Option<&'a LogFile>,
+}
+
+/// A new configuration that is good, as far as it can be told beforehand.
+struct Prepared {
+    tls: HashMap<String, Arc<rustls::ServerConfig>>,
+    api_tls: Option<Arc<rustls::ServerConfig>>,
+    access: Configured,
+    shard: Arc<ShardConfig>,
+}
+
+impl Running<'_> {
+    pub fn reload(&self) {
+        if let Some(Err(because)) = self.log_file.map(LogFile::reopen) {
+            tracing::error!(because, "the log goes on in the file that was open");
+        }
+        let loaded = match config::load(self.sources) {
+            Ok(loaded) => loaded,
+            Err(diagnostics) => {
+                for diagnostic in diagnostics {
+                    tracing::error!(%diagnostic, "the configuration was not reloaded; nothing has changed");
+                }
+                return;
+            }
+        };
+        let prepared = match self.prepare(&loaded) {
+            Ok(prepared) => prepared,
+            Err(because) => {
+                tracing::error!(because, "the configuration was not reloaded; nothing has changed");
+                return;
+            }
+        };
+        for what in waits_for_restart(self.started, &loaded) {
+            tracing::warn!("{what} waits for a restart");
+        }
+        let failures = self.take_over(prepared);
+        for because in &failures {
+            tracing::error!(because, "the configuration was reloaded in part");
+        }
+        if failures.is_empty() {
+            tracing::info!("configuration reloaded: users, rules, limits and certificates");
+        }
+    }
+
+    fn prepare(&self, loaded: &Loaded) -> Result<Prepared, String> {
+        Ok(Prepared {
+            tls: translate::tls_by_listener(&loaded.config)?,
+            api_tls: http::tls(&loaded.config)?,
+            access: Configured::new(loaded)?,
+            shard: Arc::new(translate::shard_config(&loaded.config, self.net.shards())),
+        })
+    }
+
+    /// Goes on after a failure: each part is better in force than not.
+    fn take_over(&self, prepared: Prepared) -> Vec<String> {
+        let Prepared {
+            tls,
+            api_tls,
+            access,
+            shard,
+        } = prepared;
+        let mut done = vec![self.access.apply(access)];
+        let limits = self
+            .net
+            .call_all(WORKERS_TIMEOUT, move |s, _| s.reconfigure(shard.clone()));
+        done.push(
+            limits
+                .map(drop)
+                .map_err(|e| format!("not every worker has the new limits: {e}")),
+        );
+        for (index, info) in self.net.listeners().iter().enumerate() {
+            let label = translate::label(info);
+            if let Some(config) = tls.get(&label) {
+                let sent = self.net.reload_tls(index as u16, config.clone());
+                done.push(sent.map_err(|e| format!("not every worker has the new certificate of {label}: {e}")));
+            }
+        }
+        self.http.reload_tls(api_tls);
+        done.into_iter().filter_map(Result::err).collect()
+    }
+}
+
+/// What differs between two configurations and is not taken over, in words.
+fn waits_for_restart(running: &Loaded, new: &Loaded) -> Vec<String> {
+    let labels = |loaded: &Loaded| -> BTreeSet<String> {
+        let listeners = loaded.config.listeners.iter();
+        listeners.map(|listener| listener.label()).collect()
+    };
+    let (before, after) = (labels(running), labels(new));
+    let added = after
+        .difference(&before)
+        .map(|label| format!("the new listener {label}"));
+    let removed = before
+        .difference(&after)
+        .map(|label| format!("the end of listener {label}"));
+    let (old_values, new_values) = (values(running, &after), values(new, &before));
+    let keys: BTreeSet<&String> = old_values.keys().chain(new_values.keys()).collect();
+    let changed = keys
+        .into_iter()
+        .filter(|key| is_change(old_values.get(*key), new_values.get(*key)))
+        .map(|key| format!("the new value of {key}"));
+    added.chain(removed).chain(changed).collect()
+}
+
+/// Those that are read at the start only. Of listeners only those that the other configuration has, too.
+fn values<'a>(loaded: &'a Loaded, others: &BTreeSet<String>) -> BTreeMap<String, &'a Effective> {
+    let is_compared = |value: &&Effective| match value.key.words()[..] {
+        ["listeners", kind, name, ..] => {
+            let label = format!("{kind}.{name}");
+            others.contains(&label) && loaded.config.listeners.iter().any(|l| l.label() == label)
+        }
+        _ => true,
+    };
+    let values = loaded
+        .effective
+        .iter()
+        .filter(|value| value.def.apply == Apply::Restart);
+    values
+        .filter(is_compared)
+        .map(|value| (value.key.to_string(), value))
+        .collect()
+}
+
+fn is_change(before: Option<&&Effective>, after: Option<&&Effective>) -> bool {
+    match (before, after) {
+        (Some(before), Some(after)) => before.value != after.value,
+        (one, other) => one.or(other).is_some_and(|value| value.origin != Origin::Default),
+    }
+}

@@ -1,0 +1,220 @@
+//! SIGHUP, seen from outside: what changes at once, what waits for a restart, and what must never change by accident.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const TIDEWIRE: &str = env!("CARGO_BIN_EXE_tidewire");
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Server {
+    child: Child,
+    dir: PathBuf,
+    ports: [u16; 5],
+    /// His line in the password file.
+    ben: String,
+}
+
+impl Server {
+    /// `config` is the file; listeners of every kind and a certificate are there besides.
+    fn start(name: &str, config: &str) -> Server {
+        let dir = std::env::temp_dir().join(format!("tidewire-reload-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
+        fs::write(dir.join("cert.pem"), made.cert.pem()).unwrap();
+        fs::write(dir.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        let ben = user("ben");
+        fs::write(dir.join("users"), user("ann") + &ben).unwrap();
+        fs::write(dir.join("tidewire.toml"), config).unwrap();
+        let ports = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        let child = spawn(&dir, ports);
+        let server = Server { child, dir, ports, ben };
+        server.wait_for_log("ready");
+        server
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.dir.join(name), text).unwrap();
+    }
+
+    fn reload(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap()
+    }
+
+    fn wait_for_log(&self, words: &str) {
+        let end = Instant::now() + PATIENCE;
+        while !self.log().contains(words) {
+            assert!(Instant::now() < end, "`{words}` is not in\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// `tidewire sub`, subscribed.
+    fn subscriber(&self, user: &str) -> Child {
+        let port = self.ports[0].to_string();
+        let mut child = Command::new(TIDEWIRE)
+            .args([
+                "sub", "-d", "-V", "5", "-p", &port, "-u", user, "-P", "secret", "-t", "t",
+            ])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("received SUBACK")));
+        child
+    }
+
+    /// The exit code of `tidewire pub` to a port.
+    fn publish(&self, port: u16, more: &[&str]) -> Option<i32> {
+        let port = port.to_string();
+        let mut command = Command::new(TIDEWIRE);
+        command
+            .args(["pub", "-V", "311", "-p", &port, "-q", "1", "-t", "t"])
+            .args(more);
+        if !more.contains(&"-m") {
+            command.args(["-m", "x"]);
+        }
+        command.stderr(Stdio::null()).status().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn spawn(dir: &Path, ports: [u16; 5]) -> Child {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let kinds = ["tcp", "tls", "ws", "wss"];
+    let mut sets: Vec<String> = kinds
+        .iter()
+        .zip(ports)
+        .map(|(kind, port)| format!("listeners.{kind}.default.bind=127.0.0.1:{port}"))
+        .collect();
+    sets.push(format!("api.bind=127.0.0.1:{}", ports[4]));
+    for (key, name) in [
+        ("node.data_dir", "data"),
+        ("log.file", "log"),
+        ("tls.cert_file", "cert.pem"),
+        ("tls.key_file", "key.pem"),
+        ("tls.ca_file", "cert.pem"),
+        ("access.password_file", "users"),
+    ] {
+        sets.push(format!("{key}={}", file(name)));
+    }
+    let mut command = Command::new(TIDEWIRE);
+    command.args(["--quiet", "--config", &file("tidewire.toml")]);
+    command.args(sets.iter().flat_map(|set| ["--set", set]));
+    fs::write(dir.join("log"), "").unwrap();
+    command.spawn().unwrap()
+}
+
+/// A line of a password file.
+fn user(name: &str) -> String {
+    let file = std::env::temp_dir().join(format!(
+        "tidewire-reload-{}-{name}-{:?}",
+        std::process::id(),
+        thread::current().id()
+    ));
+    let _ = fs::remove_file(&file);
+    let mut child = Command::new(TIDEWIRE)
+        .arg("passwd")
+        .arg("-c")
+        .arg(&file)
+        .arg(name)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    let text = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    format!("{line}\n")
+}
+
+#[test]
+fn a_user_that_is_gone_is_disconnected_and_others_are_not() {
+    let server = Server::start("users", "");
+    let mut ann = server.subscriber("ann");
+    let mut ben = server.subscriber("ben");
+    server.write("users", &(user("cid") + &server.ben));
+    server.reload();
+    server.wait_for_log("configuration reloaded");
+    assert!(!ann.wait().unwrap().success());
+    assert_eq!(server.publish(server.ports[0], &["-u", "ann", "-P", "secret"]), Some(4));
+    assert_eq!(server.publish(server.ports[0], &["-u", "cid", "-P", "secret"]), Some(0));
+    assert_eq!(ben.try_wait().unwrap(), None);
+    ben.kill().unwrap();
+    ben.wait().unwrap();
+}
+
+/// `tls.default` and `wss.default` have the same name and not the same demands.
+#[test]
+fn a_listener_keeps_its_own_demands() {
+    let server = Server::start("tls", "[listeners.tls.default]\nverify_client = \"required\"\n");
+    let ca = server.dir.join("cert.pem").display().to_string();
+    let over_tls = || server.publish(server.ports[1], &["--cafile", &ca, "--insecure"]);
+    let over_wss = || {
+        let url = format!("wss://localhost:{}/mqtt", server.ports[3]);
+        let mut command = Command::new(TIDEWIRE);
+        command.args([
+            "pub",
+            "-L",
+            &format!("{url}/t"),
+            "-m",
+            "x",
+            "--cafile",
+            &ca,
+            "--insecure",
+        ]);
+        command.stderr(Stdio::null()).status().unwrap().code()
+    };
+    assert_ne!(over_tls(), Some(0));
+    let before = over_wss();
+    server.reload();
+    server.wait_for_log("configuration reloaded");
+    assert_ne!(over_tls(), Some(0), "a client without a certificate is let in");
+    assert_eq!(over_wss(), before);
+}
+
+#[test]
+fn a_mistake_changes_nothing_and_what_waits_for_a_restart_is_named() {
+    let server = Server::start("mistake", "");
+    let known = ["-u", "ann", "-P", "secret"];
+    server.write("tidewire.toml", "[mqtt]\nmax_pakcet_size = 10\n");
+    server.write("users", "");
+    server.reload();
+    server.wait_for_log("the configuration was not reloaded; nothing has changed");
+    assert_eq!(server.publish(server.ports[0], &known), Some(0));
+    server.write(
+        "tidewire.toml",
+        "[node]\nworkers = 1\n[mqtt]\nmax_packet_size = \"1KiB\"\n",
+    );
+    server.reload();
+    server.wait_for_log("node.workers waits for a restart");
+    server.wait_for_log("configuration reloaded");
+    let large = "x".repeat(2000);
+    assert_ne!(
+        server.publish(server.ports[0], &["-m", &large]),
+        Some(0),
+        "the new limit holds for new connections"
+    );
+    assert!(TcpStream::connect(("127.0.0.1", server.ports[0])).is_ok());
+}
