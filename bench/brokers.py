@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from peers import PEERS, Missing, free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 # Connections of the largest scenario, and what a process needs beside them.
 FILES_NEEDED = 15_000 + 200
@@ -27,7 +29,7 @@ class Broker:
         self.name = name
         self.port = free_port()
         self.directory = tempfile.mkdtemp(prefix="tidewire-bench-")
-        command = self._tidewire(target) if name == "tidewire" else self._mosquitto()
+        command = self._tidewire(target) if name == "tidewire" else PEERS[name].command(self.port, Path(self.directory))
         start = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -46,16 +48,8 @@ class Broker:
         ]
         return [str(target / "tidewire"), "--quiet", *(part for each in sets for part in ("--set", each))]
 
-    def _mosquitto(self):
-        config = Path(self.directory) / "mosquitto.conf"
-        # The default of 1000 queued messages would let it drop what the other has to deliver.
-        config.write_text(
-            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 100000\n"
-        )
-        return ["mosquitto", "-c", str(config)]
-
     def _wait_until_it_listens(self):
-        end = time.monotonic() + 15
+        end = time.monotonic() + 30
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -112,17 +106,12 @@ class Broker:
         self.stop()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def prepare(target):
     """Raises limits, finds Mosquitto, builds what is missing. Returns the directory with the programs."""
-    os.environ["PATH"] += ":/usr/sbin:/usr/local/sbin"
-    if not shutil.which("mosquitto"):
-        sys.exit("Mosquitto is missing; install it with: apt-get install mosquitto")
+    try:
+        PEERS["mosquitto"].install()
+    except Missing as missing:
+        sys.exit(f"Mosquitto is missing: {missing}")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < FILES_NEEDED:
         sys.exit(f"a process may have {most} open files here, {FILES_NEEDED} are needed: ulimit -n {FILES_NEEDED}, as root")
