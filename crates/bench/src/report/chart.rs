@@ -161,17 +161,20 @@ fn path(line: &Line<'_>, scale: &Scale) -> String {
 
 /// The next of 1, 2, 2.5, 4, 5 or 8 times a power of ten.
 fn nice_above(value: f64) -> f64 {
+    next_step(value, &[1.0, 2.0, 2.5, 4.0, 5.0, 8.0, 10.0])
+}
+
+fn next_step(value: f64, steps: &[f64]) -> f64 {
     if value <= 0.0 {
         return 1.0;
     }
     let power = 10f64.powf(value.log10().floor());
-    let steps = [1.0, 2.0, 2.5, 4.0, 5.0, 8.0, 10.0];
-    let step = steps.into_iter().find(|step| step * power >= value).unwrap_or(10.0);
+    let step = steps.iter().find(|step| **step * power >= value).unwrap_or(&10.0);
     step * power
 }
 
 fn round_ticks((from, to): (f64, f64)) -> Vec<(f64, String)> {
-    let step = nice_above((to - from) / 8.0);
+    let step = next_step((to - from) / 8.0, &[1.0, 2.0, 5.0, 10.0]);
     let first = (from / step).ceil() as i64;
     let last = (to / step).floor() as i64;
     (first..=last)

@@ -48,7 +48,7 @@ fn header(page: &mut String, result: &RunResult) {
     let machine = &result.machine;
     let _ = write!(
         page,
-        "<header><h1>{}</h1><p>{}</p><p class=\"dim\">{} · {} · {} · {} cores · {} · Linux {}</p>",
+        "<header><h1>{}</h1><p>{}</p><p class=\"dim\">{} · {} · {} · {} cores · {} · {}</p>",
         escaped(&result.scenario.name),
         escaped(&result.scenario.about),
         escaped(&result.started_at),
