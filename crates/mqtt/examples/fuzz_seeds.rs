@@ -1,4 +1,4 @@
-//! Writes the seeds of the fuzz targets anew from the table of raw packets.
+//! Writes the seeds of the codec's fuzz targets anew from the table of raw packets.
 
 #[path = "../tests/table/mod.rs"]
 mod table;
@@ -8,9 +8,11 @@ use std::io;
 
 fn main() -> io::Result<()> {
     let directory = table::seeds::directory();
-    match fs::remove_dir_all(&directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    for target in table::seeds::targets() {
+        match fs::remove_dir_all(directory.join(target)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
     for (path, bytes) in table::seeds::files() {
         let path = directory.join(path);

@@ -1,6 +1,6 @@
 //! The seeds of the fuzz targets: every short well-formed packet of the table, and topics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::{V3_1, V5, cases};
@@ -19,6 +19,14 @@ const TOPICS: &[(&str, &str)] = &[
 /// Where the seeds stand in the repository.
 pub fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds")
+}
+
+/// The targets that have seeds from here, each a directory.
+pub fn targets() -> BTreeSet<String> {
+    let files = files().into_keys();
+    files
+        .filter_map(|path| path.split_once('/').map(|(target, _)| target.to_owned()))
+        .collect()
 }
 
 /// Path below the directory, and content.
