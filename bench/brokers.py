@@ -45,6 +45,8 @@ class Broker:
             f"listeners.ws.default.bind=127.0.0.1:{free_port()}",
             f"api.bind=127.0.0.1:{free_port()}",
             f"node.data_dir={self.directory}",
+            # As its peers have it: with the default of 1000, QoS 1 to subscribers that are slower than their publishers is dropped.
+            "mqtt.max_queued_messages=100000",
         ]
         return [str(target / "tidewire"), "--quiet", *(part for each in sets for part in ("--set", each))]
 
