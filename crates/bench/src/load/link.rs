@@ -138,7 +138,8 @@ impl Link {
         }
     }
 
-    /// How many of `bytes` were taken.
+    /// How many of `bytes` were taken; none of them by a peer that is gone. That it is gone is found by `read`, after the
+    /// acknowledgements that it had sent before.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let result = match &mut self.layers {
             None => self.stream.write(bytes),
@@ -146,7 +147,7 @@ impl Link {
         };
         match result {
             Ok(taken) => Ok(taken),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+            Err(error) if is_blocked(&error) || is_gone(&error) => Ok(0),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -158,7 +159,7 @@ impl Link {
         };
         match layers.flush(&mut self.stream) {
             Ok(is_empty) => Ok(is_empty),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) if is_blocked(&error) || is_gone(&error) => Ok(false),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -182,6 +183,15 @@ impl Link {
             let _ = flush_tls(tls, &mut self.stream);
         }
     }
+}
+
+fn is_blocked(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
 }
 
 #[inline]
@@ -329,5 +339,29 @@ impl WebSocket {
         let kept = self.unwrapper.unwrap(&mut rest, &mut self.masks, &mut self.pending)?;
         buffer[..kept].copy_from_slice(&rest[..kept]);
         Ok(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failure is a failed test")]
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_said_before_it_went_is_read_though_it_takes_no_more() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut link = Link::connect(listener.local_addr().unwrap(), None, None).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        assert_eq!(link.write(b"taken").unwrap(), 5);
+        server.write_all(b"said").unwrap();
+        // Closed with bytes unread: the connection is reset.
+        assert_eq!(server.peek(&mut [0; 8]).unwrap(), 5);
+        drop(server);
+        assert_eq!(link.write(b"too late").unwrap(), 0);
+        let mut buffer = [0; 8];
+        assert_eq!(link.read(&mut buffer), Ok(Input::Drained(4)));
+        assert_eq!(&buffer[..4], b"said");
+        assert!(matches!(link.read(&mut buffer), Err(_) | Ok(Input::Closed)));
     }
 }

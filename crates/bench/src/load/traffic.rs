@@ -35,7 +35,7 @@ pub fn read(slot: u32, client: &mut Client, cx: &mut Context, buffer: &mut Vec<u
         return;
     }
     for _ in 0..READS_MAX {
-        if client.pending_out() > UNREAD_MAX {
+        if client.pending_out() > UNREAD_MAX && !client.sees_end {
             break;
         }
         match read_once(slot, client, cx, buffer) {
