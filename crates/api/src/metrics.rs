@@ -381,6 +381,11 @@ pub const FAMILIES: &[Family] = &[
         out.one(s.net.ticks)
     }),
     counter(
+        "tidewire_net_lodgings",
+        "Times that a worker moved in with the first one's thread because there was little to do.",
+        |s, out| out.one(s.net.lodgings),
+    ),
+    counter(
         "tidewire_net_mail_held",
         "Times that mail had to wait for another shard.",
         |s, out| out.one(s.net.mail_held),

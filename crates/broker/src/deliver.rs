@@ -4,7 +4,6 @@
 //! borrowed side by side.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use mqtt::{PacketId, PacketType, Properties, ProtocolVersion, Publish, PublishExtras, QoS};
@@ -87,7 +86,7 @@ pub struct Forms {
     plain: [[Option<Range>; 2]; 2],
     /// QoS 1 and 2 likewise.
     templates: [[[Option<Template>; 2]; 2]; 2],
-    message: Option<Rc<Message>>,
+    message: Option<Arc<Message>>,
 }
 
 #[derive(Clone, Copy)]
@@ -98,14 +97,14 @@ struct Template {
 
 impl Forms {
     /// For a message that is kept already.
-    pub fn of(message: Rc<Message>) -> Forms {
+    pub fn of(message: Arc<Message>) -> Forms {
         Forms {
             message: Some(message),
             ..Forms::default()
         }
     }
 
-    pub fn message(&mut self, p: &Publication<'_>) -> Rc<Message> {
+    pub fn message(&mut self, p: &Publication<'_>) -> Arc<Message> {
         self.message.get_or_insert_with(|| p.to_message()).clone()
     }
 }

@@ -1,6 +1,6 @@
 //! Application messages on their way: borrowed while they are routed, owned when someone has to wait for them.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use mqtt::QoS;
 
@@ -53,12 +53,12 @@ impl Publication<'_> {
         self.topic.len() + self.payload.len() + self.properties.len() + size_of::<Message>()
     }
 
-    pub fn to_message(self) -> Rc<Message> {
+    pub fn to_message(self) -> Arc<Message> {
         let mut bytes = Vec::with_capacity(self.topic.len() + self.properties.len() + self.payload.len());
         bytes.extend_from_slice(self.topic.as_bytes());
         bytes.extend_from_slice(self.properties);
         bytes.extend_from_slice(self.payload);
-        Rc::new(Message {
+        Arc::new(Message {
             bytes: bytes.into_boxed_slice(),
             topic_bytes: self.topic.len() as u32,
             properties_bytes: self.properties.len() as u32,

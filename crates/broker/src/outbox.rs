@@ -9,7 +9,7 @@
 //! one 24-byte lane. Owned by the shard's thread; nothing here blocks.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::ConnSlot;
 
@@ -77,7 +77,7 @@ enum Chunk {
         start: usize,
     },
     Shared {
-        arena: Rc<Vec<u8>>,
+        arena: Arc<Vec<u8>>,
         start: usize,
         end: usize,
     },
@@ -248,7 +248,7 @@ impl Outbox {
             .map(|slot| self.lanes[slot.0 as usize].chained as usize)
             .sum();
         // Sharing pays when many connections wait for the same bytes; otherwise a few bytes would pin a whole arena.
-        let shared = (unsent > self.arena.len()).then(|| Rc::new(std::mem::take(&mut self.arena)));
+        let shared = (unsent > self.arena.len()).then(|| Arc::new(std::mem::take(&mut self.arena)));
         for slot in &dirty {
             self.keep_unsent(*slot, shared.as_ref());
         }
@@ -261,7 +261,7 @@ impl Outbox {
         }
     }
 
-    fn keep_unsent(&mut self, slot: ConnSlot, shared: Option<&Rc<Vec<u8>>>) {
+    fn keep_unsent(&mut self, slot: ConnSlot, shared: Option<&Arc<Vec<u8>>>) {
         let lane = &mut self.lanes[slot.0 as usize];
         let mut at = lane.head;
         if at != NONE {
@@ -286,7 +286,7 @@ impl Outbox {
 }
 
 impl Backlog {
-    fn share(&mut self, arena: &Rc<Vec<u8>>, start: usize, end: usize) {
+    fn share(&mut self, arena: &Arc<Vec<u8>>, start: usize, end: usize) {
         self.chunks.push_back(Chunk::Shared {
             arena: arena.clone(),
             start,

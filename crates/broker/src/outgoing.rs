@@ -5,7 +5,7 @@
 //! acknowledgement is found by bisection. Both lists are bounded by the caller (Receive Maximum, queue limits).
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use mqtt::{PacketId, QoS};
 
@@ -15,7 +15,7 @@ use crate::message::Message;
 /// A message for one session, with what differs from the message itself.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    pub message: Rc<Message>,
+    pub message: Arc<Message>,
     pub qos: QoS,
     pub retain: bool,
     pub tag: Tag,

@@ -40,11 +40,11 @@ pub struct Shard {
     /// Filter to sessions and groups: keys below `GROUP_KEY` are session slots.
     pub(crate) subscriptions: SubscriptionTree<Interested>,
     pub(crate) groups: Groups,
-    pub(crate) retained: Retained<std::rc::Rc<Message>>,
+    pub(crate) retained: Retained<Arc<Message>>,
     pub(crate) retained_timer_ms: u64,
     pub(crate) by_client_id: HashMap<Box<str>, u32, foldhash::fast::FixedState>,
     pub(crate) free_sessions: Vec<u32>,
-    pub(crate) delayed: Vec<Option<std::rc::Rc<Message>>>,
+    pub(crate) delayed: Vec<Option<Arc<Message>>>,
     pub(crate) free_delayed: Vec<u32>,
     pub(crate) refusals: VecDeque<Refusal>,
     pub(crate) mail_out: Vec<Mail>,

@@ -6,7 +6,7 @@
 //! another is there; QoS 2 messages in flight stay with the member they were sent to [MQTT-4.8.2-4], [MQTT-4.8.2-5].
 
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use mqtt::{QoS, SharedFilter, SubscriptionOptions};
 
@@ -40,7 +40,7 @@ pub(crate) struct Group {
     pub members: Vec<Member>,
     /// Where round robin goes on; the member that sticky stays with.
     next: usize,
-    pub queue: VecDeque<Rc<Message>>,
+    pub queue: VecDeque<Arc<Message>>,
     pub queued_bytes: usize,
 }
 
@@ -381,7 +381,7 @@ impl Shard {
         }
     }
 
-    fn redispatch(&mut self, now: Now, index: u32, epoch: u32, p: &Publication<'_>, message: Option<Rc<Message>>) {
+    fn redispatch(&mut self, now: Now, index: u32, epoch: u32, p: &Publication<'_>, message: Option<Arc<Message>>) {
         if self.groups.get_live(index, epoch).is_some() {
             let mut forms = message.map_or_else(Forms::default, Forms::of);
             self.dispatch(now, index, p, &mut forms);

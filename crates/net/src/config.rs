@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use broker::Transport;
 
+use crate::crew::CrewPolicy;
 use crate::websocket::handshake::UpgradeRules;
 
 /// Everything that `Server::start` needs besides the broker's own limits.
@@ -18,6 +19,8 @@ pub struct ServerConfig {
     /// Worker threads, each with one shard, `broker::interest::SHARDS_MAX` at most. `None`: as many as the process may use
     /// cores.
     pub workers: Option<NonZeroU16>,
+    /// When workers share a thread.
+    pub crew: CrewPolicy,
     /// Connections of all listeners together, those in their handshake included.
     pub max_connections: usize,
     /// How long a connection that is being closed may take to read what was sent to it.
@@ -39,6 +42,7 @@ impl Default for ServerConfig {
         ServerConfig {
             listeners: Vec::new(),
             workers: None,
+            crew: CrewPolicy::default(),
             max_connections: 1_000_000,
             linger_timeout: Duration::from_secs(5),
             maximum_connect_size: 512 * 1024,

@@ -118,6 +118,8 @@ counters! {
     auth_queue_full,
     /// Turns of the event loops.
     ticks,
+    /// Times that the worker moved in with the first one's thread.
+    lodgings,
     /// Times that mail had to wait for another worker.
     mail_held,
 }

@@ -7,6 +7,7 @@ use broker::{AuthOutcome, Mail, Now, Shard};
 
 use crate::auth_pool::AuthTicket;
 use crate::connection::Arrival;
+use crate::crew::Lodger;
 use crate::mailbox::Weight;
 
 pub(crate) type ShardCall = Box<dyn FnOnce(&mut Shard, Now) + Send>;
@@ -21,6 +22,8 @@ pub(crate) enum Letter {
         outcome: AuthOutcome,
     },
     Call(ShardCall),
+    /// A worker that is to be run by this one's thread.
+    Lodger(Lodger),
     /// For connections accepted from now on.
     ReloadTls {
         listener: u16,

@@ -148,6 +148,13 @@ impl<T: Weight> Mailbox<T> {
         Some(letter)
     }
 
+    pub(crate) fn has_letter(&mut self) -> bool {
+        if self.found.is_none() {
+            self.found = self.receiver.try_recv().ok();
+        }
+        self.found.is_some()
+    }
+
     /// To be called right before a poll that may wait: false when a letter is there and the poll must not wait.
     pub(crate) fn may_sleep(&mut self) -> bool {
         if self.found.is_some() {
@@ -155,11 +162,11 @@ impl<T: Weight> Mailbox<T> {
         }
         self.shared.is_asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        self.found = self.receiver.try_recv().ok();
-        if self.found.is_some() {
+        if self.has_letter() {
             self.awake();
+            return false;
         }
-        self.found.is_none()
+        true
     }
 
     /// To be called right after the poll.

@@ -228,7 +228,12 @@ impl Wire<'_> {
     fn write_socket(&mut self, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Sent> {
         loop {
             self.counters.writes += 1;
-            match self.socket.write_vectored(slices) {
+            // For a single slice send(2) is cheaper than writev(2).
+            let result = match slices {
+                [slice] => self.socket.write(slice),
+                _ => self.socket.write_vectored(slices),
+            };
+            match result {
                 Ok(taken) => {
                     self.counters.bytes_out += taken as u64;
                     return Ok(Sent {

@@ -16,6 +16,7 @@ use broker::{Access, Event, NodeState, Now, Shard, ShardConfig, ShardId};
 use crate::auth_pool::{self, Authenticator};
 use crate::config::ServerConfig;
 use crate::counters::{NetCounters, PublishedCounters};
+use crate::crew::{self, AwakeTime};
 use crate::letter::Letter;
 use crate::listener::{self, BindError, Listener, ListenerInfo};
 use crate::mailbox::{Address, Returned};
@@ -71,6 +72,8 @@ pub(crate) struct Common {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) connections: AtomicUsize,
     pub(crate) counters: Vec<PublishedCounters>,
+    /// Of the workers' threads.
+    pub(crate) awake: Vec<AwakeTime>,
     pub(crate) shard_config: Arc<ShardConfig>,
     pub(crate) access: Arc<dyn Access>,
     pub(crate) node: Arc<NodeState>,
@@ -109,6 +112,7 @@ impl Server {
             listeners,
             connections: AtomicUsize::new(0),
             counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
+            awake: (0..shards).map(|_| AwakeTime::default()).collect(),
             shard_config,
             access,
             node: Arc::new(NodeState::new(shards, config.seed)),
@@ -161,10 +165,9 @@ fn start_threads(
     for seat in seats {
         let (common, auth, addresses) = (common.clone(), auth.clone(), addresses.clone());
         let name = format!("worker-{}", seat.id.0);
-        // A shard is not `Send`: it is made where it lives.
         let started = thread::Builder::new()
             .name(name)
-            .spawn(move || Worker::new(seat, common, auth, addresses).run());
+            .spawn(move || crew::run(Worker::new(seat, common, auth, addresses)));
         match started {
             Ok(thread) => handle.inner.lock_threads().workers.push(thread),
             Err(error) => {

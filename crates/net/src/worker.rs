@@ -1,11 +1,10 @@
-//! One core's event loop. It owns one shard, its connections and their buffers; nothing else touches them.
+//! One shard's event loop. It owns one shard, its connections and their buffers; nothing else touches them.
 //!
 //! A tick: poll → note what is ready → tell the shard what the last flush brought about → empty the mailbox → accept → read → timers →
 //! do what the shard asked for → hand mail to other workers → write every connection that got something, once. All inputs to
 //! the shard come before the flush, so that its output leaves in one write per connection and tick.
 //!
-//! The poll waits only if nothing is left to do, and until the next deadline of the shard or of this loop. Nothing in a tick may
-//! block; work that may is done elsewhere and comes back as a letter.
+//! `crew.rs` polls and calls for ticks. Nothing in a tick may block; work that may is done elsewhere and comes back as a letter.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,6 +18,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use crate::accept::Acceptor;
 use crate::auth_pool::AuthQueue;
 use crate::counters::{NetCounters, Refusal};
+use crate::crew::Lodger;
 use crate::deadlines::Deadlines;
 use crate::flush::Notice;
 use crate::handshake::POT_BYTES;
@@ -34,8 +34,8 @@ const WAKE: Token = Token(usize::MAX);
 /// Tokens below are connections, by slot; above are listeners, by index.
 const FIRST_LISTENER: usize = u32::MAX as usize + 1;
 
-/// Events taken from one poll.
-const EVENTS: usize = 1024;
+/// Workers that lodge with this one, by shard: far above the listeners.
+pub(crate) const FIRST_LODGER: usize = 1 << 48;
 
 /// How soon a worker looks again for space in a full mailbox. Only then, and while shutting down, does it look without being woken.
 const RETRY_MS: u64 = 1;
@@ -99,7 +99,7 @@ pub(crate) struct Worker {
     pub(crate) handshake_deadlines: Vec<Deadlines>,
     pub(crate) handshake_pot_bytes: usize,
     linger_deadlines: Deadlines,
-    mailbox: Mailbox<Letter>,
+    pub(crate) mailbox: Mailbox<Letter>,
     pub(crate) addresses: Vec<Address<Letter>>,
     /// Letters that a full mailbox has returned, by worker. While there are any, no socket is read.
     pub(crate) held: Vec<VecDeque<Letter>>,
@@ -108,6 +108,8 @@ pub(crate) struct Worker {
     pub(crate) held_output: Vec<u32>,
     /// Which workers got something in this tick and may be asleep.
     pub(crate) rings: Vec<bool>,
+    /// Workers that want to lodge with this one's thread.
+    pub(crate) newcomers: Vec<Lodger>,
     pub(crate) auth: AuthQueue,
     pub(crate) effects: Vec<Effect>,
     clock: Clock,
@@ -171,6 +173,7 @@ impl Worker {
             held_letters: 0,
             held_output: Vec::new(),
             rings: vec![false; addresses.len()],
+            newcomers: Vec::new(),
             addresses,
             auth,
             effects: Vec::new(),
@@ -180,30 +183,19 @@ impl Worker {
         }
     }
 
-    pub(crate) fn run(mut self) {
-        let mut events = Events::with_capacity(EVENTS);
-        while !self.is_done() {
-            self.poll(&mut events);
-            self.tick(&events);
-        }
-        self.end();
-    }
-
-    fn poll(&mut self, events: &mut Events) {
-        let timeout = self.timeout();
-        // A poll without waiting needs nobody to wake it.
-        let is_sleeping = timeout != Some(Duration::ZERO) && self.mailbox.may_sleep();
-        let timeout = if is_sleeping { timeout } else { Some(Duration::ZERO) };
+    pub(crate) fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) {
         if let Err(error) = self.poll.poll(events, timeout) {
             // Anything but a signal means that the loop itself is broken, and a worker that spins helps nobody.
             assert_eq!(error.kind(), io::ErrorKind::Interrupted, "poll failed: {error}");
         }
-        if is_sleeping {
-            self.mailbox.awake();
-        }
     }
 
-    fn tick(&mut self, events: &Events) {
+    /// Whether there is something to do that no event of the poll tells.
+    pub(crate) fn is_due(&mut self, now_ms: u64) -> bool {
+        self.mailbox.has_letter() || self.due_ms().is_some_and(|due_ms| due_ms <= now_ms)
+    }
+
+    pub(crate) fn tick(&mut self, events: &Events) {
         self.now = self.clock.now();
         self.counters.ticks += 1;
         // First, while every slot is still that of the connection the event is for.
@@ -223,30 +215,28 @@ impl Worker {
         self.common.counters[usize::from(self.id.0)].publish(&self.counters);
     }
 
-    /// Whether the poll may wait, and how long.
-    fn timeout(&self) -> Option<Duration> {
+    /// When it has something to do that no event and no letter tells; 0 is at once.
+    pub(crate) fn due_ms(&self) -> Option<u64> {
         let may_read = self.held_letters == 0 && !self.ready_list.is_empty();
         if may_read || !self.flush_list.is_empty() || !self.notices.is_empty() {
-            return Some(Duration::ZERO);
+            return Some(0);
         }
-        let now_ms = self.clock.now().monotonic_ms;
         let paused = self
             .acceptors
             .iter()
             .filter(|acceptor| acceptor.is_ready)
             .map(|acceptor| acceptor.paused_until_ms);
-        let retry = (self.held_letters > 0 || self.stopping.is_some()).then_some(now_ms + RETRY_MS);
+        let looks_again = self.held_letters > 0 || self.stopping.is_some();
         [
             self.shard.next_deadline(),
             self.handshake_deadlines.iter().filter_map(Deadlines::next_ms).min(),
             self.linger_deadlines.next_ms(),
-            retry,
+            looks_again.then_some(self.now.monotonic_ms + RETRY_MS),
         ]
         .into_iter()
         .flatten()
         .chain(paused)
         .min()
-        .map(|due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)))
     }
 
     fn note_events(&mut self, events: &Events) {
@@ -298,6 +288,7 @@ impl Worker {
                         *current = Some(config);
                     }
                 }
+                Letter::Lodger(lodger) => self.newcomers.push(lodger),
                 Letter::ShutDown { deadline } => self.begin_shut_down(deadline),
             }
         }
@@ -360,7 +351,7 @@ impl Worker {
         }
     }
 
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.stopping.is_some_and(|stopping| {
             let is_everyone_gone = stopping.is_everyone_told && self.slots.len() == 0 && self.notices.is_empty();
             is_everyone_gone || self.now.monotonic_ms >= stopping.deadline_ms
@@ -368,7 +359,7 @@ impl Worker {
     }
 
     /// Whoever is still here had its time. The shard hears of each.
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         for slot in self.slots.occupied() {
             self.closed(slot, CloseCause::Requested);
             self.remove(slot);

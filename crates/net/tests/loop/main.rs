@@ -9,6 +9,7 @@ extern crate tidewire_net as net;
 mod abuse;
 mod authentication;
 mod client;
+mod crew;
 mod descriptors;
 mod framing;
 mod handle;

@@ -15,17 +15,17 @@ const CLIENTS: usize = 12;
 
 #[test]
 fn every_transport_connects_subscribes_and_publishes_through_one_worker() {
-    exchange(1);
+    exchange(&start(1));
 }
 
 #[test]
 fn every_transport_connects_subscribes_and_publishes_through_four_workers() {
-    let running = exchange(4);
+    let running = start(4);
+    exchange(&running);
     assert!(running.handle.counters().moved > 0, "no connection moved to its home");
 }
 
-fn exchange(workers: u16) -> Running {
-    let running = start(workers);
+pub fn exchange(running: &Running) {
     for transport in TRANSPORTS {
         let mut clients: Vec<Client> = (0..CLIENTS)
             .map(|n| running.client(transport, &format!("{transport:?}-{n}")))
@@ -62,7 +62,6 @@ fn exchange(workers: u16) -> Running {
         }
     }
     eventually("all connections are gone", || running.handle.connections() == 0);
-    running
 }
 
 /// A36
@@ -214,8 +213,15 @@ fn a_flooding_publisher_does_not_starve_others() {
     flood.join().unwrap();
 }
 
+/// Each worker on a thread of its own, whatever happens.
+fn apart(workers: u16) -> Running {
+    let mut options = options(workers);
+    options.config.crew.lodge_below = 0.0;
+    options.start()
+}
+
 /// A client id whose home is `shard`.
-fn at_home_in(shard: u16, shards: u16) -> String {
+pub fn at_home_in(shard: u16, shards: u16) -> String {
     (0..)
         .map(|n| format!("client-{n}"))
         .find(|id| Shard::home(id, shards) == Some(ShardId(shard)))
@@ -227,7 +233,7 @@ fn at_home_in(shard: u16, shards: u16) -> String {
 fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
     const BYTES: usize = 100_000;
     const MAILBOX_BYTES: usize = 16 * 1024 * 1024;
-    let running = start(2);
+    let running = apart(2);
     let mut subscriber = running.client(Transport::Tcp, &at_home_in(1, 2));
     subscriber.subscribe("t");
     let publisher = running.client(Transport::Tcp, &at_home_in(0, 2));
@@ -269,7 +275,7 @@ fn a_message_whose_mail_is_held_back_is_not_acknowledged() {
 /// The mailbox of a worker that does not move fills up; the worker that wants to send stops reading, and goes on with the rest.
 #[test]
 fn mail_that_is_not_taken_holds_publishers_back_and_nothing_else() {
-    let running = start(2);
+    let running = apart(2);
     let mut subscriber = running.client(Transport::Tcp, &at_home_in(1, 2));
     subscriber.subscribe("t");
     let mut publisher = running.client(Transport::Tcp, &at_home_in(0, 2));
