@@ -9,6 +9,7 @@ mod connection;
 mod emqtt;
 mod execute;
 mod lines;
+mod live;
 mod outputs;
 mod scenarios;
 

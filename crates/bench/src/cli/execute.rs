@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::{Arg, ArgMatches, value_parser};
 
 use super::lines::{Counters, Seconds};
+use super::live::Live;
 use super::outputs::Outputs;
 use super::{EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_REQUIRED, Refusal, agents};
 use crate::cost::Process;
@@ -119,7 +120,10 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
 
 fn observer(display: Display) -> Box<dyn Observer> {
     match display {
-        Display::Run => Box::new(Seconds),
+        Display::Run => match Live::on_terminal() {
+            Some(live) => Box::new(live),
+            None => Box::new(Seconds),
+        },
         Display::Verb => Box::new(Counters::default()),
         Display::QuietVerb => Box::new(Silent),
     }
