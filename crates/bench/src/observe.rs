@@ -47,20 +47,24 @@ pub trait Observer {
 
 /// Says what the broker has used so far.
 pub trait Gauge {
-    fn pid(&self) -> u32;
+    /// Of a process of this machine.
+    fn pid(&self) -> Option<u32>;
+    /// Of the process, or where else the numbers come from.
     fn name(&self) -> &str;
     fn read(&mut self) -> Result<Usage, String>;
 }
 
-/// Since the broker was started.
+/// Since the broker was started; what nobody says is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    pub user_s: f64,
-    pub system_s: f64,
-    pub resident_bytes: u64,
-    pub resident_peak_bytes: u64,
-    pub voluntary_switches: u64,
-    pub involuntary_switches: u64,
+    /// User and system.
+    pub cpu_s: f64,
+    pub user_s: Option<f64>,
+    pub system_s: Option<f64>,
+    pub resident_bytes: Option<u64>,
+    pub resident_peak_bytes: Option<u64>,
+    pub voluntary_switches: Option<u64>,
+    pub involuntary_switches: Option<u64>,
 }
 
 /// For runs that nobody watches.

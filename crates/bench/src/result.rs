@@ -112,18 +112,22 @@ pub struct Generator {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BrokerCost {
-    pub pid: u32,
+    /// Of a process of the orchestrator's machine.
+    pub pid: Option<u32>,
+    /// Of the process, or the URL of its metrics.
     pub name: String,
     pub cores_used: f64,
-    pub user_s: f64,
-    pub system_s: f64,
+    /// Absent, like all that follows, where the source of the numbers does not say it.
+    pub user_s: Option<f64>,
+    pub system_s: Option<f64>,
     /// CPU seconds per million deliveries; per million publishes where nothing is delivered.
     pub cpu_s_per_million: f64,
-    pub resident_before_bytes: u64,
-    pub resident_bytes: u64,
-    pub resident_peak_bytes: u64,
-    pub voluntary_switches: u64,
-    pub involuntary_switches: u64,
+    pub resident_before_bytes: Option<u64>,
+    pub resident_bytes: Option<u64>,
+    /// Most ever; of a page of metrics, the most that was read.
+    pub resident_peak_bytes: Option<u64>,
+    pub voluntary_switches: Option<u64>,
+    pub involuntary_switches: Option<u64>,
 }
 
 /// Bare sockets moving the same bytes in writes of the same mean size.

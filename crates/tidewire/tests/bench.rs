@@ -20,6 +20,7 @@ struct Broker {
     child: Child,
     directory: PathBuf,
     port: String,
+    api_port: u16,
 }
 
 impl Broker {
@@ -27,13 +28,13 @@ impl Broker {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("tidewire-bench-test-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        let port = free_port();
+        let (port, api_port) = (free_port(), free_port());
         let mut command = Command::new(TIDEWIRE);
         command.arg("--quiet");
         for set in [
             format!("listeners.tcp.default.bind=127.0.0.1:{port}"),
             format!("listeners.ws.default.bind=127.0.0.1:{}", free_port()),
-            format!("api.bind=127.0.0.1:{}", free_port()),
+            format!("api.bind=127.0.0.1:{api_port}"),
             format!("node.data_dir={}", directory.display()),
         ] {
             command.args(["--set", &set]);
@@ -48,6 +49,7 @@ impl Broker {
             child,
             directory,
             port: port.to_string(),
+            api_port,
         }
     }
 
@@ -168,6 +170,34 @@ fn counts_are_exact_and_thresholds_decide() {
     let (code, said, result) = broker.run(&[&refs(&args)[..], &["--require", "p99<0.000001ms"]].concat());
     assert_eq!(code, 3, "{said}");
     assert_eq!(result["verdicts"][0]["is_met"], false);
+}
+
+#[test]
+fn the_brokers_own_metrics_say_what_it_uses() {
+    let broker = Broker::start();
+    let args = pairs(2_000);
+    let url = format!("http://127.0.0.1:{}/metrics", broker.api_port);
+    let (code, said, result) = broker.run(&[&refs(&args)[..], &["--broker-metrics", &url]].concat());
+    assert_eq!(code, 0, "{said}");
+    let cost = &result["broker"];
+    assert_eq!(cost["name"], url);
+    assert!(cost["resident_bytes"].as_u64().unwrap() > 1_000_000, "{said}");
+    assert!(cost["cpu_s_per_million"].as_f64().unwrap() >= 0.0);
+    for absent in ["pid", "user_s", "system_s", "voluntary_switches"] {
+        assert!(cost[absent].is_null(), "{absent}: {said}");
+    }
+    assert!(
+        said.contains("absent there: user and system time apart, context switches"),
+        "{said}"
+    );
+    // What is no page of metrics is refused before anything runs.
+    let url = format!("http://127.0.0.1:{}/no-such-page", broker.api_port);
+    let (code, said, _) = broker.run(&[&refs(&args)[..], &["--broker-metrics", &url]].concat());
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains(&format!("--broker-metrics {url}: got `HTTP/1.1 404")),
+        "{said}"
+    );
 }
 
 #[test]

@@ -9,7 +9,8 @@ use super::lines::{Counters, Seconds};
 use super::live::Live;
 use super::outputs::Outputs;
 use super::{EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_REQUIRED, Refusal, agents};
-use crate::cost::Process;
+use crate::cost::metrics::MetricsPage;
+use crate::cost::process::Process;
 use crate::load::LocalDriver;
 use crate::observe::{Gauge, Observer, Silent};
 use crate::orchestrator::{self, Member, Setup, Stop};
@@ -41,7 +42,9 @@ pub enum Display {
 pub struct Options {
     /// None: as many as there are cores.
     pub threads: Option<u16>,
+    /// At most one of these two.
     pub broker_pid: Option<u32>,
+    pub broker_metrics: Option<String>,
     pub agents: agents::Agents,
 }
 
@@ -56,7 +59,13 @@ pub fn args() -> Vec<Arg> {
             .long("broker-pid")
             .value_name("PID")
             .value_parser(value_parser!(u32).range(1..))
+            .group("broker-cost")
             .help("Say what this process of this machine uses"),
+        Arg::new("broker-metrics")
+            .long("broker-metrics")
+            .value_name("URL")
+            .group("broker-cost")
+            .help("Say what the broker uses by its own metrics, for example http://HOST:18083/metrics"),
     ];
     args.extend(agents::orchestrator_args());
     args
@@ -66,6 +75,7 @@ pub fn options(matches: &ArgMatches) -> Result<Options, Refusal> {
     Ok(Options {
         threads: matches.get_one("threads").copied(),
         broker_pid: matches.get_one("broker-pid").copied(),
+        broker_metrics: matches.get_one("broker-metrics").cloned(),
         agents: agents::parse(matches)?,
     })
 }
@@ -80,10 +90,7 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
     } = order;
     let reach = plan::reach(&scenario).map_err(Refusal::usage)?;
     outputs.check()?;
-    let gauge = match options.broker_pid {
-        None => None,
-        Some(pid) => Some(Box::new(Process::new(pid).map_err(Refusal::usage)?) as Box<dyn Gauge>),
-    };
+    let gauge = gauge(&options)?;
     let stop = Stop::on_signals().map_err(|error| Refusal::failure(format!("cannot listen for signals: {error}")))?;
     if display == Display::Run {
         output::line(format_args!(
@@ -116,6 +123,17 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
         () if result.is_interrupted && !is_endless => EXIT_INTERRUPTED,
         () => 0,
     })
+}
+
+fn gauge(options: &Options) -> Result<Option<Box<dyn Gauge>>, Refusal> {
+    if let Some(pid) = options.broker_pid {
+        return Ok(Some(Box::new(Process::new(pid).map_err(Refusal::usage)?)));
+    }
+    let Some(url) = &options.broker_metrics else {
+        return Ok(None);
+    };
+    let page = MetricsPage::new(url).map_err(|error| Refusal::usage(format!("--broker-metrics {error}")))?;
+    Ok(Some(Box::new(page)))
 }
 
 fn observer(display: Display) -> Box<dyn Observer> {

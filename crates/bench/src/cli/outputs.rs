@@ -40,7 +40,7 @@ pub fn args() -> Vec<Arg> {
         Arg::new("ceiling")
             .long("ceiling")
             .action(ArgAction::SetTrue)
-            .requires("broker-pid")
+            .requires("broker-cost")
             .help("Measure afterwards what bare sockets need for the same bytes"),
     ]
 }

@@ -10,7 +10,7 @@ pub struct Broker {
     last: Option<(u64, Usage)>,
     begin: Option<(u64, Usage)>,
     end: Option<(u64, Usage)>,
-    resident_peak_bytes: u64,
+    resident_peak_bytes: Option<u64>,
     /// Why it could not be read any more.
     pub failure: Option<String>,
 }
@@ -24,7 +24,7 @@ impl Broker {
             last: None,
             begin: None,
             end: None,
-            resident_peak_bytes: 0,
+            resident_peak_bytes: None,
             failure: None,
         };
         if let Some(usage) = broker.read() {
@@ -37,7 +37,8 @@ impl Broker {
     fn read(&mut self) -> Option<Usage> {
         match self.gauge.as_mut()?.read() {
             Ok(usage) => {
-                self.resident_peak_bytes = self.resident_peak_bytes.max(usage.resident_bytes);
+                let read = usage.resident_bytes.max(usage.resident_peak_bytes);
+                self.resident_peak_bytes = self.resident_peak_bytes.max(read);
                 Some(usage)
             }
             Err(reason) => {
@@ -67,9 +68,9 @@ impl Broker {
         let Some(usage) = self.read() else { return };
         if let Some((then_ns, then)) = self.last.replace((now_ns, usage)) {
             let seconds = now_ns.saturating_sub(then_ns) as f64 / 1e9;
-            second.broker_cores = (seconds > 0.0).then(|| (cpu_s(&usage) - cpu_s(&then)) / seconds);
+            second.broker_cores = (seconds > 0.0).then(|| (usage.cpu_s - then.cpu_s) / seconds);
         }
-        second.broker_resident_bytes = Some(usage.resident_bytes);
+        second.broker_resident_bytes = usage.resident_bytes;
     }
 
     /// `delivered` and `published` in the measured time.
@@ -79,24 +80,22 @@ impl Broker {
         let ((begin_ns, begin), (end_ns, end)) = (self.begin?, self.end?);
         let gauge = self.gauge.as_ref()?;
         let seconds = end_ns.saturating_sub(begin_ns) as f64 / 1e9;
-        let cpu = cpu_s(&end) - cpu_s(&begin);
+        let cpu = end.cpu_s - begin.cpu_s;
+        let spent = |begin: Option<f64>, end: Option<f64>| begin.zip(end).map(|(begin, end)| end - begin);
+        let made = |begin: Option<u64>, end: Option<u64>| begin.zip(end).map(|(begin, end)| end.saturating_sub(begin));
         let messages = if delivered > 0 { delivered } else { published };
         Some(BrokerCost {
             pid: gauge.pid(),
             name: gauge.name().into(),
             cores_used: if seconds > 0.0 { cpu / seconds } else { 0.0 },
-            user_s: end.user_s - begin.user_s,
-            system_s: end.system_s - begin.system_s,
+            user_s: spent(begin.user_s, end.user_s),
+            system_s: spent(begin.system_s, end.system_s),
             cpu_s_per_million: if messages > 0 { cpu * 1e6 / messages as f64 } else { 0.0 },
             resident_before_bytes: self.before.resident_bytes,
             resident_bytes: end.resident_bytes,
             resident_peak_bytes: self.resident_peak_bytes,
-            voluntary_switches: end.voluntary_switches.saturating_sub(begin.voluntary_switches),
-            involuntary_switches: end.involuntary_switches.saturating_sub(begin.involuntary_switches),
+            voluntary_switches: made(begin.voluntary_switches, end.voluntary_switches),
+            involuntary_switches: made(begin.involuntary_switches, end.involuntary_switches),
         })
     }
-}
-
-fn cpu_s(usage: &Usage) -> f64 {
-    usage.user_s + usage.system_s
 }

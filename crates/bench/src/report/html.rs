@@ -94,7 +94,9 @@ fn headlines(page: &mut String, result: &RunResult) {
     }
     if let Some(broker) = &result.broker {
         cards.push(("broker CPU per million", format!("{:.3} s", broker.cpu_s_per_million)));
-        cards.push(("broker memory", bytes(broker.resident_bytes as f64)));
+        if let Some(resident) = broker.resident_bytes {
+            cards.push(("broker memory", bytes(resident as f64)));
+        }
     }
     if let Some(ceiling) = &result.ceiling {
         cards.push(("of bare sockets", format!("{:.0} %", ceiling.ratio * 100.0)));

@@ -231,14 +231,14 @@ pub const MEASURES: &[Measure] = &[
         "rss",
         Bytes,
         Less,
-        |r| r.broker.as_ref().map(|b| b.resident_bytes as f64),
+        |r| r.broker.as_ref()?.resident_bytes.map(|n| n as f64),
         "broker's resident memory at the end",
     ),
     measure(
         "rss_peak",
         Bytes,
         Less,
-        |r| r.broker.as_ref().map(|b| b.resident_peak_bytes as f64),
+        |r| r.broker.as_ref()?.resident_peak_bytes.map(|n| n as f64),
         "broker's resident memory, most ever",
     ),
     measure(
@@ -313,7 +313,7 @@ fn counted(summary: &Latency, of: fn(&Latency) -> f64) -> Option<f64> {
 fn rss_per_client(result: &RunResult) -> Option<f64> {
     let broker = result.broker.as_ref()?;
     let clients: u64 = result.scenario.group.iter().map(|group| u64::from(group.clients)).sum();
-    let added = broker.resident_bytes.saturating_sub(broker.resident_before_bytes);
+    let added = broker.resident_bytes?.saturating_sub(broker.resident_before_bytes?);
     (clients > 0).then(|| added as f64 / clients as f64)
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::measure::{bytes, milliseconds, whole};
 use crate::histogram::Latency;
-use crate::result::RunResult;
+use crate::result::{BrokerCost, RunResult};
 
 const LATENCY_COLUMNS: [&str; 9] = ["min", "mean", "stdev", "p50", "p90", "p95", "p99", "p99.99", "max"];
 
@@ -133,35 +133,9 @@ fn facts(text: &mut String, result: &RunResult) {
         );
     }
     if let Some(broker) = &result.broker {
-        let cpu = format!(
-            "{:.2} cores, {:.3} CPU s per million",
-            broker.cores_used, broker.cpu_s_per_million
-        );
-        let memory = [
-            broker.resident_bytes,
-            broker.resident_before_bytes,
-            broker.resident_peak_bytes,
-        ]
-        .map(|n| bytes(n as f64));
-        fact(
-            "broker",
-            format!(
-                "{cpu} ({:.1} s user, {:.1} s system), process {}",
-                broker.user_s, broker.system_s, broker.pid
-            ),
-        );
-        fact(
-            "",
-            format!("{} resident ({} before, {} at most)", memory[0], memory[1], memory[2]),
-        );
-        let switches = [broker.voluntary_switches, broker.involuntary_switches].map(|n| whole(n as f64));
-        fact(
-            "",
-            format!(
-                "{} voluntary and {} involuntary context switches",
-                switches[0], switches[1]
-            ),
-        );
+        for (place, words) in broker_words(broker).into_iter().enumerate() {
+            fact(if place == 0 { "broker" } else { "" }, words);
+        }
     }
     if let Some(ceiling) = &result.ceiling {
         let cost = format!(
@@ -198,6 +172,46 @@ fn facts(text: &mut String, result: &RunResult) {
         );
         fact("agent", format!("{}: {} clients, {clock}", agent.name, agent.clients));
     }
+}
+
+/// What is known of its cost, and what is not.
+fn broker_words(broker: &BrokerCost) -> Vec<String> {
+    let mut absent = Vec::new();
+    let source = broker.pid.map_or(broker.name.clone(), |pid| format!("process {pid}"));
+    let mut cpu = format!(
+        "{:.2} cores, {:.3} CPU s per million",
+        broker.cores_used, broker.cpu_s_per_million
+    );
+    match broker.user_s.zip(broker.system_s) {
+        Some((user_s, system_s)) => {
+            let _ = write!(cpu, " ({user_s:.1} s user, {system_s:.1} s system)");
+        }
+        None => absent.push("user and system time apart"),
+    }
+    let mut words = vec![format!("{cpu}, {source}")];
+    let memory = [
+        broker.resident_bytes,
+        broker.resident_before_bytes,
+        broker.resident_peak_bytes,
+    ];
+    match memory.map(|size| size.map(|n| bytes(n as f64))) {
+        [Some(now), Some(before), Some(peak)] => {
+            words.push(format!("{now} resident ({before} before, {peak} at most)"));
+        }
+        _ => absent.push("resident memory"),
+    }
+    match broker.voluntary_switches.zip(broker.involuntary_switches) {
+        Some((voluntary, involuntary)) => words.push(format!(
+            "{} voluntary and {} involuntary context switches",
+            whole(voluntary as f64),
+            whole(involuntary as f64)
+        )),
+        None => absent.push("context switches"),
+    }
+    if !absent.is_empty() {
+        words.push(format!("absent there: {}", absent.join(", ")));
+    }
+    words
 }
 
 fn verdicts(text: &mut String, result: &RunResult) {

@@ -102,12 +102,12 @@ pub fn sample() -> RunResult {
             ..Generator::default()
         },
         broker: Some(BrokerCost {
-            pid: 7,
+            pid: Some(7),
             name: "broker".into(),
             cores_used: 0.5,
             cpu_s_per_million: 4.5,
-            resident_before_bytes: 8_000_000,
-            resident_bytes: 9_010_000,
+            resident_before_bytes: Some(8_000_000),
+            resident_bytes: Some(9_010_000),
             ..BrokerCost::default()
         }),
         ceiling: Some(Ceiling {
