@@ -455,14 +455,10 @@ impl Shard {
         });
         let slot = match self.free_sessions.pop() {
             Some(slot) => slot,
-            None => {
-                self.core.sessions.push(None);
-                self.core.links.push(Link::default());
-                self.core.sessions.len() as u32 - 1
-            }
+            None => self.core.add_session_slot(),
         };
         self.core.sessions[slot as usize] = Some(session);
-        self.core.links[slot as usize] = Link::default();
+        *self.core.link_mut(slot) = Link::default();
         self.by_client_id.insert(client_id.into(), slot);
         self.core.stats.sessions = self.by_client_id.len() as u64;
         self.core.stats.sessions_max = self.core.stats.sessions_max.max(self.core.stats.sessions);
@@ -530,10 +526,10 @@ impl Shard {
             is_superuser,
         };
         let access = self.access.session(&identity);
-        let is_filtered = self.core.links[slot as usize].is_filtered;
+        let is_filtered = self.core.link(slot).is_filtered;
         self.core.session_mut(slot).access = access;
         let is_replaying = !self.core.session(slot).replays.is_empty();
-        let link = &mut self.core.links[slot as usize];
+        let link = self.core.link_mut(slot);
         link.conn = conn.0;
         link.is_v5 = is_v5;
         link.is_filtered = is_filtered;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, PacketType, Properties, ProtocolVersion, Publish, PublishExtras, QoS};
 
+use crate::broadcast::Broadcast;
 use crate::config::{QueueDrop, ShardConfig};
 use crate::connection::Connection;
 use crate::effect::{ConnSlot, DropReason, Effect, Event, Now, ShardId};
@@ -30,7 +31,8 @@ pub struct Core {
     pub outbox: Outbox,
     pub sessions: Vec<Option<Box<Session>>>,
     /// Parallel to `sessions`: what delivery looks at first.
-    pub links: Vec<Link>,
+    links: Vec<Link>,
+    pub broadcast: Broadcast,
     pub connections: Vec<Option<Box<Connection>>>,
     pub stats: Stats,
     pub effects: Vec<Effect>,
@@ -128,6 +130,24 @@ pub enum Delivered {
 }
 
 impl Core {
+    pub fn new(now: Now, id: ShardId, shards: u16, config: Arc<ShardConfig>) -> Core {
+        Core {
+            id,
+            shards,
+            config,
+            outbox: Outbox::default(),
+            sessions: Vec::new(),
+            links: Vec::new(),
+            broadcast: Broadcast::default(),
+            connections: Vec::new(),
+            stats: Stats::default(),
+            effects: Vec::new(),
+            timers: TimerWheel::new(now.monotonic_ms),
+            unfinished: VecDeque::new(),
+            let_go: Vec::new(),
+        }
+    }
+
     pub fn session(&self, slot: u32) -> &Session {
         self.sessions[slot as usize]
             .as_ref()
@@ -150,6 +170,36 @@ impl Core {
 
     pub fn connection_mut(&mut self, conn: ConnSlot) -> Option<&mut Connection> {
         self.connections.get_mut(conn.0 as usize)?.as_deref_mut()
+    }
+
+    #[inline]
+    pub fn link(&self, slot: u32) -> Link {
+        self.links[slot as usize]
+    }
+
+    /// To change what delivery depends on.
+    pub fn link_mut(&mut self, slot: u32) -> &mut Link {
+        self.forget_audience();
+        &mut self.links[slot as usize]
+    }
+
+    #[inline]
+    pub fn stamp_mut(&mut self, slot: u32) -> &mut u32 {
+        &mut self.links[slot as usize].stamp
+    }
+
+    /// Room for one more session; its slot.
+    pub fn add_session_slot(&mut self) -> u32 {
+        self.sessions.push(None);
+        self.links.push(Link::default());
+        self.sessions.len() as u32 - 1
+    }
+
+    /// Queues a stretch of the arena for a connection, after all that it was sent before.
+    #[inline]
+    pub fn push(&mut self, conn: ConnSlot, range: Range) {
+        self.settle();
+        self.outbox.push(conn, range);
     }
 
     /// Gives a message to one session on given terms.
@@ -239,7 +289,7 @@ impl Core {
 
     /// Delivers what was held, in its order; nothing is held any more.
     pub fn release(&mut self, now: Now, slot: u32) {
-        self.links[slot as usize].is_replaying = false;
+        self.link_mut(slot).is_replaying = false;
         for delivery in self.session_mut(slot).replays.release() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= delivery.message.kept_bytes() as u64;
@@ -326,7 +376,7 @@ impl Core {
         if range.len() > link.maximum_packet_size as usize {
             return self.dropped(now, slot, DropReason::TooLargeForClient);
         }
-        self.outbox.push(conn, range);
+        self.push(conn, range);
         self.count_sent(slot, QoS::AtMostOnce, range.len(), p.payload.len());
         Delivered::Sent
     }
@@ -371,7 +421,7 @@ impl Core {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn encode(
+    pub fn encode(
         &mut self,
         now: Now,
         is_v5: bool,
@@ -509,7 +559,7 @@ impl Core {
                 if is_shared_form {
                     *template = Some(Template { range, id_offset });
                 }
-                self.outbox.push(conn, range);
+                self.push(conn, range);
                 range.len()
             }
         };
@@ -539,9 +589,9 @@ impl Core {
         let at = mark + template.id_offset as usize;
         self.outbox.arena[at..at + 2].copy_from_slice(&id.get().to_be_bytes());
         let range = self.outbox.range_from(mark);
-        self.outbox.push(conn, range);
+        self.push(conn, range);
         if !is_copied {
-            self.outbox.push(
+            self.push(
                 conn,
                 Range {
                     start: copied.end as u32,
@@ -637,7 +687,7 @@ impl Core {
             }
             return;
         }
-        self.outbox.push(conn, range);
+        self.push(conn, range);
         self.count_sent(slot, delivery.qos, range.len(), p.payload.len());
     }
 
@@ -743,7 +793,7 @@ impl Core {
     }
 
     #[inline]
-    fn count_sent(&mut self, slot: u32, qos: QoS, packet_bytes: usize, payload_bytes: usize) {
+    pub fn count_sent(&mut self, slot: u32, qos: QoS, packet_bytes: usize, payload_bytes: usize) {
         let link = &mut self.links[slot as usize];
         link.messages_sent += 1;
         link.bytes_sent += packet_bytes as u64;
@@ -753,13 +803,20 @@ impl Core {
         self.stats.publish_bytes_sent += payload_bytes as u64;
     }
 
+    #[inline]
+    pub fn count_broadcast(&mut self, slot: u32, messages: u64, bytes: usize) {
+        let link = &mut self.links[slot as usize];
+        link.messages_sent += messages;
+        link.bytes_sent += bytes as u64;
+    }
+
     /// Queues a bare four-byte acknowledgement, the form that all versions share.
     #[inline]
     pub fn send_ack(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId) {
         let mark = self.outbox.mark();
         mqtt::encode_bare_ack(kind, id, &mut self.outbox.arena);
         let range = self.outbox.range_from(mark);
-        self.outbox.push(conn, range);
+        self.push(conn, range);
         self.stats.packets_sent[kind as usize] += 1;
         self.stats.bytes_sent += 4;
     }

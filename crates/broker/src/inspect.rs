@@ -139,7 +139,7 @@ impl Shard {
     }
 
     fn view(&self, slot: u32, session: &Session) -> ClientView {
-        let link = &self.core.links[slot as usize];
+        let link = self.core.link(slot);
         let connection = session
             .conn
             .and_then(|conn| self.core.connections[conn.0 as usize].as_deref());

@@ -6,6 +6,7 @@
 //! shard; nothing in this crate blocks or locks.
 
 mod access;
+mod broadcast;
 mod config;
 mod connect;
 mod connection;

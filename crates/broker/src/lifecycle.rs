@@ -3,7 +3,7 @@
 use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
 use crate::connection::Phase;
-use crate::deliver::NO_CONN;
+use crate::deliver::{Link, NO_CONN};
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Effect, Event, Now};
 use crate::inspect::LOOK_MAX;
 use crate::message::{Origin, Publication};
@@ -84,7 +84,11 @@ impl Shard {
 
     fn send_disconnect(&mut self, conn: ConnSlot, code: ReasonCode, because: &str) {
         let slot = self.core.connection_mut(conn).map_or(u32::MAX, |c| c.session);
-        let link = self.core.links.get(slot as usize).copied().unwrap_or_default();
+        let link = if slot == u32::MAX {
+            Link::default()
+        } else {
+            self.core.link(slot)
+        };
         let mut bytes = Vec::new();
         let mut writer = PropertyWriter::new(&mut bytes);
         // Only if the client has room for it [MQTT-3.14.2-3].
@@ -150,7 +154,7 @@ impl Shard {
         }
         self.core.stats.connections -= 1;
         self.core.stats.disconnects[reason as usize] += 1;
-        self.core.links[slot as usize].conn = NO_CONN;
+        self.core.link_mut(slot).conn = NO_CONN;
         let session = self.core.session_mut(slot);
         session.conn = None;
         session.disconnected_at_ms = now.unix_ms;
@@ -271,7 +275,7 @@ impl Shard {
         stats.inflight_messages -= out.inflight.len() as u64;
         self.by_client_id.remove(&session.client_id);
         self.core.stats.sessions = self.by_client_id.len() as u64;
-        self.core.links[slot as usize].conn = NO_CONN;
+        self.core.link_mut(slot).conn = NO_CONN;
         self.free_sessions.push(slot);
         self.event(Event::SessionEnded {
             client_id: session.client_id,
@@ -340,7 +344,7 @@ impl Shard {
         if session.connects != connects || session.conn.is_none() {
             return;
         }
-        let link = self.core.links[slot as usize];
+        let link = self.core.link(slot);
         for at in 0..session.outgoing.sent {
             let Some(entry) = self.core.session(slot).outgoing.inflight.get(at) else {
                 break;

@@ -244,7 +244,7 @@ impl Shard {
             .and_then(Option::as_ref)
             .is_some_and(|s| s.wants_problem_information);
         let mut bytes = Vec::new();
-        if wants_text && reason.is_error() && self.core.links[slot as usize].maximum_packet_size > 256 {
+        if wants_text && reason.is_error() && self.core.link(slot).maximum_packet_size > 256 {
             PropertyWriter::new(&mut bytes).put(Property::ReasonString(reason.name()));
         }
         let ack = Ack {

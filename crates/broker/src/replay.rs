@@ -44,7 +44,7 @@ impl Shard {
         };
         self.epochs = self.epochs.wrapping_add(1);
         let number = self.epochs;
-        self.core.links[slot as usize].is_replaying = true;
+        self.core.link_mut(slot).is_replaying = true;
         let replays = &mut self.core.session_mut(slot).replays;
         let options = SubscriptionOptions {
             retain_handling: RetainHandling::SendAtSubscribe,
@@ -102,7 +102,7 @@ impl Shard {
     }
 
     fn ask_for_replay(&mut self, slot: u32, replay: Replay) {
-        self.core.links[slot as usize].is_replaying = true;
+        self.core.link_mut(slot).is_replaying = true;
         let session = self.core.session_mut(slot);
         if let Some(asked) = session.replays.iter_mut().next() {
             asked.is_waiting = true;

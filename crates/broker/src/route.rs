@@ -74,7 +74,9 @@ impl Shard {
         let mut forms = Forms::default();
         match scratch.lists[..] {
             [] => {}
+            [list] if self.broadcast(now, list, p) => {}
             [list] => {
+                self.core.settle();
                 for entry in self.subscriptions.entries(list) {
                     if entry.key & GROUP_KEY != 0 {
                         scratch.groups.push(entry.key & !GROUP_KEY);
@@ -98,7 +100,10 @@ impl Shard {
                     self.core.deliver(now, entry.key, p, terms, &mut forms);
                 }
             }
-            _ => self.route_overlapping(now, p, &mut scratch, &mut forms),
+            _ => {
+                self.core.settle();
+                self.route_overlapping(now, p, &mut scratch, &mut forms);
+            }
         }
         for group in scratch.groups.drain(..) {
             self.dispatch(now, group, p, &mut forms);
@@ -119,14 +124,14 @@ impl Shard {
                 if entry.value.options.no_local && is_own(&self.core, entry.key, p.origin) {
                     continue;
                 }
-                let link = &mut self.core.links[entry.key as usize];
+                let link = self.core.link(entry.key);
                 let is_merged = link.is_v5 || self.core.config.overlapping == Overlapping::DeliverOnce;
                 let at = link.stamp as usize;
                 // A stamp is the place in `merged`; it is only believed if that place is this session's.
                 if is_merged && scratch.merged.get(at).is_some_and(|m| m.session == entry.key) {
                     scratch.merged[at].add(entry);
                 } else {
-                    link.stamp = scratch.merged.len() as u32;
+                    *self.core.stamp_mut(entry.key) = scratch.merged.len() as u32;
                     scratch.merged.push(Merged::new(entry));
                 }
             }

@@ -24,9 +24,7 @@ use crate::outbox::Outbox;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
 use crate::shared::Groups;
-use crate::stats::Stats;
 use crate::subscriptions::SubscriptionTree;
-use crate::timer::TimerWheel;
 use crate::timers::Timer;
 
 /// How many refused connections a shard remembers for the operator.
@@ -112,20 +110,7 @@ impl Shard {
     ) -> Shard {
         let retained = Retained::new(retained_limits(&config));
         Shard {
-            core: Core {
-                id,
-                shards,
-                config,
-                outbox: Outbox::default(),
-                sessions: Vec::new(),
-                links: Vec::new(),
-                connections: Vec::new(),
-                stats: Stats::default(),
-                effects: Vec::new(),
-                timers: TimerWheel::new(now.monotonic_ms),
-                unfinished: VecDeque::new(),
-                let_go: Vec::new(),
-            },
+            core: Core::new(now, id, shards, config),
             access,
             shared,
             interest: InterestCounts::new(usize::from(id.0)),
@@ -170,6 +155,13 @@ impl Shard {
 
     /// Takes bytes of a connection, from its CONNECT on. Handles as many whole packets as it can.
     pub fn receive(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Received {
+        self.core.open_broadcast();
+        let received = self.receive_packets(now, conn, bytes);
+        self.core.close_broadcast();
+        received
+    }
+
+    fn receive_packets(&mut self, now: Now, conn: ConnSlot, bytes: &[u8]) -> Received {
         let mut consumed = 0;
         loop {
             if let Some(next) = self.must_wait(now, conn) {
@@ -265,6 +257,9 @@ impl Shard {
                 "only AUTH may follow while authentication goes on",
             );
         }
+        if !matches!(packet, Packet::Publish(_)) {
+            self.core.settle();
+        }
         match packet {
             Packet::Publish(publish) => self.publish_received(now, conn, session, &publish, bytes.len()),
             Packet::PubAck(ack) => self.puback(now, session, &ack),
@@ -308,7 +303,7 @@ impl Shard {
             self.core.outbox.arena.truncate(mark);
             return false;
         }
-        self.core.outbox.push(conn, range);
+        self.core.push(conn, range);
         self.core.stats.packets_sent[packet.packet_type() as usize] += 1;
         self.core.stats.bytes_sent += range.len() as u64;
         true
@@ -348,8 +343,12 @@ impl Shard {
 
     /// Takes what another shard has sent.
     pub fn mail(&mut self, now: Now, mail: Mail) {
+        self.core.open_broadcast();
         let mut reader = mail.read();
         while let Some(item) = reader.next() {
+            if !matches!(item, Item::Publication(Envelope::Route, _)) {
+                self.core.settle();
+            }
             match item {
                 Item::Publication(Envelope::Route, p) => {
                     self.route_local(now, &p);
@@ -359,6 +358,7 @@ impl Shard {
                 Item::Letter(letter) => self.letter(now, letter),
             }
         }
+        self.core.close_broadcast();
     }
 
     /// Takes over limits and choices; what is there already stays, even beyond a lower limit.

@@ -682,7 +682,7 @@ impl Shard {
 
 fn has_room(core: &crate::deliver::Core, member: Member, qos: QoS) -> bool {
     let slot = member.session.session;
-    let link = core.links[slot as usize];
+    let link = core.link(slot);
     if link.conn == NO_CONN || core.outbox.queued_bytes(ConnSlot(link.conn)) > core.config.output_buffer_bytes {
         return false;
     }

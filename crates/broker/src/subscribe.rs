@@ -237,7 +237,7 @@ impl Shard {
         }
         match session.access.as_ref().map(|a| a.may_subscribe(bare)) {
             None | Some(SubscribeAccess::Allowed) => {}
-            Some(SubscribeAccess::AllowedInPart) => self.core.links[slot as usize].is_filtered = true,
+            Some(SubscribeAccess::AllowedInPart) => self.core.link_mut(slot).is_filtered = true,
             Some(SubscribeAccess::Denied) => return Err(ReasonCode::NotAuthorized),
         }
         Ok(target)
@@ -355,7 +355,7 @@ impl Shard {
                 }
             }
         }
-        self.core.links[slot as usize].is_filtered = is_filtered;
+        self.core.link_mut(slot).is_filtered = is_filtered;
         for filter in denied {
             self.unsubscribe_filter(slot, &filter);
         }
@@ -371,6 +371,7 @@ impl Shard {
 
     /// Adds to the tree, and tells the other shards before the SUBACK is sent.
     pub(crate) fn index(&mut self, filter: &str, key: u32, value: Interested) {
+        self.core.forget_audience();
         let inserted = self.subscriptions.insert(filter, key, value);
         if inserted.is_new_filter && self.core.shards > 1 {
             self.interest.add(&self.shared.interest, filter);
@@ -378,6 +379,7 @@ impl Shard {
     }
 
     pub(crate) fn unindex(&mut self, filter: &str, key: u32) {
+        self.core.forget_audience();
         let removed = self.subscriptions.remove(filter, key);
         if removed.is_some_and(|r| r.was_last) && self.core.shards > 1 {
             self.interest.remove(&self.shared.interest, filter);
