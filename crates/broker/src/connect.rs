@@ -439,6 +439,7 @@ impl Shard {
             connects: 0,
             connected_at_ms: now.unix_ms,
             disconnected_at_ms: 0,
+            left_at_ms: 0,
             created_at_ms: now.unix_ms,
             last_disconnect: None,
             will: None,
@@ -567,9 +568,8 @@ impl Shard {
         if keep_alive_s > 0 {
             let epoch = self.core.connection_mut(conn).map_or(0, |c| c.epoch);
             let allowed_ms = u64::from(keep_alive_s) * 10 * self.core.config.keep_alive_percent;
-            self.core
-                .timers
-                .insert(now.monotonic_ms + allowed_ms, Timer::KeepAlive { conn: conn.0, epoch });
+            let timer = Timer::KeepAlive { conn: conn.0, epoch };
+            self.core.wake(now, now.monotonic_ms + allowed_ms, timer);
         }
     }
 

@@ -114,6 +114,7 @@ pub(crate) const LOOK_MAX: usize = 20_000;
 impl Shard {
     pub fn stats(&self) -> Stats {
         let mut stats = self.core.stats;
+        stats.timers = self.core.timers.len() as u64;
         stats.output_backlog_bytes = self.core.outbox.backlog_bytes() as u64;
         stats
     }

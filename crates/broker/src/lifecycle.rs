@@ -11,9 +11,6 @@ use crate::session::Will;
 use crate::shard::{Shard, hash};
 use crate::timers::Timer;
 
-/// A session that expires after this many seconds never expires [MQTT-3.1.2-23].
-const NEVER_S: u32 = u32::MAX;
-
 impl Will {
     pub(crate) fn from_connect(will: &mqtt::Will<'_>) -> Will {
         let mut properties = Vec::new();
@@ -158,6 +155,7 @@ impl Shard {
         let session = self.core.session_mut(slot);
         session.conn = None;
         session.disconnected_at_ms = now.unix_ms;
+        session.left_at_ms = now.monotonic_ms;
         session.last_disconnect = Some(reason);
         session.subacks.clear();
         for replay in session.replays.iter_mut().filter(|r| r.is_waiting) {
@@ -166,7 +164,7 @@ impl Shard {
             replay.number = self.epochs;
             replay.is_waiting = false;
         }
-        let (expiry_s, connects) = (session.expiry_s, session.connects);
+        let expiry_s = session.expiry_s;
         self.core.release(now, slot);
         let session = self.core.session(slot);
         let event = Event::Disconnected {
@@ -181,15 +179,23 @@ impl Shard {
         }
         self.will_after_disconnect(now, slot);
         self.announce_member_state(now, slot, false);
-        if expiry_s != NEVER_S {
-            let at = now.monotonic_ms + u64::from(expiry_s) * 1000;
-            self.core.timers.insert(
-                at,
-                Timer::SessionExpiry {
+        self.expiry_after_disconnect(now, slot);
+    }
+
+    /// Ends a session whose expiry interval has passed, or waits for it [MQTT-3.1.2-23].
+    fn expiry_after_disconnect(&mut self, now: Now, slot: u32) {
+        let session = self.core.session(slot);
+        let connects = session.connects;
+        match session.expires_at_ms() {
+            None => {}
+            Some(at_ms) if at_ms <= now.monotonic_ms => self.end_session(now, slot, "its expiry interval has passed"),
+            Some(at_ms) => {
+                let timer = Timer::SessionExpiry {
                     session: slot,
                     connects,
-                },
-            );
+                };
+                self.core.wake(now, at_ms, timer);
+            }
         }
     }
 
@@ -197,18 +203,15 @@ impl Shard {
     fn will_after_disconnect(&mut self, now: Now, slot: u32) {
         let session = self.core.session(slot);
         let connects = session.connects;
-        match session.will.as_ref().map(|w| w.delay_s) {
+        match session.will_due_ms() {
             None => {}
-            Some(0) => self.publish_will(now, slot),
-            Some(delay_s) => {
-                let at = now.monotonic_ms + u64::from(delay_s) * 1000;
-                self.core.timers.insert(
-                    at,
-                    Timer::Will {
-                        session: slot,
-                        connects,
-                    },
-                );
+            Some(at_ms) if at_ms <= now.monotonic_ms => self.publish_will(now, slot),
+            Some(at_ms) => {
+                let timer = Timer::Will {
+                    session: slot,
+                    connects,
+                };
+                self.core.wake(now, at_ms, timer);
             }
         }
     }
@@ -287,14 +290,16 @@ impl Shard {
         match timer {
             Timer::KeepAlive { conn, epoch } => self.check_keep_alive(now, ConnSlot(conn), epoch),
             Timer::SessionExpiry { session, connects } if self.is_away(session, connects) => {
-                self.end_session(now, session, "its expiry interval has passed");
+                self.expiry_after_disconnect(now, session);
             }
-            Timer::Will { session, connects } if self.is_away(session, connects) => self.publish_will(now, session),
+            Timer::Will { session, connects } if self.is_away(session, connects) => {
+                self.will_after_disconnect(now, session);
+            }
             Timer::SessionExpiry { .. } | Timer::Will { .. } => {}
             Timer::Delayed { index } => self.delayed_due(now, index),
             Timer::Retry { session, connects } => self.retry_due(now, session, connects),
             Timer::Quota { conn, epoch } => self.quota_due(ConnSlot(conn), epoch),
-            Timer::RetainedExpiry => self.expire_retained(now),
+            Timer::RetainedExpiry => self.retained_expiry_due(now),
         }
     }
 
@@ -318,9 +323,8 @@ impl Shard {
         let keep_alive_s = u64::from(self.core.session(slot).keep_alive_s);
         let deadline = last_ms + keep_alive_s * 10 * self.core.config.keep_alive_percent;
         if deadline > now.monotonic_ms {
-            self.core
-                .timers
-                .insert(deadline, Timer::KeepAlive { conn: conn.0, epoch });
+            let timer = Timer::KeepAlive { conn: conn.0, epoch };
+            self.core.wake(now, deadline, timer);
             return;
         }
         let because = "nothing came for one and a half keep-alive intervals";

@@ -353,9 +353,8 @@ impl Shard {
         if !quota.is_paused {
             quota.is_paused = true;
             self.core.stats.publishers_slowed += 1;
-            self.core
-                .timers
-                .insert(now.monotonic_ms + wait_ms, Timer::Quota { conn: conn.0, epoch });
+            let timer = Timer::Quota { conn: conn.0, epoch };
+            self.core.wake(now, now.monotonic_ms.saturating_add(wait_ms), timer);
         }
         true
     }
@@ -483,7 +482,7 @@ impl PublishQuota {
     /// How long until both buckets are out of debt; `None` when they are not in it.
     fn wait_ms(&self, config: &ShardConfig) -> Option<u64> {
         let lacking = |tokens: f64, rate: Option<PublishRate>| match rate {
-            Some(rate) if tokens < 0.0 => (-tokens / rate.per_ms()).ceil() as u64 + 1,
+            Some(rate) if tokens < 0.0 => ((-tokens / rate.per_ms()).ceil() as u64).saturating_add(1),
             _ => 0,
         };
         let wait = lacking(self.messages, config.publish_rate).max(lacking(self.bytes, config.publish_bytes));

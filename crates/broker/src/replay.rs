@@ -235,20 +235,27 @@ impl Shard {
 
     // --- expiry of the store ---
 
-    pub(crate) fn expect_retained_expiry(&mut self, at_ms: u64) {
+    pub(crate) fn expect_retained_expiry(&mut self, now: Now, at_ms: u64) {
         if at_ms < self.retained_timer_ms {
-            self.retained_timer_ms = at_ms;
-            self.core.timers.insert(at_ms, Timer::RetainedExpiry);
+            self.retained_timer_ms = self.core.wake(now, at_ms, Timer::RetainedExpiry);
         }
     }
 
-    pub(crate) fn expire_retained(&mut self, now: Now) {
+    pub(crate) fn retained_expiry_due(&mut self, now: Now) {
+        if now.monotonic_ms < self.retained_timer_ms {
+            // Not the one that is waited for: setting another would keep both for ever.
+            return;
+        }
+        self.expire_retained(now);
+    }
+
+    fn expire_retained(&mut self, now: Now) {
         self.retained.expire(now.monotonic_ms, EXPIRE_BATCH, |_, _| {});
         self.core.stats.retained_messages = self.retained.count() as u64;
         self.core.stats.retained_bytes = self.retained.bytes();
         self.retained_timer_ms = u64::MAX;
         if let Some(at_ms) = self.retained.next_expiry_ms() {
-            self.expect_retained_expiry(at_ms.max(now.monotonic_ms + 1));
+            self.expect_retained_expiry(now, at_ms.max(now.monotonic_ms + 1));
         }
     }
 }

@@ -157,7 +157,7 @@ impl Shard {
         let p = &Publication { expires_at_ms, ..*p };
         let owner = self.retained_owner(p.topic);
         if owner == self.core.id {
-            self.retain_here(p);
+            self.retain_here(now, p);
         } else {
             let told = others | 1 << self.core.id.0;
             self.mail_out[usize::from(owner.0)].publication(Envelope::Retain { told }, p);
@@ -167,7 +167,7 @@ impl Shard {
     /// From the shard of the publisher. Who subscribed in the meantime, on a shard that had no interest when the message was
     /// routed, may have asked here before the message came: it gets the message as one published after its subscription.
     pub(crate) fn retain_from(&mut self, now: Now, told: u64, p: &Publication<'_>) {
-        self.retain_here(p);
+        self.retain_here(now, p);
         let late = self.shared.interest.mask(p.topic) & !told;
         let here = 1 << self.core.id.0;
         if late & here != 0 {
@@ -181,7 +181,7 @@ impl Shard {
     }
 
     /// Stores the message, or clears the topic if it has no payload [MQTT-3.3.1-6], [MQTT-3.3.1-7].
-    pub(crate) fn retain_here(&mut self, p: &Publication<'_>) {
+    pub(crate) fn retain_here(&mut self, now: Now, p: &Publication<'_>) {
         if p.payload.is_empty() {
             self.retained.remove(p.topic);
         } else if p.payload.len() > self.core.config.retained_payload_max {
@@ -196,7 +196,7 @@ impl Shard {
             if self.retained.set(p.topic, kept, bytes as u32, p.expires_at_ms).is_err() {
                 self.core.stats.drop_message(DropReason::RetainedFull);
             } else if let Some(at) = p.expires_at_ms {
-                self.expect_retained_expiry(at);
+                self.expect_retained_expiry(now, at);
             }
         }
         self.core.stats.retained_messages = self.retained.count() as u64;

@@ -37,6 +37,8 @@ pub struct Session {
     pub connects: u32,
     pub connected_at_ms: u64,
     pub disconnected_at_ms: u64,
+    /// When the last connection ended, in monotonic milliseconds: what the expiry and the will's delay count from.
+    pub left_at_ms: u64,
     pub created_at_ms: u64,
     pub last_disconnect: Option<DisconnectReason>,
     pub will: Option<Box<Will>>,
@@ -58,11 +60,24 @@ impl Session {
         self.address.ip()
     }
 
+    /// When a session without a connection ends; `None` for never [MQTT-3.1.2-23].
+    pub fn expires_at_ms(&self) -> Option<u64> {
+        (self.expiry_s != u32::MAX).then(|| self.left_at_ms + u64::from(self.expiry_s) * 1000)
+    }
+
+    /// When the will of a session without a connection is due, if it has one.
+    pub fn will_due_ms(&self) -> Option<u64> {
+        let will = self.will.as_ref()?;
+        Some(self.left_at_ms + u64::from(will.delay_s) * 1000)
+    }
+
     pub fn count_drop(&mut self, reason: DropReason, at_ms: u64) -> bool {
         let drops = self.drops.get_or_insert_default();
-        drops.by_reason[reason as usize] += 1;
+        let count = &mut drops.by_reason[reason as usize];
+        let is_first = *count == 0;
+        *count = count.saturating_add(1);
         drops.last = Some((reason, at_ms));
-        drops.by_reason[reason as usize] == 1
+        is_first
     }
 }
 

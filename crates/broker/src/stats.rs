@@ -21,6 +21,8 @@ pub struct Stats {
     pub queued_messages: u64,
     pub queued_bytes: u64,
     pub inflight_messages: u64,
+    /// Set and not yet due.
+    pub timers: u64,
     /// Bytes that wait for sockets.
     pub output_backlog_bytes: u64,
     pub refused_connections: u64,
@@ -74,6 +76,7 @@ impl Stats {
             queued_messages,
             queued_bytes,
             inflight_messages,
+            timers,
             output_backlog_bytes,
             refused_connections,
             takeovers,
