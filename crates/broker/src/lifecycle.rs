@@ -158,7 +158,7 @@ impl Shard {
         session.left_at_ms = now.monotonic_ms;
         session.last_disconnect = Some(reason);
         session.subacks.clear();
-        for replay in session.replays.iter_mut().filter(|r| r.is_waiting) {
+        if let Some(replay) = session.replays.first_mut().filter(|r| r.is_waiting) {
             // What was asked for arrives too late to be told from what the next connection asks for.
             self.epochs = self.epochs.wrapping_add(1);
             replay.number = self.epochs;

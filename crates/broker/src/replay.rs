@@ -25,6 +25,12 @@ const BATCH: ScanBudget = ScanBudget {
     steps_max: 1024,
 };
 
+/// What beginning a batch costs, in topics looked at.
+const BATCH_STEPS: usize = 8;
+
+/// Topics that a shard looks at in one tick, for all of its sessions: filters that match nothing would keep it for ever.
+pub(crate) const STEPS_PER_TICK: usize = 16 * 1024;
+
 /// A batch from another shard ends with the message that makes it larger than this: it is sent whatever the output buffer holds.
 const BATCH_BYTES: usize = 64 * 1024;
 
@@ -83,7 +89,7 @@ impl Shard {
     /// Goes on with the first replay of a session for as long as its connection takes more.
     pub(crate) fn replay(&mut self, now: Now, slot: u32) {
         loop {
-            let Some(replay) = self.core.session(slot).replays.iter().next().cloned() else {
+            let Some(replay) = self.core.session(slot).replays.first().cloned() else {
                 return self.core.release(now, slot);
             };
             if replay.is_waiting {
@@ -96,15 +102,26 @@ impl Shard {
             if replay.shard != self.core.id {
                 return self.ask_for_replay(slot, replay);
             }
+            if self.replay_steps_left == 0 {
+                return self.yield_replay(now, slot);
+            }
             let cursor = self.replay_batch(now, slot, &replay);
             self.replay_advanced(slot, replay.number, cursor);
+        }
+    }
+
+    /// Others come first; live messages do not wait meanwhile, because this shard's own part of the store is never behind them.
+    fn yield_replay(&mut self, now: Now, slot: u32) {
+        self.core.release(now, slot);
+        if let Some(conn) = self.core.session(slot).conn {
+            self.core.continue_later(conn, slot);
         }
     }
 
     fn ask_for_replay(&mut self, slot: u32, replay: Replay) {
         self.core.link_mut(slot).is_replaying = true;
         let session = self.core.session_mut(slot);
-        if let Some(asked) = session.replays.iter_mut().next() {
+        if let Some(asked) = session.replays.first_mut() {
             asked.is_waiting = true;
         }
         let letter = Letter::ReplayRequest {
@@ -134,24 +151,28 @@ impl Shard {
 
     fn replay_batch(&mut self, now: Now, slot: u32, replay: &Replay) -> Option<ScanCursor> {
         let (core, retained) = (&mut self.core, &self.retained);
-        retained.scan_while(
+        let mut steps = 0;
+        let cursor = retained.scan_counted(
             &replay.filter,
             replay.cursor.clone(),
             now.monotonic_ms,
             BATCH,
+            &mut steps,
             |_, message| {
                 let mut forms = Forms::of(message.clone());
                 deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
                 let session = core.session(slot);
                 session.outgoing.queue.is_empty() && session.conn.is_some_and(|conn| core.has_room_in_tick(conn))
             },
-        )
+        );
+        self.replay_steps_left = self.replay_steps_left.saturating_sub(steps + BATCH_STEPS);
+        cursor
     }
 
     /// A batch is through: next is the rest of this shard's part, the next shard's, or the next replay.
     fn replay_advanced(&mut self, slot: u32, number: u32, cursor: Option<ScanCursor>) {
-        let replays = &self.core.session(slot).replays;
-        let Some(replay) = replays.iter().find(|r| r.number == number) else {
+        let first = self.core.session(slot).replays.first();
+        let Some(replay) = first.filter(|r| r.number == number) else {
             return;
         };
         let shard = match cursor {
@@ -160,9 +181,9 @@ impl Shard {
         };
         let replays = &mut self.core.session_mut(slot).replays;
         let Some(shard) = shard else {
-            return replays.retain(|r| r.number != number);
+            return replays.remove_first();
         };
-        if let Some(replay) = replays.iter_mut().find(|r| r.number == number) {
+        if let Some(replay) = replays.first_mut() {
             replay.is_waiting = false;
             replay.cursor = cursor;
             replay.shard = shard;
@@ -210,12 +231,7 @@ impl Shard {
         let Some(session) = self.core.live_session(slot, epoch) else {
             return;
         };
-        let Some(replay) = session
-            .replays
-            .iter()
-            .find(|r| r.number == number && r.is_waiting)
-            .cloned()
-        else {
+        let Some(replay) = session.replays.numbered_mut(number).filter(|r| r.is_waiting).cloned() else {
             return;
         };
         let mut forms = Forms::default();
@@ -226,7 +242,7 @@ impl Shard {
         let Some(session) = self.core.live_session(slot, epoch) else {
             return;
         };
-        if session.replays.iter().any(|r| r.number == number && r.is_waiting) {
+        if session.replays.numbered_mut(number).is_some_and(|r| r.is_waiting) {
             self.replay_advanced(slot, number, cursor);
         }
         // Also when nobody waits for this one any more: it may have held up others.

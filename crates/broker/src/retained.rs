@@ -173,17 +173,31 @@ impl<V> Retained<V> {
         cursor: Option<ScanCursor>,
         now_ms: u64,
         budget: ScanBudget,
+        visit: impl FnMut(&str, &V) -> bool,
+    ) -> Option<ScanCursor> {
+        self.scan_counted(filter, cursor, now_ms, budget, &mut 0, visit)
+    }
+
+    /// As [`Retained::scan_while`], and adds to `steps` what it took of the budget.
+    pub fn scan_counted(
+        &self,
+        filter: &str,
+        cursor: Option<ScanCursor>,
+        now_ms: u64,
+        budget: ScanBudget,
+        steps: &mut usize,
         mut visit: impl FnMut(&str, &V) -> bool,
     ) -> Option<ScanCursor> {
         let filter = ScanFilter::new(filter);
         let mut target = cursor.map_or_else(|| filter.first_key(), |cursor| cursor.0.into_vec());
         let mut walk = Walk::at(self, &target);
-        let (mut topic, mut matches, mut steps, mut goes_on) = (Vec::new(), 0, 0, true);
+        let (mut topic, mut matches, mut goes_on) = (Vec::new(), 0, true);
+        let steps_end = steps.saturating_add(budget.steps_max);
         while walk.is_on_key {
-            if !goes_on || matches == budget.matches_max || steps == budget.steps_max {
+            if !goes_on || matches == budget.matches_max || *steps == steps_end {
                 return Some(ScanCursor(walk.reader.key.into()));
             }
-            steps += 1;
+            *steps += 1;
             match filter.verdict(&walk.reader.key, &mut target) {
                 Verdict::Done => return None,
                 Verdict::Seek => walk.seek(&target),

@@ -142,9 +142,14 @@ pub struct Subscription {
 #[derive(Debug, Default)]
 pub struct Replays(Option<Box<Pending>>);
 
+/// A client may have as many replays as it may have subscriptions, so nothing here looks through all of them.
 #[derive(Debug, Default)]
 struct Pending {
-    replays: VecDeque<Replay>,
+    /// In the order in which they were asked for.
+    replays: BTreeMap<u64, Replay>,
+    /// Where the replay of a filter is; at most one each.
+    by_filter: BTreeMap<Box<str>, u64>,
+    asked: u64,
     held: VecDeque<Delivery>,
     held_bytes: usize,
 }
@@ -158,24 +163,53 @@ impl Replays {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
+        self.first().is_none()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Replay> {
-        self.0.iter().flat_map(|pending| &pending.replays)
+    /// The one that is at work: the others wait for it.
+    pub fn first(&self) -> Option<&Replay> {
+        Some(self.0.as_ref()?.replays.first_key_value()?.1)
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Replay> {
-        self.0.iter_mut().flat_map(|pending| &mut pending.replays)
+    pub fn first_mut(&mut self) -> Option<&mut Replay> {
+        Some(self.0.as_mut()?.replays.first_entry()?.into_mut())
     }
 
+    /// The one that is at work, if it is this one.
+    pub fn numbered_mut(&mut self, number: u32) -> Option<&mut Replay> {
+        self.first_mut().filter(|first| first.number == number)
+    }
+
+    /// Comes after all others; one of the same filter that is not finished is not needed any more.
     pub fn push_back(&mut self, replay: Replay) {
-        self.0.get_or_insert_default().replays.push_back(replay);
+        let pending = self.0.get_or_insert_default();
+        pending.asked += 1;
+        if let Some(before) = pending.by_filter.insert(replay.filter.clone(), pending.asked) {
+            pending.replays.remove(&before);
+        }
+        pending.replays.insert(pending.asked, replay);
     }
 
-    pub fn retain(&mut self, is_kept: impl FnMut(&Replay) -> bool) {
+    pub fn remove(&mut self, filter: &str) {
+        if let Some(pending) = &mut self.0
+            && let Some(at) = pending.by_filter.remove(filter)
+        {
+            pending.replays.remove(&at);
+        }
+    }
+
+    pub fn remove_first(&mut self) {
+        if let Some(pending) = &mut self.0
+            && let Some((_, first)) = pending.replays.pop_first()
+        {
+            pending.by_filter.remove(&first.filter);
+        }
+    }
+
+    pub fn clear(&mut self) {
         if let Some(pending) = &mut self.0 {
-            pending.replays.retain(is_kept);
+            pending.replays.clear();
+            pending.by_filter.clear();
         }
     }
 
@@ -194,8 +228,8 @@ impl Replays {
     /// Whether a replay may bring a message of this topic. Taken for granted where there are many, so that it costs little.
     pub fn may_bring(&self, topic: &str) -> bool {
         self.0.as_ref().is_some_and(|pending| {
-            let replays = &pending.replays;
-            replays.len() > REPLAYS_MATCHED_MAX || replays.iter().any(|r| mqtt::filter_matches(&r.filter, topic))
+            let mut replays = pending.replays.values();
+            pending.replays.len() > REPLAYS_MATCHED_MAX || replays.any(|r| mqtt::filter_matches(&r.filter, topic))
         })
     }
 

@@ -21,6 +21,7 @@ use crate::interest::{Interest, InterestCounts};
 use crate::mail::{Envelope, Item, Mail};
 use crate::message::Message;
 use crate::outbox::Outbox;
+use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
 use crate::shared::Groups;
@@ -40,6 +41,8 @@ pub struct Shard {
     pub(crate) groups: Groups,
     pub(crate) retained: Retained<Arc<Message>>,
     pub(crate) retained_timer_ms: u64,
+    /// What is left of `replay::STEPS_PER_TICK`.
+    pub(crate) replay_steps_left: usize,
     pub(crate) by_client_id: HashMap<Box<str>, u32, foldhash::fast::FixedState>,
     pub(crate) free_sessions: Vec<u32>,
     pub(crate) delayed: Vec<Option<Arc<Message>>>,
@@ -118,6 +121,7 @@ impl Shard {
             groups: Groups::default(),
             retained,
             retained_timer_ms: u64::MAX,
+            replay_steps_left: STEPS_PER_TICK,
             by_client_id: HashMap::default(),
             free_sessions: Vec::new(),
             delayed: Vec::new(),
@@ -379,8 +383,9 @@ impl Shard {
         for (member, group) in std::mem::take(&mut self.core.let_go) {
             self.member_done(member, group);
         }
+        self.replay_steps_left = STEPS_PER_TICK;
         for _ in 0..self.core.unfinished.len() {
-            if self.core.outbox.is_over_soft_limit() {
+            if self.core.outbox.is_over_soft_limit() || self.replay_steps_left == 0 {
                 break;
             }
             let Some(slot) = self.core.unfinished.pop_front() else {

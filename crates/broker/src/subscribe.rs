@@ -195,13 +195,6 @@ impl Shard {
                     RetainHandling::DoNotSend => false,
                 };
                 if wants_retained {
-                    if replaced.is_some() {
-                        // Asked for again before it began: once is enough.
-                        self.core
-                            .session_mut(slot)
-                            .replays
-                            .retain(|r| *r.filter != *filter || r.cursor.is_some());
-                    }
                     self.start_replay(slot, filter, options, identifier);
                 }
             }
@@ -292,10 +285,7 @@ impl Shard {
     fn unindex_target(&mut self, slot: u32, filter: &str) {
         let target = Target::parse(filter);
         if let Ok(Target::Plain(bare) | Target::Exclusive(bare)) = target {
-            self.core
-                .session_mut(slot)
-                .replays
-                .retain(|replay| *replay.filter != *bare);
+            self.core.session_mut(slot).replays.remove(bare);
         }
         match target {
             Ok(Target::Shared(shared)) => self.leave_group(slot, shared),
@@ -331,8 +321,7 @@ impl Shard {
     /// All subscriptions of a session that ends.
     pub(crate) fn drop_subscriptions(&mut self, slot: u32) {
         let session = self.core.session_mut(slot);
-        // All at once: each filter would look through the rest for its own.
-        session.replays.retain(|_| false);
+        session.replays.clear();
         let subscriptions = std::mem::take(&mut session.subscriptions);
         self.core.stats.subscriptions -= subscriptions.len() as u64;
         for (filter, _) in subscriptions.iter() {

@@ -8,6 +8,7 @@ mod world;
 use mqtt::ProtocolVersion::V5;
 use mqtt::QoS::AtMostOnce;
 use mqtt::*;
+use tidewire_broker::*;
 use world::{World, connect_packet};
 
 const YEAR_S: u32 = 365 * 86_400;
@@ -84,4 +85,104 @@ fn retained_messages_that_expire_sooner_and_later_share_one_timer() {
     assert!(w.stats().timers < 100, "{} timers are set", w.stats().timers);
     skip(&mut w, 10_000 * 1000);
     assert_eq!((w.stats().retained_messages, w.stats().timers), (0, 0));
+}
+
+/// A SUBSCRIBE with all of these filters at QoS 0.
+fn subscribe_to_all(w: &mut World, client: usize, filters: &[String]) {
+    let mut bytes = Vec::new();
+    let options = SubscriptionOptions::default();
+    let filters = filters.iter().map(|filter| SubscribeFilter { filter, options });
+    let packet = Subscribe {
+        packet_id: PacketId::new(7).unwrap(),
+        properties: Properties::EMPTY,
+        filters: SubscribeFilters::encode(filters, V5, &mut bytes),
+    };
+    w.send(client, &Packet::Subscribe(packet));
+}
+
+fn unsubscribe_from_all(w: &mut World, client: usize, filters: &[String]) {
+    let mut bytes = Vec::new();
+    let packet = Unsubscribe {
+        packet_id: PacketId::new(8).unwrap(),
+        properties: Properties::EMPTY,
+        filters: UnsubscribeFilters::encode(filters.iter().map(String::as_str), &mut bytes),
+    };
+    w.send(client, &Packet::Unsubscribe(packet));
+}
+
+fn retain(w: &mut World, client: usize, topic: &str) {
+    w.publish_with(client, topic, "x", AtMostOnce, true, 1, false, &[]);
+}
+
+#[test]
+fn tens_of_thousands_of_filters_with_retained_messages_to_come_cost_no_more_than_their_number() {
+    for shards in [1, 3] {
+        let mut w = World::new(shards);
+        let publisher = w.connect(V5, "publisher", true, &[]);
+        for n in 0..20 {
+            retain(&mut w, publisher, &format!("{n}"));
+        }
+        let client = w.connect(V5, "client", true, &[]);
+        let filters: Vec<String> = (0..40_000).map(|n| format!("{n}")).collect();
+        let start = std::time::Instant::now();
+        subscribe_to_all(&mut w, client, &filters);
+        assert_eq!(w.messages(client).len(), 20);
+        w.is_mail_held = true;
+        subscribe_to_all(&mut w, client, &filters);
+        unsubscribe_from_all(&mut w, client, &filters);
+        assert_eq!(w.stats().subscriptions, 0);
+        // Each filter looking through all others would take a hundred times as long.
+        assert!(
+            start.elapsed().as_secs() < 20,
+            "{:?} on {shards} shards",
+            start.elapsed()
+        );
+    }
+}
+
+#[test]
+fn filters_that_match_nothing_let_others_go_on_while_the_store_is_searched() {
+    let mut w = World::new(1);
+    let publisher = w.connect(V5, "publisher", true, &[]);
+    for n in 0..5_000 {
+        retain(&mut w, publisher, &format!("{n}/here"));
+    }
+    let (shard, conn) = (&mut w.shards[0], ConnSlot(7));
+    let now = w.now;
+    let address = "10.0.0.1:1".parse().unwrap();
+    let peer = Peer {
+        address,
+        transport: Transport::Tcp,
+        listener: 0,
+        maximum_packet_size: None,
+        certificate_common_name: None,
+    };
+    shard.open(now, conn, peer);
+    let mut bytes = Vec::new();
+    Packet::Connect(connect_packet(V5, "client", true, Properties::EMPTY, None)).encode(V5, &mut bytes);
+    let (mut filter_bytes, options) = (Vec::new(), SubscriptionOptions::default());
+    let names: Vec<String> = (0..200)
+        .map(|n| format!("+/elsewhere/{n}"))
+        .chain(["+/here".into()])
+        .collect();
+    let filters = names.iter().map(|filter| SubscribeFilter { filter, options });
+    let packet = Subscribe {
+        packet_id: PacketId::new(7).unwrap(),
+        properties: Properties::EMPTY,
+        filters: SubscribeFilters::encode(filters, V5, &mut filter_bytes),
+    };
+    Packet::Subscribe(packet).encode(V5, &mut bytes);
+    let received = shard.receive(now, conn, &bytes);
+    assert_eq!(received.consumed, bytes.len());
+    let mut ticks = 0;
+    while shard.next_deadline() == Some(0) {
+        let waiting = shard.outbox().queued_bytes(conn);
+        shard.outbox().wrote(conn, waiting);
+        shard.outbox().end_tick();
+        shard.run_timers(now);
+        ticks += 1;
+    }
+    // 200 filters look at 5,000 topics or more each: a million steps, some ten thousand of them per tick.
+    assert!(ticks > 50, "all in {ticks} ticks");
+    assert_eq!(shard.stats().messages_sent[0], 5_000);
 }
