@@ -88,6 +88,8 @@ pub struct Forms {
     plain: [[Option<Range>; 2]; 2],
     /// QoS 1 and 2 likewise.
     templates: [[[Option<Template>; 2]; 2]; 2],
+    /// The payload as it stands in the first form that one connection got for itself.
+    payload: Option<Range>,
     message: Option<Arc<Message>>,
 }
 
@@ -235,7 +237,7 @@ impl Core {
             return self.deliver_qos0(now, slot, link, p, terms, forms);
         }
         if link.conn != NO_CONN {
-            let is_open = self.outbox.queued_bytes(ConnSlot(link.conn)) <= self.config.output_buffer_bytes;
+            let is_open = self.takes_more(ConnSlot(link.conn));
             let session = self.session(slot);
             let out = &session.outgoing;
             if is_open
@@ -333,7 +335,7 @@ impl Core {
         if link.conn == NO_CONN || (self.config.is_qos0_queued && self.session(slot).outgoing.queued_qos0 > 0) {
             return self.keep_qos0(now, slot, p, terms, forms);
         }
-        if self.outbox.queued_bytes(ConnSlot(link.conn)) > self.config.output_buffer_bytes {
+        if !self.takes_more(ConnSlot(link.conn)) {
             return self.dropped(now, slot, DropReason::SlowConsumer);
         }
         self.send_qos0(now, slot, link, p, terms, forms)
@@ -368,15 +370,23 @@ impl Core {
         forms: &mut Forms,
     ) -> Delivered {
         let conn = ConnSlot(link.conn);
-        let range = if terms.identifiers.is_empty() && !link.uses_aliases {
+        let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
+        let range = if is_shared_form {
             self.plain_form(now, link.is_v5, terms.retain, p, forms)
         } else {
             self.encode_for(now, link, p, terms, None).0
         };
         if range.len() > link.maximum_packet_size as usize {
+            if !is_shared_form {
+                self.outbox.arena.truncate(range.start as usize);
+            }
             return self.dropped(now, slot, DropReason::TooLargeForClient);
         }
-        self.push(conn, range);
+        if is_shared_form {
+            self.push(conn, range);
+        } else {
+            self.push_own(conn, range, p.payload.len(), forms);
+        }
         self.count_sent(slot, QoS::AtMostOnce, range.len(), p.payload.len());
         Delivered::Sent
     }
@@ -558,8 +568,10 @@ impl Core {
                 }
                 if is_shared_form {
                     *template = Some(Template { range, id_offset });
+                    self.push(conn, range);
+                } else {
+                    self.push_own(conn, range, p.payload.len(), forms);
                 }
-                self.push(conn, range);
                 range.len()
             }
         };
@@ -573,6 +585,27 @@ impl Core {
         self.stats.inflight_messages += 1;
         self.count_sent(slot, terms.qos, size, p.payload.len());
         Delivered::Sent
+    }
+
+    /// Queues a form that only this connection gets, the last of the arena. A large payload stays there once for all of them.
+    fn push_own(&mut self, conn: ConnSlot, range: Range, payload_bytes: usize, forms: &mut Forms) {
+        if payload_bytes <= COPY_PAYLOAD_BYTES {
+            return self.push(conn, range);
+        }
+        let header = Range {
+            start: range.start,
+            end: range.end - payload_bytes as u32,
+        };
+        let Some(payload) = forms.payload else {
+            forms.payload = Some(Range {
+                start: header.end,
+                end: range.end,
+            });
+            return self.push(conn, range);
+        };
+        self.outbox.arena.truncate(header.end as usize);
+        self.push(conn, header);
+        self.push(conn, payload);
     }
 
     /// Queues a copy of an encoded PUBLISH with another packet identifier.
@@ -621,6 +654,12 @@ impl Core {
             }
         }
         self.continue_later(conn, slot);
+    }
+
+    /// Whether a message that has just been published may be queued for a connection.
+    #[inline]
+    fn takes_more(&self, conn: ConnSlot) -> bool {
+        self.outbox.queued_bytes(conn) <= self.config.output_buffer_bytes && !self.outbox.is_full()
     }
 
     /// Whether more may be queued for a connection in this tick.

@@ -16,6 +16,10 @@ use crate::ConnSlot;
 /// Bytes in the arena beyond which the driver is asked to flush before more is handled.
 pub const ARENA_SOFT_LIMIT_BYTES: usize = 512 * 1024;
 
+/// Bytes in the arena beyond which nothing that was just published is put there: one message to very many subscribers may go
+/// far beyond the soft limit, but a `Range` has 32 bits.
+const ARENA_HARD_LIMIT_BYTES: usize = 512 * 1024 * 1024;
+
 /// An arena that one huge message made larger than this is given back to the allocator at the end of the tick.
 const ARENA_KEEP_BYTES: usize = 2 * 1024 * 1024;
 
@@ -185,6 +189,11 @@ impl Outbox {
 
     pub fn is_over_soft_limit(&self) -> bool {
         self.arena.len() >= ARENA_SOFT_LIMIT_BYTES
+    }
+
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.arena.len() >= ARENA_HARD_LIMIT_BYTES
     }
 
     /// Bytes in all backlogs of the shard.

@@ -6,7 +6,7 @@
 mod world;
 
 use mqtt::ProtocolVersion::V5;
-use mqtt::QoS::AtMostOnce;
+use mqtt::QoS::{AtLeastOnce, AtMostOnce};
 use mqtt::*;
 use tidewire_broker::*;
 use world::{World, connect_packet};
@@ -185,4 +185,41 @@ fn filters_that_match_nothing_let_others_go_on_while_the_store_is_searched() {
     // 200 filters look at 5,000 topics or more each: a million steps, some ten thousand of them per tick.
     assert!(ticks > 50, "all in {ticks} ticks");
     assert_eq!(shard.stats().messages_sent[0], 5_000);
+}
+
+#[test]
+fn a_large_message_is_held_once_however_many_want_it_in_a_form_of_their_own() {
+    const MEMBERS: usize = 300;
+    let mut w = World::new(1);
+    let publisher = w.connect(V5, "publisher", true, &[]);
+    let payload = "p".repeat(500_000);
+    for qos in [AtMostOnce, AtLeastOnce] {
+        let mut members = Vec::new();
+        for n in 0..MEMBERS {
+            let properties = [Property::TopicAliasMaximum((n % 2) as u16)];
+            let member = w.connect(V5, &format!("{n}"), true, &properties);
+            let options = SubscriptionOptions {
+                maximum_qos: qos,
+                ..Default::default()
+            };
+            w.subscribe_with(member, "topic", options, Some(n as u32 + 1));
+            w.take(member);
+            members.push(member);
+        }
+        w.blocked.clone_from(&members);
+        w.publish(publisher, "topic", &payload, qos);
+        // Nobody took any of it yet: what each waits for is counted, and was never there as many times.
+        assert!(w.stats().output_backlog_bytes > (MEMBERS * payload.len()) as u64);
+        assert!(w.largest_arena_bytes < 10_000_000, "{} bytes", w.largest_arena_bytes);
+        for (n, member) in members.iter().enumerate() {
+            w.unblock(*member);
+            let got = w.messages(*member);
+            assert_eq!(
+                (got.len(), &got[0].topic[..], got[0].identifiers[..].to_vec()),
+                (1, "topic", vec![n as u32 + 1])
+            );
+            assert!(got[0].payload == payload, "the payload of {n}");
+            w.disconnect(*member);
+        }
+    }
 }

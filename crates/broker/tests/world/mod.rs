@@ -23,6 +23,8 @@ pub struct World {
     /// Connections whose socket takes nothing.
     pub blocked: Vec<usize>,
     pub node: Arc<NodeState>,
+    /// Of any shard in any tick.
+    pub largest_arena_bytes: usize,
     /// Mail between shards stays in `post` until a test delivers it.
     pub is_mail_held: bool,
     /// From, to, and what, oldest first.
@@ -81,6 +83,7 @@ impl World {
             events: Vec::new(),
             authentications: Vec::new(),
             blocked: Vec::new(),
+            largest_arena_bytes: 0,
             node,
             is_mail_held: false,
             post: VecDeque::new(),
@@ -168,6 +171,7 @@ impl World {
 
     fn flush(&mut self, shard: usize) {
         let outbox = self.shards[shard].outbox();
+        self.largest_arena_bytes = self.largest_arena_bytes.max(outbox.arena.len());
         let mut drained = Vec::new();
         for conn in outbox.dirty().to_vec() {
             let Some(client) = self.slots[shard].get(conn.0 as usize).copied().flatten() else {
