@@ -298,7 +298,7 @@ impl Shard {
             Timer::SessionExpiry { .. } | Timer::Will { .. } => {}
             Timer::Delayed { index } => self.delayed_due(now, index),
             Timer::Retry { session, connects } => self.retry_due(now, session, connects),
-            Timer::Quota { conn, epoch } => self.quota_due(ConnSlot(conn), epoch),
+            Timer::Quota { conn, epoch } => self.quota_due(now, ConnSlot(conn), epoch),
             Timer::RetainedExpiry => self.retained_expiry_due(now),
         }
     }
@@ -310,7 +310,7 @@ impl Shard {
             .is_some_and(|s| s.connects == connects && s.conn.is_none())
     }
 
-    /// [MQTT-3.1.2-22]: only whole packets count as a sign of life.
+    /// [MQTT-3.1.2-22]: only whole packets count as a sign of life. A client that is not listened to is not silent.
     fn check_keep_alive(&mut self, now: Now, conn: ConnSlot, epoch: u32) {
         let Some(connection) = self
             .core
@@ -319,7 +319,11 @@ impl Shard {
         else {
             return;
         };
-        let (slot, last_ms) = (connection.session, connection.last_packet_ms);
+        let is_over_quota = connection.publish_quota.as_ref().is_some_and(|quota| quota.is_paused);
+        let (slot, mut last_ms) = (connection.session, connection.last_packet_ms);
+        if is_over_quota || self.is_slow_reader(conn) {
+            last_ms = now.monotonic_ms;
+        }
         let keep_alive_s = u64::from(self.core.session(slot).keep_alive_s);
         let deadline = last_ms + keep_alive_s * 10 * self.core.config.keep_alive_percent;
         if deadline > now.monotonic_ms {
@@ -335,6 +339,12 @@ impl Shard {
             ReasonCode::KeepAliveTimeout,
             because,
         );
+    }
+
+    /// Its packets wait until it has taken more of its own, and it has taken some since it was last looked at.
+    fn is_slow_reader(&mut self, conn: ConnSlot) -> bool {
+        let outbox = &mut self.core.outbox;
+        outbox.take_progress(conn) && outbox.queued_bytes(conn) > self.core.config.output_buffer_bytes
     }
 
     /// Sends again what a 3.1 or 3.1.1 client has not acknowledged in time.

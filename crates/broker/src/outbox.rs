@@ -73,6 +73,8 @@ struct Lane {
 struct Backlog {
     chunks: VecDeque<Chunk>,
     bytes: usize,
+    /// The socket has taken some of it since this was last asked.
+    has_advanced: bool,
 }
 
 enum Chunk {
@@ -185,6 +187,12 @@ impl Outbox {
     #[inline]
     pub fn has_backlog(&self, slot: ConnSlot) -> bool {
         self.lanes[slot.0 as usize].backlog.is_some()
+    }
+
+    /// Whether a connection's socket has taken some of its backlog since this was last asked.
+    pub fn take_progress(&mut self, slot: ConnSlot) -> bool {
+        let backlog = self.lanes[slot.0 as usize].backlog.as_mut();
+        backlog.is_some_and(|backlog| std::mem::take(&mut backlog.has_advanced))
     }
 
     pub fn is_over_soft_limit(&self) -> bool {
@@ -336,6 +344,7 @@ impl Backlog {
             self.chunks.pop_front();
         }
         self.bytes -= taken;
+        self.has_advanced |= taken > 0;
         taken
     }
 }

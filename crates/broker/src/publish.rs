@@ -379,10 +379,12 @@ impl Shard {
         }
     }
 
-    pub(crate) fn quota_due(&mut self, conn: ConnSlot, epoch: u32) {
+    pub(crate) fn quota_due(&mut self, now: Now, conn: ConnSlot, epoch: u32) {
         let Some(connection) = self.core.connection_mut(conn).filter(|c| c.epoch == epoch) else {
             return;
         };
+        // It could not be heard meanwhile.
+        connection.last_packet_ms = now.monotonic_ms;
         if let Some(quota) = connection.publish_quota.as_mut() {
             quota.is_paused = false;
             self.core.effects.push(Effect::Resume { conn });

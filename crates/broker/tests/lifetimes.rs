@@ -559,3 +559,57 @@ fn an_unsubscribed_replay_holds_nothing_up() {
     );
     assert_eq!(w.payloads(subscriber), ["held"]);
 }
+
+#[test]
+fn a_publisher_that_is_slowed_is_not_taken_for_silent() {
+    let config = ShardConfig {
+        publish_bytes: Some(PublishRate {
+            amount: 1000,
+            period_ms: 1000,
+        }),
+        ..ShardConfig::default()
+    };
+    let mut w = World::with(1, config, Arc::new(OpenAccess));
+    let publisher = w.connect(V5, "publisher", true, &[]);
+    // Five minutes' worth, with a keep alive of one.
+    w.publish(publisher, "t", &"p".repeat(300_000), AtMostOnce);
+    for _ in 0..6 {
+        w.send(publisher, &Packet::PingReq);
+        w.pass(50_000);
+        assert!(!w.is_closed(publisher));
+    }
+    assert_eq!(
+        w.take(publisher).len(),
+        6,
+        "each PINGREQ is answered when it is its turn"
+    );
+    w.pass(91_000);
+    assert!(w.is_closed(publisher), "now it is silent");
+}
+
+#[test]
+fn a_subscriber_that_reads_slowly_is_not_taken_for_silent_and_one_that_does_not_read_is() {
+    let config = ShardConfig {
+        output_buffer_bytes: 10_000,
+        ..ShardConfig::default()
+    };
+    for reads in [true, false] {
+        let mut w = World::with(1, config.clone(), Arc::new(OpenAccess));
+        let publisher = w.connect(V5, "publisher", true, &[]);
+        let slow = w.connect(V5, "slow", true, &[]);
+        w.subscribe(slow, "t", AtMostOnce);
+        w.blocked.push(slow);
+        for _ in 0..10 {
+            w.send(publisher, &Packet::PingReq);
+            for _ in 0..30 {
+                w.publish(publisher, "t", &"p".repeat(1000), AtMostOnce);
+            }
+            w.send(slow, &Packet::PingReq);
+            w.pass(30_000);
+            if reads && !w.is_closed(slow) {
+                w.unblock_partly(slow, 2000);
+            }
+        }
+        assert_eq!(w.is_closed(slow), !reads);
+    }
+}
