@@ -76,6 +76,7 @@ impl Shard {
             packet: bytes.into(),
             client_id,
             method,
+            is_asked: true,
         }));
         attempt
     }
@@ -206,7 +207,7 @@ impl Shard {
         }
     }
 
-    fn continue_authentication(&mut self, conn: ConnSlot, pending: Box<PendingConnect>, phase: Phase, data: &[u8]) {
+    fn continue_authentication(&mut self, conn: ConnSlot, mut pending: Box<PendingConnect>, phase: Phase, data: &[u8]) {
         // [MQTT-4.12.0-2]
         self.send_auth(
             conn,
@@ -215,6 +216,7 @@ impl Shard {
             Some(data),
         );
         let connection = self.core.connection_mut(conn).expect("the caller found it");
+        pending.is_asked = false;
         connection.pending = Some(pending);
         if phase != Phase::Online {
             connection.phase = Phase::AwaitingAuth;
@@ -246,7 +248,10 @@ impl Shard {
         let (phase, address, listener) = (connection.phase, connection.peer.address.ip(), connection.peer.listener);
         let is_expected = match phase {
             Phase::AwaitingAuth => auth.reason == ReasonCode::ContinueAuthentication,
-            Phase::Online => connection.pending.is_some() || auth.reason == ReasonCode::ReAuthenticate,
+            Phase::Online => match &connection.pending {
+                Some(pending) => !pending.is_asked && auth.reason == ReasonCode::ContinueAuthentication,
+                None => auth.reason == ReasonCode::ReAuthenticate,
+            },
             _ => false,
         };
         let method = auth.properties.authentication_method();
@@ -278,14 +283,15 @@ impl Shard {
             .core
             .connection_mut(conn)
             .expect("a packet comes from an open connection");
-        if connection.pending.is_none() {
-            let pending = PendingConnect {
+        let pending = connection.pending.get_or_insert_with(|| {
+            Box::new(PendingConnect {
                 packet: Box::default(),
                 client_id: client_id.clone(),
                 method: method.map(Into::into),
-            };
-            connection.pending = Some(Box::new(pending));
-        }
+                is_asked: true,
+            })
+        });
+        pending.is_asked = true;
         let credentials = Credentials {
             client_id,
             user_name: None,

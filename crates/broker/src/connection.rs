@@ -46,6 +46,8 @@ pub struct PendingConnect {
     pub packet: Box<[u8]>,
     pub client_id: Box<str>,
     pub method: Option<Box<str>>,
+    /// The authenticator has been asked and has not answered: it is not the client's turn.
+    pub is_asked: bool,
 }
 
 /// Both directions have their own budget [MQTT-3.3.2-8], [MQTT-3.3.2-11].

@@ -301,3 +301,24 @@ fn only_the_method_of_connect_can_authenticate_anew() {
         assert!(world.is_closed(client) && world.authentications.is_empty());
     }
 }
+
+#[test]
+fn one_step_at_a_time() {
+    let mut world = world();
+    for reason in [ReasonCode::ReAuthenticate, ReasonCode::ContinueAuthentication] {
+        let client = connected(&mut world, "c");
+        auth(
+            &mut world,
+            client,
+            ReasonCode::ReAuthenticate,
+            Some(METHOD),
+            b"me again",
+        );
+        auth(&mut world, client, reason, Some(METHOD), b"and again");
+        assert!(world.is_closed(client));
+        let (packet_type, code, _) = only_packet(&mut world, client);
+        assert_eq!((packet_type, code), (PacketType::Disconnect, ReasonCode::ProtocolError));
+        assert_eq!(world.authentications.len(), 1, "the first was asked");
+        world.authentications.clear();
+    }
+}
