@@ -790,6 +790,12 @@ impl Core {
         let policy = self.config.queue_drop;
         loop {
             let out = &self.session(slot).outgoing;
+            let is_full = out.queue.len() >= max_messages || out.queued_bytes + bytes > max_bytes;
+            if is_full && out.queue.front().is_some_and(|oldest| oldest.message.is_expired(now)) {
+                // Before a live one has to go, or is refused.
+                self.drop_oldest(now, slot, DropReason::Expired);
+                continue;
+            }
             let reason = if out.queue.len() >= max_messages {
                 DropReason::QueueFullByCount
             } else if out.queued_bytes + bytes > max_bytes {

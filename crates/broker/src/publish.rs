@@ -13,6 +13,9 @@ use crate::outgoing::{Acknowledged, Delivery};
 use crate::shard::{Shard, hash};
 use crate::timers::Timer;
 
+/// Of all messages that a shard keeps for `$delayed`: their number alone says little where one may have a megabyte.
+const DELAYED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// What a topic name or alias of a PUBLISH came to.
 enum Topic {
     /// As it stands in the packet.
@@ -394,7 +397,10 @@ impl Shard {
     // --- $delayed ---
 
     fn delay(&mut self, now: Now, slot: u32, p: &Publication<'_>, seconds: u32) -> ReasonCode {
-        if self.core.stats.delayed_messages as usize >= self.core.config.delayed_messages_max {
+        let bytes = p.kept_bytes();
+        if self.core.stats.delayed_messages as usize >= self.core.config.delayed_messages_max
+            || self.delayed_bytes + bytes > DELAYED_BYTES_MAX
+        {
             return self.reject(now, slot, DropReason::DelayedFull, ReasonCode::QuotaExceeded);
         }
         let index = match self.free_delayed.pop() {
@@ -405,6 +411,7 @@ impl Shard {
             }
         };
         self.delayed[index as usize] = Some(p.to_message());
+        self.delayed_bytes += bytes;
         self.core.stats.delayed_messages += 1;
         self.core
             .timers
@@ -417,10 +424,12 @@ impl Shard {
             return;
         };
         self.free_delayed.push(index);
+        self.delayed_bytes -= message.kept_bytes();
         self.core.stats.delayed_messages -= 1;
-        if !message.is_expired(now) {
-            self.publish(now, &message.publication());
+        if message.is_expired(now) {
+            return self.core.stats.drop_message(DropReason::Expired);
         }
+        self.publish(now, &message.publication());
     }
 }
 

@@ -65,6 +65,7 @@ impl Shard {
     /// Delivers to the sessions and groups of this shard. False when there are none.
     pub(crate) fn route_local(&mut self, now: Now, p: &Publication<'_>) -> bool {
         if p.is_expired(now) {
+            self.core.stats.drop_message(DropReason::Expired);
             return true;
         }
         let mut scratch = std::mem::take(&mut self.scratch);

@@ -43,10 +43,12 @@ pub struct Shard {
     pub(crate) retained_timer_ms: u64,
     /// What is left of `replay::STEPS_PER_TICK`.
     pub(crate) replay_steps_left: usize,
-    pub(crate) by_client_id: HashMap<Box<str>, u32, foldhash::fast::FixedState>,
+    /// Hashed with a seed that nobody knows: clients choose the keys.
+    pub(crate) by_client_id: HashMap<Box<str>, u32, foldhash::fast::RandomState>,
     pub(crate) free_sessions: Vec<u32>,
     pub(crate) delayed: Vec<Option<Arc<Message>>>,
     pub(crate) free_delayed: Vec<u32>,
+    pub(crate) delayed_bytes: usize,
     pub(crate) refusals: VecDeque<Refusal>,
     pub(crate) mail_out: Vec<Mail>,
     pub(crate) scratch: RouteScratch,
@@ -126,6 +128,7 @@ impl Shard {
             free_sessions: Vec::new(),
             delayed: Vec::new(),
             free_delayed: Vec::new(),
+            delayed_bytes: 0,
             refusals: VecDeque::new(),
             mail_out: (0..shards).map(|_| Mail::default()).collect(),
             scratch: RouteScratch::default(),

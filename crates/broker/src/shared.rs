@@ -511,10 +511,15 @@ impl Shard {
             return self.core.stats.drop_message(DropReason::NoSharedMember);
         }
         let bytes = p.kept_bytes();
-        let is_full =
-            |g: &Group| g.queue.len() >= config.queued_messages_max || g.queued_bytes + bytes > config.queued_bytes_max;
-        while is_full(group) {
-            self.core.stats.drop_message(DropReason::QueueFullByCount);
+        loop {
+            let reason = if group.queue.len() >= config.queued_messages_max {
+                DropReason::QueueFullByCount
+            } else if group.queued_bytes + bytes > config.queued_bytes_max {
+                DropReason::QueueFullByBytes
+            } else {
+                break;
+            };
+            self.core.stats.drop_message(reason);
             let oldest = if config.queue_drop == QueueDrop::Oldest {
                 group.queue.pop_front()
             } else {

@@ -223,3 +223,20 @@ fn a_large_message_is_held_once_however_many_want_it_in_a_form_of_their_own() {
         }
     }
 }
+
+#[test]
+fn delayed_messages_are_bounded_by_bytes_too() {
+    let mut w = World::new(1);
+    let publisher = w.connect(V5, "publisher", true, &[]);
+    let payload = "p".repeat(1_000_000);
+    let mut refused = 0;
+    for _ in 0..80 {
+        w.publish(publisher, "$delayed/1/t", &payload, AtLeastOnce);
+        refused += usize::from(w.take(publisher)[0].contains("QuotaExceeded"));
+    }
+    assert!((10..20).contains(&refused), "{refused} of 80 MB refused");
+    assert_eq!(w.stats().drops[DropReason::DelayedFull as usize], refused as u64);
+    skip(&mut w, 1_100);
+    w.publish(publisher, "$delayed/1/t", &payload, AtLeastOnce);
+    assert!(w.take(publisher)[0].contains("Success"), "there is room again");
+}

@@ -613,3 +613,49 @@ fn a_subscriber_that_reads_slowly_is_not_taken_for_silent_and_one_that_does_not_
         assert_eq!(w.is_closed(slow), !reads);
     }
 }
+
+fn expiring(w: &mut World, publisher: usize, topic: &str, payload: &str, expiry_s: u32) {
+    let properties = [Property::MessageExpiryInterval(expiry_s)];
+    w.publish_with(publisher, topic, payload, AtLeastOnce, false, 1, false, &properties);
+}
+
+#[test]
+fn a_queue_full_of_expired_messages_has_room() {
+    for queue_drop in [QueueDrop::Newest, QueueDrop::Oldest] {
+        let config = ShardConfig {
+            queued_messages_max: 3,
+            queue_drop,
+            ..ShardConfig::default()
+        };
+        let mut w = World::with(1, config, Arc::new(OpenAccess));
+        let away = w.connect(V5, "away", true, &[session_for(1000)]);
+        w.subscribe(away, "t", AtLeastOnce);
+        w.cut(away);
+        let publisher = w.connect(V5, "publisher", true, &[]);
+        for payload in ["1", "2", "3"] {
+            expiring(&mut w, publisher, "t", payload, 5);
+        }
+        w.pass(6_000);
+        for payload in ["4", "5", "6"] {
+            w.publish(publisher, "t", payload, AtLeastOnce);
+        }
+        let away = connect(&mut w, "away", false, &[session_for(1000)], None);
+        assert_eq!(w.payloads(away), ["4", "5", "6"], "{queue_drop:?}");
+        let drops = w.stats().drops;
+        assert_eq!(drops[DropReason::Expired as usize], 3);
+        assert_eq!(drops[DropReason::QueueFullByCount as usize], 0);
+    }
+}
+
+#[test]
+fn a_message_that_expires_before_it_is_routed_is_counted() {
+    let mut w = World::new(1);
+    let publisher = w.connect(V5, "publisher", true, &[]);
+    w.subscribe(publisher, "t", AtLeastOnce);
+    expiring(&mut w, publisher, "t", "at once", 0);
+    expiring(&mut w, publisher, "$delayed/5/t", "in time", 10);
+    expiring(&mut w, publisher, "$delayed/5/t", "too late", 3);
+    w.pass(6_000);
+    assert_eq!(w.payloads(publisher), ["in time"]);
+    assert_eq!(w.stats().drops[DropReason::Expired as usize], 2);
+}
