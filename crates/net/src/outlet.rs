@@ -228,12 +228,7 @@ impl Wire<'_> {
     fn write_socket(&mut self, slices: &[IoSlice<'_>], offered: usize) -> io::Result<Sent> {
         loop {
             self.counters.writes += 1;
-            // For a single slice send(2) is cheaper than writev(2).
-            let result = match slices {
-                [slice] => self.socket.write(slice),
-                _ => self.socket.write_vectored(slices),
-            };
-            match result {
+            match Bare(self.socket).write_vectored(slices) {
                 Ok(taken) => {
                     self.counters.bytes_out += taken as u64;
                     return Ok(Sent {
@@ -278,7 +273,7 @@ impl Wire<'_> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         while tls.wants_write() {
             self.counters.writes += 1;
-            match tls.write_tls(self.socket) {
+            match tls.write_tls(&mut Bare(self.socket)) {
                 Ok(bytes) => self.counters.bytes_out += bytes as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -294,6 +289,26 @@ impl Wire<'_> {
         } else {
             Flushed::Blocked
         })
+    }
+}
+
+/// A socket to which a single slice is sent with send(2), which is cheaper than writev(2).
+struct Bare<'a>(&'a mut TcpStream);
+
+impl Write for Bare<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match slices {
+            [slice] => self.0.write(slice),
+            _ => self.0.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
