@@ -21,6 +21,9 @@ use crate::session::SubscriptionKind;
 use crate::shard::{Interested, Shard, hash};
 use crate::subscribe::Target;
 
+/// So many members are asked whether they have room for a message; if none has, the first of them gets it.
+const CANDIDATES_MAX: usize = 16;
+
 /// Marks a key of the subscription tree as a group's.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
 
@@ -37,7 +40,10 @@ pub(crate) struct Group {
     pub filter: Box<str>,
     pub epoch: u32,
     pub strategy: ShareStrategy,
+    /// In the order in which they came.
     pub members: Vec<Member>,
+    /// Where in `members` those are that are connected, ascending: the others cost a message nothing.
+    online: Vec<u32>,
     /// Where round robin goes on; the member that sticky stays with.
     next: usize,
     pub queue: VecDeque<Arc<Message>>,
@@ -88,6 +94,7 @@ impl Groups {
             epoch: self.epochs,
             strategy,
             members: Vec::new(),
+            online: Vec::new(),
             next: 0,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -114,8 +121,52 @@ impl Group {
         self.members.iter().position(|m| m.session == session)
     }
 
-    fn online(&self) -> usize {
-        self.members.iter().filter(|m| m.is_online).count()
+    fn has_online(&self) -> bool {
+        !self.online.is_empty()
+    }
+
+    /// Adds a member, or replaces it.
+    fn put(&mut self, member: Member) {
+        let at = match self.position(member.session) {
+            Some(at) => {
+                let inflight = self.members[at].inflight;
+                self.members[at] = Member { inflight, ..member };
+                at
+            }
+            None => {
+                self.members.push(member);
+                self.members.len() - 1
+            }
+        };
+        self.set_online(at, member.is_online);
+    }
+
+    fn set_online(&mut self, at: usize, is_online: bool) {
+        self.members[at].is_online = is_online;
+        match (self.online.binary_search(&(at as u32)), is_online) {
+            (Err(gap), true) => self.online.insert(gap, at as u32),
+            (Ok(found), false) => _ = self.online.remove(found),
+            (Ok(_), true) | (Err(_), false) => {}
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.set_online(at, false);
+        self.members.remove(at);
+        for later in self.online.iter_mut().filter(|later| **later > at as u32) {
+            *later -= 1;
+        }
+        if at < self.next {
+            // The member that sticky stays with has moved.
+            self.next -= 1;
+        }
+    }
+
+    /// Connected members, beginning with the one at or after `first`; a few of them.
+    fn candidates(&self, first: usize) -> impl Iterator<Item = usize> {
+        let start = self.online.partition_point(|at| (*at as usize) < first);
+        let (before, after) = self.online.split_at(start);
+        after.iter().chain(before).take(CANDIDATES_MAX).map(|at| *at as usize)
     }
 
     /// Where to begin looking for an online member.
@@ -131,8 +182,8 @@ impl Group {
             ShareStrategy::HashClient => p.publisher_hash as usize % n,
             ShareStrategy::HashTopic => (hash(p.topic) % n as u64) as usize,
             ShareStrategy::LeastInflight => {
-                let online = self.members.iter().enumerate().filter(|(_, m)| m.is_online);
-                online.min_by_key(|(_, m)| m.inflight).map_or(0, |(at, _)| at)
+                let online = self.online.iter().map(|at| *at as usize);
+                online.min_by_key(|at| self.members[*at].inflight).unwrap_or(0)
             }
         }
     }
@@ -243,16 +294,8 @@ impl Shard {
         let Some(group) = self.groups.get_mut(index) else {
             return;
         };
-        let had_online = group.online() > 0;
-        match group.position(member.session) {
-            Some(at) => {
-                group.members[at] = Member {
-                    inflight: group.members[at].inflight,
-                    ..member
-                }
-            }
-            None => group.members.push(member),
-        }
+        let had_online = group.has_online();
+        group.put(member);
         if !had_online {
             self.reclaim_from_absent(now, index);
         }
@@ -267,7 +310,7 @@ impl Shard {
             return;
         };
         if let Some(at) = group.position(session) {
-            group.members.remove(at);
+            group.remove(at);
         }
         if group.members.is_empty() {
             self.unindex(filter, GROUP_KEY | index);
@@ -285,9 +328,9 @@ impl Shard {
             return;
         };
         let Some(at) = group.position(session) else { return };
-        let had_online = group.online() > 0;
-        group.members[at].is_online = is_online;
-        let (epoch, has_others) = (group.epoch, group.online() > 0);
+        let had_online = group.has_online();
+        group.set_online(at, is_online);
+        let (epoch, has_others) = (group.epoch, group.has_online());
         if is_online {
             if !had_online {
                 self.reclaim_from_absent(now, index);
@@ -305,7 +348,7 @@ impl Shard {
 
     /// The first member is there again: it may have what the others were given and left undone.
     fn reclaim_from_absent(&mut self, now: Now, index: u32) {
-        let Some(group) = self.groups.get_mut(index).filter(|g| g.online() > 0) else {
+        let Some(group) = self.groups.get_mut(index).filter(|g| g.has_online()) else {
             return;
         };
         let reference = GroupRef {
@@ -402,15 +445,10 @@ impl Shard {
         if group.members.is_empty() {
             return;
         }
-        let n = group.members.len();
         let first = group.first_choice(p, random);
-        let candidates = (0..n).map(|i| (first + i) % n);
         let mut choice = None;
-        for at in candidates {
+        for at in group.candidates(first) {
             let member = group.members[at];
-            if !member.is_online {
-                continue;
-            }
             choice = choice.or(Some(at));
             // A member of this shard that could not take it now is passed over as long as there is another.
             if member.session.shard != self.core.id || has_room(&self.core, member, p.qos) {
@@ -537,7 +575,7 @@ impl Shard {
             let Some(group) = self.groups.get_mut(index) else {
                 return;
             };
-            if group.online() == 0 {
+            if !group.has_online() {
                 return;
             }
             let Some(message) = group.queue.pop_front() else { return };
@@ -694,4 +732,71 @@ fn has_room(core: &crate::deliver::Core, member: Member, qos: QoS) -> bool {
     let out = &core.session(slot).outgoing;
     granted(qos, member.options.maximum_qos) == QoS::AtMostOnce
         || (out.queue.is_empty() && out.inflight.len() < usize::from(core.session(slot).window))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(session: u32, is_online: bool) -> Member {
+        let session = SessionRef {
+            shard: ShardId(0),
+            session,
+            epoch: 1,
+        };
+        Member {
+            session,
+            options: SubscriptionOptions::default(),
+            identifier: 0,
+            is_online,
+            inflight: 0,
+        }
+    }
+
+    fn group(groups: &mut Groups) -> &mut Group {
+        let index = groups.create("name", "filter", ShareStrategy::Sticky);
+        groups.get_mut(index).unwrap()
+    }
+
+    #[test]
+    fn who_is_connected_is_known_through_all_that_members_do() {
+        let mut groups = Groups::default();
+        let group = group(&mut groups);
+        let mut random = 1u64;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (who, what) = ((random >> 33) as u32 % 40, (random >> 60) % 4);
+            match (group.position(member(who, true).session), what) {
+                (Some(at), 0) => group.remove(at),
+                (Some(at), 1) => group.set_online(at, !group.members[at].is_online),
+                _ => group.put(member(who, what == 2)),
+            }
+            let expected = (0..group.members.len()).filter(|at| group.members[*at].is_online);
+            assert!(expected.eq(group.online.iter().map(|at| *at as usize)));
+        }
+    }
+
+    #[test]
+    fn candidates_are_the_connected_ones_in_a_circle() {
+        let mut groups = Groups::default();
+        let group = group(&mut groups);
+        for who in 0..6 {
+            group.put(member(who, who % 2 == 1));
+        }
+        for (first, expected) in [(0, [1, 3, 5]), (2, [3, 5, 1]), (5, [5, 1, 3]), (6, [1, 3, 5])] {
+            assert!(group.candidates(first).eq(expected));
+        }
+    }
+
+    #[test]
+    fn sticky_stays_when_a_member_before_it_leaves() {
+        let mut groups = Groups::default();
+        let group = group(&mut groups);
+        for who in 0..4 {
+            group.put(member(who, true));
+        }
+        group.next = 2;
+        group.remove(0);
+        assert_eq!(group.members[group.next].session.session, 2);
+    }
 }
