@@ -40,6 +40,9 @@ pub struct Job {
     pub connect_rate: f64,
     /// Run clock minus the driver's own clock.
     pub clock_offset_ns: i64,
+    /// Nanoseconds since 1970 at 0 of the run clock, as the orchestrator has it: the same for all drivers.
+    #[serde(default)]
+    pub epoch_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -176,7 +179,8 @@ pub struct ShareReceipt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Truth {
-    /// Pairs of a publisher and a subscriber (or a shared subscription) that were compared.
+    /// Pairs of a publisher and a subscriber (or a shared subscription) that were compared. A job without publishers follows those of other
+    /// runs: of such a pair is expected what lies between its first and its last message.
     pub flows: u64,
     pub expected: u64,
     /// Distinct messages received of these.
@@ -187,6 +191,6 @@ pub struct Truth {
     pub reordered: u64,
     /// Payload, topic or sender not as sent.
     pub corrupt: u64,
-    /// Messages that carry no proof (templates without `${truth}`, payloads under 16 bytes) or are of another run.
+    /// Messages that carry no proof (templates without `${truth}`, payloads under 16 bytes), or one of another run that is not followed.
     pub unverified: u64,
 }

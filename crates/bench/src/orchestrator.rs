@@ -11,7 +11,7 @@ mod stop;
 mod timeline;
 mod verdicts;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::driver::{Command, Driver, Event, Outcome, Sent, Truth};
 use crate::load::conclude_shares;
@@ -145,7 +145,9 @@ impl Run<'_> {
         let hands: Vec<Hand> = self.members.iter().map(|member| member.hand).collect();
         let jobs = plan::split(&self.setup.scenario, &self.setup.target, self.setup.run, &hands);
         self.connect_ns = self.now_ns();
-        for (member, job) in self.members.iter_mut().zip(jobs) {
+        let epoch_ns = epoch_ns(self.setup.origin);
+        for (member, mut job) in self.members.iter_mut().zip(jobs) {
+            job.epoch_ns = epoch_ns;
             if member.agent.is_none() {
                 plan::check_ports(&job)?;
             }
@@ -499,6 +501,13 @@ impl Run<'_> {
             delivered_per_s: if seconds > 0.0 { delivered as f64 / seconds } else { 0.0 },
         })
     }
+}
+
+/// Nanoseconds since 1970 when `origin` was.
+fn epoch_ns(origin: Instant) -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ns = since.map_or(0, |since| since.as_nanos() as u64);
+    now_ns.saturating_sub(origin.elapsed().as_nanos() as u64)
 }
 
 fn command(member: &mut Member, command: Command) -> Result<(), String> {

@@ -142,6 +142,7 @@ pub fn split(scenario: &Scenario, target: &Target, run: u16, hands: &[Hand]) -> 
             clients,
             threads: hand.threads,
             clock_offset_ns: hand.clock_offset_ns,
+            epoch_ns: 0,
         }
     });
     jobs.collect()

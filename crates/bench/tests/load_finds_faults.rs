@@ -601,6 +601,43 @@ fn messages_without_a_proof_are_counted_and_foreign_ones_too() {
 }
 
 #[test]
+fn publishers_elsewhere_are_followed_from_their_first_message_to_their_last() {
+    let broker = Broker::start(Deliveries(|client_id: &str, number, message: Message| {
+        match (client_id.ends_with("subscribers-0"), number) {
+            (true, 0 | 30..=32) => Vec::new(),
+            (true, 50) => vec![message.clone(), message],
+            _ => vec![message],
+        }
+    }));
+    let alone = |group: Group| {
+        let mut scenario = scenario(vec![group]);
+        scenario.duration_s = 3_600.0;
+        scenario
+    };
+    let mut listening = Drive::begin(alone(subscribers(2, "t/#", 1)), target(broker.port), 2, 1).unwrap();
+    listening.wait(|drive| drive.ready).unwrap();
+    let start_ns = listening.origin.elapsed().as_nanos() as u64;
+    listening.command(|| Command::Publish { start_ns }).unwrap();
+    // One publisher, so that what the broker drops is in one flow.
+    let report = run(alone(publishers(1, "t/%i", 1, 100)), target(broker.port), 1);
+    assert_eq!((report.totals.acknowledged, truth(&report).0), (100, 0));
+    // Four of the first's messages are dropped and one comes twice.
+    listening
+        .wait(|drive| usize::from(drive.sum.counts.received >= 197))
+        .unwrap();
+    listening.command(|| Command::Stop).unwrap();
+    listening.wait(|drive| drive.sent_answers).unwrap();
+    listening.command(|| Command::Reconcile { sent: Vec::new() }).unwrap();
+    listening.wait(|drive| drive.outcomes).unwrap();
+    let report = listening.into_report();
+    // Of the flow that begins late nobody knows what was before.
+    assert_eq!(truth(&report), (2, 199, 3, 1, 0, 0, 0), "{:?}", report.outcome);
+    assert_eq!(report.end_to_end.count(), 197);
+    let example = "bench-5eed-subscribers-0 missed 3 messages of publisher 0 of run 5eed: 30..32";
+    assert_eq!(report.outcome.examples, [example]);
+}
+
+#[test]
 fn patterns_reach_the_broker() {
     let broker = Broker::start(Faultless);
     let group = Group {

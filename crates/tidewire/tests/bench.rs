@@ -313,6 +313,23 @@ fn verbs_of_emqtt_bench_run_and_print_its_lines() {
     let result = broker.result();
     assert_eq!(result["totals"]["received"], 500);
     assert_eq!(result["is_interrupted"], true);
+    // What the other process has sent is verified here: 3 publishers to 5 subscribers.
+    for (key, expected) in [
+        ("flows", 15),
+        ("expected", 500),
+        ("received", 500),
+        ("lost", 0),
+        ("duplicated", 0),
+        ("reordered", 0),
+        ("corrupt", 0),
+        ("unverified", 0),
+    ] {
+        assert_eq!(result["truth"][key], expected, "{key}: {rest}");
+    }
+    let latency = &result["latency"]["end_to_end"]["summary"];
+    assert_eq!(latency["count"], 500);
+    // Both processes read the same clock; what passed in between cannot have taken longer than the test.
+    assert!(latency["max_ms"].as_f64().unwrap() < 60_000.0, "{rest}");
 }
 
 #[test]

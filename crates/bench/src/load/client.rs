@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::flow::Flow;
 use super::link::Link;
+use super::others::Others;
 use super::outbound::{Inbound, Outbound};
 use super::plan::GroupPlan;
 use super::sources::Sources;
@@ -88,6 +89,8 @@ pub struct Subscriber {
     pub flows: Box<[Flow]>,
     pub shares: Vec<ShareMember>,
     pub inbound: Inbound,
+    /// Where proofs of other processes are followed.
+    pub others: Option<Box<Others>>,
     /// The server has refused one of its subscriptions.
     pub is_refused: bool,
 }

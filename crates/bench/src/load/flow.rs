@@ -17,6 +17,16 @@ pub struct Flow {
     holes: u32,
 }
 
+impl Flow {
+    /// Nothing is missing before `sequence`.
+    pub fn starting_at(sequence: u32) -> Flow {
+        Flow {
+            next: sequence,
+            holes: 0,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Holes {
     /// What did not come though later ones did; ascending.

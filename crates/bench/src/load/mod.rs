@@ -18,6 +18,7 @@ mod flow;
 mod lifecycle;
 mod link;
 mod meter;
+mod others;
 mod outbound;
 mod pattern;
 mod payload;

@@ -30,6 +30,8 @@ pub enum Part {
 /// What a text is made of.
 pub struct Content<'a> {
     pub header: Header,
+    /// On the run clock.
+    pub due_ns: u64,
     pub client_id: &'a str,
     /// Milliseconds since 1970 at 0 of the run clock.
     pub epoch_ms: u64,
@@ -136,12 +138,7 @@ fn part(name: &str) -> Result<Part, String> {
 impl Part {
     fn write(&self, place: u64, content: &Content<'_>, out: &mut Vec<u8>) {
         use std::io::Write;
-        let Header {
-            sender,
-            sequence,
-            due_ns,
-            ..
-        } = content.header;
+        let Header { sender, sequence, .. } = content.header;
         let chance = || random(u64::from(sender), u64::from(sequence), place);
         let unit = |word: u64| (word >> 11) as f64 / (1u64 << 53) as f64;
         let written = match self {
@@ -154,7 +151,7 @@ impl Part {
                 let width = (i128::from(*high) - i128::from(*low) + 1) as u128;
                 write!(out, "{}", i128::from(*low) + (u128::from(chance()) % width) as i128)
             }
-            Part::TimestampMs => write!(out, "{}", content.epoch_ms + due_ns / 1_000_000),
+            Part::TimestampMs => write!(out, "{}", content.epoch_ms + content.due_ns / 1_000_000),
             Part::Client => out.write_all(content.client_id.as_bytes()),
             Part::Truth => out.write_all(&to_hex(content.header)),
         };
@@ -197,6 +194,7 @@ mod tests {
         };
         let content = Content {
             header,
+            due_ns: header.due_ns,
             client_id: "me",
             epoch_ms: 1_000,
         };

@@ -177,6 +177,18 @@ impl Plan {
         Ok(())
     }
 
+    /// A moment of the run clock on the clock of proofs, which other processes share.
+    #[inline]
+    pub fn stamp(&self, run_ns: u64) -> u64 {
+        self.job.epoch_ns.wrapping_add(run_ns)
+    }
+
+    /// Whether proofs of others are followed: where there are own ones, others only disturb.
+    #[inline]
+    pub fn hears_others(&self) -> bool {
+        self.topics.is_empty()
+    }
+
     pub fn share_id(&self, filter: &str) -> Option<u32> {
         self.share_ids.get(filter).copied()
     }

@@ -110,10 +110,11 @@ fn write(publisher: &Publisher, out: &mut Vec<u8>, cx: &mut Context, group: &Gro
         run: cx.plan.job.run,
         sender: publisher.sender,
         sequence: message.sequence,
-        due_ns: message.due_ns,
+        due_ns: cx.plan.stamp(message.due_ns),
     };
     let content = Content {
         header,
+        due_ns: message.due_ns,
         client_id: &publisher.client_id,
         epoch_ms: cx.plan.epoch_ms,
     };

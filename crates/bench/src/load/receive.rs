@@ -11,6 +11,7 @@ use super::client::{Client, State};
 use super::context::Context;
 use super::flow::{Arrival, Finding, FindingKind};
 use super::lifecycle::{on_connack, on_suback};
+use super::others::Verified;
 use super::outbound::Outbound;
 use super::truth::{HEADER_BYTES, Header, find_hex};
 
@@ -114,6 +115,10 @@ fn on_publish(slot: u32, client: &mut Client, cx: &mut Context, publish: &Publis
         }
     }
     cx.meter.interval.counts.received += 1;
+    if cx.plan.hears_others() {
+        take_of_others(client, cx, publish);
+        return Ok(());
+    }
     let header = match header_of(publish.payload) {
         Some(header) if is_ours(cx, &header) => header,
         _ => match proof_in_text(cx, publish) {
@@ -122,6 +127,20 @@ fn on_publish(slot: u32, client: &mut Client, cx: &mut Context, publish: &Publis
         },
     };
     verify(slot, client, cx, publish, header, false)
+}
+
+/// A job without publishers.
+fn take_of_others(client: &mut Client, cx: &mut Context, publish: &Publish<'_>) {
+    let others = client
+        .subscriber
+        .as_deref_mut()
+        .and_then(|subscriber| subscriber.others.as_deref_mut());
+    let now_ns = cx.plan.stamp(cx.now_ns);
+    match others.map_or(Verified::No, |others| others.take(publish, now_ns, &mut cx.ledger)) {
+        Verified::Message { age_ns } => cx.meter.interval.end_to_end.record(age_ns),
+        Verified::Corrupt => cx.ledger.corrupt += 1,
+        Verified::No => cx.ledger.unverified += 1,
+    }
 }
 
 #[inline]
@@ -202,7 +221,7 @@ fn verify(
     cx.meter
         .interval
         .end_to_end
-        .record(cx.now_ns.saturating_sub(header.due_ns));
+        .record(Header::difference_ns(cx.plan.stamp(cx.now_ns), header.due_ns).max(0) as u64);
     let Some(subscriber) = client.subscriber.as_deref_mut() else {
         return Ok(());
     };

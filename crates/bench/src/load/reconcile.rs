@@ -195,7 +195,14 @@ pub fn compare(clients: &[Client], cx: &mut Context, table: &SentTable) -> Findi
 fn compare_client(findings: &mut Findings, client: &Client, cx: &Context, table: &SentTable) {
     let Some(subscriber) = &client.subscriber else { return };
     let plan = &cx.plan;
-    let mut missed: Vec<(u32, Vec<Range<u32>>, u64)> = Vec::new();
+    let (truth, examples) = (&mut findings.truth, &mut findings.examples);
+    let mut miss = |publisher: &str, missing: &[Range<u32>], lost: u64| {
+        if lost > 0 && examples.len() < EXAMPLES_MAX {
+            let words = missed_words(publisher, missing, lost);
+            let example = format!("{} missed {words}{}", client_name(plan, client), state_words(client));
+            examples.push(example);
+        }
+    };
     for (sender, flow) in subscriber.sources.iter().zip(&subscriber.flows) {
         let (group, _) = plan.publisher(sender).expect("every sender has a group");
         let is_proven = group
@@ -210,25 +217,22 @@ fn compare_client(findings: &mut Findings, client: &Client, cx: &Context, table:
         let (missing, given_up) = cx.ledger.missing(flow, expected);
         let missing = subtract(missing, table.unaccepted(sender));
         let lost = (missing.iter().map(|range| range.len() as u64).sum::<u64>() + given_up).min(count);
-        findings.truth.flows += 1;
-        findings.truth.expected += count;
-        findings.truth.lost += lost;
-        findings.truth.received += count - lost;
+        add_flow(truth, count, lost);
         if lost > 0 {
-            missed.push((sender, missing, lost));
+            miss(&publisher_name(plan, sender), &missing, lost);
         }
     }
-    for (sender, missing, lost) in missed {
-        if findings.examples.len() >= EXAMPLES_MAX {
-            break;
-        }
-        let who = client_name(plan, client);
-        findings.examples.push(format!(
-            "{who} missed {}{}",
-            missed_words(&publisher_name(plan, sender), &missing, lost),
-            state_words(client)
-        ));
+    for heard in subscriber.others.iter().flat_map(|others| others.heard(&cx.ledger)) {
+        add_flow(truth, heard.expected, heard.lost);
+        miss(&heard.publisher, &heard.missing, heard.lost);
     }
+}
+
+fn add_flow(truth: &mut Truth, expected: u64, lost: u64) {
+    truth.flows += 1;
+    truth.expected += expected;
+    truth.lost += lost;
+    truth.received += expected - lost;
 }
 
 fn state_words(client: &Client) -> &'static str {
@@ -313,10 +317,7 @@ fn compare_share(whole: &mut Findings, plan: &Plan, key: &str, sender: u32, rece
     let count = table.accepted(sender, &expected);
     let missing = subtract(received.missing(expected), table.unaccepted(sender));
     let lost: u64 = missing.iter().map(|range| range.len() as u64).sum();
-    whole.truth.flows += 1;
-    whole.truth.expected += count;
-    whole.truth.lost += lost;
-    whole.truth.received += count - lost;
+    add_flow(&mut whole.truth, count, lost);
     if lost > 0 {
         whole.examples.push(format!(
             "nobody on {key} got {}",

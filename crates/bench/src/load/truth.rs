@@ -6,7 +6,7 @@
 //!      u16 u24    u32        u48 ns  u8      from run, sender and sequence
 //! ```
 //! Big endian. `check` covers the length of the payload too, so that one that is cut off is noticed. `sender` numbers the clients of all publishing groups of the scenario through, the same on every machine. `due` is
-//! on the run clock; 48 bits last for 78 hours.
+//! nanoseconds since 1970 on the orchestrator's clock, of which 48 bits go round in 78 hours.
 
 pub const HEADER_BYTES: usize = 16;
 pub const SENDERS_MAX: u64 = 1 << 24;
@@ -44,6 +44,13 @@ impl Header {
             sequence: (high as u32) << 8 | (low >> 56) as u32,
             due_ns: low >> 8 & DUE_MASK,
         })
+    }
+
+    /// How much later one time of a proof is than another, which may have gone round since.
+    #[inline]
+    pub fn difference_ns(later_ns: u64, earlier_ns: u64) -> i64 {
+        const UNUSED_BITS: u32 = DUE_MASK.leading_zeros();
+        (later_ns.wrapping_sub(earlier_ns) << UNUSED_BITS) as i64 >> UNUSED_BITS
     }
 
     fn seed(self) -> u64 {
@@ -167,6 +174,19 @@ mod tests {
             HEADER.encode(99)[..9],
             [0xBE, 0xEF, 0xAB, 0xCD, 0xEF, 0x12, 0x34, 0x56, 0x78]
         );
+    }
+
+    #[test]
+    fn times_go_round() {
+        for (later, earlier, difference) in [
+            (7, 5, 2),
+            (5, 7, -2),
+            (3, DUE_MASK, 4),
+            (DUE_MASK, 3, -4),
+            (1 << 60 | 9, 4, 5),
+        ] {
+            assert_eq!(Header::difference_ns(later, earlier), difference);
+        }
     }
 
     #[test]

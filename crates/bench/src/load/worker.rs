@@ -588,6 +588,7 @@ fn make_subscriber(plan: &Plan, client: &Client, known: &mut HashMap<Vec<String>
         sources,
         shares: shares.collect(),
         inbound: Default::default(),
+        others: (plan.hears_others() && shared.is_empty()).then(Box::default),
         is_refused: false,
     }
 }

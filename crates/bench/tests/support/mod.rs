@@ -137,6 +137,7 @@ impl Drive {
                 run: RUN,
                 threads,
                 clock_offset_ns: 0,
+                epoch_ns: 0,
                 scenario: scenario.clone(),
                 target: target.clone(),
             };
