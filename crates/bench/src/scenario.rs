@@ -2,7 +2,8 @@
 //!
 //! A scenario is data: TOML in a file, a preset that is compiled in, or made from the flags of a verb. Patterns in client ids, user
 //! names, topics and filters: `%i` number of the client in its group (from `start_number`), `%c` client id, `%u` user name, `%g`
-//! group, `%s` sequence number (topics only), `%r` identity of the run, `%%` a percent sign.
+//! group, `%s` sequence number (topics only), `%{rand:N}` a number from 1 to N (in topics for every message, in user names for every
+//! client), `%r` identity of the run, `%%` a percent sign.
 
 pub mod diagnostic;
 pub mod document;
@@ -14,6 +15,8 @@ mod tests;
 mod validate;
 
 use serde::{Deserialize, Serialize};
+
+pub use validate::PAYLOAD_BYTES_MAX;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -117,7 +120,8 @@ pub struct Publish {
 pub enum Payload {
     /// So many bytes; the first 16 say who sent them, when and as which, the others follow from these and are checked too.
     Bytes(u32),
-    /// Text with `${counter}`, `${walk}` (random walk), `${bool}`, `${float}`, `${int:1:100}`, `${timestamp_ms}`, `${client}`, and `${truth}`:
+    /// Text with `${counter}`, `${walk}` (random walk), `${bool}`, `${float}`, `${int:1:100}`, `${random:100}` (so many
+    /// letters and digits), `${timestamp_ms}`, `${client}`, and `${truth}`:
     /// 32 hexadecimal digits that carry what the first 16 bytes carry otherwise. Messages without are counted, not verified.
     Template(String),
     /// A JSON of ThingsBoard's smart meter: pulse counter, leakage flag, battery level.

@@ -4,7 +4,7 @@
 //! same message, and nothing has to be kept for it.
 
 use super::truth::{HEADER_BYTES, Header, to_hex};
-use crate::scenario::Payload;
+use crate::scenario::{PAYLOAD_BYTES_MAX, Payload};
 
 pub enum PayloadMaker {
     /// At least [`HEADER_BYTES`].
@@ -22,6 +22,8 @@ pub enum Part {
     Bool,
     Float,
     Int(i64, i64),
+    /// So many letters and digits.
+    Random(u32),
     TimestampMs,
     Client,
     Truth,
@@ -120,6 +122,10 @@ fn part(name: &str) -> Result<Part, String> {
         "timestamp_ms" => Part::TimestampMs,
         "client" => Part::Client,
         "truth" => Part::Truth,
+        _ if name.starts_with("random:") => match random_length(name) {
+            Some(length) => Part::Random(length),
+            None => return Err(format!("template: `${{{name}}}`: expected a number of bytes")),
+        },
         _ => {
             let bounds = name.strip_prefix("int:").and_then(|bounds| bounds.split_once(':'));
             let bounds = bounds.and_then(|(low, high)| Some((low.parse().ok()?, high.parse().ok()?)));
@@ -133,6 +139,12 @@ fn part(name: &str) -> Result<Part, String> {
             }
         }
     })
+}
+
+/// LENGTH of "random:LENGTH".
+pub fn random_length(name: &str) -> Option<u32> {
+    let length = name.strip_prefix("random:")?.parse().ok()?;
+    (length <= PAYLOAD_BYTES_MAX).then_some(length)
 }
 
 impl Part {
@@ -151,6 +163,15 @@ impl Part {
                 let width = (i128::from(*high) - i128::from(*low) + 1) as u128;
                 write!(out, "{}", i128::from(*low) + (u128::from(chance()) % width) as i128)
             }
+            Part::Random(length) => {
+                write_random(
+                    u64::from(sender) << 32 | u64::from(sequence),
+                    place,
+                    *length as usize,
+                    out,
+                );
+                Ok(())
+            }
             Part::TimestampMs => write!(out, "{}", content.epoch_ms + content.due_ns / 1_000_000),
             Part::Client => out.write_all(content.client_id.as_bytes()),
             Part::Truth => out.write_all(&to_hex(content.header)),
@@ -159,8 +180,20 @@ impl Part {
     }
 }
 
+/// What does not compress much, and is text.
+fn write_random(seed: u64, place: u64, length: usize, out: &mut Vec<u8>) {
+    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let end = out.len() + length;
+    let mut words = (0..).map(|at| random(seed, at, place));
+    while out.len() < end {
+        let word: u64 = words.next().unwrap_or_default();
+        let signs = (0..10).map(|at| SIGNS[(word >> (6 * at)) as usize % SIGNS.len()]);
+        out.extend(signs.take(end - out.len()));
+    }
+}
+
 /// The same word for the same arguments (SplitMix64's finish).
-fn random(sender: u64, sequence: u64, place: u64) -> u64 {
+pub fn random(sender: u64, sequence: u64, place: u64) -> u64 {
     let mut word = (sender << 40 ^ sequence << 8 ^ place).wrapping_add(0x9E37_79B9_7F4A_7C15);
     word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -215,6 +248,14 @@ mod tests {
     }
 
     #[test]
+    fn random_text_has_its_length_and_differs() {
+        let of = |sequence| make(Payload::Template("<${random:101}>".into()), sequence);
+        let (one, other) = (of(1), of(2));
+        assert_eq!((one.len(), other.len(), one == of(1)), (103, 103, true));
+        assert!(one.is_ascii() && one[1..50] != other[1..50] && one[1..50] != one[50..99]);
+    }
+
+    #[test]
     fn smart_meters_send_three_points() {
         let json: serde_json::Value = serde_json::from_slice(&make(Payload::SmartMeter, 7)).unwrap();
         assert_eq!(json["pulseCounter"], 7);
@@ -224,7 +265,13 @@ mod tests {
 
     #[test]
     fn unknown_placeholders_are_refused() {
-        for template in ["${nothing}", "${int:2:1}", "${counter"] {
+        for template in [
+            "${nothing}",
+            "${int:2:1}",
+            "${counter",
+            "${random:x}",
+            "${random:300000000}",
+        ] {
             assert!(
                 PayloadMaker::new(&Payload::Template(template.into())).is_err(),
                 "{template}"

@@ -1,6 +1,6 @@
 //! Which publishers a subscription hears: topics in a tree of levels, filters looked up in it.
 //!
-//! A level that changes with every message (`%s`) is matched by wildcards only: whether a filter's literal level ever equals it
+//! A level that changes with every message (`%s`, `%{rand:N}`) is matched by wildcards only: whether a filter's literal level ever equals it
 //! cannot be foretold, so that nothing is expected there.
 
 use std::collections::HashMap;

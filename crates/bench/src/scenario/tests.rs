@@ -112,8 +112,8 @@ fn mistakes_are_explained() {
         ),
         (
             "\"a/%r/%i\"",
-            "\"%s%s\"",
-            "test.toml:14: `publishers.publish.topic`: the sequence number (%s) can be in it once",
+            "\"%s%{rand:0}\"",
+            "test.toml:14: `publishers.publish.topic`: expected %{rand:N} with a number N from 1 to 4294967295",
         ),
         (
             "window = 10",
@@ -138,7 +138,7 @@ fn mistakes_are_explained() {
         (
             "window = 10",
             "window = 1\npayload.template = \"${walc}\"",
-            "test.toml:17: `publishers.publish.payload.template`: unknown `${walc}`; did you mean `walk`?; there are counter, walk, bool, float, int:LOW:HIGH, timestamp_ms, client, truth",
+            "test.toml:17: `publishers.publish.payload.template`: unknown `${walc}`; did you mean `walk`?; there are counter, walk, bool, float, int:LOW:HIGH, random:BYTES, timestamp_ms, client, truth",
         ),
         (
             "name = \"publishers\"",

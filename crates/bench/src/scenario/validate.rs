@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use mqtt::{SharedFilter, validate_filter, validate_topic_name};
 
+use crate::load::{random_bound, random_length};
+
 use super::{Group, Payload, Presence, Publish, Scenario, Subscribe};
 
 /// A day less than three years; beyond, nanoseconds since the start would need care.
 const SECONDS_MAX: f64 = 1e8;
 /// The largest packet has a remaining length of 268,435,455 bytes, of which the topic needs some [MQTT-1.5.5-1].
-const PAYLOAD_BYTES_MAX: u32 = 268_000_000;
+pub const PAYLOAD_BYTES_MAX: u32 = 268_000_000;
 /// Bytes of a client id, topic or filter: strings have two bytes for their length.
 const STRING_BYTES_MAX: usize = u16::MAX as usize;
 const RATE_MAX: f64 = 1e9;
@@ -125,7 +127,7 @@ fn check_group(group: &Group, wrong: &mut Wrong) {
         );
     }
     if let Some(user_name) = &group.user_name {
-        check_pattern("user_name", user_name, "icgr", &mut say);
+        check_pattern("user_name", user_name, "icgr{", &mut say);
         if user_name.contains("%c") && group.client_id.contains("%u") {
             say("user_name", "client id and user name contain each other".into());
         }
@@ -230,12 +232,9 @@ fn check_qos(key: &str, qos: u8, say: &mut impl FnMut(&str, String)) {
 }
 
 fn check_publish(group: &Group, publish: &Publish, say: &mut impl FnMut(&str, String)) {
-    check_pattern("publish.topic", &publish.topic, "icugrs", say);
+    check_pattern("publish.topic", &publish.topic, "icugrs{", say);
     if let Err(error) = validate_topic_name(&sample(&publish.topic, group)) {
         say("publish.topic", error.to_string());
-    }
-    if letters(&publish.topic).filter(|letter| *letter == 's').count() > 1 {
-        say("publish.topic", "the sequence number (%s) can be in it once".into());
     }
     check_qos("publish.qos", publish.qos, say);
     if let Some(rate) = publish.rate.filter(|rate| !(*rate > 0.0 && *rate <= RATE_MAX)) {
@@ -271,12 +270,13 @@ fn check_publish(group: &Group, publish: &Publish, say: &mut impl FnMut(&str, St
 
 /// `${…}` of a template.
 fn check_template(text: &str, say: &mut impl FnMut(&str, String)) {
-    const NAMES: [&str; 8] = [
+    const NAMES: [&str; 9] = [
         "counter",
         "walk",
         "bool",
         "float",
         "int:LOW:HIGH",
+        "random:BYTES",
         "timestamp_ms",
         "client",
         "truth",
@@ -299,6 +299,9 @@ fn check_template(text: &str, say: &mut impl FnMut(&str, String)) {
 }
 
 fn is_placeholder(name: &str, names: &[&str]) -> bool {
+    if name.starts_with("random:") {
+        return random_length(name).is_some();
+    }
     let Some(bounds) = name.strip_prefix("int:") else {
         return names.contains(&name);
     };
@@ -325,20 +328,40 @@ pub fn letters(pattern: &str) -> impl Iterator<Item = char> {
 
 fn check_pattern(key: &str, pattern: &str, known: &str, say: &mut impl FnMut(&str, String)) {
     for letter in letters(pattern).filter(|letter| !known.contains(*letter)) {
-        let known: Vec<String> = known.chars().map(|letter| format!("%{letter}")).collect();
-        let what = if letter == ' ' {
-            "a single %".into()
-        } else {
-            format!("%{letter}")
+        let name = |letter| match letter {
+            ' ' => "a single %".into(),
+            '{' => "%{rand:N}".into(),
+            letter => format!("%{letter}"),
         };
+        let known: Vec<String> = known.chars().map(name).collect();
+        let what = name(letter);
         say(
             key,
             format!("{what} stands for nothing here; there are {} and %%", known.join(", ")),
         );
     }
+    if known.contains('{') && random_parts(pattern).any(|name| random_bound(name).is_none()) {
+        say(key, "expected %{rand:N} with a number N from 1 to 4294967295".into());
+    }
     if pattern.len() > STRING_BYTES_MAX {
         say(key, "longer than 65535 bytes".into());
     }
+}
+
+/// What stands between the braces of each `%{…}`.
+fn random_parts(pattern: &str) -> impl Iterator<Item = &str> {
+    let mut rest = pattern;
+    std::iter::from_fn(move || {
+        loop {
+            let (_, behind) = rest.split_once('%')?;
+            if let Some(name) = behind.strip_prefix('{') {
+                let (name, after) = name.split_once('}').unwrap_or((name, ""));
+                rest = after;
+                return Some(name);
+            }
+            rest = behind.strip_prefix('%').unwrap_or(behind);
+        }
+    })
 }
 
 /// What a pattern may become, as far as the rules of topics care.

@@ -79,7 +79,7 @@ fn transport_args() -> Vec<Arg> {
 
 fn mqtt_args() -> Vec<Arg> {
     vec![
-        text('u', "username", "TEXT", "User name; %i"),
+        text('u', "username", "TEXT", "User name; %i, %rand_N"),
         text('P', "password", "TEXT", "Password"),
         whole('k', "keepalive", "300", "Keep alive in seconds"),
         boolean("clean", "Clean session").short('C').default_value("true"),
@@ -124,7 +124,7 @@ fn publish_args() -> Vec<Arg> {
             't',
             "topic",
             "TOPIC",
-            "Topic; %i number of the client, %c client id, %u user name, %s number of the message",
+            "Topic; %i number of the client, %c client id, %u user name, %s number of the message, %rand_N random from 1 to N",
         ),
         header_arg(),
         whole('s', "size", "256", "Bytes of payload"),

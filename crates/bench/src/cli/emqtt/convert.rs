@@ -6,6 +6,7 @@ use clap::ArgMatches;
 
 use crate::cli::Refusal;
 use crate::cli::connection::{hosts, transport};
+use crate::load::random_bound;
 use crate::orchestrator::FOREVER_S;
 use crate::scenario::diagnostic::lines;
 use crate::scenario::document::Document;
@@ -180,8 +181,12 @@ impl Flags<'_> {
             "sub" => {
                 let filters = self.matches.get_many::<String>("topic").into_iter().flatten();
                 let qos = self.qos();
-                let subscribe =
-                    filters.map(|filter| pattern("--topic", filter, "icu").map(|filter| Subscribe { filter, qos }));
+                let subscribe = filters.map(|filter| {
+                    Ok(Subscribe {
+                        filter: filter_pattern(filter)?,
+                        qos,
+                    })
+                });
                 Ok(vec![Group {
                     subscribe: subscribe.collect::<Result<_, _>>()?,
                     ..base
@@ -270,7 +275,7 @@ impl Flags<'_> {
             inflight => inflight.min(INFLIGHT_MAX),
         };
         Ok(Publish {
-            topic: pattern("--topic", self.text("topic").unwrap_or_default(), "icus")?,
+            topic: pattern(self.text("topic").unwrap_or_default(), "icus")?,
             qos,
             retain: self.is_set("retain"),
             rate: (interval_ms > 0).then(|| 1000.0 / f64::from(interval_ms)),
@@ -293,11 +298,6 @@ impl Flags<'_> {
             return Err(fail(&"the template is larger than 1 MiB"));
         }
         let text = literal(&fs::read_to_string(path).map_err(|error| fail(&error))?)?;
-        if text.contains("%RANDOM%") {
-            return Err(fail(
-                &"%RANDOM% (random bytes) is not supported; without -m payloads differ from message to message",
-            ));
-        }
         let text = [
             ("%TIMESTAMPNS%", "${timestamp_ms}000000"),
             ("%TIMESTAMPUS%", "${timestamp_ms}000"),
@@ -307,6 +307,7 @@ impl Flags<'_> {
         ]
         .iter()
         .fold(text, |text, (theirs, ours)| text.replace(theirs, ours));
+        let text = text.replace("%RANDOM%", &format!("${{random:{}}}", self.number("size")));
         Ok(Payload::Template(text))
     }
 
@@ -373,32 +374,51 @@ impl Flags<'_> {
     }
 }
 
-/// The variables of emqtt-bench that are in `known` become ours; any other percent sign is meant as such.
-fn pattern(flag: &str, text: &str, known: &str) -> Result<String, Refusal> {
-    if text.contains("%rand_") {
-        return Err(Refusal::usage(format!(
-            "{flag} {text}: %rand_N is not supported, because nobody could say then who must receive what; use %i, or %s for a topic per message"
-        )));
-    }
+/// The variables of emqtt-bench that are in `known` become ours, `%rand_N` too; any other percent sign is meant as such.
+fn pattern(text: &str, known: &str) -> Result<String, Refusal> {
     let mut out = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(char) = rest.next() {
-        out.push(char);
-        if char == '%' && !rest.peek().is_some_and(|letter| known.contains(*letter)) {
-            out.push('%');
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('%') {
+        out.push_str(before);
+        rest = behind;
+        match behind.strip_prefix("rand_") {
+            Some(number) => {
+                let digits = number.find(|char: char| !char.is_ascii_digit()).unwrap_or(number.len());
+                out.push_str(&random(&number[..digits])?);
+                rest = &number[digits..];
+            }
+            None if behind.starts_with(|letter| known.contains(letter)) => out.push('%'),
+            None => out.push_str("%%"),
         }
     }
+    out.push_str(rest);
     Ok(out)
+}
+
+fn filter_pattern(filter: &str) -> Result<String, Refusal> {
+    if filter.contains("%rand_") {
+        return Err(Refusal::usage(format!(
+            "--topic {filter}: as with emqtt-bench, %rand_N is for topics to publish to; + in its place hears all of them"
+        )));
+    }
+    pattern(filter, "icu")
+}
+
+fn random(bound: &str) -> Result<String, Refusal> {
+    match random_bound(&format!("rand:{bound}")) {
+        Some(bound) => Ok(format!("%{{rand:{bound}}}")),
+        None => Err(Refusal::usage(format!(
+            "%rand_{bound}: expected %rand_N with a number N from 1"
+        ))),
+    }
 }
 
 /// emqtt-bench knows variables only where they are the whole user name.
 fn user_name(text: &str) -> Result<String, Refusal> {
-    match text {
-        "%i" => Ok(text.into()),
-        _ if text.starts_with("%rand_") => Err(Refusal::usage(format!(
-            "--username {text}: %rand_N is not supported; use %i"
-        ))),
-        _ => Ok(text.replace('%', "%%")),
+    match text.strip_prefix("%rand_") {
+        Some(bound) => random(bound),
+        None if text == "%i" => Ok(text.into()),
+        None => Ok(text.replace('%', "%%")),
     }
 }
 

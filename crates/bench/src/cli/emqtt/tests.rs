@@ -165,7 +165,9 @@ fn what_has_no_meaning_is_said_and_what_would_change_the_test_is_refused() {
     assert!(publish.retain && publish.window == 65_535);
     for (line, reason) in [
         ("pub -t a --quic true", "no QUIC"),
-        ("pub -t a/%rand_10", "%rand_N"),
+        ("pub -t a/%rand_0", "from 1"),
+        ("pub -t a -u %rand_x", "%rand_N"),
+        ("sub -t a/%rand_10", "+ in its place"),
         ("pub", "-t TOPIC"),
         ("pub -t a/#", "wildcard"),
         ("pub -t a -q 3", "expected 0, 1 or 2"),
@@ -180,6 +182,17 @@ fn what_has_no_meaning_is_said_and_what_would_change_the_test_is_refused() {
         let said = converted(line).unwrap_err();
         assert!(said.contains(reason), "{line}: {said}");
     }
+}
+
+#[test]
+fn random_topics_and_user_names_become_patterns_of_ours() {
+    let scenario = converted("pub -t a/%rand_10/%i/x%rand_2y/%s/50% -u %rand_7 -c 5")
+        .unwrap()
+        .scenario;
+    let group = &scenario.group[0];
+    let topic = &group.publish.as_ref().unwrap().topic;
+    assert_eq!(topic, "a/%{rand:10}/%i/x%{rand:2}y/%s/50%%");
+    assert_eq!(group.user_name.as_deref(), Some("%{rand:7}"));
 }
 
 #[test]
