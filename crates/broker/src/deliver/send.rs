@@ -1,0 +1,162 @@
+//! Puts encoded packets into the lanes of connections.
+
+use mqtt::{PacketId, PacketType, QoS};
+
+use crate::deliver::encode::{Forms, Template};
+use crate::deliver::{Core, Delivered, Link, Terms};
+use crate::effect::{ConnSlot, DropReason, Now};
+use crate::message::Publication;
+use crate::outbox::Range;
+use crate::outgoing::{Delivery, Tag};
+
+/// Payloads up to this size are copied with their header per subscriber at QoS 1 and 2; larger ones are referred to.
+const COPY_PAYLOAD_BYTES: usize = 512;
+
+impl Core {
+    /// Queues a stretch of the arena for a connection, after all that it was sent before.
+    #[inline]
+    pub fn push(&mut self, conn: ConnSlot, range: Range) {
+        self.settle();
+        self.outbox.push(conn, range);
+    }
+
+    pub(super) fn send_qos0(
+        &mut self,
+        now: Now,
+        slot: u32,
+        link: Link,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+    ) -> Delivered {
+        let conn = ConnSlot(link.conn);
+        let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
+        let range = if is_shared_form {
+            self.plain_form(now, link.is_v5, terms.retain, p, forms)
+        } else {
+            self.encode_for(now, link, p, terms, None).0
+        };
+        if range.len() > link.maximum_packet_size as usize {
+            if !is_shared_form {
+                self.outbox.arena.truncate(range.start as usize);
+            }
+            return self.dropped(now, slot, DropReason::TooLargeForClient);
+        }
+        if is_shared_form {
+            self.push(conn, range);
+        } else {
+            self.push_own(conn, range, p.payload.len(), forms);
+        }
+        self.count_sent(slot, QoS::AtMostOnce, range.len(), p.payload.len());
+        Delivered::Sent
+    }
+
+    /// Sends a QoS 1 or 2 message for the first time.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn send_new(
+        &mut self,
+        now: Now,
+        slot: u32,
+        link: Link,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+        forms: &mut Forms,
+        id: PacketId,
+    ) -> Delivered {
+        let conn = ConnSlot(link.conn);
+        let mark = self.outbox.mark();
+        let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
+        let template = &mut forms.templates[usize::from(link.is_v5)][usize::from(terms.retain)][terms.qos as usize - 1];
+        let size = match (*template, is_shared_form) {
+            (Some(have), true) => {
+                if have.range.len() > link.maximum_packet_size as usize {
+                    return self.dropped(now, slot, DropReason::TooLargeForClient);
+                }
+                self.push_copy(conn, have, p.payload.len(), id);
+                have.range.len()
+            }
+            _ => {
+                let (range, id_offset) = self.encode_for(now, link, p, terms, Some(id));
+                if range.len() > link.maximum_packet_size as usize {
+                    self.outbox.arena.truncate(mark);
+                    return self.dropped(now, slot, DropReason::TooLargeForClient);
+                }
+                if is_shared_form {
+                    *template = Some(Template { range, id_offset });
+                    self.push(conn, range);
+                } else {
+                    self.push_own(conn, range, p.payload.len(), forms);
+                }
+                range.len()
+            }
+        };
+        let delivery = Delivery {
+            message: forms.message(p),
+            qos: terms.qos,
+            retain: terms.retain,
+            tag: Tag::new(terms.identifiers, terms.group),
+        };
+        self.session_mut(slot).outgoing.start(id, delivery);
+        self.stats.inflight_messages += 1;
+        self.count_sent(slot, terms.qos, size, p.payload.len());
+        Delivered::Sent
+    }
+
+    /// Queues a form that only this connection gets, the last of the arena. A large payload stays there once for all of them.
+    fn push_own(&mut self, conn: ConnSlot, range: Range, payload_bytes: usize, forms: &mut Forms) {
+        if payload_bytes <= COPY_PAYLOAD_BYTES {
+            return self.push(conn, range);
+        }
+        let header = Range {
+            start: range.start,
+            end: range.end - payload_bytes as u32,
+        };
+        let Some(payload) = forms.payload else {
+            forms.payload = Some(Range {
+                start: header.end,
+                end: range.end,
+            });
+            return self.push(conn, range);
+        };
+        self.outbox.arena.truncate(header.end as usize);
+        self.push(conn, header);
+        self.push(conn, payload);
+    }
+
+    /// Queues a copy of an encoded PUBLISH with another packet identifier.
+    fn push_copy(&mut self, conn: ConnSlot, template: Template, payload_bytes: usize, id: PacketId) {
+        let mark = self.outbox.mark();
+        let whole = template.range.start as usize..template.range.end as usize;
+        let is_copied = payload_bytes <= COPY_PAYLOAD_BYTES;
+        let copied = if is_copied {
+            whole.clone()
+        } else {
+            whole.start..whole.end - payload_bytes
+        };
+        self.outbox.arena.extend_from_within(copied.clone());
+        let at = mark + template.id_offset as usize;
+        self.outbox.arena[at..at + 2].copy_from_slice(&id.get().to_be_bytes());
+        let range = self.outbox.range_from(mark);
+        self.push(conn, range);
+        if !is_copied {
+            self.push(
+                conn,
+                Range {
+                    start: copied.end as u32,
+                    end: whole.end as u32,
+                },
+            );
+        }
+    }
+
+    /// Queues a bare four-byte acknowledgement, the form that all versions share.
+    #[inline]
+    pub fn send_ack(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId) {
+        let mark = self.outbox.mark();
+        mqtt::encode_bare_ack(kind, id, &mut self.outbox.arena);
+        let range = self.outbox.range_from(mark);
+        self.push(conn, range);
+        self.stats.packets_sent[kind as usize] += 1;
+        self.stats.bytes_sent += 4;
+    }
+}
