@@ -27,7 +27,8 @@ class Broker:
 
     def __init__(self, name, target):
         self.name = name
-        self.port = free_port()
+        self.ports = {kind: free_port() for kind in ("plain TCP", "TLS", "WebSocket", "secure WebSocket")}
+        self.port = self.ports["plain TCP"]
         self.directory = tempfile.mkdtemp(prefix="tidewire-bench-")
         command = self._tidewire(target) if name == "tidewire" else PEERS[name].command(self.port, Path(self.directory))
         start = time.monotonic()
@@ -40,9 +41,15 @@ class Broker:
         self.ready_s = time.monotonic() - start
 
     def _tidewire(self, target):
+        self.certificate, key = Path(self.directory) / "certificate.pem", Path(self.directory) / "key.pem"
+        self_signed(self.certificate, key)
+        secure = {"tls": "TLS", "wss": "secure WebSocket"}
         sets = [
             f"listeners.tcp.default.bind=127.0.0.1:{self.port}",
-            f"listeners.ws.default.bind=127.0.0.1:{free_port()}",
+            f"listeners.ws.default.bind=127.0.0.1:{self.ports['WebSocket']}",
+            *(f"listeners.{kind}.default.bind=127.0.0.1:{self.ports[name]}" for kind, name in secure.items()),
+            *(f"listeners.{kind}.default.cert_file={self.certificate}" for kind in secure),
+            *(f"listeners.{kind}.default.key_file={key}" for kind in secure),
             f"api.bind=127.0.0.1:{free_port()}",
             f"node.data_dir={self.directory}",
             # As its peers have it: with the default of 1000, QoS 1 to subscribers that are slower than their publishers is dropped.
@@ -106,6 +113,12 @@ class Broker:
 
     def __exit__(self, *_):
         self.stop()
+
+
+def self_signed(certificate, key):
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"]
+    output(*command, "-keyout", str(key), "-out", str(certificate))
 
 
 def prepare(target):
