@@ -29,6 +29,7 @@ class Broker:
         self.name = name
         self.ports = {kind: free_port() for kind in ("plain TCP", "TLS", "WebSocket", "secure WebSocket")}
         self.port = self.ports["plain TCP"]
+        self.api_port = free_port()
         self.directory = tempfile.mkdtemp(prefix="tidewire-bench-")
         command = self._tidewire(target) if name == "tidewire" else PEERS[name].command(self.port, Path(self.directory))
         start = time.monotonic()
@@ -50,7 +51,7 @@ class Broker:
             *(f"listeners.{kind}.default.bind=127.0.0.1:{self.ports[name]}" for kind, name in secure.items()),
             *(f"listeners.{kind}.default.cert_file={self.certificate}" for kind in secure),
             *(f"listeners.{kind}.default.key_file={key}" for kind in secure),
-            f"api.bind=127.0.0.1:{free_port()}",
+            f"api.bind=127.0.0.1:{self.api_port}",
             f"node.data_dir={self.directory}",
             # As its peers have it: with the default of 1000, QoS 1 to subscribers that are slower than their publishers is dropped.
             "mqtt.max_queued_messages=100000",
