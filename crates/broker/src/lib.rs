@@ -5,9 +5,12 @@
 //! in its `Outbox`, messages for other shards in its mail and requests to the driver in its effects. One thread owns a
 //! shard; nothing in this crate blocks or locks.
 
+mod accept;
 mod access;
+mod authenticate;
 mod broadcast;
 mod config;
+mod connack;
 mod connect;
 mod connection;
 mod deliver;

@@ -430,13 +430,7 @@ impl Shard {
             let Some(session) = self.core.sessions[slot as usize].as_deref() else {
                 continue;
             };
-            let identity = crate::Identity {
-                client_id: session.client_id.clone(),
-                user_name: session.user_name.clone(),
-                address: session.ip(),
-                is_superuser: session.is_superuser,
-            };
-            let access = self.access.session(&identity);
+            let access = self.access.session(&session.identity());
             self.core.session_mut(slot).access = access;
             self.recheck_subscriptions(slot);
             if let Some(conn) = self.core.session(slot).conn {

@@ -4,16 +4,16 @@
 //! besides its names; everything that only some sessions need is behind a pointer that is empty for the others.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
-use crate::access::SessionAccess;
+use crate::access::{Identity, SessionAccess};
 use crate::outgoing::{Delivery, Outgoing};
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
-use crate::{ConnSlot, DisconnectReason, DropReason, ShardId};
+use crate::{ConnSlot, DisconnectReason, DropReason, Now, ShardId};
 
 pub struct Session {
     pub client_id: Box<str>,
@@ -56,8 +56,49 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn ip(&self) -> IpAddr {
-        self.address.ip()
+    /// Of a client that has none; the terms of its CONNECT are still to come.
+    pub fn new(now: Now, client_id: &str, address: SocketAddr, epoch: u32) -> Session {
+        Session {
+            client_id: client_id.into(),
+            user_name: None,
+            address,
+            epoch,
+            conn: None,
+            version: ProtocolVersion::V3_1_1,
+            is_superuser: false,
+            is_bridge: false,
+            clean_start: true,
+            wants_problem_information: true,
+            keep_alive_s: 0,
+            window: 0,
+            expiry_s: 0,
+            connects: 0,
+            connected_at_ms: now.unix_ms,
+            disconnected_at_ms: 0,
+            left_at_ms: 0,
+            created_at_ms: now.unix_ms,
+            last_disconnect: None,
+            will: None,
+            subscriptions: FilterMap::default(),
+            access: None,
+            outgoing: Outgoing::default(),
+            received: ReceivedIds::default(),
+            replays: Replays::default(),
+            drops: None,
+            messages_received: 0,
+            bytes_received: 0,
+            is_unfinished: false,
+            subacks: Vec::new(),
+        }
+    }
+
+    pub fn identity(&self) -> Identity {
+        Identity {
+            client_id: self.client_id.clone(),
+            user_name: self.user_name.clone(),
+            address: self.address.ip(),
+            is_superuser: self.is_superuser,
+        }
     }
 
     /// When a session without a connection ends; `None` for never [MQTT-3.1.2-23].

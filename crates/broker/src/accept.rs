@@ -1,0 +1,234 @@
+//! From a CONNECT that is allowed to a session with a connection: found, taken over or made.
+
+use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
+
+use crate::connack::Refused;
+use crate::connection::{Aliases, Phase, PublishQuota};
+use crate::deliver::Link;
+use crate::effect::{ConnSlot, DisconnectReason, Event, Now};
+use crate::session::{Session, Will};
+use crate::shard::Shard;
+use crate::timers::Timer;
+
+impl Shard {
+    /// The CONNECT is allowed: make or find the session and answer.
+    pub(crate) fn accept(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client_id: &str,
+        is_superuser: bool,
+        auth_data: Option<&[u8]>,
+    ) {
+        let mut properties = std::mem::take(&mut self.bytes);
+        let result = self
+            .may_have_session(connect, client_id, is_superuser)
+            .and_then(|()| self.write_connack_properties(conn, connect, client_id, auth_data, &mut properties));
+        match result {
+            Ok(()) => self.enter(now, conn, connect, client_id, is_superuser, &properties),
+            Err(Refused(reason, because)) => {
+                self.refuse(now, conn, client_id, connect.user_name, reason, because);
+            }
+        }
+        self.bytes = properties;
+    }
+
+    fn may_have_session(&self, connect: &Connect<'_>, client_id: &str, is_superuser: bool) -> Result<(), Refused> {
+        let config = &self.core.config;
+        let Some(slot) = self.by_client_id.get(client_id).copied() else {
+            return match self.by_client_id.len() < config.sessions_max {
+                true => Ok(()),
+                false => Err(Refused(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
+            };
+        };
+        let is_own = self.core.session(slot).user_name.as_deref() == connect.user_name;
+        if config.is_client_id_owned && !is_superuser && !is_own {
+            let because = "the client id belongs to a session of another user";
+            return Err(Refused(ReasonCode::NotAuthorized, because));
+        }
+        Ok(())
+    }
+
+    /// Gives the connection its session, and the client its CONNACK before anything else.
+    fn enter(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client_id: &str,
+        is_superuser: bool,
+        properties: &[u8],
+    ) {
+        let existing = self.by_client_id.get(client_id).copied();
+        let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
+        let session_present = resumed.is_some();
+        let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client_id));
+        self.attach_connection(now, conn, slot, connect);
+        self.attach_session(now, conn, slot, connect, is_superuser);
+        let connack = ConnAck {
+            session_present,
+            reason: ReasonCode::Success,
+            properties: Properties::from_validated(properties),
+        };
+        self.send(conn, &Packet::ConnAck(connack));
+        self.set_keep_alive(now, conn, self.core.session(slot).keep_alive_s);
+        self.connected(now, slot, session_present);
+    }
+
+    /// Ends the connection that a session has, and the session itself when a clean start is asked for. Returns the slot if
+    /// the session goes on.
+    fn take_over(&mut self, now: Now, slot: u32, clean_start: bool) -> Option<u32> {
+        let old = self.core.session(slot).conn;
+        if let Some(old) = old {
+            self.core.stats.takeovers += 1;
+            let session = self.core.session_mut(slot);
+            if !clean_start && session.expiry_s > 0 && session.will.as_ref().is_some_and(|w| w.delay_s > 0) {
+                // The session goes on before the delay has passed [MQTT-3.1.3-9].
+                session.will = None;
+            }
+            let expiry_s = std::mem::replace(&mut self.core.session_mut(slot).expiry_s, u32::MAX);
+            // [MQTT-3.1.4-3]
+            self.end_connection(
+                now,
+                old,
+                DisconnectReason::TakenOver,
+                ReasonCode::SessionTakenOver,
+                "another connection uses the client id",
+            );
+            self.core.session_mut(slot).expiry_s = expiry_s;
+            if expiry_s == 0 {
+                self.end_session(now, slot, "taken over by a new connection");
+                return None;
+            }
+        }
+        if clean_start {
+            // [MQTT-3.1.2-4]
+            self.end_session(now, slot, "clean start");
+            return None;
+        }
+        // Back before the delay has passed [MQTT-3.1.3-9].
+        self.core.session_mut(slot).will = None;
+        Some(slot)
+    }
+
+    fn create_session(&mut self, now: Now, conn: ConnSlot, client_id: &str) -> u32 {
+        self.epochs = self.epochs.wrapping_add(1);
+        let connection = self.core.connection_mut(conn).expect("the caller answers it");
+        let session = Session::new(now, client_id, connection.peer.address, self.epochs);
+        let slot = match self.free_sessions.pop() {
+            Some(slot) => slot,
+            None => self.core.add_session_slot(),
+        };
+        self.core.sessions[slot as usize] = Some(Box::new(session));
+        *self.core.link_mut(slot) = Link::default();
+        self.by_client_id.insert(client_id.into(), slot);
+        self.core.stats.sessions = self.by_client_id.len() as u64;
+        self.core.stats.sessions_max = self.core.stats.sessions_max.max(self.core.stats.sessions);
+        slot
+    }
+
+    /// The connection's side of the terms of a CONNECT.
+    fn attach_connection(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>) {
+        let config = self.core.config.clone();
+        let properties = connect.properties;
+        let outgoing_max = properties
+            .topic_alias_maximum()
+            .unwrap_or(0)
+            .min(config.topic_alias_maximum_outgoing);
+        let uses_aliases = connect.version == ProtocolVersion::V5 && outgoing_max > 0;
+        let connection = self.core.connection_mut(conn).expect("the caller answers it");
+        connection.session = slot;
+        connection.phase = Phase::Online;
+        connection.method = properties.authentication_method().map(Into::into);
+        if uses_aliases {
+            connection.aliases = Some(Box::new(Aliases {
+                outgoing_max,
+                ..Aliases::default()
+            }));
+        }
+        if config.limits_publishers() {
+            connection.publish_quota = Some(Box::new(PublishQuota::full(&config, now.monotonic_ms)));
+        }
+        let is_replaying = !self.core.session(slot).replays.is_empty();
+        let link = self.core.link_mut(slot);
+        link.conn = conn.0;
+        link.is_v5 = connect.version == ProtocolVersion::V5;
+        link.is_replaying = is_replaying;
+        link.uses_aliases = uses_aliases;
+        link.maximum_packet_size = properties.maximum_packet_size().unwrap_or(u32::MAX);
+    }
+
+    /// The session's side of the terms of a CONNECT.
+    fn attach_session(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>, is_superuser: bool) {
+        self.epochs = self.epochs.wrapping_add(1);
+        let (connects, inflight_max) = (self.epochs, self.core.config.inflight_max);
+        let (expiry_s, keep_alive_s) = (self.granted_expiry(connect), self.granted_keep_alive(connect));
+        let properties = connect.properties;
+        let address = self
+            .core
+            .connection_mut(conn)
+            .expect("the caller answers it")
+            .peer
+            .address;
+        let session = self.core.session_mut(slot);
+        session.conn = Some(conn);
+        session.address = address;
+        session.version = connect.version;
+        session.user_name = connect.user_name.map(Into::into);
+        session.is_superuser = is_superuser;
+        session.is_bridge = connect.is_bridge;
+        session.clean_start = connect.clean_start;
+        session.wants_problem_information = properties.request_problem_information().unwrap_or(true);
+        session.keep_alive_s = keep_alive_s;
+        let receive_maximum = properties.receive_maximum().unwrap_or(u16::MAX);
+        session.window = receive_maximum.min(inflight_max).max(1);
+        session.expiry_s = expiry_s;
+        session.connects = connects;
+        session.connected_at_ms = now.unix_ms;
+        session.outgoing.sent = 0;
+        session.will = connect.will.as_ref().map(|will| Box::new(Will::from_connect(will)));
+        session.access = self.access.session(&session.identity());
+    }
+
+    fn set_keep_alive(&mut self, now: Now, conn: ConnSlot, keep_alive_s: u16) {
+        if keep_alive_s > 0 {
+            let epoch = self.core.connection_mut(conn).map_or(0, |c| c.epoch);
+            let allowed_ms = u64::from(keep_alive_s) * 10 * self.core.config.keep_alive_percent;
+            let timer = Timer::KeepAlive { conn: conn.0, epoch };
+            self.core.wake(now, now.monotonic_ms + allowed_ms, timer);
+        }
+    }
+
+    fn connected(&mut self, now: Now, slot: u32, session_present: bool) {
+        let stats = &mut self.core.stats;
+        stats.connections += 1;
+        stats.connections_total += 1;
+        stats.connections_max = stats.connections_max.max(stats.connections);
+        let session = self.core.session(slot);
+        let (connects, is_v5) = (session.connects, session.version == ProtocolVersion::V5);
+        let event = Event::Connected {
+            client_id: session.client_id.clone(),
+            user_name: session.user_name.clone(),
+            address: session.address,
+            session_present,
+        };
+        self.event(event);
+        if let Some(retry_ms) = self.core.config.retry_interval_ms
+            && !is_v5
+        {
+            self.core.timers.insert(
+                now.monotonic_ms + retry_ms,
+                Timer::Retry {
+                    session: slot,
+                    connects,
+                },
+            );
+        }
+        if session_present {
+            self.recheck_subscriptions(slot);
+            self.announce_member_state(now, slot, true);
+            self.pump(now, slot);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Deciding about a CONNECT: the authenticator's answers, and the exchange of AUTH packets before and after CONNACK.
+
+use mqtt::{Auth, Decoded, Packet, PacketType, Property, PropertyWriter, ReasonCode};
+
+use crate::access::{AuthOutcome, Credentials};
+use crate::connection::{Connection, PendingConnect, Phase};
+use crate::effect::{ConnSlot, DisconnectReason, Effect, Now};
+use crate::shard::Shard;
+
+impl Shard {
+    /// What the authenticator decided about a CONNECT, an AUTH, or a re-authentication.
+    pub(crate) fn authentication_decided(&mut self, now: Now, conn: ConnSlot, outcome: AuthOutcome) {
+        let Some(connection) = self.core.connection_mut(conn) else {
+            return;
+        };
+        let phase = connection.phase;
+        let Some(pending) = connection.pending.take() else {
+            return;
+        };
+        match (phase, outcome) {
+            (Phase::Closing, _) => {}
+            (_, AuthOutcome::Continue { data }) => self.continue_authentication(conn, pending, phase, &data),
+            (Phase::Online, AuthOutcome::Allow { data, .. }) => {
+                self.send_auth(conn, ReasonCode::Success, pending.method.as_deref(), data.as_deref());
+                self.core.effects.push(Effect::Resume { conn });
+            }
+            (Phase::Online, AuthOutcome::Deny { reason, because }) => {
+                self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, because);
+            }
+            (_, outcome) => self.connect_decided(now, conn, &pending, outcome),
+        }
+    }
+
+    fn connect_decided(&mut self, now: Now, conn: ConnSlot, pending: &PendingConnect, outcome: AuthOutcome) {
+        let Ok(Decoded::Complete { packet: connect, .. }) = mqtt::decode_connect(&pending.packet, pending.packet.len())
+        else {
+            return;
+        };
+        match outcome {
+            AuthOutcome::Allow { is_superuser, data } => {
+                self.accept(now, conn, &connect, &pending.client_id, is_superuser, data.as_deref());
+                self.core.effects.push(Effect::Resume { conn });
+            }
+            AuthOutcome::Deny { reason, because } => {
+                self.refuse(now, conn, &pending.client_id, connect.user_name, reason, because);
+            }
+            AuthOutcome::Continue { .. } => {}
+        }
+    }
+
+    fn continue_authentication(&mut self, conn: ConnSlot, mut pending: Box<PendingConnect>, phase: Phase, data: &[u8]) {
+        // [MQTT-4.12.0-2]
+        self.send_auth(
+            conn,
+            ReasonCode::ContinueAuthentication,
+            pending.method.as_deref(),
+            Some(data),
+        );
+        let connection = self.core.connection_mut(conn).expect("the caller found it");
+        pending.is_asked = false;
+        connection.pending = Some(pending);
+        if phase != Phase::Online {
+            connection.phase = Phase::AwaitingAuth;
+        }
+        self.core.effects.push(Effect::Resume { conn });
+    }
+
+    fn send_auth(&mut self, conn: ConnSlot, reason: ReasonCode, method: Option<&str>, data: Option<&[u8]>) {
+        let mut bytes = Vec::new();
+        let mut writer = PropertyWriter::new(&mut bytes);
+        if let Some(method) = method {
+            writer.put(Property::AuthenticationMethod(method));
+        }
+        if let Some(data) = data {
+            writer.put(Property::AuthenticationData(data));
+        }
+        let properties = writer.finish();
+        self.send(conn, &Packet::Auth(Auth { reason, properties }));
+    }
+
+    /// AUTH from a client: the next step of an exchange, or the start of a re-authentication.
+    pub(crate) fn auth_received(&mut self, now: Now, conn: ConnSlot, auth: &Auth<'_>) {
+        self.core.stats.packets_received[PacketType::Auth as usize] += 1;
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
+        if !is_expected(connection, auth) {
+            // [MQTT-4.12.0-5], [MQTT-4.12.0-7]
+            return self.protocol_error(now, conn, ReasonCode::ProtocolError, "an AUTH that no exchange expects");
+        }
+        let client_id = match (&connection.pending, connection.session) {
+            (Some(pending), _) => pending.client_id.clone(),
+            (None, session) => self.core.session(session).client_id.clone(),
+        };
+        self.ask_about(conn, client_id, auth);
+    }
+
+    /// Puts an AUTH of a client to the authenticator.
+    fn ask_about(&mut self, conn: ConnSlot, client_id: Box<str>, auth: &Auth<'_>) {
+        self.epochs = self.epochs.wrapping_add(1);
+        let attempt = self.epochs;
+        let method: Option<Box<str>> = auth.properties.authentication_method().map(Into::into);
+        let connection = self.core.connection_mut(conn).expect("the caller found it");
+        connection.attempt = attempt;
+        if connection.phase == Phase::AwaitingAuth {
+            connection.phase = Phase::Authenticating;
+        }
+        let begin = || PendingConnect {
+            packet: Box::default(),
+            client_id: client_id.clone(),
+            method: method.clone(),
+            is_asked: true,
+        };
+        connection.pending.get_or_insert_with(|| Box::new(begin())).is_asked = true;
+        let credentials = Box::new(Credentials {
+            client_id,
+            user_name: None,
+            password: None,
+            address: connection.peer.address.ip(),
+            listener: connection.peer.listener,
+            certificate_common_name: None,
+            method,
+            data: auth.properties.authentication_data().map(Into::into),
+        });
+        self.core.effects.push(Effect::Authenticate {
+            conn,
+            attempt,
+            credentials,
+        });
+    }
+}
+
+/// Whether it is the client's turn to send this AUTH.
+fn is_expected(connection: &Connection, auth: &Auth<'_>) -> bool {
+    let method = auth.properties.authentication_method();
+    let goes_on = auth.reason == ReasonCode::ContinueAuthentication;
+    match (&connection.pending, connection.phase) {
+        (Some(pending), Phase::AwaitingAuth) => goes_on && pending.method.as_deref() == method,
+        (Some(pending), Phase::Online) => goes_on && !pending.is_asked && pending.method.as_deref() == method,
+        // Only a client that connected with a method may authenticate anew, and with no other [MQTT-4.12.1-1].
+        (None, Phase::Online) => {
+            auth.reason == ReasonCode::ReAuthenticate && method.is_some() && connection.method.as_deref() == method
+        }
+        _ => false,
+    }
+}
