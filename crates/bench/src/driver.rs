@@ -126,6 +126,8 @@ pub struct Counts {
     pub connects_failed: u64,
     /// Connections that were lost though nobody here closed them.
     pub disconnects: u64,
+    /// TLS handshakes with a certificate, and those that a ticket of an earlier one has shortened.
+    pub tls_full: u64,
     pub tls_resumed: u64,
     pub subscribes: u64,
     pub subscribes_failed: u64,

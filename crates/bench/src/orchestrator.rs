@@ -13,7 +13,7 @@ mod verdicts;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::driver::{Command, Driver, Event, Outcome, Sent, Truth};
+use crate::driver::{Command, Counts, Driver, Event, Outcome, Sent, Truth};
 use crate::load::conclude_shares;
 use crate::observe::{Gauge, Moment, Observer, Phase};
 use crate::plan::{self, Hand};
@@ -450,14 +450,17 @@ impl Run<'_> {
         let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let has_cycles = self.setup.scenario.group.iter().any(|group| group.cycle.is_some());
         let connecting_s = self.ready_ns.saturating_sub(self.connect_ns) as f64 / 1e9;
+        let while_connecting = |of: fn(&Counts) -> u64| match has_cycles || connecting_s <= 0.0 {
+            true => per_s(of(counts)),
+            false => of(&self.timeline.connecting.interval.counts) as f64 / connecting_s,
+        };
         Throughput {
             published: per_s(counts.published),
             acknowledged: per_s(counts.acknowledged),
             delivered: per_s(counts.received),
-            connects: match has_cycles || connecting_s <= 0.0 {
-                true => per_s(counts.connects),
-                false => self.timeline.connecting.interval.counts.connects as f64 / connecting_s,
-            },
+            connects: while_connecting(|counts| counts.connects),
+            tls_full: while_connecting(|counts| counts.tls_full),
+            tls_resumed: while_connecting(|counts| counts.tls_resumed),
             bytes_out: per_s(counts.bytes_out),
             bytes_in: per_s(counts.bytes_in),
             segment_bytes: match counts.segments_in {

@@ -63,8 +63,12 @@ pub struct Throughput {
     pub published: f64,
     pub acknowledged: f64,
     pub delivered: f64,
-    /// While connecting.
+    /// While connecting; over the measured time where clients come and go. The same for the two kinds of TLS handshakes.
     pub connects: f64,
+    #[serde(default)]
+    pub tls_full: f64,
+    #[serde(default)]
+    pub tls_resumed: f64,
     pub bytes_out: f64,
     pub bytes_in: f64,
     /// Mean size of the segments in which the broker's bytes arrived.

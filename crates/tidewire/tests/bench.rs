@@ -21,6 +21,8 @@ struct Broker {
     directory: PathBuf,
     port: String,
     api_port: u16,
+    /// Of TLS, of WebSocket, and of both.
+    other_ports: [u16; 3],
 }
 
 impl Broker {
@@ -29,11 +31,18 @@ impl Broker {
         let directory = std::env::temp_dir().join(format!("tidewire-bench-test-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let (port, api_port) = (free_port(), free_port());
+        let other_ports = [free_port(), free_port(), free_port()];
+        let pem = directory.join("broker.pem");
+        fs::write(&pem, certificate()).unwrap();
         let mut command = Command::new(TIDEWIRE);
         command.arg("--quiet");
         for set in [
             format!("listeners.tcp.default.bind=127.0.0.1:{port}"),
-            format!("listeners.ws.default.bind=127.0.0.1:{}", free_port()),
+            format!("listeners.tls.default.bind=127.0.0.1:{}", other_ports[0]),
+            format!("listeners.ws.default.bind=127.0.0.1:{}", other_ports[1]),
+            format!("listeners.wss.default.bind=127.0.0.1:{}", other_ports[2]),
+            format!("tls.cert_file={}", pem.display()),
+            format!("tls.key_file={}", pem.display()),
             format!("api.bind=127.0.0.1:{api_port}"),
             format!("node.data_dir={}", directory.display()),
         ] {
@@ -50,6 +59,7 @@ impl Broker {
             directory,
             port: port.to_string(),
             api_port,
+            other_ports,
         }
     }
 
@@ -59,13 +69,17 @@ impl Broker {
 
     /// `bench …` against this broker, the result in a file.
     fn command(&self, args: &[&str]) -> Command {
+        self.command_at(&self.port, args)
+    }
+
+    fn command_at(&self, port: &str, args: &[&str]) -> Command {
         let mut command = Command::new(TIDEWIRE);
         command.arg("bench").args(args);
         command.args([
             "-h",
             "127.0.0.1",
             "-p",
-            &self.port,
+            port,
             "--threads",
             "1",
             "--json",
@@ -75,7 +89,11 @@ impl Broker {
     }
 
     fn run(&self, args: &[&str]) -> (i32, String, Value) {
-        let output = self.command(args).output().unwrap();
+        self.run_at(&self.port, args)
+    }
+
+    fn run_at(&self, port: &str, args: &[&str]) -> (i32, String, Value) {
+        let output = self.command_at(port, args).output().unwrap();
         let said = said(&output);
         (output.status.code().unwrap(), said, self.result())
     }
@@ -92,6 +110,12 @@ impl Drop for Broker {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// For the address that the tests connect to, with its key.
+fn certificate() -> String {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_string()]).unwrap();
+    made.cert.pem() + &made.signing_key.serialize_pem()
 }
 
 fn free_port() -> u16 {
@@ -266,6 +290,89 @@ fn storms_and_shared_subscriptions_run() {
     assert_eq!(
         (&result["truth"]["lost"], &result["truth"]["expected"]),
         (&0.into(), &1_000.into()),
+        "{said}"
+    );
+}
+
+#[test]
+fn nothing_is_lost_over_tls_and_web_sockets() {
+    let broker = Broker::start();
+    let ca = broker.path("broker.pem");
+    let messages = pairs(200);
+    let [tls, ws, wss] = broker.other_ports.map(|port| port.to_string());
+    for (port, flags, handshakes) in [
+        (&tls, &["--tls", "--cacertfile", &ca][..], 40),
+        (&ws, &["--ws"], 0),
+        (&wss, &["--tls", "--ws", "--cacertfile", &ca], 40),
+    ] {
+        let (code, said, result) = broker.run_at(port, &[&refs(&messages)[..], flags].concat());
+        assert_eq!(code, 0, "{flags:?}: {said}");
+        let (truth, totals) = (&result["truth"], &result["totals"]);
+        let found = [
+            &truth["expected"],
+            &truth["received"],
+            &truth["lost"],
+            &truth["corrupt"],
+        ];
+        assert_eq!(found, [4_000, 4_000, 0, 0], "{flags:?}: {said}");
+        let found = [
+            &totals["connects"],
+            &totals["tls_full"],
+            &totals["tls_resumed"],
+            &totals["disconnects"],
+        ];
+        assert_eq!(found, [40, handshakes, 0, 0], "{flags:?}: {said}");
+        assert_eq!(result["errors"].as_array().unwrap().len(), 0, "{flags:?}: {said}");
+    }
+    // As emqtt-bench is told, which verifies nobody.
+    let verb = [
+        "pub", "-c", "4", "-i", "1", "-I", "5", "-L", "40", "-q", "2", "-t", "tls/%i", "-S",
+    ];
+    let (code, said, result) = broker.run_at(&tls, &verb);
+    assert_eq!((code, &result["totals"]["acknowledged"]), (0, &40.into()), "{said}");
+    let (code, said, result) = broker.run_at(&wss, &[&verb[..], &["--ws"]].concat());
+    assert_eq!((code, &result["totals"]["acknowledged"]), (0, &40.into()), "{said}");
+}
+
+#[test]
+fn a_storm_over_tls_counts_full_and_resumed_handshakes() {
+    let broker = Broker::start();
+    let (ca, port) = (broker.path("broker.pem"), broker.other_ports[0].to_string());
+    let storm = [
+        "run",
+        "connect-storm",
+        "--scale",
+        "0.02",
+        "--duration",
+        "1",
+        "--warm-up",
+        "0",
+        "--tls",
+    ];
+    let storm = [&storm[..], &["--cacertfile", &ca]].concat();
+    let (code, said, result) = broker.run_at(&port, &storm);
+    assert_eq!(code, 0, "{said}");
+    let of = |result: &Value, part: &str, key: &str| result[part][key].as_f64().unwrap();
+    assert!(
+        of(&result, "totals", "tls_full") >= of(&result, "totals", "connects"),
+        "{said}"
+    );
+    assert!(
+        of(&result, "throughput", "tls_full") > 0.0 && said.contains("TLS in full"),
+        "{said}"
+    );
+    assert_eq!(result["totals"]["tls_resumed"], 0, "{said}");
+
+    let (code, said, result) = broker.run_at(&port, &[&storm[..], &["--tls-resume"]].concat());
+    assert_eq!(code, 0, "{said}");
+    let (full, resumed) = (of(&result, "totals", "tls_full"), of(&result, "totals", "tls_resumed"));
+    // The first of each of the 20 clients at least; who finds no ticket makes another in full.
+    assert!(
+        full >= 1.0 && resumed > full,
+        "{full} in full, {resumed} resumed: {said}"
+    );
+    assert!(
+        of(&result, "throughput", "tls_resumed") > 0.0 && said.contains("TLS resumed"),
         "{said}"
     );
 }

@@ -7,6 +7,7 @@ use mqtt::{
     ConnAck, Connect, Disconnect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode,
     SubAck, Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions,
 };
+use rustls::HandshakeKind;
 
 use super::client::{Client, Publisher, State, Subscriber};
 use super::context::{Context, TimerKind};
@@ -94,7 +95,11 @@ pub fn advance(slot: u32, client: &mut Client, cx: &mut Context) -> Result<bool,
         }
         let took_ns = cx.plan.clock.now_ns().saturating_sub(client.begun_ns);
         cx.meter.interval.handshake.record(took_ns);
-        cx.meter.interval.counts.tls_resumed += u64::from(link.has_resumed());
+        match link.tls_handshake() {
+            Some(HandshakeKind::Resumed) => cx.meter.interval.counts.tls_resumed += 1,
+            Some(_) => cx.meter.interval.counts.tls_full += 1,
+            None => {}
+        }
         client.state = State::AwaitsConnAck;
         write_connect(client, cx);
         cx.mark_dirty(slot, client);

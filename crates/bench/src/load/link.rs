@@ -124,9 +124,9 @@ impl Link {
         is_secure && layers.web_socket.as_ref().is_none_or(|web_socket| web_socket.is_open)
     }
 
-    pub fn has_resumed(&self) -> bool {
-        let tls = self.layers.as_ref().and_then(|layers| layers.tls.as_ref());
-        tls.and_then(|tls| tls.handshake_kind()) == Some(HandshakeKind::Resumed)
+    /// Of a connection that is open; `None` without TLS.
+    pub fn tls_handshake(&self) -> Option<HandshakeKind> {
+        self.layers.as_ref()?.tls.as_ref()?.handshake_kind()
     }
 
     /// Reads MQTT's bytes into `buffer`.

@@ -77,6 +77,7 @@ pub fn add_counts(sum: &mut Counts, other: &Counts) {
         connects,
         connects_failed,
         disconnects,
+        tls_full,
         tls_resumed,
         subscribes,
         subscribes_failed,
@@ -96,6 +97,7 @@ pub fn add_counts(sum: &mut Counts, other: &Counts) {
     sum.connects += connects;
     sum.connects_failed += connects_failed;
     sum.disconnects += disconnects;
+    sum.tls_full += tls_full;
     sum.tls_resumed += tls_resumed;
     sum.subscribes += subscribes;
     sum.subscribes_failed += subscribes_failed;

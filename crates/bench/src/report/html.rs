@@ -75,6 +75,8 @@ fn headlines(page: &mut String, result: &RunResult) {
         ("delivered", rate.delivered),
         ("published", rate.published),
         ("connects", rate.connects),
+        ("TLS handshakes in full", rate.tls_full),
+        ("TLS handshakes resumed", rate.tls_resumed),
     ] {
         if value > 0.0 {
             cards.push((name, in_words(Unit::PerSecond, value)));

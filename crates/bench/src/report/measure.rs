@@ -81,6 +81,20 @@ pub const MEASURES: &[Measure] = &[
         "connects per second",
     ),
     measure(
+        "tls_full",
+        PerSecond,
+        More,
+        |r| some(r.throughput.tls_full),
+        "TLS handshakes in full per second",
+    ),
+    measure(
+        "tls_resumed",
+        PerSecond,
+        More,
+        |r| some(r.throughput.tls_resumed),
+        "TLS handshakes per second that resumed a session",
+    ),
+    measure(
         "p50",
         Milliseconds,
         Less,

@@ -32,6 +32,8 @@ fn rates(text: &mut String, result: &RunResult) {
     let (counts, totals, rate) = (&result.counts, &result.totals, &result.throughput);
     let rows = [
         ("connect", totals.connects, totals.connects_failed, rate.connects, None),
+        ("TLS in full", totals.tls_full, 0, rate.tls_full, None),
+        ("TLS resumed", totals.tls_resumed, 0, rate.tls_resumed, None),
         ("subscribe", totals.subscribes, totals.subscribes_failed, 0.0, None),
         (
             "publish",

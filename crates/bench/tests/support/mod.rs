@@ -239,6 +239,7 @@ fn add(sum: &mut Interval, interval: &Interval) {
     total.connects += part.connects;
     total.connects_failed += part.connects_failed;
     total.disconnects += part.disconnects;
+    total.tls_full += part.tls_full;
     total.tls_resumed += part.tls_resumed;
     total.subscribes += part.subscribes;
     total.subscribes_failed += part.subscribes_failed;
