@@ -148,6 +148,8 @@ pub struct Counts {
     pub cpu_ns: u64,
     /// CPU time of its busiest thread.
     pub busiest_thread_cpu_ns: u64,
+    /// How long the thread that waited longest could have run but had no core; 0 where the kernel does not say.
+    pub longest_wait_ns: u64,
 }
 
 /// What the comparison of sent and received says.

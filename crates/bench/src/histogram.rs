@@ -60,6 +60,16 @@ impl Histogram {
         self.0.value_at_quantile(quantile) as f64 / 1e6
     }
 
+    /// What share of the values is above a bound, as exactly as the buckets are; 0 without values.
+    pub fn share_above(&self, nanoseconds: u64) -> f64 {
+        let bound = nanoseconds.clamp(LOW_NS, HIGH_NS);
+        let below = self.0.count_between(0, bound);
+        match self.0.len() {
+            0 => 0.0,
+            all => all.saturating_sub(below) as f64 / all as f64,
+        }
+    }
+
     /// Upper bound in milliseconds and count of every bucket that has any, for a chart.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let buckets = self.0.iter_log(LOW_NS, 1.2);

@@ -368,15 +368,12 @@ impl Run<'_> {
         };
         let counts = measured.interval.counts;
         let seconds = measured.seconds();
-        let generator = verdicts::generator(
-            &self.setup.scenario,
-            &verdicts::Measured {
-                threads: self.threads,
-                seconds,
-                counts: &counts,
-                lateness: &measured.interval.lateness,
-            },
-        );
+        let generator = verdicts::generator(&verdicts::Measured {
+            threads: self.threads,
+            seconds,
+            counts: &counts,
+            lateness: &measured.interval.lateness,
+        });
         let outcome = self.outcome();
         let now_ns = self.now_ns();
         let mut verdicts = verdicts::of_run(&self.setup.scenario, &self.timeline.totals, &outcome.truth, &generator);

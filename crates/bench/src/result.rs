@@ -103,14 +103,21 @@ pub struct Measured {
 
 /// How honest the load was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Generator {
     pub threads: u32,
     pub cores_used: f64,
+    /// Of the measured time, on a core.
     pub busiest_thread: f64,
+    /// Of the measured time, ready to run but without a core, the thread that waited longest; 0 where the kernel does not say.
+    pub longest_wait: f64,
     /// Open model: messages due per second, and what share of them left.
     pub offered: f64,
     pub kept_up: f64,
     pub lateness: Latency,
+    /// Open model: what share of the messages left more than a millisecond after they were due, for reasons of the generator.
+    pub late_share: f64,
+    /// At a limit of its own; the verdict says at which.
     pub is_saturated: bool,
 }
 

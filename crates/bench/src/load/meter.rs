@@ -13,6 +13,7 @@ pub struct Meter {
     pub errors: HashMap<String, u64>,
     begun_ns: u64,
     cpu_ns: u64,
+    waited_ns: u64,
 }
 
 impl Meter {
@@ -20,6 +21,7 @@ impl Meter {
         Meter {
             begun_ns: now_ns,
             cpu_ns: thread_cpu_ns(),
+            waited_ns: thread_waited_ns(),
             ..Meter::default()
         }
     }
@@ -39,14 +41,15 @@ impl Meter {
 
     /// Ends the interval and begins the next.
     pub fn take(&mut self, end_ns: u64, connected: u64) -> Interval {
-        let cpu_ns = thread_cpu_ns();
+        let (cpu_ns, waited_ns) = (thread_cpu_ns(), thread_waited_ns());
         let mut interval = std::mem::take(&mut self.interval);
         interval.end_ns = end_ns;
         interval.length_ns = end_ns.saturating_sub(self.begun_ns);
         interval.counts.connected = connected;
         interval.counts.cpu_ns = cpu_ns.saturating_sub(self.cpu_ns);
         interval.counts.busiest_thread_cpu_ns = interval.counts.cpu_ns;
-        (self.begun_ns, self.cpu_ns) = (end_ns, cpu_ns);
+        interval.counts.longest_wait_ns = waited_ns.saturating_sub(self.waited_ns);
+        (self.begun_ns, self.cpu_ns, self.waited_ns) = (end_ns, cpu_ns, waited_ns);
         interval
     }
 }
@@ -54,6 +57,14 @@ impl Meter {
 pub fn thread_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How long this thread was ready to run while other threads had the cores. 0 where the kernel does not say.
+fn thread_waited_ns() -> u64 {
+    // Time on a core, time waiting for one, turns.
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = text.split_whitespace().nth(1).and_then(|waited| waited.parse().ok());
+    waited.unwrap_or(0)
 }
 
 /// Adds what another thread did in the same interval.
@@ -92,6 +103,7 @@ pub fn add_counts(sum: &mut Counts, other: &Counts) {
         segments_out,
         cpu_ns,
         busiest_thread_cpu_ns,
+        longest_wait_ns,
     } = *other;
     sum.connected += connected;
     sum.connects += connects;
@@ -112,4 +124,5 @@ pub fn add_counts(sum: &mut Counts, other: &Counts) {
     sum.segments_out += segments_out;
     sum.cpu_ns += cpu_ns;
     sum.busiest_thread_cpu_ns = sum.busiest_thread_cpu_ns.max(busiest_thread_cpu_ns);
+    sum.longest_wait_ns = sum.longest_wait_ns.max(longest_wait_ns);
 }

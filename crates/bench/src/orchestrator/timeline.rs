@@ -62,10 +62,15 @@ impl Part {
 
 /// Adds what came after.
 fn append(sum: &mut Interval, next: &Interval) {
-    let (length_ns, busiest) = (sum.length_ns, sum.counts.busiest_thread_cpu_ns);
+    let (length_ns, busiest, longest) = (
+        sum.length_ns,
+        sum.counts.busiest_thread_cpu_ns,
+        sum.counts.longest_wait_ns,
+    );
     add_parallel(sum, next);
     sum.length_ns = length_ns + next.length_ns;
     sum.counts.busiest_thread_cpu_ns = busiest + next.counts.busiest_thread_cpu_ns;
+    sum.counts.longest_wait_ns = longest + next.counts.longest_wait_ns;
     sum.counts.connected = next.counts.connected;
 }
 
@@ -149,10 +154,11 @@ impl Timeline {
             &mut self.measured
         };
         part.add(interval);
-        let (connected, busiest) = (interval.counts.connected, self.totals.busiest_thread_cpu_ns);
+        let before = self.totals;
         add_counts(&mut self.totals, &interval.counts);
-        self.totals.connected = connected;
-        self.totals.busiest_thread_cpu_ns = busiest + interval.counts.busiest_thread_cpu_ns;
+        self.totals.connected = interval.counts.connected;
+        self.totals.busiest_thread_cpu_ns = before.busiest_thread_cpu_ns + interval.counts.busiest_thread_cpu_ns;
+        self.totals.longest_wait_ns = before.longest_wait_ns + interval.counts.longest_wait_ns;
         self.whole.connect.add(&interval.connect);
         self.whole.handshake.add(&interval.handshake);
         self.whole.subscribe.add(&interval.subscribe);

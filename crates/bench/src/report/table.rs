@@ -158,15 +158,26 @@ fn facts(text: &mut String, result: &RunResult) {
         );
     }
     let generator = &result.generator;
-    let late = milliseconds(generator.lateness.p99_ms);
     let busiest = generator.busiest_thread * 100.0;
     fact(
         "generator",
         format!(
-            "{:.2} cores, busiest of {} threads {busiest:.0} %, p99 {late} late",
-            generator.cores_used, generator.threads
+            "{:.2} cores, busiest of {} threads {busiest:.0} %, without a core {:.0} % of the time at most",
+            generator.cores_used,
+            generator.threads,
+            generator.longest_wait * 100.0
         ),
     );
+    if generator.lateness.count > 0 {
+        let late = milliseconds(generator.lateness.p99_ms);
+        fact(
+            "",
+            format!(
+                "{:.2} % of messages left over 1 ms late, p99 {late}",
+                generator.late_share * 100.0
+            ),
+        );
+    }
     for agent in &result.agents {
         let clock = format!(
             "clock {:+.3} ms, known within {:.3} ms",
