@@ -84,6 +84,7 @@ pub struct SharedGroupView {
     pub members: usize,
     pub online: usize,
     pub queued: usize,
+    pub queued_bytes: usize,
 }
 
 /// Which clients a listing wants; empty fields match all. Text fields match any part, ignoring ASCII case.
@@ -227,6 +228,7 @@ impl Shard {
             members: group.members.len(),
             online: group.members.iter().filter(|m| m.is_online).count(),
             queued: group.queue.len(),
+            queued_bytes: group.queued_bytes,
         };
         self.groups.iter().take(limit).map(view).collect()
     }

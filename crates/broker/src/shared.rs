@@ -314,8 +314,10 @@ impl Shard {
         }
         if group.members.is_empty() {
             self.unindex(filter, GROUP_KEY | index);
-            let dropped = self.groups.remove(index).map_or(0, |g| g.queue.len());
-            self.core.stats.drops[DropReason::NoSharedMember as usize] += dropped as u64;
+            while self.pop_from_group(index).is_some() {
+                self.core.stats.drop_message(DropReason::NoSharedMember);
+            }
+            self.groups.remove(index);
             self.core.stats.shared_groups = self.groups.len() as u64;
         }
     }
@@ -458,7 +460,7 @@ impl Shard {
         }
         match choice {
             Some(at) => self.dispatch_to(now, index, at, p, forms),
-            None => self.keep_in_group(index, p, forms),
+            None => self.keep_in_group(now, index, p, forms),
         }
     }
 
@@ -536,38 +538,58 @@ impl Shard {
     }
 
     /// Nobody is connected: the group keeps it until somebody is.
-    fn keep_in_group(&mut self, index: u32, p: &Publication<'_>, forms: &mut Forms) {
-        let config = self.core.config.clone();
+    fn keep_in_group(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
         let Some(group) = self.groups.get_mut(index) else {
             return;
         };
-        let has_keeper = group
-            .members
-            .iter()
-            .any(|m| granted(p.qos, m.options.maximum_qos) != QoS::AtMostOnce);
-        if !has_keeper {
+        let is_kept = |m: &Member| granted(p.qos, m.options.maximum_qos) != QoS::AtMostOnce;
+        if !group.members.iter().any(is_kept) {
             return self.core.stats.drop_message(DropReason::NoSharedMember);
         }
-        let bytes = p.kept_bytes();
-        loop {
+        if !self.make_room_in_group(now, index, p.kept_bytes()) {
+            return;
+        }
+        let message = forms.message(p);
+        self.core.stats.queued_messages += 1;
+        self.core.stats.queued_bytes += message.kept_bytes() as u64;
+        if let Some(group) = self.groups.get_mut(index) {
+            group.queued_bytes += message.kept_bytes();
+            group.queue.push_back(message);
+        }
+    }
+
+    /// Drops what has to go from a group's queue, expired messages first; false if that is the new one.
+    fn make_room_in_group(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+        let config = self.core.config.clone();
+        while let Some(group) = self.groups.get_mut(index) {
             let reason = if group.queue.len() >= config.queued_messages_max {
                 DropReason::QueueFullByCount
             } else if group.queued_bytes + bytes > config.queued_bytes_max {
                 DropReason::QueueFullByBytes
             } else {
-                break;
+                return true;
             };
-            self.core.stats.drop_message(reason);
-            let oldest = if config.queue_drop == QueueDrop::Oldest {
-                group.queue.pop_front()
-            } else {
-                None
-            };
-            let Some(oldest) = oldest else { return };
-            group.queued_bytes -= oldest.kept_bytes();
+            let oldest = group.queue.front();
+            let is_expired = oldest.is_some_and(|oldest| oldest.is_expired(now));
+            let may_go = oldest.is_some() && (is_expired || config.queue_drop == QueueDrop::Oldest);
+            self.core
+                .stats
+                .drop_message(if is_expired { DropReason::Expired } else { reason });
+            if !may_go {
+                return false;
+            }
+            self.pop_from_group(index);
         }
-        group.queued_bytes += bytes;
-        group.queue.push_back(forms.message(p));
+        false
+    }
+
+    fn pop_from_group(&mut self, index: u32) -> Option<Arc<Message>> {
+        let group = self.groups.get_mut(index)?;
+        let message = group.queue.pop_front()?;
+        group.queued_bytes -= message.kept_bytes();
+        self.core.stats.queued_messages -= 1;
+        self.core.stats.queued_bytes -= message.kept_bytes() as u64;
+        Some(message)
     }
 
     fn drain_group(&mut self, now: Now, index: u32) {
@@ -578,8 +600,9 @@ impl Shard {
             if !group.has_online() {
                 return;
             }
-            let Some(message) = group.queue.pop_front() else { return };
-            group.queued_bytes -= message.kept_bytes();
+            let Some(message) = self.pop_from_group(index) else {
+                return;
+            };
             if message.is_expired(now) {
                 self.core.stats.drop_message(DropReason::Expired);
                 continue;

@@ -659,3 +659,40 @@ fn a_message_that_expires_before_it_is_routed_is_counted() {
     assert_eq!(w.payloads(publisher), ["in time"]);
     assert_eq!(w.stats().drops[DropReason::Expired as usize], 2);
 }
+
+#[test]
+fn what_a_group_keeps_is_counted_and_expired_messages_make_room() {
+    for shards in [1, 3] {
+        let config = ShardConfig {
+            queued_messages_max: 3,
+            queue_drop: QueueDrop::Newest,
+            ..ShardConfig::default()
+        };
+        let mut w = World::with(shards, config, Arc::new(OpenAccess));
+        let member = w.connect(V5, "member", true, &[session_for(1000)]);
+        w.subscribe(member, "$share/g/t", AtLeastOnce);
+        w.cut(member);
+        let publisher = w.connect(V5, "publisher", true, &[]);
+        for payload in ["1", "2", "3"] {
+            expiring(&mut w, publisher, "t", payload, 5);
+        }
+        assert_eq!(w.stats().queued_messages, 3);
+        w.pass(6_000);
+        for payload in ["4", "5", "6", "7"] {
+            w.publish(publisher, "t", payload, AtLeastOnce);
+        }
+        let stats = w.stats();
+        assert_eq!(
+            (stats.queued_messages, stats.drops[DropReason::Expired as usize]),
+            (3, 3)
+        );
+        assert_eq!(stats.drops[DropReason::QueueFullByCount as usize], 1);
+        let member = connect(&mut w, "member", false, &[session_for(0)], None);
+        assert_eq!(w.payloads(member), ["4", "5", "6"]);
+        let stats = w.stats();
+        assert_eq!(
+            (stats.queued_messages, stats.queued_bytes, stats.inflight_messages),
+            (0, 0, 3)
+        );
+    }
+}

@@ -540,6 +540,15 @@ impl Run {
             bytes += view.queued_bytes as u64;
             inflight += view.inflight as u64;
         }
+        let groups = self
+            .world
+            .shards
+            .iter()
+            .flat_map(|shard| shard.shared_groups(usize::MAX));
+        for group in groups {
+            queued += group.queued as u64;
+            bytes += group.queued_bytes as u64;
+        }
         let stats = self.world.stats();
         assert_eq!(
             (stats.queued_messages, stats.queued_bytes, stats.inflight_messages),
