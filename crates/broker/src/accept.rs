@@ -140,6 +140,8 @@ impl Shard {
         let connection = self.core.connection_mut(conn).expect("the caller answers it");
         connection.session = slot;
         connection.phase = Phase::Online;
+        connection.receive_maximum = config.receive_maximum;
+        connection.topic_alias_maximum = config.topic_alias_maximum;
         connection.method = properties.authentication_method().map(Into::into);
         if uses_aliases {
             connection.aliases = Some(Box::new(Aliases {

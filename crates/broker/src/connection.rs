@@ -20,6 +20,9 @@ pub struct Connection {
     pub last_packet_ms: u64,
     /// Maximum Packet Size of CONNECT, of MQTT 5.
     pub maximum_packet_size: u32,
+    /// What CONNACK told the client: it is held to that, whatever the configuration says since.
+    pub receive_maximum: u16,
+    pub topic_alias_maximum: u16,
     /// Authentication Method of CONNECT, once accepted: the only one to authenticate anew with [MQTT-4.12.1-1].
     pub method: Option<Box<str>>,
     pub aliases: Option<Box<Aliases>>,
@@ -109,6 +112,8 @@ impl Connection {
             epoch,
             last_packet_ms: now_ms,
             maximum_packet_size: u32::MAX,
+            receive_maximum: 0,
+            topic_alias_maximum: 0,
             method: None,
             aliases: None,
             pending: None,

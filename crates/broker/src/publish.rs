@@ -85,14 +85,13 @@ impl Shard {
 
     /// QoS 2: routed when it first comes, remembered until it is released [MQTT-4.3.3-10].
     fn publish_exactly_once(&mut self, now: Now, conn: ConnSlot, slot: u32, publish: &Publish<'_>, id: PacketId) {
+        let receive_maximum = self.core.connection_mut(conn).map_or(0, |c| c.receive_maximum);
         let session = self.core.session_mut(slot);
         if session.received.contains(id.get()) {
             // A duplicate: the same answer, no second delivery.
             return self.acknowledge(conn, PacketType::PubRec, id, ReasonCode::Success);
         }
-        if session.version == ProtocolVersion::V5
-            && session.received.len() >= usize::from(self.core.config.receive_maximum)
-        {
+        if session.version == ProtocolVersion::V5 && session.received.len() >= usize::from(receive_maximum) {
             // [MQTT-3.3.4-9]
             let because = "more QoS 2 messages are open than the server's receive maximum";
             return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, because);
@@ -199,7 +198,11 @@ impl Shard {
         let Some(alias) = publish.properties.topic_alias() else {
             return Topic::Here;
         };
-        if alias == 0 || alias > self.core.config.topic_alias_maximum {
+        let connection = self
+            .core
+            .connection_mut(conn)
+            .expect("a packet comes from an open connection");
+        if alias == 0 || alias > connection.topic_alias_maximum {
             // [MQTT-3.3.2-8], [MQTT-3.3.2-9]
             let because = "the topic alias is 0 or above the server's maximum";
             return Topic::Refused {
@@ -207,10 +210,6 @@ impl Shard {
                 because,
             };
         }
-        let connection = self
-            .core
-            .connection_mut(conn)
-            .expect("a packet comes from an open connection");
         let incoming = &mut connection.aliases.get_or_insert_default().incoming;
         if publish.topic.is_empty() {
             // 3.3.4: without a mapping it is a Protocol Error, not an invalid alias.

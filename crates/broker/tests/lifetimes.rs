@@ -696,3 +696,35 @@ fn what_a_group_keeps_is_counted_and_expired_messages_make_room() {
         );
     }
 }
+
+#[test]
+fn a_client_is_held_to_what_its_connack_said() {
+    let mut w = World::new(1);
+    let before = w.connect(V5, "before", true, &[]);
+    let config = ShardConfig {
+        receive_maximum: 1,
+        topic_alias_maximum: 0,
+        ..ShardConfig::default()
+    };
+    w.shards[0].reconfigure(Arc::new(config));
+    let after = w.connect(V5, "after", true, &[]);
+    for client in [before, after] {
+        w.publish_with(client, "t", "x", ExactlyOnce, false, 1, false, &[]);
+        w.publish_with(client, "t", "x", ExactlyOnce, false, 2, false, &[]);
+    }
+    assert!(!w.is_closed(before) && w.is_closed(after));
+    let after = w.connect(V5, "after", true, &[]);
+    for client in [before, after] {
+        w.publish_with(
+            client,
+            "t",
+            "x",
+            AtMostOnce,
+            false,
+            1,
+            false,
+            &[Property::TopicAlias(5)],
+        );
+    }
+    assert!(!w.is_closed(before) && w.is_closed(after));
+}
