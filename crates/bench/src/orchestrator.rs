@@ -133,7 +133,22 @@ impl Run<'_> {
         if !self.is_interrupted && self.somebody_returns() {
             self.bring_back()?;
         }
-        self.reconcile()
+        self.reconcile()?;
+        self.somebody_came()
+    }
+
+    /// Clients that come and go begin with publishing: that none of them was let in is known at the end only.
+    fn somebody_came(&self) -> Result<(), String> {
+        let totals = &self.timeline.totals;
+        if totals.connects > 0 || totals.connects_failed == 0 || self.is_interrupted {
+            return Ok(());
+        }
+        let mut outcomes = self.states.iter().filter_map(|state| state.outcome.as_ref());
+        let reason = outcomes.find_map(|outcome| outcome.errors.first());
+        let reason = reason.map_or("unknown", |(reason, _)| reason);
+        Err(format!(
+            "no connection was accepted; the commonest reason was: {reason}"
+        ))
     }
 
     fn now_ns(&self) -> u64 {
@@ -360,12 +375,7 @@ impl Run<'_> {
     }
 
     fn result(&mut self, failure: Option<&str>) -> RunResult {
-        // Publishing that ended within the warm-up has nothing else to be measured by.
-        let is_measured = self.timeline.measured.interval.length_ns > 0;
-        let measured = match is_measured {
-            true => self.timeline.measured.clone(),
-            false => self.timeline.warm_up.clone(),
-        };
+        let measured = self.timeline.basis();
         let counts = measured.interval.counts;
         let seconds = measured.seconds();
         let generator = verdicts::generator(&verdicts::Measured {
@@ -398,7 +408,7 @@ impl Run<'_> {
             counts,
             totals: self.timeline.totals,
             throughput: self.throughput(&measured),
-            latency: self.latencies(measured),
+            latency: self.latencies(),
             truth: outcome.truth,
             examples: outcome.examples,
             errors: outcome.errors,
@@ -467,21 +477,16 @@ impl Run<'_> {
         }
     }
 
-    fn latencies(&self, measured: Part) -> Latencies {
-        let mut end_to_end = measured.interval.end_to_end;
-        let mut acknowledgement = measured.interval.acknowledgement;
-        for later in [&self.timeline.tail, &self.timeline.replay] {
-            end_to_end.add(&later.interval.end_to_end);
-            acknowledgement.add(&later.interval.acknowledgement);
-        }
+    fn latencies(&self) -> Latencies {
+        let timed = self.timeline.latencies();
         let measure = |histogram: crate::histogram::Histogram| Measured {
             summary: histogram.summary(),
             histogram,
         };
         let whole = &self.timeline.whole;
         Latencies {
-            end_to_end: measure(end_to_end),
-            acknowledgement: measure(acknowledgement),
+            end_to_end: measure(timed.end_to_end),
+            acknowledgement: measure(timed.acknowledgement),
             connect: measure(whole.connect.clone()),
             handshake: measure(whole.handshake.clone()),
             subscribe: measure(whole.subscribe.clone()),

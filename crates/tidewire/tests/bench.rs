@@ -404,6 +404,7 @@ fn verbs_of_emqtt_bench_run_and_print_its_lines() {
             "10",
         ])
         .args(["-t", "verbs/%i", "-q", "1", "-L", "100", "--threads", "1"])
+        .args(["--json", &broker.path("published.json")])
         .output()
         .unwrap();
     let published = said(&output);
@@ -412,6 +413,17 @@ fn verbs_of_emqtt_bench_run_and_print_its_lines() {
         published.contains("Start with 3 workers") && published.contains("publish complete"),
         "{published}"
     );
+    // Over before the first second was: measured by its own length.
+    let text = fs::read_to_string(broker.path("published.json")).unwrap();
+    let result: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(result["totals"]["published"], 100, "{published}");
+    for (part, key) in [
+        ("counts", "published"),
+        ("counts", "acknowledged"),
+        ("throughput", "published"),
+    ] {
+        assert!(result[part][key].as_f64().unwrap() > 0.0, "{part} {key}: {published}");
+    }
     wait_for(&mut lines, " recv total=500 ");
     interrupt(&sub);
     let mut rest = String::new();
@@ -690,6 +702,25 @@ fn mistakes_are_explained_before_anything_runs() {
     ]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("no connection was accepted"), "{said}");
+    let port = free_port().to_string();
+    let nowhere = [
+        "run",
+        "connect-storm",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "--scale",
+        "0.01",
+        "--duration",
+        "1",
+    ];
+    let (code, said) = bench(&nowhere);
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("no connection was accepted; the commonest reason was: connect: "),
+        "{said}"
+    );
 }
 
 #[test]

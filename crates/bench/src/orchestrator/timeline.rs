@@ -201,6 +201,34 @@ impl Timeline {
         Some(Done { second, interval })
     }
 
+    /// What rates are made of: the measured time; the warm-up, where publishing has ended within it; all that came, where it has ended
+    /// before the first interval did.
+    pub fn basis(&self) -> Part {
+        let parts = [&self.measured, &self.warm_up];
+        if let Some(part) = parts.into_iter().find(|part| part.interval.length_ns > 0) {
+            return part.clone();
+        }
+        let mut all = self.tail.clone();
+        if let (Some(start_ns), Some(sent_ns)) = (self.window.start_ns, self.window.sent_ns) {
+            all.interval.length_ns = sent_ns.saturating_sub(start_ns);
+        }
+        all
+    }
+
+    /// From when messages were due until they came or were acknowledged: measured, and what came after publishing had ended.
+    pub fn latencies(&self) -> Interval {
+        let first = match self.measured.interval.length_ns {
+            0 => &self.warm_up,
+            _ => &self.measured,
+        };
+        let mut sum = Interval::default();
+        for part in [first, &self.tail, &self.replay] {
+            sum.end_to_end.add(&part.interval.end_to_end);
+            sum.acknowledgement.add(&part.interval.acknowledgement);
+        }
+        sum
+    }
+
     /// Keeps a second for the report, once the broker's use is in it.
     pub fn keep(&mut self, end_ns: u64, second: Second) {
         self.series.push((end_ns, second));
@@ -340,6 +368,20 @@ mod tests {
             ),
             (5, 2)
         );
+    }
+
+    #[test]
+    fn a_run_within_one_interval_is_measured_by_its_own_length() {
+        let mut timeline = timeline(1);
+        timeline.window.start_ns = Some(0);
+        timeline.window.warm_up_ns = 0;
+        timeline.window.sent_ns = Some(250_000_000);
+        let mut only = interval(1.0, 1.0, 50);
+        only.end_to_end.record(5_000_000);
+        timeline.add(0, only);
+        let basis = timeline.basis();
+        assert_eq!((basis.interval.counts.received, basis.seconds()), (50, 0.25));
+        assert_eq!(timeline.latencies().end_to_end.count(), 1);
     }
 
     #[test]
