@@ -18,6 +18,7 @@ mod effect;
 mod exclusive;
 mod id_table;
 mod inspect;
+mod letters;
 mod lifecycle;
 mod mail;
 mod message;

@@ -1,7 +1,7 @@
 //! One core's share of the broker: the entry points through which its driver feeds it.
 //!
 //! What happens then is in the files named after it: `connect`, `authenticate`, `accept`, `connack`, `publish`, `subscribe`,
-//! `route`, `broadcast`, `shared`, `replay`, `lifecycle`. All of them are `impl Shard`; what one message does for one session is
+//! `route`, `broadcast`, `shared`, `letters`, `replay`, `lifecycle`. All of them are `impl Shard`; what one message does for one session is
 //! `impl Core`, in `deliver`.
 
 use std::collections::{HashMap, VecDeque};

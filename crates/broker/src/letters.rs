@@ -1,0 +1,116 @@
+//! What other shards' mail asks of this one, apart from messages to route and to retain.
+
+use mqtt::QoS;
+
+use crate::deliver::Forms;
+use crate::effect::{DropReason, Now};
+use crate::lifecycle::granted;
+use crate::mail::{Envelope, Letter, SessionRef};
+use crate::message::Publication;
+use crate::shard::Shard;
+
+impl Shard {
+    pub(crate) fn letter(&mut self, now: Now, letter: Letter) {
+        match letter {
+            Letter::Join {
+                share_name,
+                filter,
+                member,
+                ticket,
+            } => {
+                let session = member.session;
+                self.add_member(now, &share_name, &filter, member);
+                let joined = Letter::Joined {
+                    session: session.session,
+                    epoch: session.epoch,
+                    ticket,
+                };
+                self.mail_out[usize::from(session.shard.0)].letter(joined);
+            }
+            Letter::Joined { session, epoch, ticket } => self.joined(now, session, epoch, ticket),
+            Letter::Leave {
+                share_name,
+                filter,
+                member,
+            } => self.remove_member(&share_name, &filter, member),
+            Letter::MemberState {
+                share_name,
+                filter,
+                member,
+                is_online,
+            } => {
+                self.set_member_state(now, &share_name, &filter, member, is_online);
+            }
+            Letter::Reclaim { session, epoch, group } => self.reclaim_here(now, session, epoch, group),
+            Letter::Acknowledged { index, epoch, member } => self.count_acknowledged(index, epoch, member),
+            Letter::ReplayRequest {
+                session,
+                epoch,
+                number,
+                filter,
+                cursor,
+                from,
+            } => {
+                self.replay_for(now, session, epoch, number, &filter, cursor, from);
+            }
+            Letter::ReplayEnd {
+                session,
+                epoch,
+                number,
+                cursor,
+            } => self.replay_ended(now, session, epoch, number, cursor),
+        }
+    }
+
+    /// Publications of the mail that are for one session or one group.
+    pub(crate) fn shared_publication(&mut self, now: Now, envelope: Envelope, p: &Publication<'_>) {
+        match envelope {
+            Envelope::Member {
+                session,
+                epoch,
+                group,
+                maximum_qos,
+                retain_as_published,
+                identifier,
+            } => {
+                let is_online = self.core.live_session(session, epoch).map(|s| s.conn.is_some());
+                let is_kept = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
+                if is_online == Some(true) {
+                    let mut forms = Forms::default();
+                    self.deliver_member(
+                        now,
+                        session,
+                        p,
+                        group,
+                        maximum_qos,
+                        retain_as_published,
+                        identifier,
+                        &mut forms,
+                    );
+                } else if is_kept {
+                    // It left while the message was on its way.
+                    if self.core.config.counts_inflight() {
+                        self.member_done(
+                            SessionRef {
+                                shard: self.core.id,
+                                session,
+                                epoch,
+                            },
+                            group,
+                        );
+                    }
+                    let envelope = Envelope::Return {
+                        index: group.index,
+                        epoch: group.epoch,
+                    };
+                    self.mail_out[usize::from(group.shard.0)].publication(envelope, p);
+                } else {
+                    self.core.stats.drop_message(DropReason::NoSharedMember);
+                }
+            }
+            Envelope::Return { index, epoch } => self.redispatch(now, index, epoch, p, None),
+            Envelope::Replay { session, epoch, number } => self.replayed(now, session, epoch, number, p),
+            Envelope::Route | Envelope::Retain { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A message for a shared subscription: to one member, or into the group's queue while none is connected.
+
+use std::sync::Arc;
+
+use mqtt::QoS;
+
+use crate::config::{QueueDrop, ShareStrategy};
+use crate::deliver::{Core, Delivered, Forms, NO_CONN, Terms};
+use crate::effect::{ConnSlot, DropReason, Now};
+use crate::lifecycle::granted;
+use crate::mail::Envelope;
+use crate::message::{Message, Publication};
+use crate::outgoing::GroupRef;
+use crate::shard::Shard;
+use crate::shared::group::Member;
+
+impl Shard {
+    /// Gives a message to one member of a group.
+    pub(crate) fn dispatch(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
+        if p.is_expired(now) {
+            return self.core.stats.drop_message(DropReason::Expired);
+        }
+        let random = self.next_random();
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        if group.members.is_empty() {
+            return;
+        }
+        let first = group.first_choice(p, random);
+        let mut choice = None;
+        for at in group.candidates(first) {
+            let member = group.members[at];
+            choice = choice.or(Some(at));
+            // A member of this shard that could not take it now is passed over as long as there is another.
+            if member.session.shard != self.core.id || has_room(&self.core, member, p.qos) {
+                choice = Some(at);
+                break;
+            }
+        }
+        match choice {
+            Some(at) => self.dispatch_to(now, index, at, p, forms),
+            None => self.keep_in_group(now, index, p, forms),
+        }
+    }
+
+    fn dispatch_to(&mut self, now: Now, index: u32, at: usize, p: &Publication<'_>, forms: &mut Forms) {
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        if matches!(group.strategy, ShareStrategy::Sticky | ShareStrategy::RoundRobin) {
+            group.next = at;
+        }
+        let counts = group.strategy == ShareStrategy::LeastInflight;
+        let reference = GroupRef {
+            shard: self.core.id,
+            index,
+            epoch: group.epoch,
+        };
+        let member = &mut group.members[at];
+        let qos = granted(p.qos, member.options.maximum_qos);
+        if counts && qos != QoS::AtMostOnce {
+            member.inflight += 1;
+        }
+        let member = *member;
+        if member.session.shard == self.core.id {
+            self.deliver_member(
+                now,
+                member.session.session,
+                p,
+                reference,
+                member.options.maximum_qos,
+                member.options.retain_as_published,
+                member.identifier,
+                forms,
+            );
+            return;
+        }
+        let envelope = Envelope::Member {
+            session: member.session.session,
+            epoch: member.session.epoch,
+            group: reference,
+            maximum_qos: member.options.maximum_qos,
+            retain_as_published: member.options.retain_as_published,
+            identifier: member.identifier,
+        };
+        self.mail_out[usize::from(member.session.shard.0)].publication(envelope, p);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn deliver_member(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        group: GroupRef,
+        maximum_qos: QoS,
+        retain_as_published: bool,
+        identifier: u32,
+        forms: &mut Forms,
+    ) {
+        let identifiers = if identifier == 0 {
+            &[][..]
+        } else {
+            std::slice::from_ref(&identifier)
+        };
+        let qos = granted(p.qos, maximum_qos);
+        let terms = Terms {
+            qos,
+            retain: p.retain && retain_as_published,
+            identifiers,
+            group: (qos != QoS::AtMostOnce).then_some(group),
+        };
+        let delivered = self.core.deliver(now, slot, p, terms, forms);
+        if matches!(delivered, Delivered::Dropped(_)) && qos != QoS::AtMostOnce {
+            self.member_acknowledged(slot, group);
+        }
+    }
+
+    /// Nobody is connected: the group keeps it until somebody is.
+    fn keep_in_group(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        let is_kept = |m: &Member| granted(p.qos, m.options.maximum_qos) != QoS::AtMostOnce;
+        if !group.members.iter().any(is_kept) {
+            return self.core.stats.drop_message(DropReason::NoSharedMember);
+        }
+        if !self.make_room_in_group(now, index, p.kept_bytes()) {
+            return;
+        }
+        let message = forms.message(p);
+        self.core.stats.queued_messages += 1;
+        self.core.stats.queued_bytes += message.kept_bytes() as u64;
+        if let Some(group) = self.groups.get_mut(index) {
+            group.queued_bytes += message.kept_bytes();
+            group.queue.push_back(message);
+        }
+    }
+
+    /// Drops what has to go from a group's queue, expired messages first; false if that is the new one.
+    fn make_room_in_group(&mut self, now: Now, index: u32, bytes: usize) -> bool {
+        let config = self.core.config.clone();
+        while let Some(group) = self.groups.get_mut(index) {
+            let reason = if group.queue.len() >= config.queued_messages_max {
+                DropReason::QueueFullByCount
+            } else if group.queued_bytes + bytes > config.queued_bytes_max {
+                DropReason::QueueFullByBytes
+            } else {
+                return true;
+            };
+            let oldest = group.queue.front();
+            let is_expired = oldest.is_some_and(|oldest| oldest.is_expired(now));
+            let may_go = oldest.is_some() && (is_expired || config.queue_drop == QueueDrop::Oldest);
+            self.core
+                .stats
+                .drop_message(if is_expired { DropReason::Expired } else { reason });
+            if !may_go {
+                return false;
+            }
+            self.pop_from_group(index);
+        }
+        false
+    }
+
+    pub(super) fn pop_from_group(&mut self, index: u32) -> Option<Arc<Message>> {
+        let group = self.groups.get_mut(index)?;
+        let message = group.queue.pop_front()?;
+        group.queued_bytes -= message.kept_bytes();
+        self.core.stats.queued_messages -= 1;
+        self.core.stats.queued_bytes -= message.kept_bytes() as u64;
+        Some(message)
+    }
+
+    pub(super) fn drain_group(&mut self, now: Now, index: u32) {
+        loop {
+            let Some(group) = self.groups.get_mut(index) else {
+                return;
+            };
+            if !group.has_online() {
+                return;
+            }
+            let Some(message) = self.pop_from_group(index) else {
+                return;
+            };
+            if message.is_expired(now) {
+                self.core.stats.drop_message(DropReason::Expired);
+                continue;
+            }
+            let mut forms = Forms::of(message.clone());
+            self.dispatch(now, index, &message.publication(), &mut forms);
+        }
+    }
+}
+
+fn has_room(core: &Core, member: Member, qos: QoS) -> bool {
+    let slot = member.session.session;
+    let link = core.link(slot);
+    if link.conn == NO_CONN || core.outbox.queued_bytes(ConnSlot(link.conn)) > core.config.output_buffer_bytes {
+        return false;
+    }
+    let out = &core.session(slot).outgoing;
+    granted(qos, member.options.maximum_qos) == QoS::AtMostOnce
+        || (out.queue.is_empty() && out.inflight.len() < usize::from(core.session(slot).window))
+}

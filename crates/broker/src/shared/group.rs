@@ -1,0 +1,244 @@
+//! A shared subscription and its members: who there is, who is connected, whose turn it is. Knows nothing of sessions.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use mqtt::SubscriptionOptions;
+
+use crate::config::ShareStrategy;
+use crate::mail::SessionRef;
+use crate::message::{Message, Publication};
+use crate::shard::hash;
+
+/// So many members are asked whether they have room for a message; if none has, the first of them gets it.
+const CANDIDATES_MAX: usize = 16;
+
+#[derive(Default)]
+pub(crate) struct Groups {
+    by_name: HashMap<Box<str>, u32>,
+    groups: Vec<Option<Box<Group>>>,
+    free: Vec<u32>,
+    epochs: u32,
+}
+
+pub(crate) struct Group {
+    pub share_name: Box<str>,
+    pub filter: Box<str>,
+    pub epoch: u32,
+    pub strategy: ShareStrategy,
+    /// In the order in which they came.
+    pub members: Vec<Member>,
+    /// Where in `members` those are that are connected, ascending: the others cost a message nothing.
+    online: Vec<u32>,
+    /// Where round robin goes on; the member that sticky stays with.
+    pub next: usize,
+    pub queue: VecDeque<Arc<Message>>,
+    pub queued_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    pub session: SessionRef,
+    pub options: SubscriptionOptions,
+    pub identifier: u32,
+    pub is_online: bool,
+    /// Given and not acknowledged, as far as the strategy counts it.
+    pub inflight: u32,
+}
+
+impl Groups {
+    pub fn key(share_name: &str, filter: &str) -> Box<str> {
+        // A share name has no slash, so the first one ends it.
+        format!("{share_name}/{filter}").into()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().flatten().map(|g| &**g)
+    }
+
+    pub fn find(&self, share_name: &str, filter: &str) -> Option<u32> {
+        self.by_name.get(&Self::key(share_name, filter)).copied()
+    }
+
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut Group> {
+        self.groups.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    pub fn get_live(&mut self, index: u32, epoch: u32) -> Option<&mut Group> {
+        self.get_mut(index).filter(|g| g.epoch == epoch)
+    }
+
+    pub fn create(&mut self, share_name: &str, filter: &str, strategy: ShareStrategy) -> u32 {
+        self.epochs = self.epochs.wrapping_add(1);
+        let group = Group {
+            share_name: share_name.into(),
+            filter: filter.into(),
+            epoch: self.epochs,
+            strategy,
+            members: Vec::new(),
+            online: Vec::new(),
+            next: 0,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+        };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.groups.push(None);
+            self.groups.len() as u32 - 1
+        });
+        self.groups[index as usize] = Some(Box::new(group));
+        self.by_name.insert(Self::key(share_name, filter), index);
+        index
+    }
+
+    pub fn remove(&mut self, index: u32) -> Option<Box<Group>> {
+        let group = self.groups[index as usize].take()?;
+        self.by_name.remove(&Self::key(&group.share_name, &group.filter));
+        self.free.push(index);
+        Some(group)
+    }
+}
+
+impl Group {
+    pub fn position(&self, session: SessionRef) -> Option<usize> {
+        self.members.iter().position(|m| m.session == session)
+    }
+
+    pub fn has_online(&self) -> bool {
+        !self.online.is_empty()
+    }
+
+    /// Adds a member, or replaces it.
+    pub fn put(&mut self, member: Member) {
+        let at = match self.position(member.session) {
+            Some(at) => {
+                let inflight = self.members[at].inflight;
+                self.members[at] = Member { inflight, ..member };
+                at
+            }
+            None => {
+                self.members.push(member);
+                self.members.len() - 1
+            }
+        };
+        self.set_online(at, member.is_online);
+    }
+
+    pub fn set_online(&mut self, at: usize, is_online: bool) {
+        self.members[at].is_online = is_online;
+        match (self.online.binary_search(&(at as u32)), is_online) {
+            (Err(gap), true) => self.online.insert(gap, at as u32),
+            (Ok(found), false) => _ = self.online.remove(found),
+            (Ok(_), true) | (Err(_), false) => {}
+        }
+    }
+
+    pub fn remove(&mut self, at: usize) {
+        self.set_online(at, false);
+        self.members.remove(at);
+        for later in self.online.iter_mut().filter(|later| **later > at as u32) {
+            *later -= 1;
+        }
+        if at < self.next {
+            // The member that sticky stays with has moved.
+            self.next -= 1;
+        }
+    }
+
+    /// Connected members, beginning with the one at or after `first`; a few of them.
+    pub fn candidates(&self, first: usize) -> impl Iterator<Item = usize> {
+        let start = self.online.partition_point(|at| (*at as usize) < first);
+        let (before, after) = self.online.split_at(start);
+        after.iter().chain(before).take(CANDIDATES_MAX).map(|at| *at as usize)
+    }
+
+    /// Where to begin looking for an online member.
+    pub fn first_choice(&mut self, p: &Publication<'_>, random: u64) -> usize {
+        let n = self.members.len();
+        match self.strategy {
+            ShareStrategy::RoundRobin => {
+                self.next = (self.next + 1) % n;
+                self.next
+            }
+            ShareStrategy::Sticky => self.next % n,
+            ShareStrategy::Random => (random % n as u64) as usize,
+            ShareStrategy::HashClient => p.publisher_hash as usize % n,
+            ShareStrategy::HashTopic => (hash(p.topic) % n as u64) as usize,
+            ShareStrategy::LeastInflight => {
+                let online = self.online.iter().map(|at| *at as usize);
+                online.min_by_key(|at| self.members[*at].inflight).unwrap_or(0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ShardId;
+
+    fn member(session: u32, is_online: bool) -> Member {
+        let session = SessionRef {
+            shard: ShardId(0),
+            session,
+            epoch: 1,
+        };
+        Member {
+            session,
+            options: SubscriptionOptions::default(),
+            identifier: 0,
+            is_online,
+            inflight: 0,
+        }
+    }
+
+    fn group(groups: &mut Groups) -> &mut Group {
+        let index = groups.create("name", "filter", ShareStrategy::Sticky);
+        groups.get_mut(index).unwrap()
+    }
+
+    #[test]
+    fn who_is_connected_is_known_through_all_that_members_do() {
+        let mut groups = Groups::default();
+        let group = group(&mut groups);
+        let mut random = 1u64;
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (who, what) = ((random >> 33) as u32 % 40, (random >> 60) % 4);
+            match (group.position(member(who, true).session), what) {
+                (Some(at), 0) => group.remove(at),
+                (Some(at), 1) => group.set_online(at, !group.members[at].is_online),
+                _ => group.put(member(who, what == 2)),
+            }
+            let expected = (0..group.members.len()).filter(|at| group.members[*at].is_online);
+            assert!(expected.eq(group.online.iter().map(|at| *at as usize)));
+        }
+    }
+
+    #[test]
+    fn candidates_are_the_connected_ones_in_a_circle() {
+        let mut groups = Groups::default();
+        let group = group(&mut groups);
+        for who in 0..6 {
+            group.put(member(who, who % 2 == 1));
+        }
+        for (first, expected) in [(0, [1, 3, 5]), (2, [3, 5, 1]), (5, [5, 1, 3]), (6, [1, 3, 5])] {
+            assert!(group.candidates(first).eq(expected));
+        }
+    }
+
+    #[test]
+    fn sticky_stays_when_a_member_before_it_leaves() {
+        let mut groups = Groups::default();
+        let group = group(&mut groups);
+        for who in 0..4 {
+            group.put(member(who, true));
+        }
+        group.next = 2;
+        group.remove(0);
+        assert_eq!(group.members[group.next].session.session, 2);
+    }
+}
