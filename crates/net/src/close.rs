@@ -110,8 +110,10 @@ impl Worker {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
-        // Fails only if the peer has reset the connection, and then there is nobody to tell.
-        let _ = connection.socket.shutdown(Shutdown::Write);
+        if !connection.has_ended {
+            // Fails only if the peer has reset the connection, and then there is nobody to tell.
+            let _ = connection.socket.shutdown(Shutdown::Write);
+        }
         match connection.stage {
             Stage::Closing { cause, is_open: true } => self.notices.push(Notice::Closed { conn: reference, cause }),
             _ => self.drain(slot),
@@ -180,10 +182,14 @@ impl Worker {
         }
     }
 
+    /// Reads to the peer's FIN, unless that has come.
     fn drain(&mut self, slot: u32) {
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
+        if connection.has_ended {
+            return self.remove(slot);
+        }
         connection.stage = Stage::Draining {
             left_bytes: DRAIN_BYTES_MAX,
         };

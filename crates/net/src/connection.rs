@@ -16,7 +16,7 @@ pub(crate) struct Connection {
     pub(crate) is_readable: bool,
     /// The peer will send nothing more after what is there.
     pub(crate) is_read_closed: bool,
-    /// The peer has said that it is done while its connection was on its way home, where it is dealt with.
+    /// The peer is done, and nothing of it is left to read from the socket.
     pub(crate) has_ended: bool,
     /// The socket took less than was offered: wait until it is writable.
     pub(crate) is_write_blocked: bool,

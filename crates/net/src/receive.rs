@@ -130,10 +130,12 @@ impl Worker {
             self.counters.bytes_in += bytes as u64;
             budget = budget.saturating_sub(bytes);
             // A short read has emptied the socket, and what comes later makes an event of its own. Only the end of the stream may
-            // have been announced together with these bytes.
-            let is_emptied = bytes < READ_BYTES && !connection.is_read_closed;
+            // have been announced together with these bytes, and then nothing comes later.
+            let is_emptied = bytes < READ_BYTES;
+            let is_read_closed = connection.is_read_closed;
+            connection.has_ended |= is_emptied && is_read_closed;
             self.received(slot, buffers, bytes);
-            if is_emptied {
+            if is_emptied && !is_read_closed {
                 return ReadEnd::Empty;
             }
         }
