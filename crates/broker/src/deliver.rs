@@ -179,7 +179,7 @@ impl Core {
             retain: terms.retain,
             tag: Tag::new(terms.identifiers, terms.group),
         };
-        let bytes = delivery.message.kept_bytes() as u64;
+        let bytes = delivery.kept_bytes() as u64;
         let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);
         if self
             .session_mut(slot)
@@ -200,7 +200,7 @@ impl Core {
         self.link_mut(slot).is_replaying = false;
         for delivery in self.session_mut(slot).replays.release() {
             self.stats.queued_messages -= 1;
-            self.stats.queued_bytes -= delivery.message.kept_bytes() as u64;
+            self.stats.queued_bytes -= delivery.kept_bytes() as u64;
             if delivery.message.is_expired(now) {
                 self.dropped(now, slot, DropReason::Expired);
                 continue;

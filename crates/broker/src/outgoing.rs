@@ -21,6 +21,13 @@ pub struct Delivery {
     pub tag: Tag,
 }
 
+impl Delivery {
+    /// Bytes that keeping it costs, near enough for limits.
+    pub fn kept_bytes(&self) -> usize {
+        self.message.kept_bytes() + self.tag.kept_bytes()
+    }
+}
+
 /// What only some deliveries carry.
 #[derive(Debug, Default, Clone)]
 pub enum Tag {
@@ -55,6 +62,14 @@ impl Tag {
                 identifiers: identifiers.to_vec(),
                 group,
             })),
+        }
+    }
+
+    /// A client may have as many identifiers on one message as it has subscriptions.
+    fn kept_bytes(&self) -> usize {
+        match self {
+            Tag::None | Tag::Identifier(_) => 0,
+            Tag::Full(full) => size_of::<FullTag>() + size_of_val(&full.identifiers[..]),
         }
     }
 
@@ -199,14 +214,14 @@ impl Outgoing {
     }
 
     pub fn push_queue(&mut self, delivery: Delivery) {
-        self.queued_bytes += delivery.message.kept_bytes();
+        self.queued_bytes += delivery.kept_bytes();
         self.queued_qos0 += usize::from(delivery.qos == QoS::AtMostOnce);
         self.queue.push_back(delivery);
     }
 
     pub fn pop_queue(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
-        self.queued_bytes -= delivery.message.kept_bytes();
+        self.queued_bytes -= delivery.kept_bytes();
         self.queued_qos0 -= usize::from(delivery.qos == QoS::AtMostOnce);
         if self.queue.is_empty() && self.queue.capacity() > 64 {
             self.queue = VecDeque::new();

@@ -257,7 +257,7 @@ impl Replays {
     /// Keeps a message that a replay has to come before; gives it back when there is no room.
     pub fn hold(&mut self, delivery: Delivery, max_messages: usize, max_bytes: usize) -> Result<(), Delivery> {
         let pending = self.0.get_or_insert_default();
-        let bytes = pending.held_bytes + delivery.message.kept_bytes();
+        let bytes = pending.held_bytes + delivery.kept_bytes();
         if pending.held.len() >= max_messages || bytes > max_bytes {
             return Err(delivery);
         }

@@ -240,3 +240,37 @@ fn delayed_messages_are_bounded_by_bytes_too() {
     w.publish(publisher, "$delayed/1/t", &payload, AtLeastOnce);
     assert!(w.take(publisher)[0].contains("Success"), "there is room again");
 }
+
+#[test]
+fn subscription_identifiers_count_towards_what_a_session_may_have_queued() {
+    const LEVELS: usize = 8;
+    let config = ShardConfig {
+        queued_bytes_max: 10_000,
+        ..ShardConfig::default()
+    };
+    let mut w = World::with(1, config, std::sync::Arc::new(OpenAccess));
+    let client = w.connect(V5, "client", true, &[Property::SessionExpiryInterval(1000)]);
+    for n in 0..1u32 << LEVELS {
+        let filter: Vec<&str> = (0..LEVELS)
+            .map(|level| if n >> level & 1 == 1 { "+" } else { "x" })
+            .collect();
+        let options = SubscriptionOptions {
+            maximum_qos: AtLeastOnce,
+            ..Default::default()
+        };
+        w.subscribe_with(client, &filter.join("/"), options, Some(n + 1));
+    }
+    w.cut(client);
+    let publisher = w.connect(V5, "publisher", true, &[]);
+    let topic = ["x"; LEVELS].join("/");
+    for _ in 0..20 {
+        w.publish(publisher, &topic, "payload", AtLeastOnce);
+    }
+    let view = w.shards[0].client("client").unwrap();
+    assert!(
+        (5..10).contains(&view.queued),
+        "{} messages of a kilobyte of identifiers",
+        view.queued
+    );
+    assert!(view.queued_bytes > view.queued * 1024 && view.queued_bytes <= 10_000);
+}

@@ -114,7 +114,7 @@ impl Core {
         let delivery = session.outgoing.pop_queue().expect("`front` was there");
         let id = session.outgoing.next_id();
         self.stats.queued_messages -= 1;
-        self.stats.queued_bytes -= delivery.message.kept_bytes() as u64;
+        self.stats.queued_bytes -= delivery.kept_bytes() as u64;
         if delivery.message.is_expired(now) {
             self.dropped(now, slot, DropReason::Expired);
             if let Some(group) = delivery.tag.group() {
@@ -156,7 +156,7 @@ impl Core {
     /// Puts a message into a session's queue, within its limits.
     pub fn enqueue(&mut self, now: Now, slot: u32, delivery: Delivery) -> Delivered {
         let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);
-        let bytes = delivery.message.kept_bytes();
+        let bytes = delivery.kept_bytes();
         let policy = self.config.queue_drop;
         loop {
             let out = &self.session(slot).outgoing;
@@ -187,7 +187,7 @@ impl Core {
     fn drop_oldest(&mut self, now: Now, slot: u32, reason: DropReason) {
         if let Some(oldest) = self.session_mut(slot).outgoing.pop_queue() {
             self.stats.queued_messages -= 1;
-            self.stats.queued_bytes -= oldest.message.kept_bytes() as u64;
+            self.stats.queued_bytes -= oldest.kept_bytes() as u64;
             self.dropped(now, slot, reason);
             if let Some(group) = oldest.tag.group() {
                 self.let_go(slot, group);
