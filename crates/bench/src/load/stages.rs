@@ -112,13 +112,11 @@ impl Worker {
         if self.awaits_start && self.start_ns.is_some_and(|start_ns| start_ns <= now_ns) {
             self.begin_publishing();
         }
+        self.end_intervals();
         if self.stage == Stage::Publishing && self.end_ns.is_some_and(|end_ns| end_ns <= now_ns) {
             // What was due just before the end is still begun.
             self.begin_messages();
             self.end_publishing(false);
-        }
-        if self.boundary_ns <= now_ns {
-            self.report();
         }
         if self.next_check_ns <= now_ns {
             self.check();
@@ -128,13 +126,23 @@ impl Worker {
         }
     }
 
-    pub(super) fn report(&mut self) {
+    /// Reports every interval that has ended. What was due in it belongs to it, however late this thread comes.
+    pub(super) fn end_intervals(&mut self) {
+        while self.boundary_ns <= self.cx.now_ns {
+            while self.stage == Stage::Publishing
+                && self.next_due_ns() < self.boundary_ns.min(self.end_ns.unwrap_or(u64::MAX))
+            {
+                self.begin_messages();
+            }
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
         let end_ns = self.boundary_ns;
         let interval = self.take_interval(end_ns);
         self.note(Note::Interval(interval));
-        while self.boundary_ns <= self.cx.now_ns {
-            self.boundary_ns = self.boundary_after(self.boundary_ns);
-        }
+        self.boundary_ns = self.boundary_after(end_ns);
         if self.cx.permission != Permission::Nothing {
             self.pump_windows(publish::write_off);
         }

@@ -353,7 +353,7 @@ impl Worker {
         }
     }
 
-    /// The open model: everything that is due.
+    /// The open model: everything that is due, as far as the running interval reaches.
     pub(super) fn begin_messages(&mut self) {
         if self.stage != Stage::Publishing {
             return;
@@ -361,7 +361,7 @@ impl Worker {
         for number in 0..self.cx.groups.len() {
             for _ in 0..DUE_MAX {
                 let now_ns = self.cx.now_ns;
-                let end_ns = self.end_ns.unwrap_or(u64::MAX);
+                let end_ns = self.end_ns.unwrap_or(u64::MAX).min(self.boundary_ns);
                 let run = &mut self.cx.groups[number];
                 let Some(schedule) = run.schedule.as_mut() else { break };
                 let Some((place, due_ns)) = schedule.pop(now_ns.min(end_ns - 1)) else {
@@ -484,12 +484,10 @@ impl Worker {
             self.begin_messages();
             self.flush_dirty();
         }
-        if self.boundary_ns <= now_ns {
-            self.report();
-        }
+        self.end_intervals();
     }
 
-    fn next_due_ns(&self) -> u64 {
+    pub(super) fn next_due_ns(&self) -> u64 {
         let due = self
             .cx
             .groups
