@@ -163,7 +163,10 @@ impl Shard {
             because: because.into(),
         });
         self.keep_refusal(refusal);
-        self.core.effects.push(Effect::Close { conn });
+        self.core.effects.push(Effect::Close {
+            conn,
+            has_said_goodbye: false,
+        });
     }
 
     fn keep_refusal(&mut self, refusal: Refusal) {

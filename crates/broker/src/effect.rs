@@ -70,6 +70,8 @@ pub enum Effect {
     /// Flush what is queued for it if that is possible within the linger time, then close.
     Close {
         conn: ConnSlot,
+        /// The client's DISCONNECT has come: it says nothing more [MQTT-3.14.4-1], so its own end need not be waited for.
+        has_said_goodbye: bool,
     },
     /// Call `receive` again with the rest.
     Resume {

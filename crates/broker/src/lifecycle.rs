@@ -76,7 +76,10 @@ impl Shard {
         if let Some(connection) = self.core.connection_mut(conn) {
             connection.phase = Phase::Closing;
         }
-        self.core.effects.push(Effect::Close { conn });
+        self.core.effects.push(Effect::Close {
+            conn,
+            has_said_goodbye: false,
+        });
     }
 
     fn send_disconnect(&mut self, conn: ConnSlot, code: ReasonCode, because: &str) {
@@ -135,7 +138,10 @@ impl Shard {
         if let Some(connection) = self.core.connection_mut(conn) {
             connection.phase = Phase::Closing;
         }
-        self.core.effects.push(Effect::Close { conn });
+        self.core.effects.push(Effect::Close {
+            conn,
+            has_said_goodbye: true,
+        });
     }
 
     /// Takes a connection off its session: the will, the session's expiry, its shared groups. Does nothing a second time.

@@ -16,6 +16,14 @@ use crate::slots::SlotRef;
 use crate::worker::Worker;
 
 impl Worker {
+    /// TLS and WebSocket have goodbyes of their own, which come after MQTT's: those are waited for.
+    pub(crate) fn close_for_shard(&mut self, slot: u32, has_said_goodbye: bool) {
+        if let Some(connection) = self.slots.get_mut(slot) {
+            connection.has_ended |= has_said_goodbye && connection.layer.is_none();
+        }
+        self.close(slot, CloseCause::Requested);
+    }
+
     /// Closes politely. Nothing is read from now on.
     pub(crate) fn close(&mut self, slot: u32, cause: CloseCause) {
         let Some(connection) = self.slots.get_mut(slot) else {

@@ -1,6 +1,6 @@
 //! Doing what the shard asks for: closing, resuming, authenticating, reporting.
 
-use broker::{AuthOutcome, CloseCause, ConnSlot, Credentials, Effect};
+use broker::{AuthOutcome, ConnSlot, Credentials, Effect};
 use mqtt::ReasonCode;
 
 use crate::auth_pool::{AuthJob, AuthTicket};
@@ -24,7 +24,7 @@ impl Worker {
 
     fn do_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Close { conn } => self.close(conn.0, CloseCause::Requested),
+            Effect::Close { conn, has_said_goodbye } => self.close_for_shard(conn.0, has_said_goodbye),
             Effect::Resume { conn } => self.resume(conn.0),
             Effect::Authenticate {
                 conn,

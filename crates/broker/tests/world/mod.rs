@@ -301,7 +301,7 @@ impl World {
     fn perform(&mut self, shard: usize, effect: Effect) {
         let client_of = |world: &World, conn: ConnSlot| world.slots[shard].get(conn.0 as usize).copied().flatten();
         match effect {
-            Effect::Close { conn } => {
+            Effect::Close { conn, .. } => {
                 self.flush(shard);
                 if let Some(client) = client_of(self, conn) {
                     self.end(client, CloseCause::Requested);
