@@ -131,9 +131,9 @@ fn tens_of_thousands_of_filters_with_retained_messages_to_come_cost_no_more_than
         subscribe_to_all(&mut w, client, &filters);
         unsubscribe_from_all(&mut w, client, &filters);
         assert_eq!(w.stats().subscriptions, 0);
-        // Each filter looking through all others would take a hundred times as long.
+        // It takes a tenth of a second; with each filter looking through all others it took fifteen.
         assert!(
-            start.elapsed().as_secs() < 20,
+            start.elapsed().as_secs() < 7,
             "{:?} on {shards} shards",
             start.elapsed()
         );
