@@ -450,6 +450,58 @@ fn verbs_of_emqtt_bench_run_and_print_its_lines() {
 }
 
 #[test]
+fn random_topics_of_another_process_are_verified_and_shared_ones_timed() {
+    let broker = Broker::start();
+    for (filter, flows, received, unverified) in [("rand/+/+", 6, 180, 0), ("$share/crew/rand/#", 0, 0, 60)] {
+        let mut sub = broker
+            .command(&["sub", "-c", "3", "-i", "1", "-t", filter, "-q", "1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(sub.stdout.take().unwrap());
+        wait_for(&mut lines, " sub total=3 ");
+        let output = Command::new(TIDEWIRE)
+            .args([
+                "bench",
+                "pub",
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &broker.port,
+                "-c",
+                "2",
+                "-i",
+                "1",
+                "-I",
+                "10",
+            ])
+            .args(["-t", "rand/%rand_10/%i", "-q", "1", "-L", "60", "--threads", "1"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        wait_for(&mut lines, &format!(" recv total={} ", received + unverified));
+        interrupt(&sub);
+        let mut rest = String::new();
+        lines.read_to_string(&mut rest).unwrap();
+        assert_eq!(sub.wait().unwrap().code(), Some(0), "{rest}");
+        let result = broker.result();
+        let truth = &result["truth"];
+        let found = [
+            &truth["flows"],
+            &truth["received"],
+            &truth["unverified"],
+            &truth["lost"],
+        ];
+        assert_eq!(found, [flows, received, unverified, 0], "{filter}: {rest}");
+        assert_eq!(
+            result["latency"]["end_to_end"]["summary"]["count"],
+            received + unverified
+        );
+    }
+}
+
+#[test]
 fn ctrl_c_ends_a_run_with_its_report() {
     let broker = Broker::start();
     let mut run = broker

@@ -71,6 +71,8 @@ pub struct Ledger {
     pub reordered: u64,
     pub corrupt: u64,
     pub unverified: u64,
+    /// Flows of other processes that are followed.
+    pub followed: usize,
     /// Distinct messages of flows, for a quick look whether all can be there.
     pub distinct: u64,
     pub findings: Vec<Finding>,

@@ -5,8 +5,8 @@
 //! is missing in between was lost, one that comes again is a duplicate. What was sent before the first or after the last, nobody here can
 //! know, and nothing is expected there. The proof's time is on the wall clock, so that latencies hold as far as the clocks agree.
 //!
-//! Not followed, but counted as unverified: retained messages (they may be of any age), and clients with a shared subscription, whose flows
-//! are divided among the members.
+//! Not followed, but counted as unverified: retained messages, which may be of any age; and what comes to a client with a shared
+//! subscription, because its flows are divided among the members. Of the latter the latency is known all the same.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,8 +16,8 @@ use mqtt::Publish;
 use super::flow::{Arrival, Flow, Ledger};
 use super::truth::{HEADER_BYTES, Header, find_hex};
 
-/// Of one subscriber; messages of further publishers are counted, not verified.
-const FLOWS_MAX: usize = 100_000;
+/// Of one worker; messages of further flows are counted, not verified.
+const FLOWS_MAX: usize = 4_000_000;
 /// An accidental proof has an accidental time; one that is older than this is taken for such.
 const AGE_MAX_NS: u64 = 3_600_000_000_000;
 
@@ -25,6 +25,8 @@ const AGE_MAX_NS: u64 = 3_600_000_000_000;
 #[derive(Debug, Default)]
 pub struct Others {
     flows: HashMap<Publisher, OtherFlow>,
+    /// It has a shared subscription.
+    is_divided: bool,
 }
 
 /// As the proof names it.
@@ -54,6 +56,8 @@ pub struct Heard {
 pub enum Verified {
     /// How old it was when it came.
     Message { age_ns: u64 },
+    /// The same, of a flow that others have a part of.
+    Part { age_ns: u64 },
     /// Of a publisher that is known, with other bytes than it sends.
     Corrupt,
     /// Made by another program, retained, or too much to follow.
@@ -61,6 +65,13 @@ pub enum Verified {
 }
 
 impl Others {
+    pub fn new(is_divided: bool) -> Others {
+        Others {
+            is_divided,
+            ..Others::default()
+        }
+    }
+
     /// `now_ns` on the clock of proofs ([`super::plan::Plan::stamp`]).
     pub fn take(&mut self, publish: &Publish<'_>, now_ns: u64, ledger: &mut Ledger) -> Verified {
         if publish.retain {
@@ -87,6 +98,9 @@ impl Others {
         let Some(age_ns) = age_ns(header.due_ns, now_ns) else {
             return Verified::No;
         };
+        if self.is_divided {
+            return Verified::Part { age_ns };
+        }
         match self.follow(publisher, header.sequence, ledger) {
             true => Verified::Message { age_ns },
             false => Verified::No,
@@ -103,9 +117,10 @@ impl Others {
             }
             return true;
         }
-        if self.flows.len() >= FLOWS_MAX {
+        if ledger.followed >= FLOWS_MAX {
             return false;
         }
+        ledger.followed += 1;
         let mut flow = Flow::starting_at(sequence);
         let arrival = ledger.arrive(&mut flow, sequence);
         debug_assert_eq!(arrival, Arrival::First);
@@ -208,5 +223,16 @@ mod tests {
         assert_eq!(others.take(&retained_payload, 5, &mut ledger), Verified::No);
         let heard: Vec<Heard> = others.heard(&ledger).collect();
         assert_eq!((heard.len(), heard[0].expected, heard[0].lost), (1, 3, 0));
+    }
+
+    #[test]
+    fn of_shared_subscriptions_only_the_latency_is_known() {
+        let (mut others, mut ledger) = (Others::new(true), Ledger::default());
+        for sequence in [4, 9] {
+            let payload = payload(1, sequence, 5);
+            let verified = others.take(&publish(&payload), 12, &mut ledger);
+            assert_eq!(verified, Verified::Part { age_ns: 7 });
+        }
+        assert_eq!(others.heard(&ledger).count(), 0);
     }
 }

@@ -138,6 +138,10 @@ fn take_of_others(client: &mut Client, cx: &mut Context, publish: &Publish<'_>) 
     let now_ns = cx.plan.stamp(cx.now_ns);
     match others.map_or(Verified::No, |others| others.take(publish, now_ns, &mut cx.ledger)) {
         Verified::Message { age_ns } => cx.meter.interval.end_to_end.record(age_ns),
+        Verified::Part { age_ns } => {
+            cx.meter.interval.end_to_end.record(age_ns);
+            cx.ledger.unverified += 1;
+        }
         Verified::Corrupt => cx.ledger.corrupt += 1,
         Verified::No => cx.ledger.unverified += 1,
     }

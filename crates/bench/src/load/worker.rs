@@ -16,6 +16,7 @@ use super::clock::{Alarm, EARLY_NS, EARLY_SHARE, SPIN_NS};
 use super::context::{Context, GroupRun, Permission, Timer, TimerKind, Timers};
 use super::flow::{Flow, Ledger, Received};
 use super::meter::Meter;
+use super::others::Others;
 use super::plan::Plan;
 use super::reconcile::{Findings, SentTable};
 use super::sources::Sources;
@@ -552,6 +553,7 @@ fn make_subscriber(plan: &Plan, client: &Client, known: &mut HashMap<Vec<String>
         .filters(client.index, plan.job.run)
         .into_iter()
         .partition(|filter| plan.share_id(filter).is_some());
+    let is_divided = !shared.is_empty() || own.iter().any(|filter| filter.starts_with("$queue/"));
     // Only filters that many have are worth remembering.
     let is_common = group
         .group
@@ -586,7 +588,7 @@ fn make_subscriber(plan: &Plan, client: &Client, known: &mut HashMap<Vec<String>
         sources,
         shares: shares.collect(),
         inbound: Default::default(),
-        others: (plan.hears_others() && shared.is_empty()).then(Box::default),
+        others: plan.hears_others().then(|| Box::new(Others::new(is_divided))),
         is_refused: false,
     }
 }
