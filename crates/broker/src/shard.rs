@@ -27,6 +27,7 @@ use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
 use crate::shared::Groups;
 use crate::subscriptions::SubscriptionTree;
+use crate::sys::may_match_client_events;
 use crate::timers::Timer;
 
 /// How many refused connections a shard remembers for the operator.
@@ -67,6 +68,8 @@ pub struct NodeState {
     pub exclusives: Exclusives,
     /// Shards that own a topic which ever had a retained message; bits are only ever set.
     retaining: AtomicU64,
+    /// Filters of all shards that `$SYS/brokers/<node>/clients/…` may match.
+    client_event_filters: AtomicU64,
 }
 
 impl NodeState {
@@ -75,6 +78,24 @@ impl NodeState {
             interest: Interest::new(usize::from(shards), seed),
             exclusives: Exclusives::default(),
             retaining: AtomicU64::new(0),
+            client_event_filters: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether anybody may have subscribed to the topics that tell of clients coming and going.
+    pub fn are_client_events_wanted(&self) -> bool {
+        self.client_event_filters.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn filter_added(&self, filter: &str) {
+        if may_match_client_events(filter) {
+            self.client_event_filters.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn filter_removed(&self, filter: &str) {
+        if may_match_client_events(filter) {
+            self.client_event_filters.fetch_sub(1, Ordering::AcqRel);
         }
     }
 

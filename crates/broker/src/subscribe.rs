@@ -362,16 +362,22 @@ impl Shard {
     pub(crate) fn index(&mut self, filter: &str, key: u32, value: Interested) {
         self.core.forget_audience();
         let inserted = self.subscriptions.insert(filter, key, value);
-        if inserted.is_new_filter && self.core.shards > 1 {
-            self.interest.add(&self.shared.interest, filter);
+        if inserted.is_new_filter {
+            self.shared.filter_added(filter);
+            if self.core.shards > 1 {
+                self.interest.add(&self.shared.interest, filter);
+            }
         }
     }
 
     pub(crate) fn unindex(&mut self, filter: &str, key: u32) {
         self.core.forget_audience();
         let removed = self.subscriptions.remove(filter, key);
-        if removed.is_some_and(|r| r.was_last) && self.core.shards > 1 {
-            self.interest.remove(&self.shared.interest, filter);
+        if removed.is_some_and(|r| r.was_last) {
+            self.shared.filter_removed(filter);
+            if self.core.shards > 1 {
+                self.interest.remove(&self.shared.interest, filter);
+            }
         }
     }
 }

@@ -288,6 +288,12 @@ pub fn event_topic(node: &str, event: &Event, unix_ms: u64) -> Option<EventTopic
     Some(EventTopic { topic, payload })
 }
 
+/// `$SYS/#`, `$SYS/+/…`, `$SYS/brokers/…`: a filter that begins with a wildcard matches no topic that begins with `$` [MQTT-4.7.2-1].
+pub(crate) fn may_match_client_events(filter: &str) -> bool {
+    let mut levels = filter.split('/');
+    levels.next() == Some("$SYS") && matches!(levels.next(), Some("#" | "+" | "brokers"))
+}
+
 /// A JSON string.
 fn quoted(text: &str) -> String {
     let mut json = String::with_capacity(text.len() + 2);
@@ -497,6 +503,19 @@ mod tests {
             session_present: false,
         };
         assert_eq!(event_topic("n", &wild, 5), None);
+    }
+
+    #[test]
+    fn filters_that_may_match_client_events_are_known() {
+        let all = [
+            "$SYS/#",
+            "$SYS/+/n/#",
+            "$SYS/brokers/#",
+            "$SYS/brokers/n/clients/+/connected",
+        ];
+        assert!(all.into_iter().all(may_match_client_events));
+        let none = ["#", "+/brokers/#", "$SYS", "$SYS/broker/#", "brokers/$SYS/#"];
+        assert!(!none.into_iter().any(may_match_client_events));
     }
 
     #[test]

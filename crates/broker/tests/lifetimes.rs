@@ -729,3 +729,23 @@ fn a_client_is_held_to_what_its_connack_said() {
     }
     assert!(!w.is_closed(before) && w.is_closed(after));
 }
+
+/// Events that nobody wants are not even written down.
+#[test]
+fn client_events_are_wanted_as_long_as_somebody_subscribes_to_them() {
+    let mut w = World::new(3);
+    let one = w.connect(V5, "one", true, &[]);
+    let other = w.connect(V5, "other", true, &[session_for(10)]);
+    w.subscribe(one, "#", AtMostOnce);
+    w.subscribe(one, "$SYS/broker/uptime", AtMostOnce);
+    assert!(!w.node.are_client_events_wanted());
+    w.subscribe(one, "$SYS/brokers/#", AtMostOnce);
+    w.subscribe(one, "$SYS/brokers/#", AtLeastOnce);
+    w.subscribe(other, "$share/g/$SYS/#", AtMostOnce);
+    assert!(w.node.are_client_events_wanted());
+    w.disconnect(one);
+    assert!(w.node.are_client_events_wanted(), "the other's session waits for them");
+    w.cut(other);
+    w.pass(11_000);
+    assert!(!w.node.are_client_events_wanted());
+}

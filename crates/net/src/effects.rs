@@ -31,7 +31,10 @@ impl Worker {
                 attempt,
                 credentials,
             } => self.authenticate(conn, attempt, credentials),
-            Effect::Event(event) => self.common.observer.event(&event),
+            Effect::Event(event) => {
+                let is_wanted = self.common.node.are_client_events_wanted();
+                self.common.observer.event(&event, is_wanted);
+            }
         }
     }
 

@@ -25,7 +25,8 @@ use crate::worker::{Worker, WorkerSeat};
 
 /// Sees every event of every shard. Called on the worker's thread: must not block.
 pub trait Observer: Send + Sync {
-    fn event(&self, event: &Event);
+    /// `is_wanted`: somebody may have subscribed to the topics of `$SYS` that tell of clients coming and going.
+    fn event(&self, event: &Event, is_wanted: bool);
 }
 
 /// Why the server did not start. Nothing is left running.

@@ -173,8 +173,10 @@ fn loopback() -> SocketAddr {
 struct Events(ClientEventSender);
 
 impl Observer for Events {
-    fn event(&self, event: &broker::Event) {
-        self.0.offer(event);
+    fn event(&self, event: &broker::Event, is_wanted: bool) {
+        if is_wanted {
+            self.0.offer(event);
+        }
     }
 }
 

@@ -140,7 +140,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 struct Unobserved;
 
 impl Observer for Unobserved {
-    fn event(&self, _: &Event) {}
+    fn event(&self, _: &Event, _: bool) {}
 }
 
 /// For tests whose `Access` decides everything at once.

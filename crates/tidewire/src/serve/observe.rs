@@ -35,8 +35,8 @@ impl EventLog {
 }
 
 impl net::Observer for EventLog {
-    fn event(&self, event: &Event) {
-        if let Some(sys) = &self.sys {
+    fn event(&self, event: &Event, is_wanted: bool) {
+        if is_wanted && let Some(sys) = &self.sys {
             sys.offer(event);
         }
         if !is_written(event) {
