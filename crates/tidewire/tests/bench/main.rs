@@ -8,14 +8,14 @@ mod transports;
 mod verbs;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 const TIDEWIRE: &str = env!("CARGO_BIN_EXE_tidewire");
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -35,34 +35,41 @@ impl Broker {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("tidewire-bench-test-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        let (port, api_port) = (free_port(), free_port());
-        let other_ports = [free_port(), free_port(), free_port()];
         let pem = directory.join("broker.pem");
         fs::write(&pem, certificate()).unwrap();
         let mut command = Command::new(TIDEWIRE);
-        command.arg("--quiet");
-        for set in [
-            format!("listeners.tcp.default.bind=127.0.0.1:{port}"),
-            format!("listeners.tls.default.bind=127.0.0.1:{}", other_ports[0]),
-            format!("listeners.ws.default.bind=127.0.0.1:{}", other_ports[1]),
-            format!("listeners.wss.default.bind=127.0.0.1:{}", other_ports[2]),
-            format!("tls.cert_file={}", pem.display()),
-            format!("tls.key_file={}", pem.display()),
-            format!("api.bind=127.0.0.1:{api_port}"),
-            format!("node.data_dir={}", directory.display()),
+        for listener in [
+            "listeners.tcp.default",
+            "listeners.tls.default",
+            "listeners.ws.default",
+            "listeners.wss.default",
+            "api",
         ] {
-            command.args(["--set", &set]);
+            command.args(["--set", &format!("{listener}.bind=127.0.0.1:0")]);
         }
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let end = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "the broker does not listen");
-            std::thread::yield_now();
+        for (key, path) in [
+            ("node.data_dir", &directory),
+            ("tls.cert_file", &pem),
+            ("tls.key_file", &pem),
+        ] {
+            command.args(["--set", &format!("{key}={}", path.display())]);
         }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut port_of = |scheme: &str| {
+            let line = wait_for(&mut lines, &format!(" {scheme}://"));
+            let digits = line.split("127.0.0.1:").nth(1).unwrap();
+            let end = digits.find(|char: char| !char.is_ascii_digit()).unwrap();
+            digits[..end].parse::<u16>().unwrap()
+        };
+        let port = port_of("mqtt").to_string();
+        let other_ports = ["mqtts", "ws", "wss"].map(&mut port_of);
+        let api_port = port_of("http");
+        std::thread::spawn(move || lines.read_to_string(&mut String::new()));
         Broker {
             child,
             directory,
-            port: port.to_string(),
+            port,
             api_port,
             other_ports,
         }
@@ -123,9 +130,12 @@ fn certificate() -> String {
     made.cert.pem() + &made.signing_key.serialize_pem()
 }
 
-fn free_port() -> u16 {
-    let probe = TcpListener::bind("127.0.0.1:0").unwrap();
-    probe.local_addr().unwrap().port()
+/// A port that nobody listens on, for as long as the socket is kept.
+fn silent_port() -> (Socket, String) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address.port().to_string())
 }
 
 fn said(output: &Output) -> String {
@@ -322,19 +332,10 @@ fn mistakes_are_explained_before_anything_runs() {
     let (code, said) = bench(&["run", "emqx-kafka"]);
     assert_eq!(code, 1);
     assert!(said.contains("a rule that takes the messages to Kafka"), "{said}");
-    let (code, said) = bench(&[
-        "run",
-        "p2p",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        &free_port().to_string(),
-        "--scale",
-        "0.001",
-    ]);
+    let (_held, port) = silent_port();
+    let (code, said) = bench(&["run", "p2p", "-h", "127.0.0.1", "-p", &port, "--scale", "0.001"]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("no connection was accepted"), "{said}");
-    let port = free_port().to_string();
     let nowhere = [
         "run",
         "connect-storm",
