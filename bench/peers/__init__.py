@@ -103,6 +103,11 @@ class Rmqtt(CargoPeer):
     version = "0.24.0"
     settings = "no plugins, max_inflight 100, max_mqueue_len 100000"
 
+    def install(self):
+        if not shutil.which("protoc"):
+            raise Missing("apt-get install protobuf-compiler")
+        super().install()
+
     def command(self, port, directory):
         config = directory / "rmqtt.toml"
         config.write_text(
