@@ -36,6 +36,7 @@ mod subscribe;
 mod sys;
 mod timers;
 
+pub mod durable;
 pub mod interest;
 pub mod retained;
 pub mod subscriptions;
