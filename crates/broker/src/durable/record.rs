@@ -27,7 +27,8 @@ pub struct SessionKey(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey(pub u64);
 
-/// One entry of a session's queue: the n-th message for it. The packet identifier follows from it (`Outgoing`).
+/// One entry of a session's queue: the n-th message for it, from 1. The packet identifier follows from it (`Outgoing`). 0 is a
+/// message that is held until retained ones before it are sent, and has no number yet.
 pub type Seq = u64;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +74,8 @@ pub enum Record<'a> {
         unix_ms: u64,
         expiry_s: u32,
         has_will: bool,
+        /// Entries up to this one have been sent before.
+        started: Seq,
     },
     /// The will of a session that is away has been published.
     WillDone {
@@ -209,6 +212,8 @@ pub struct SessionRecord<'a> {
     pub terms: Terms<'a>,
     /// Of the next entry.
     pub next_seq: Seq,
+    /// Entries up to this one have been sent before.
+    pub started: Seq,
     pub subscriptions: Vec<SubscriptionRecord<'a>>,
     /// QoS 2 messages that the client has not released.
     pub received: Vec<u16>,
@@ -372,10 +377,11 @@ impl Record<'_> {
                 unix_ms,
                 expiry_s,
                 has_will,
+                started,
             } => put_all(
                 out,
                 DISCONNECTED,
-                [session.0, *unix_ms, u64::from(*expiry_s), u64::from(*has_will)],
+                [session.0, *unix_ms, u64::from(*expiry_s), u64::from(*has_will), *started],
             ),
             Record::WillDone { session } => put_all(out, WILL_DONE, [session.0]),
             Record::Ended { session } => put_all(out, ENDED, [session.0]),
@@ -459,6 +465,7 @@ impl<'a> Record<'a> {
                 unix_ms: r.integer()?,
                 expiry_s: r.small()?,
                 has_will: r.integer()? != 0,
+                started: r.integer()?,
             },
             WILL_DONE => Record::WillDone { session: r.session()? },
             ENDED => Record::Ended { session: r.session()? },
@@ -639,6 +646,7 @@ impl SessionRecord<'_> {
                 self.created_unix_ms,
                 self.left_unix_ms.map_or(0, |ms| ms + 1),
                 self.next_seq,
+                self.started,
             ],
         );
         put_bytes(out, self.client_id.as_bytes());
@@ -865,7 +873,8 @@ impl<'a> Reader<'a> {
 
     fn session_record(&mut self) -> Result<SessionRecord<'a>, NotARecord> {
         let session = self.session()?;
-        let (created_unix_ms, left, next_seq) = (self.integer()?, self.integer()?, self.integer()?);
+        let (created_unix_ms, left) = (self.integer()?, self.integer()?);
+        let (next_seq, started) = (self.integer()?, self.integer()?);
         let client_id = self.text()?;
         let count = self.integer()?;
         let subscriptions = (0..count).map(|_| self.subscription()).collect::<Result<_, _>>()?;
@@ -877,6 +886,7 @@ impl<'a> Reader<'a> {
             created_unix_ms,
             left_unix_ms: left.checked_sub(1),
             next_seq,
+            started,
             subscriptions,
             received,
             terms: self.terms()?,

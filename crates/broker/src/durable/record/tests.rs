@@ -83,6 +83,7 @@ fn a_session_with_everything_comes_back() {
             }),
         },
         next_seq: 12,
+        started: 11,
         subscriptions: vec![SubscriptionRecord {
             filter: "$share/g/a/#",
             options: SubscriptionOptions {
@@ -148,6 +149,7 @@ fn every_small_record_comes_back() {
             unix_ms: 5,
             expiry_s: 6,
             has_will: true,
+            started: 7,
         },
         Record::WillDone { session },
         Record::Ended { session },
