@@ -12,7 +12,7 @@ use serde_json::Value;
 const ARROWS: &[(&str, &[&str])] = &[
     ("mqtt", &[]),
     ("journal", &[]),
-    ("broker", &["mqtt"]),
+    ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal"]),
     ("auth", &["mqtt"]),
     ("api", &["mqtt", "journal", "broker", "net", "auth"]),

@@ -1,0 +1,142 @@
+//! What lies in a journal's directory: the checkpoint and the segments, with their headers checked against each other. Changes nothing.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, CheckpointError};
+use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
+use crate::lsn::Lsn;
+use crate::open_error::{Damage, OpenError, io_error};
+use crate::segments::{Segment, base_of_name, segment_name};
+use crate::storage::{Storage, read_full};
+
+pub(crate) struct Catalog {
+    pub checkpoint: Checkpoint,
+    /// Those that count, sorted, without gaps as far as lengths can tell.
+    pub segments: Vec<Arc<Segment>>,
+    /// Names of segments that were given up and not yet removed.
+    pub leftovers: Vec<String>,
+}
+
+impl Catalog {
+    /// `None`: there is no journal here yet.
+    pub fn read(storage: &dyn Storage) -> Result<Option<Catalog>, OpenError> {
+        let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
+        let checkpoint = read_checkpoint(storage, &names)?;
+        let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
+        let mut bases: Vec<Lsn> = names.iter().filter_map(|name| base_of_name(name)).collect();
+        bases.sort_unstable();
+        if bases.is_empty() && checkpoint.is_none() {
+            return Ok(None);
+        }
+        let counting = bases.partition_point(|base| *base < first);
+        if bases.get(counting) != Some(&first) {
+            return Err(missing(storage, first));
+        }
+        let leftovers = bases.drain(..counting).map(segment_name).collect();
+        let (segments, journal_id) = open_segments(storage, &bases, checkpoint)?;
+        let checkpoint = checkpoint.unwrap_or(Checkpoint {
+            journal_id,
+            replay_from: first,
+            first,
+        });
+        check_contiguous(storage, &segments, checkpoint.replay_from)?;
+        Ok(Some(Catalog {
+            checkpoint,
+            segments,
+            leftovers,
+        }))
+    }
+}
+
+fn read_checkpoint(storage: &dyn Storage, names: &[String]) -> Result<Option<Checkpoint>, OpenError> {
+    if !names.iter().any(|name| name == CHECKPOINT_NAME) {
+        return Ok(None);
+    }
+    Checkpoint::read(storage).map(Some).map_err(|error| match error {
+        CheckpointError::Io(source) => io_error("reading", CHECKPOINT_NAME)(source),
+        CheckpointError::TooNew(version) => OpenError::TooNew {
+            file: CHECKPOINT_NAME.to_owned(),
+            version,
+        },
+        CheckpointError::Damaged => OpenError::Damaged {
+            location: storage.location(),
+            file: CHECKPOINT_NAME.to_owned(),
+            offset: 0,
+            lsn: Lsn(0),
+            what: Damage::Checkpoint,
+        },
+    })
+}
+
+fn open_segments(
+    storage: &dyn Storage,
+    bases: &[Lsn],
+    checkpoint: Option<Checkpoint>,
+) -> Result<(Vec<Arc<Segment>>, u64), OpenError> {
+    let mut journal_id = checkpoint.map(|checkpoint| checkpoint.journal_id);
+    let mut segments = Vec::with_capacity(bases.len());
+    for base in bases {
+        let (segment, header) = open_segment(storage, *base)?;
+        let expected = *journal_id.get_or_insert(header.journal_id);
+        if header.journal_id != expected {
+            return Err(OpenError::WrongJournal {
+                location: storage.location(),
+                file: segment.name,
+                journal_id: header.journal_id,
+                expected,
+            });
+        }
+        segments.push(Arc::new(segment));
+    }
+    Ok((segments, journal_id.expect("there is a first segment")))
+}
+
+pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment, SegmentHeader), OpenError> {
+    let name = segment_name(base);
+    let read = |file: &dyn crate::storage::StorageFile| -> io::Result<(u64, [u8; SEGMENT_HEADER_BYTES])> {
+        // A file that is too short has a header of zeros at its end, which is none.
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        read_full(file, 0, &mut bytes)?;
+        Ok((file.len()?, bytes))
+    };
+    let file = storage.open(&name).map_err(io_error("opening", &name))?;
+    let (file_bytes, header) = read(&*file).map_err(io_error("reading", &name))?;
+    match SegmentHeader::decode(&header) {
+        Ok(header) if header.base == base => Ok((Segment::new(base, file, file_bytes), header)),
+        Err(SegmentHeaderError::TooNew(version)) => Err(OpenError::TooNew { file: name, version }),
+        Ok(_) | Err(SegmentHeaderError::Magic | SegmentHeaderError::Checksum) => Err(OpenError::Damaged {
+            location: storage.location(),
+            file: name,
+            offset: 0,
+            lsn: base,
+            what: Damage::SegmentHeader,
+        }),
+    }
+}
+
+/// A segment that is shorter than the distance to the next: there was another between them. Where replay reads, it
+/// finds out for itself, and more exactly.
+fn check_contiguous(storage: &dyn Storage, segments: &[Arc<Segment>], replay_from: Lsn) -> Result<(), OpenError> {
+    for pair in segments.windows(2) {
+        let end = pair[0].file_end();
+        if pair[1].base <= replay_from && end < pair[1].base {
+            return Err(missing(storage, end));
+        }
+    }
+    let last = segments.last().expect("there is a first segment");
+    if last.file_end() < replay_from {
+        return Err(missing(storage, last.file_end()));
+    }
+    debug_assert!(last.file_bytes.load(Relaxed) >= SEGMENT_HEADER_BYTES as u64);
+    Ok(())
+}
+
+pub(crate) fn missing(storage: &dyn Storage, lsn: Lsn) -> OpenError {
+    OpenError::SegmentMissing {
+        location: storage.location(),
+        file: segment_name(lsn),
+        lsn,
+    }
+}

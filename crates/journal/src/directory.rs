@@ -1,0 +1,223 @@
+//! The journal's directory on a real disk: `journal/` in the data directory.
+//!
+//! A lock on the file `lock` keeps a second process out; the operating system drops it with the process, however that ends.
+//! Reading alone takes no lock.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fmt, io};
+
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+
+use crate::storage::{Storage, StorageFile};
+
+/// Name of the journal's directory within the data directory.
+pub const DIRECTORY_NAME: &str = "journal";
+const LOCK_NAME: &str = "lock";
+
+pub struct DirectoryStorage {
+    data_directory: PathBuf,
+    path: PathBuf,
+    directory: File,
+    /// Held as long as this lives.
+    lock: Option<File>,
+}
+
+#[derive(Debug)]
+pub enum DirectoryError {
+    InUse { path: PathBuf },
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl fmt::Display for DirectoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DirectoryError::InUse { path } => write!(
+                f,
+                "another process uses the journal {}: stop it first, or give this one a data directory of its own",
+                path.display()
+            ),
+            DirectoryError::Io { path, source } => write!(f, "cannot open the journal {}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for DirectoryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DirectoryError::InUse { .. } => None,
+            DirectoryError::Io { source, .. } => Some(source),
+        }
+    }
+}
+
+impl DirectoryStorage {
+    /// Makes `journal/` in the data directory if it is not there, and keeps other processes out of it.
+    pub fn open(data_directory: &Path) -> Result<DirectoryStorage, DirectoryError> {
+        let path = data_directory.join(DIRECTORY_NAME);
+        let failed = |source| DirectoryError::Io {
+            path: path.clone(),
+            source,
+        };
+        create_directory(data_directory, &path).map_err(failed)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join(LOCK_NAME))
+            .map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse { path }),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        Self::with_lock(data_directory, Some(lock))
+    }
+
+    /// For looking at a journal, also at one that is in use: every change is refused.
+    pub fn open_read_only(data_directory: &Path) -> Result<DirectoryStorage, DirectoryError> {
+        Self::with_lock(data_directory, None)
+    }
+
+    fn with_lock(data_directory: &Path, lock: Option<File>) -> Result<DirectoryStorage, DirectoryError> {
+        let path = data_directory.join(DIRECTORY_NAME);
+        match File::open(&path) {
+            Ok(directory) => Ok(DirectoryStorage {
+                data_directory: data_directory.to_owned(),
+                path,
+                directory,
+                lock,
+            }),
+            Err(source) => Err(DirectoryError::Io { path, source }),
+        }
+    }
+
+    /// The directory that has the segments.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn may_write(&self) -> io::Result<()> {
+        match self.lock {
+            Some(_) => Ok(()),
+            None => Err(io::Error::new(
+                io::ErrorKind::ReadOnlyFilesystem,
+                "the journal was opened for reading",
+            )),
+        }
+    }
+}
+
+/// The new name survives a crash.
+fn create_directory(data_directory: &Path, path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path)?;
+    File::open(data_directory)?.sync_all()
+}
+
+impl Storage for DirectoryStorage {
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            // A name that is no text is none of ours.
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str, preallocate: u64) -> io::Result<Box<dyn StorageFile>> {
+        self.may_write()?;
+        let path = self.path.join(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)?;
+        if let Err(error) = file.allocate(preallocate) {
+            // The first error is the one to report.
+            let _ = fs::remove_file(&path);
+            return Err(error);
+        }
+        Ok(Box::new(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(self.lock.is_some())
+            .open(self.path.join(name))?;
+        Ok(Box::new(file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.may_write()?;
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.may_write()?;
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let status = fstatvfs(&self.directory)?;
+        Ok(status.f_bavail.saturating_mul(status.f_frsize))
+    }
+
+    fn location(&self) -> String {
+        self.data_directory.display().to_string()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        since.as_millis() as u64
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        getrandom::u64().map_err(|error| io::Error::other(error.to_string()))
+    }
+}
+
+impl StorageFile for File {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(self, into, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        File::set_len(self, bytes)
+    }
+
+    /// Where the file system cannot reserve space, a full disk shows when it is written to; the log copes with that as well.
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        let length = StorageFile::len(self)?;
+        if bytes <= length {
+            return Ok(());
+        }
+        match fallocate(self, FallocateFlags::empty(), length, bytes - length) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => File::set_len(self, bytes),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

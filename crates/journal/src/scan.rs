@@ -1,0 +1,188 @@
+//! Reads the blocks of one segment in order, and looks at what stands behind the last valid one.
+//!
+//! A block is valid when its header is, it ends within the file, and every record in it is. Only then is any of it shown.
+
+use std::io;
+
+use crate::layout::{
+    BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, Invalid, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, split_record,
+    u32_at,
+};
+use crate::lsn::Lsn;
+use crate::segments::Segment;
+use crate::storage::{StorageFile, read_full};
+
+/// Read at a time; a longer block is read as a whole.
+const WINDOW_BYTES: usize = 1 << 20;
+
+pub(crate) struct BlockScan<'a> {
+    segment: &'a Segment,
+    journal_id: u64,
+    position: Lsn,
+    end: Lsn,
+    window: Window<'a>,
+}
+
+pub(crate) struct Block<'a> {
+    pub header: BlockHeader,
+    pub records: &'a [u8],
+}
+
+pub(crate) enum Scanned<'a> {
+    Block(Block<'a>),
+    /// The file ends here.
+    End,
+    Invalid(Invalid),
+}
+
+impl<'a> BlockScan<'a> {
+    /// From `from` to the end of the file or, at the latest, to `end`.
+    pub fn new(segment: &'a Segment, journal_id: u64, from: Lsn, end: Option<Lsn>) -> BlockScan<'a> {
+        let file_end = segment.file_end();
+        BlockScan {
+            segment,
+            journal_id,
+            position: from,
+            end: end.map_or(file_end, |end| end.min(file_end)),
+            window: Window::new(&*segment.file),
+        }
+    }
+
+    /// Where the next block stands, or where it should.
+    pub fn position(&self) -> Lsn {
+        self.position
+    }
+
+    pub fn next(&mut self) -> io::Result<Scanned<'_>> {
+        if self.position >= self.end {
+            return Ok(Scanned::End);
+        }
+        let (lsn, offset) = (self.position, self.segment.offset(self.position));
+        let header = self.window.get(offset, BLOCK_HEADER_BYTES)?;
+        let header = match BlockHeader::decode(header, self.journal_id, lsn) {
+            Ok(header) => header,
+            Err(invalid) => return Ok(Scanned::Invalid(invalid)),
+        };
+        if header.block_bytes() > self.end.0 - lsn.0 {
+            return Ok(Scanned::Invalid(Invalid::Cut));
+        }
+        let block = self.window.get(offset, header.block_bytes() as usize)?;
+        let records = block.get(BLOCK_HEADER_BYTES..).unwrap_or_default();
+        if records.len() as u64 != u64::from(header.records_bytes) {
+            return Ok(Scanned::Invalid(Invalid::Cut));
+        }
+        if let Err(invalid) = check_records(records) {
+            return Ok(Scanned::Invalid(invalid));
+        }
+        self.position.0 += header.block_bytes();
+        Ok(Scanned::Block(Block { header, records }))
+    }
+}
+
+fn check_records(mut records: &[u8]) -> Result<(), Invalid> {
+    while !records.is_empty() {
+        (_, records) = split_record(records)?;
+    }
+    Ok(())
+}
+
+impl<'a> Block<'a> {
+    /// Positions and payloads.
+    pub fn records(&self) -> impl Iterator<Item = (Lsn, &'a [u8])> + use<'a> {
+        let records = self.records;
+        let base = self.header.lsn.0 + BLOCK_HEADER_BYTES as u64;
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let header = records.get(at..at + RECORD_HEADER_BYTES)?;
+            let (position, payload_at) = (Lsn(base + at as u64), at + RECORD_HEADER_BYTES);
+            at = payload_at + u32_at(header, 0) as usize;
+            Some((position, &records[payload_at..at]))
+        })
+    }
+}
+
+/// What stands behind the last valid block.
+pub(crate) struct Rest {
+    /// Up to the last byte that is not zero.
+    pub used_bytes: u64,
+    /// A header further back says that all before this position was synced.
+    pub proof: Option<Lsn>,
+}
+
+/// Looks for a block header behind `from` that says that `from` was synced. Blocks have any length, so one may begin at any byte.
+pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Rest> {
+    let start = segment.offset(from);
+    let end = segment.offset(segment.file_end());
+    let mut rest = Rest {
+        used_bytes: 0,
+        proof: None,
+    };
+    let mut window = Window::new(&*segment.file);
+    let mut offset = start;
+    while offset < end && rest.proof.is_none() {
+        let wanted = WINDOW_BYTES.min((end - offset) as usize);
+        let bytes = window.get(offset, wanted)?;
+        if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+            rest.used_bytes = offset - start + last as u64 + 1;
+            rest.proof = find_proof(segment, journal_id, from, (offset, bytes));
+        }
+        // A header may begin in this window and end in the next.
+        offset += wanted.saturating_sub(BLOCK_HEADER_BYTES - 1).max(1) as u64;
+        if wanted < WINDOW_BYTES {
+            break;
+        }
+    }
+    Ok(rest)
+}
+
+fn find_proof(segment: &Segment, journal_id: u64, from: Lsn, (offset, bytes): (u64, &[u8])) -> Option<Lsn> {
+    let mut at = 0;
+    while let Some(found) = bytes[at..].iter().position(|byte| *byte == BLOCK_MAGIC[0]) {
+        at += found;
+        let lsn = Lsn(segment.base.0 + offset + at as u64 - SEGMENT_HEADER_BYTES as u64);
+        match BlockHeader::decode(&bytes[at..], journal_id, lsn) {
+            Ok(header) if header.synced > from => return Some(header.synced),
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+/// A part of a file, in memory.
+struct Window<'a> {
+    file: &'a dyn StorageFile,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    fn new(file: &'a dyn StorageFile) -> Window<'a> {
+        Window {
+            file,
+            start: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// `len` bytes from `offset` on, fewer if the file ends before. Offsets never go back.
+    fn get(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
+        let have = (self.start + self.bytes.len() as u64).saturating_sub(offset);
+        if have < len as u64 {
+            self.refill(offset, len)?;
+        }
+        let from = ((offset - self.start) as usize).min(self.bytes.len());
+        let to = (from + len).min(self.bytes.len());
+        Ok(&self.bytes[from..to])
+    }
+
+    fn refill(&mut self, offset: u64, len: usize) -> io::Result<()> {
+        let passed = (offset - self.start).min(self.bytes.len() as u64) as usize;
+        self.bytes.drain(..passed);
+        self.start = offset;
+        let kept = self.bytes.len();
+        self.bytes.resize(len.max(WINDOW_BYTES), 0);
+        let count = read_full(self.file, offset + kept as u64, &mut self.bytes[kept..])?;
+        self.bytes.truncate(kept + count);
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! How far the log is and how it does: what any thread may ask at any time without waiting for the disk.
+//!
+//! Written by the two halves of the log, each its own fields: `next` and `appended_bytes` by the tail, the rest by the writer.
+//! Invariant: `first <= synced <= written <= next`, `committed` is one of `synced` and `written`, and none of them goes back.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+
+use crate::lsn::Lsn;
+
+/// Whether what is appended will be committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    Ok,
+    /// No space for a further segment. What is appended goes to the space that is left, then waits. Passes by itself.
+    Full {
+        because: String,
+    },
+    /// The disk refused to keep what it was given. Nothing is committed any more, until the log is opened again.
+    Failed {
+        because: String,
+    },
+}
+
+const OK: u8 = 0;
+const FULL: u8 = 1;
+const FAILED: u8 = 2;
+
+/// Numbers of one log since it was opened, except where it says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// Beginning of the oldest segment that is kept.
+    pub first: Lsn,
+    /// Where the next batch goes.
+    pub next: Lsn,
+    pub committed: Lsn,
+    pub synced: Lsn,
+    /// Where the next start would replay from.
+    pub replay_from: Lsn,
+    pub segments: u64,
+    /// Of all segments and the spare one, as preallocated.
+    pub file_bytes: u64,
+    pub appended_bytes: u64,
+    pub written_bytes: u64,
+    /// Flushes that had something to write.
+    pub flushes: u64,
+    pub syncs: u64,
+    /// Bytes of an unfinished write that were cut off when the log was opened.
+    pub torn_bytes_cut: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Status {
+    pub first: AtomicU64,
+    pub next: AtomicU64,
+    pub written: AtomicU64,
+    pub synced: AtomicU64,
+    pub committed: AtomicU64,
+    pub replay_from: AtomicU64,
+    pub segments: AtomicU64,
+    pub file_bytes: AtomicU64,
+    pub appended_bytes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    pub flushes: AtomicU64,
+    pub syncs: AtomicU64,
+    pub torn_bytes_cut: AtomicU64,
+    kind: AtomicU8,
+    because: Mutex<String>,
+}
+
+impl Status {
+    pub fn lsn(&self, of: impl FnOnce(&Status) -> &AtomicU64) -> Lsn {
+        Lsn(of(self).load(Acquire))
+    }
+
+    pub fn is_failed(&self) -> bool {
+        self.kind.load(Acquire) == FAILED
+    }
+
+    pub fn is_ok(&self) -> bool {
+        self.kind.load(Acquire) == OK
+    }
+
+    pub fn state(&self) -> State {
+        if self.is_ok() {
+            return State::Ok;
+        }
+        let because = self.because.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.kind.load(Acquire) {
+            FULL => State::Full {
+                because: because.clone(),
+            },
+            FAILED => State::Failed {
+                because: because.clone(),
+            },
+            _ => State::Ok,
+        }
+    }
+
+    /// Failed is for good. Returns whether the kind of state has changed.
+    pub fn set_state(&self, state: State) -> bool {
+        let mut text = self.because.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.kind.load(Acquire);
+        if before == FAILED {
+            return false;
+        }
+        let (kind, because) = match state {
+            State::Ok => (OK, String::new()),
+            State::Full { because } => (FULL, because),
+            State::Failed { because } => (FAILED, because),
+        };
+        *text = because;
+        self.kind.store(kind, Release);
+        before != kind
+    }
+
+    /// Appended and not yet committed.
+    pub fn backlog_bytes(&self) -> u64 {
+        // In this order: the difference is never negative.
+        let committed = self.committed.load(Acquire);
+        self.next.load(Acquire) - committed
+    }
+
+    pub fn stats(&self) -> LogStats {
+        LogStats {
+            first: self.lsn(|status| &status.first),
+            replay_from: self.lsn(|status| &status.replay_from),
+            synced: self.lsn(|status| &status.synced),
+            committed: self.lsn(|status| &status.committed),
+            next: self.lsn(|status| &status.next),
+            segments: self.segments.load(Relaxed),
+            file_bytes: self.file_bytes.load(Relaxed),
+            appended_bytes: self.appended_bytes.load(Relaxed),
+            written_bytes: self.written_bytes.load(Relaxed),
+            flushes: self.flushes.load(Relaxed),
+            syncs: self.syncs.load(Relaxed),
+            torn_bytes_cut: self.torn_bytes_cut.load(Relaxed),
+        }
+    }
+}
