@@ -39,6 +39,12 @@ pub enum Record<'a> {
         shards: u16,
         last_key: u64,
     },
+    /// A checkpoint begins here: what `Boot` said and later records do not. Nothing has changed.
+    Checkpoint {
+        unix_ms: u64,
+        shards: u16,
+        last_key: u64,
+    },
     Message(MessageRecord<'a>),
     /// A message that stands elsewhere has been queued for these.
     Queued {
@@ -58,7 +64,8 @@ pub enum Record<'a> {
         session: SessionKey,
         packet_id: u16,
     },
-    /// A session as it is, with an empty queue; `Entries` follow.
+    /// A session as it is, apart from its queue, which is empty if the session has not been met before: `Entries` follow. One that has
+    /// been met keeps its queue, because the process may end before all of them are written.
     Session(SessionRecord<'a>),
     /// Some of a session's queue, in no particular order with what is queued meanwhile: `seq` is the order.
     Entries {
@@ -92,7 +99,7 @@ pub enum Record<'a> {
         session: SessionKey,
         filter: &'a str,
     },
-    /// A shared subscription as it is, with an empty queue; `GroupEntries` follow.
+    /// A shared subscription, apart from its queue, as with `Session`: `GroupEntries` follow.
     Group {
         group: GroupKey,
         share_name: &'a str,
@@ -105,11 +112,13 @@ pub enum Record<'a> {
     GroupEnded {
         group: GroupKey,
     },
-    /// A member gives a message back to its group, which holds it until it is `Queued` for another or dropped.
+    /// A member gives a message back to its group, which holds it until it is `Queued` for another or dropped. `message` because
+    /// the member's `Entries` may be still to come, and the group's have been.
     Returned {
         session: SessionKey,
         seq: Seq,
         group: GroupKey,
+        message: Position,
     },
     GroupDropped {
         group: GroupKey,
@@ -329,6 +338,7 @@ const RETAINED: u8 = 20;
 const RETAINED_GONE: u8 = 21;
 const DELAYED: u8 = 22;
 const DELAYED_DONE: u8 = 23;
+const CHECKPOINT: u8 = 24;
 
 /// The low two bits of a message's, target's or entry's flags are its QoS.
 const QOS: u8 = 0b11;
@@ -352,6 +362,11 @@ impl Record<'_> {
                 shards,
                 last_key,
             } => put_all(out, BOOT, [*unix_ms, u64::from(*shards), *last_key]),
+            Record::Checkpoint {
+                unix_ms,
+                shards,
+                last_key,
+            } => put_all(out, CHECKPOINT, [*unix_ms, u64::from(*shards), *last_key]),
             Record::Message(message) => message.put(out),
             Record::Queued { message, targets } => {
                 put_all(out, QUEUED, [message.0]);
@@ -381,7 +396,13 @@ impl Record<'_> {
             } => put_all(
                 out,
                 DISCONNECTED,
-                [session.0, *unix_ms, u64::from(*expiry_s), u64::from(*has_will), *started],
+                [
+                    session.0,
+                    *unix_ms,
+                    u64::from(*expiry_s),
+                    u64::from(*has_will),
+                    *started,
+                ],
             ),
             Record::WillDone { session } => put_all(out, WILL_DONE, [session.0]),
             Record::Ended { session } => put_all(out, ENDED, [session.0]),
@@ -407,7 +428,12 @@ impl Record<'_> {
                 out.extend_from_slice(messages.0);
             }
             Record::GroupEnded { group } => put_all(out, GROUP_ENDED, [group.0]),
-            Record::Returned { session, seq, group } => put_all(out, RETURNED, [session.0, *seq, group.0]),
+            Record::Returned {
+                session,
+                seq,
+                group,
+                message,
+            } => put_all(out, RETURNED, [session.0, *seq, group.0, message.0]),
             Record::GroupDropped { group, message } => put_all(out, GROUP_DROPPED, [group.0, message.0]),
             Record::Retained {
                 message,
@@ -432,6 +458,11 @@ impl<'a> Record<'a> {
         let mut r = Reader(bytes);
         let record = match r.u8()? {
             BOOT => Record::Boot {
+                unix_ms: r.integer()?,
+                shards: r.small()?,
+                last_key: r.integer()?,
+            },
+            CHECKPOINT => Record::Checkpoint {
                 unix_ms: r.integer()?,
                 shards: r.small()?,
                 last_key: r.integer()?,
@@ -491,6 +522,7 @@ impl<'a> Record<'a> {
                 session: r.session()?,
                 seq: r.integer()?,
                 group: r.group()?,
+                message: r.position()?,
             },
             GROUP_DROPPED => Record::GroupDropped {
                 group: r.group()?,

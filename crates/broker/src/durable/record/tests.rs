@@ -125,6 +125,11 @@ fn every_small_record_comes_back() {
             shards: 64,
             last_key: 9,
         },
+        Record::Checkpoint {
+            unix_ms: 1,
+            shards: 64,
+            last_key: 9,
+        },
         Record::Queued {
             message,
             targets: Targets::from_written(&targets()),
@@ -164,7 +169,12 @@ fn every_small_record_comes_back() {
             messages: Positions::from_written(&[1, 2]),
         },
         Record::GroupEnded { group },
-        Record::Returned { session, seq: 1, group },
+        Record::Returned {
+            session,
+            seq: 1,
+            group,
+            message,
+        },
         Record::GroupDropped { group, message },
         Record::Retained {
             message,

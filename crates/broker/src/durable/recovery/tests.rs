@@ -1,0 +1,670 @@
+//! Short scripts of records and the state that they come to. Records stand at positions 100, 101, and so on.
+
+use super::*;
+use crate::durable::record::{
+    Entries, GroupKey, Positions, RetainedTerms, SessionRecord, Settled, SettledItems, SubscriptionRecord, Terms,
+    WillRecord,
+};
+use mqtt::QoS;
+use std::fmt::Write;
+
+const S: SessionKey = SessionKey(1);
+const G: GroupKey = GroupKey(2);
+const UNKNOWN: SessionKey = SessionKey(77);
+
+type Bytes = Vec<u8>;
+
+fn recover(records: &[Bytes]) -> Recovered {
+    let mut recovery = Recovery::new();
+    for (position, bytes) in (100..).map(Position).zip(records) {
+        recovery.record(position, bytes).unwrap();
+    }
+    recovery.finish()
+}
+
+fn put(record: &Record<'_>) -> Bytes {
+    let mut bytes = Vec::new();
+    record.put(&mut bytes);
+    bytes
+}
+
+fn session_record(next_seq: u64) -> SessionRecord<'static> {
+    SessionRecord {
+        session: S,
+        client_id: "c",
+        created_unix_ms: 10,
+        left_unix_ms: None,
+        terms: Terms {
+            expiry_s: 60,
+            will: Some(WillRecord {
+                topic: "w",
+                payload: b"",
+                properties: b"",
+                qos: QoS::AtMostOnce,
+                retain: false,
+                delay_s: 5,
+                message_expiry_s: None,
+            }),
+            ..Terms::default()
+        },
+        next_seq,
+        started: 0,
+        subscriptions: Vec::new(),
+        received: Vec::new(),
+    }
+}
+
+fn session(next_seq: u64) -> Bytes {
+    put(&Record::Session(session_record(next_seq)))
+}
+
+fn target(seq: u64) -> Target {
+    Target {
+        to: Recipient::Session(S),
+        seq,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        group: None,
+        identifiers: Vec::new(),
+    }
+}
+
+fn member(seq: u64) -> Target {
+    Target {
+        group: Some(G),
+        ..target(seq)
+    }
+}
+
+fn to_group() -> Target {
+    Target {
+        to: Recipient::Group(G),
+        ..target(0)
+    }
+}
+
+fn targets(targets: &[Target]) -> Bytes {
+    let mut bytes = Vec::new();
+    targets.iter().for_each(|target| target.put(&mut bytes));
+    bytes
+}
+
+fn message_with(list: &[Target], set: impl FnOnce(&mut MessageRecord<'_>)) -> Bytes {
+    let targets = targets(list);
+    let mut message = MessageRecord {
+        topic: "t",
+        payload: b"p",
+        properties: b"",
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires_unix_ms: None,
+        publisher_hash: 0,
+        shard: 0,
+        others: 0,
+        due_unix_ms: None,
+        retained: None,
+        publisher: None,
+        targets: Targets::from_written(&targets),
+    };
+    set(&mut message);
+    put(&Record::Message(message))
+}
+
+fn message(list: &[Target]) -> Bytes {
+    message_with(list, |_| {})
+}
+
+fn queued(message: u64, list: &[Target]) -> Bytes {
+    let targets = targets(list);
+    put(&Record::Queued {
+        message: Position(message),
+        targets: Targets::from_written(&targets),
+    })
+}
+
+fn entries(list: &[(u64, u64)]) -> Bytes {
+    let mut bytes = Vec::new();
+    for (message, seq) in list {
+        entry_of(Position(*message), target(*seq)).put(&mut bytes);
+    }
+    put(&Record::Entries {
+        session: S,
+        entries: Entries::from_written(&bytes),
+    })
+}
+
+fn settled(seq: u64, is_release: bool) -> Bytes {
+    let mut bytes = Vec::new();
+    let session = S;
+    Settled {
+        session,
+        seq,
+        is_release,
+    }
+    .put(&mut bytes);
+    put(&Record::Settled(SettledItems::from_written(&bytes)))
+}
+
+fn group() -> Bytes {
+    put(&Record::Group {
+        group: G,
+        share_name: "n",
+        filter: "f",
+    })
+}
+
+fn group_entries(list: &[u64]) -> Bytes {
+    let mut bytes = Vec::new();
+    list.iter().for_each(|at| Position(*at).put(&mut bytes));
+    put(&Record::GroupEntries {
+        group: G,
+        messages: Positions::from_written(&bytes),
+    })
+}
+
+fn returned(seq: u64, message: u64) -> Bytes {
+    put(&Record::Returned {
+        session: S,
+        seq,
+        group: G,
+        message: Position(message),
+    })
+}
+
+fn boot(unix_ms: u64) -> Bytes {
+    put(&Record::Boot {
+        unix_ms,
+        shards: 4,
+        last_key: 9,
+    })
+}
+
+fn routed(by: u16, up_to: u64) -> Bytes {
+    put(&Record::Routed {
+        by,
+        from: 0,
+        up_to: Position(up_to),
+    })
+}
+
+fn disconnected(unix_ms: u64, has_will: bool) -> Bytes {
+    put(&Record::Disconnected {
+        session: S,
+        unix_ms,
+        expiry_s: 7,
+        has_will,
+        started: 3,
+    })
+}
+
+fn retained(message: u64, topic: &str) -> Bytes {
+    put(&Record::Retained {
+        message: Position(message),
+        expires_unix_ms: Some(5),
+        topic,
+    })
+}
+
+/// Queues and what else positions stand in: `seq@message`, `r` released, `g` of a group, `#` an identifier.
+fn show(state: &Recovered) -> String {
+    let mut text = String::new();
+    for session in &state.sessions {
+        write!(text, "s{}", session.key.0).unwrap();
+        for entry in &session.entries {
+            write!(text, " {}@{}", entry.seq(), entry.message().0).unwrap();
+            text.push_str(if entry.is_released() { "r" } else { "" });
+            let tag = session.tags.get(entry.seq());
+            assert_eq!(entry.is_tagged(), tag.is_some());
+            if let Some(group) = tag.and_then(StoredTag::group) {
+                write!(text, "g{}", group.0).unwrap();
+            }
+            for identifier in tag.map_or(&[][..], StoredTag::identifiers) {
+                write!(text, "#{identifier}").unwrap();
+            }
+        }
+        write!(text, " next {}; ", session.next_seq).unwrap();
+    }
+    for group in &state.groups {
+        let messages: Vec<u64> = group.messages.iter().map(|message| message.0).collect();
+        write!(text, "g{} {messages:?}; ", group.key.0).unwrap();
+    }
+    for retained in &state.retained {
+        write!(text, "{}={}; ", retained.topic, retained.message.0).unwrap();
+    }
+    for (message, due) in &state.delayed {
+        write!(text, "{} due {due}; ", message.0).unwrap();
+    }
+    for unrouted in &state.unrouted {
+        write!(text, "{} for {:b}; ", unrouted.message.0, unrouted.shards).unwrap();
+    }
+    if let Some(lowest) = state.lowest {
+        write!(text, "from {}", lowest.0).unwrap();
+    }
+    text.trim_end_matches([' ', ';']).to_owned()
+}
+
+fn assert_table(table: &[(&str, &[Bytes], &str)]) {
+    for (name, records, expected) in table {
+        assert_eq!(show(&recover(records)), *expected, "{name}");
+    }
+}
+
+#[test]
+fn a_queue_is_what_came_and_was_not_acknowledged() {
+    let released = &[
+        session(1),
+        message(&[target(1)]),
+        message(&[target(2)]),
+        settled(1, true),
+    ];
+    assert_table(&[
+        ("nothing", &[], ""),
+        ("a session", &[session(1)], "s1 next 1"),
+        ("not met", &[message(&[target(1)]), session(2)], "s1 next 2"),
+        (
+            "a message",
+            &[session(1), message(&[target(1)])],
+            "s1 1@101 next 2; from 101",
+        ),
+        (
+            "queued later",
+            &[session(1), queued(50, &[target(1)])],
+            "s1 1@50 next 2; from 50",
+        ),
+        (
+            "done",
+            &[session(1), message(&[target(1)]), settled(1, false)],
+            "s1 next 2",
+        ),
+        (
+            "done in the middle",
+            &[
+                session(1),
+                message(&[target(1)]),
+                message(&[target(2)]),
+                message(&[target(3)]),
+                settled(2, false),
+            ],
+            "s1 1@101 3@103 next 4; from 101",
+        ),
+        (
+            "a released one needs no message",
+            released,
+            "s1 1@101r 2@102 next 3; from 102",
+        ),
+        (
+            "released and done",
+            &[session(1), message(&[target(1)]), settled(1, true), settled(1, false)],
+            "s1 next 2",
+        ),
+        (
+            "ended",
+            &[session(1), message(&[target(1)]), put(&Record::Ended { session: S })],
+            "",
+        ),
+        (
+            "twice",
+            &[session(1), message(&[target(1)]), queued(50, &[target(1)])],
+            "s1 1@50 next 2; from 50",
+        ),
+    ]);
+}
+
+#[test]
+fn a_checkpoint_among_other_records_changes_nothing() {
+    assert_table(&[
+        (
+            "entries after a newer one",
+            &[session(3), message(&[target(3)]), entries(&[(50, 1), (51, 2)])],
+            "s1 1@50 2@51 3@101 next 4; from 50",
+        ),
+        (
+            "in parts, one acknowledged between",
+            &[session(3), entries(&[(50, 1)]), settled(1, false), entries(&[(51, 2)])],
+            "s1 2@51 next 3; from 51",
+        ),
+        (
+            "a session that is known keeps its queue",
+            &[session(1), message(&[target(1)]), session(2)],
+            "s1 1@101 next 2; from 101",
+        ),
+        (
+            "entries that are known",
+            &[
+                session(1),
+                message(&[target(1)]),
+                message(&[target(2)]),
+                settled(1, false),
+                session(3),
+                entries(&[(102, 2)]),
+            ],
+            "s1 2@102 next 3; from 102",
+        ),
+        (
+            "a group after a newer message",
+            &[group(), message(&[to_group()]), group_entries(&[50, 60, 101])],
+            "g2 [50, 60, 101]; from 50",
+        ),
+        (
+            "a group that is known keeps its queue",
+            &[group(), message(&[to_group()]), group()],
+            "g2 [101]; from 101",
+        ),
+        ("entries of none", &[entries(&[(50, 1)]), group_entries(&[50])], ""),
+    ]);
+}
+
+#[test]
+fn a_group_has_a_message_until_a_member_has_it() {
+    let given_back = [session(1), message(&[member(1)]), returned(1, 101)];
+    let with = |more: &[Bytes]| [&given_back[..], more].concat();
+    let dropped = put(&Record::GroupDropped {
+        group: G,
+        message: Position(101),
+    });
+    let ended = put(&Record::GroupEnded { group: G });
+    assert_table(&[
+        (
+            "given to a member",
+            &[session(1), group(), message(&[to_group()]), queued(102, &[member(1)])],
+            "s1 1@102g2 next 2; g2 []; from 102",
+        ),
+        (
+            "given to a member that is not met",
+            &[
+                group(),
+                message(&[to_group()]),
+                queued(
+                    101,
+                    &[Target {
+                        to: Recipient::Session(UNKNOWN),
+                        ..member(1)
+                    }],
+                ),
+            ],
+            "g2 []",
+        ),
+        ("given back", &with(&[]), "s1 next 2"),
+        (
+            "given back, the group is met later",
+            &with(&[group()]),
+            "s1 next 2; g2 [101]; from 101",
+        ),
+        (
+            "the group knows already",
+            &with(&[group(), group_entries(&[50, 101])]),
+            "s1 next 2; g2 [50, 101]; from 50",
+        ),
+        (
+            "given on before the group is met",
+            &with(&[queued(101, &[member(2)]), group()]),
+            "s1 2@101g2 next 3; g2 []; from 101",
+        ),
+        (
+            "dropped before the group is met",
+            &with(&[dropped.clone(), group()]),
+            "s1 next 2; g2 []",
+        ),
+        ("dropped", &with(&[group(), dropped]), "s1 next 2; g2 []"),
+        ("the group ends", &with(&[group(), ended.clone()]), "s1 next 2"),
+        (
+            "the group ends before it is met",
+            &with(&[ended, group()]),
+            "s1 next 2; g2 []",
+        ),
+        (
+            "by a session that is not met",
+            &[group(), returned(1, 60), returned(2, 50)],
+            "g2 [50, 60]; from 50",
+        ),
+        (
+            "the group does not know that a member has it",
+            &[session(1), message(&[member(1)]), group(), group_entries(&[101])],
+            "s1 1@101g2 next 2; g2 []; from 101",
+        ),
+    ]);
+}
+
+#[test]
+fn messages_without_a_number_get_one_when_the_process_ends() {
+    let held = [session(5), message(&[target(0)]), message(&[target(0)])];
+    let with = |more: &[Bytes]| [&held[..], more].concat();
+    assert_table(&[
+        ("at the end", &with(&[]), "s1 5@101 6@102 next 7; from 101"),
+        (
+            "one has got its number",
+            &with(&[queued(101, &[target(5)])]),
+            "s1 5@101 6@102 next 7; from 101",
+        ),
+        (
+            "numbers mean the same after a start",
+            &with(&[boot(50), settled(5, false)]),
+            "s1 6@102 next 7; from 102",
+        ),
+        (
+            "in a checkpoint too",
+            &with(&[entries(&[(101, 0), (102, 0)])]),
+            "s1 5@101 6@102 next 7; from 101",
+        ),
+        (
+            "gone with the session",
+            &with(&[put(&Record::Ended { session: S }), session(5)]),
+            "s1 next 5",
+        ),
+        ("given back", &with(&[returned(0, 101), returned(0, 102)]), "s1 next 5"),
+    ]);
+}
+
+#[test]
+fn the_last_retained_message_of_a_topic_is_kept() {
+    let publish = |payload: &'static [u8]| {
+        message_with(&[], |message| {
+            message.payload = payload;
+            message.retained = Some(RetainedTerms { expires_unix_ms: None });
+        })
+    };
+    assert_table(&[
+        ("kept", &[publish(b"x")], "t=100; from 100"),
+        ("replaced", &[publish(b"x"), publish(b"y")], "t=101; from 101"),
+        ("cleared", &[publish(b"x"), publish(b"")], ""),
+        (
+            "by its owner",
+            &[retained(50, "u"), publish(b"x")],
+            "u=50; t=101; from 50",
+        ),
+        (
+            "whatever was before",
+            &[publish(b"x"), retained(50, "t")],
+            "t=50; from 50",
+        ),
+        (
+            "gone",
+            &[
+                retained(50, "u"),
+                retained(51, "v"),
+                put(&Record::RetainedGone { topic: "u" }),
+            ],
+            "v=51; from 51",
+        ),
+    ]);
+}
+
+#[test]
+fn a_delayed_message_is_kept_until_it_is_done() {
+    let delayed = message_with(&[], |message| message.due_unix_ms = Some(7));
+    let known = put(&Record::Delayed {
+        message: Position(50),
+        due_unix_ms: 8,
+    });
+    let done = put(&Record::DelayedDone { message: Position(101) });
+    assert_table(&[
+        ("two", &[known.clone(), delayed.clone()], "50 due 8; 101 due 7; from 50"),
+        ("one is done", &[known, delayed, done], "50 due 8; from 50"),
+    ]);
+}
+
+#[test]
+fn a_message_is_unrouted_until_each_shard_has_routed_it() {
+    let to = |others| message_with(&[], move |message| message.others = others);
+    let two = [to(0b110), to(0b110)];
+    let with = |more: &[Bytes]| [&two[..], more].concat();
+    assert_table(&[
+        ("by none", &with(&[]), "100 for 110; 101 for 110; from 100"),
+        ("by one", &with(&[routed(1, 101)]), "100 for 100; 101 for 100; from 100"),
+        (
+            "by each in part",
+            &with(&[routed(1, 101), routed(2, 100)]),
+            "101 for 100; from 101",
+        ),
+        ("by all", &with(&[routed(1, 101), routed(2, 101)]), ""),
+        (
+            "not backwards",
+            &with(&[routed(1, 101), routed(1, 100), routed(2, 101)]),
+            "",
+        ),
+        ("at a start", &with(&[boot(1)]), ""),
+        ("after it", &with(&[boot(1), to(1)]), "103 for 1; from 103"),
+    ]);
+}
+
+#[test]
+fn who_was_connected_is_away_since_the_start() {
+    let left = |records: &[Bytes]| recover(records).sessions[0].left_unix_ms;
+    assert_eq!(left(&[session(1)]), None);
+    assert_eq!(left(&[session(1), boot(50)]), Some(50));
+    assert_eq!(left(&[session(1), disconnected(40, true), boot(50)]), Some(40));
+    assert_eq!(
+        left(&[boot(60), session(1), boot(50)]),
+        Some(60),
+        "the clock was put back"
+    );
+    let connected = put(&Record::Connected {
+        session: S,
+        terms: Terms::default(),
+    });
+    let state = recover(&[session(1), disconnected(40, true), connected]);
+    assert_eq!(state.sessions[0].left_unix_ms, None);
+    assert_eq!(state.sessions[0].terms, RecoveredTerms::default());
+    assert_eq!(state.told_unix_ms, 40);
+}
+
+#[test]
+fn what_was_sent_to_a_connection_that_was_lost_is_not_known() {
+    let started = |records: &[Bytes]| recover(records).sessions[0].started;
+    assert_eq!(started(&[session(9), disconnected(40, true), boot(50)]), 3);
+    assert_eq!(started(&[session(9), boot(50)]), 8);
+    let long: Vec<(u64, u64)> = (1..=70_000).map(|n| (n, n)).collect();
+    assert_eq!(started(&[session(80_000), entries(&long), boot(50)]), 65_535);
+}
+
+#[test]
+fn a_will_goes_when_it_is_published_or_withdrawn() {
+    let will = |records: &[Bytes]| recover(records).sessions[0].terms.will.is_some();
+    assert!(will(&[session(1), disconnected(40, true), boot(50)]));
+    assert!(!will(&[session(1), disconnected(40, false)]));
+    assert!(!will(&[session(1), put(&Record::WillDone { session: S })]));
+}
+
+#[test]
+fn packet_identifiers_of_a_publisher_are_taken_until_freed() {
+    let publish = |packet_id| message_with(&[], move |message| message.publisher = Some((S, packet_id)));
+    let freed = put(&Record::Freed {
+        session: S,
+        packet_id: 8,
+    });
+    let state = recover(&[
+        publish(1),
+        session(1),
+        publish(9),
+        publish(8),
+        publish(7),
+        publish(9),
+        freed,
+    ]);
+    assert_eq!(state.sessions[0].received, [7, 9]);
+}
+
+#[test]
+fn subscriptions_come_change_and_go() {
+    let subscribed = |filter, identifier| {
+        put(&Record::Subscribed {
+            session: S,
+            subscription: SubscriptionRecord {
+                filter,
+                options: Default::default(),
+                identifier,
+            },
+        })
+    };
+    let gone = put(&Record::Unsubscribed {
+        session: S,
+        filter: "b",
+    });
+    let records = [
+        subscribed("x", None),
+        session(1),
+        subscribed("b", None),
+        subscribed("a", None),
+        subscribed("a", Some(3)),
+        gone,
+    ];
+    let state = recover(&records);
+    let left: Vec<_> = state.sessions[0]
+        .subscriptions
+        .iter()
+        .map(|s| (&*s.filter, s.identifier))
+        .collect();
+    assert_eq!(left, [("a", Some(3))]);
+}
+
+#[test]
+fn what_few_entries_carry_is_found_by_their_number() {
+    let with = |seq, group, identifiers: &[u32]| Target {
+        group,
+        identifiers: identifiers.to_vec(),
+        ..target(seq)
+    };
+    let records = [
+        session(1),
+        message(&[with(1, None, &[5])]),
+        message(&[with(2, None, &[])]),
+        message(&[with(3, Some(G), &[6, 7])]),
+        message(&[with(4, Some(G), &[])]),
+    ];
+    assert_eq!(
+        show(&recover(&records)),
+        "s1 1@101#5 2@102 3@103g2#6#7 4@104g2 next 5; from 101"
+    );
+    let fewer = [&records[..], &[settled(3, false), settled(1, false)]].concat();
+    assert_eq!(show(&recover(&fewer)), "s1 2@102 4@104g2 next 5; from 102");
+}
+
+#[test]
+fn numbers_of_the_node_are_those_of_its_latest_start_or_checkpoint() {
+    let checkpoint = |last_key| {
+        put(&Record::Checkpoint {
+            unix_ms: 70,
+            shards: 2,
+            last_key,
+        })
+    };
+    let state = recover(&[boot(50), session(1), checkpoint(3)]);
+    assert_eq!((state.shards, state.last_key, state.told_unix_ms), (2, 9, 70));
+    assert_eq!(state.sessions[0].left_unix_ms, None, "nobody has gone");
+    assert_eq!(recover(&[checkpoint(30), session(1)]).last_key, 30);
+}
+
+#[test]
+fn a_record_that_makes_no_sense_is_named() {
+    let mut recovery = Recovery::new();
+    for (bytes, expected) in [
+        (Vec::new(), "a byte"),
+        (routed(64, 1), "a shard below 64"),
+        (session(u64::MAX), "a number of a message below 2^56"),
+        (queued(1 << 63, &[to_group()]), "a position below 2^63"),
+    ] {
+        let error = recovery.record(Position(7), &bytes).unwrap_err();
+        assert_eq!(error.position, Position(7));
+        assert_eq!(error.source.expected, expected);
+    }
+}
