@@ -3,6 +3,7 @@
 //! A block is valid when its header is, it ends within the file, and every record in it is. Only then is any of it shown.
 
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::layout::{
     BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, Invalid, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, split_record,
@@ -44,7 +45,7 @@ impl<'a> BlockScan<'a> {
             journal_id,
             position: from,
             end: end.map_or(file_end, |end| end.min(file_end)),
-            window: Window::new(&*segment.file),
+            window: Window::new(segment),
         }
     }
 
@@ -117,7 +118,7 @@ pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io:
         used_bytes: 0,
         proof: None,
     };
-    let mut window = Window::new(&*segment.file);
+    let mut window = Window::new(segment);
     let mut offset = start;
     while offset < end && rest.proof.is_none() {
         let wanted = WINDOW_BYTES.min((end - offset) as usize);
@@ -151,14 +152,16 @@ fn find_proof(segment: &Segment, journal_id: u64, from: Lsn, (offset, bytes): (u
 /// A part of a file, in memory.
 struct Window<'a> {
     file: &'a dyn StorageFile,
+    file_bytes: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl<'a> Window<'a> {
-    fn new(file: &'a dyn StorageFile) -> Window<'a> {
+    fn new(segment: &'a Segment) -> Window<'a> {
         Window {
-            file,
+            file: &*segment.file,
+            file_bytes: segment.file_bytes.load(Relaxed),
             start: 0,
             bytes: Vec::new(),
         }
@@ -180,7 +183,8 @@ impl<'a> Window<'a> {
         self.bytes.drain(..passed);
         self.start = offset;
         let kept = self.bytes.len();
-        self.bytes.resize(len.max(WINDOW_BYTES), 0);
+        let wanted = (len.max(WINDOW_BYTES) as u64).min(self.file_bytes.saturating_sub(offset)) as usize;
+        self.bytes.resize(wanted.max(kept), 0);
         let count = read_full(self.file, offset + kept as u64, &mut self.bytes[kept..])?;
         self.bytes.truncate(kept + count);
         Ok(())

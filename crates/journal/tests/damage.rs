@@ -1,0 +1,318 @@
+//! Bits that flip and files that vanish: said with file and offset, never taken for the end of the log.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod disk;
+
+use disk::Disk;
+use tidewire_journal::{Batch, Damage, Invalid, Log, LogConfig, Lsn, OpenError, Opened, ReplayError};
+
+const SEGMENT_BYTES: u64 = 1024;
+
+fn config() -> LogConfig {
+    LogConfig {
+        segment_bytes: SEGMENT_BYTES,
+        max_bytes: 1 << 20,
+        reserve_bytes: 0,
+        ..LogConfig::default()
+    }
+}
+
+type Replayed = Vec<(Lsn, Vec<u8>)>;
+
+fn try_open(disk: &Disk) -> Result<(Log, Opened, Replayed), OpenError> {
+    let mut replayed = Vec::new();
+    let mut replay = |position, payload: &[u8]| {
+        replayed.push((position, payload.to_vec()));
+        Ok(())
+    };
+    let (log, opened) = Log::open(disk.storage(), config(), &mut replay, &mut |_, _| {})?;
+    Ok((log, opened, replayed))
+}
+
+fn error_of(disk: &Disk) -> OpenError {
+    match try_open(disk) {
+        Ok(_) => panic!("the journal was opened"),
+        Err(error) => error,
+    }
+}
+
+/// Twenty batches in some segments, the last of them not followed by anything that says that it was synced.
+fn journal() -> Disk {
+    let disk = Disk::new(1);
+    let mut log = try_open(&disk).unwrap().0;
+    let mut batch = Batch::new();
+    for number in 0..20_u8 {
+        batch.record(|bytes| bytes.extend(vec![number; 30 + 7 * usize::from(number)]));
+        batch.record(|bytes| bytes.push(number));
+        log.append(&mut batch);
+        log.flush().unwrap();
+    }
+    disk
+}
+
+/// With a checkpoint in its third segment, and the first removed.
+fn journal_with_checkpoint() -> Disk {
+    let disk = journal();
+    let (mut log, _, _) = try_open(&disk).unwrap();
+    let base_of = |number: usize| u64::from_str_radix(&segments(&disk)[number][..16], 16).unwrap();
+    log.set_checkpoint(Lsn(base_of(2))).unwrap();
+    log.truncate_before(Lsn(base_of(1))).unwrap();
+    disk
+}
+
+fn segments(disk: &Disk) -> Vec<String> {
+    let mut names = disk.file_names();
+    names.retain(|name| name.ends_with(".log"));
+    names
+}
+
+fn flip(disk: &Disk, name: &str, bit: usize) {
+    let mut bytes = disk.read_file(name);
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    disk.write_file(name, &bytes);
+}
+
+#[test]
+fn a_flipped_bit_is_damage_or_cuts_only_what_nothing_says_was_synced() {
+    for disk in [journal(), journal_with_checkpoint()] {
+        let (_, opened, whole) = try_open(&disk).unwrap();
+        let names = segments(&disk);
+        let last = names.last().unwrap();
+        // The last block alone is behind the last position that a block says was synced.
+        let proven = whole[whole.len() - 2].0.0 - 32;
+        let mut cuts = 0;
+        for name in names.iter().map(String::as_str).chain(
+            disk.file_names()
+                .iter()
+                .map(String::as_str)
+                .filter(|name| *name == "checkpoint"),
+        ) {
+            for bit in 0..disk.read_file(name).len() * 8 {
+                let disk = disk.copy();
+                flip(&disk, name, bit);
+                match try_open(&disk) {
+                    Err(error) => assert!(is_about(&error, name), "{name} bit {bit}: {error}"),
+                    Ok((_, opened, replayed)) if replayed != whole || opened.torn_bytes_cut > 0 => {
+                        assert_eq!(name, last, "bit {bit}");
+                        assert!(
+                            whole.starts_with(&replayed) && opened.next.0 >= proven,
+                            "{name} bit {bit}"
+                        );
+                        cuts += 1;
+                    }
+                    // Replay does not read what is before the checkpoint.
+                    Ok(_) => assert!(
+                        bit / 8 >= 64 && opened.replayed_from > Lsn(0) && *name == names[0],
+                        "{name} bit {bit}"
+                    ),
+                }
+            }
+        }
+        assert!(cuts > 0);
+    }
+}
+
+fn is_about(error: &OpenError, name: &str) -> bool {
+    match error {
+        OpenError::Damaged { file, .. } => file == name,
+        _ => false,
+    }
+}
+
+#[test]
+fn after_an_orderly_end_any_flipped_bit_is_damage() {
+    let disk = journal();
+    let (log, _, whole) = try_open(&disk).unwrap();
+    log.close().unwrap();
+    let name = segments(&disk).pop().unwrap();
+    let end = disk.read_file(&name).iter().rposition(|byte| *byte != 0).unwrap();
+    for bit in 0..(end + 1) * 8 {
+        let disk = disk.copy();
+        flip(&disk, &name, bit);
+        match try_open(&disk) {
+            Err(error) => assert!(is_about(&error, &name), "bit {bit}: {error}"),
+            // The mark of the orderly end itself, which holds nothing.
+            Ok((_, opened, replayed)) => assert!(replayed == whole && opened.torn_bytes_cut <= 32, "bit {bit}"),
+        }
+    }
+}
+
+#[test]
+fn damage_says_where_it_is_and_what_to_do() {
+    let disk = journal();
+    let name = &segments(&disk)[1];
+    let base = u64::from_str_radix(&name[..16], 16).unwrap();
+    flip(&disk, name, (64 + 32 + 8) * 8);
+    let error = error_of(&disk);
+    let OpenError::Damaged {
+        file,
+        offset,
+        lsn,
+        what,
+        ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((file, *offset, *lsn), (name, 64, Lsn(base)));
+    assert_eq!(*what, Damage::Block(Invalid::RecordChecksum));
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "the journal is damaged: {name}, offset 64 (position {base}): the checksum of a record is wrong. Put back a backup, or \
+             cut the journal there, which loses everything behind it: tidewire journal repair --data-dir /data"
+        )
+    );
+    // Opening has changed nothing.
+    assert_eq!(error_of(&disk).to_string(), error.to_string());
+}
+
+#[test]
+fn a_torn_tail_is_cut_and_the_log_goes_on() {
+    let whole = journal();
+    let name = segments(&whole).pop().unwrap();
+    let bytes = whole.read_file(&name);
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let records = try_open(&whole.copy()).unwrap().2;
+    for keep in end - 100..end {
+        let disk = whole.copy();
+        let torn: Vec<u8> = bytes[..keep]
+            .iter()
+            .copied()
+            .chain(vec![0; bytes.len() - keep])
+            .collect();
+        disk.write_file(&name, &torn);
+        let (mut log, opened, replayed) = try_open(&disk).unwrap();
+        assert!(replayed == records[..records.len() - 2] && opened.torn_bytes_cut > 0);
+        assert_eq!(log.stats().torn_bytes_cut, opened.torn_bytes_cut);
+        let mut batch = Batch::new();
+        batch.record(|bytes| bytes.push(99));
+        log.append(&mut batch);
+        log.flush().unwrap();
+        drop(log);
+        let (_, opened, replayed) = try_open(&disk).unwrap();
+        assert_eq!(
+            (replayed.last().unwrap().1.as_slice(), opened.torn_bytes_cut),
+            (&[99_u8][..], 0)
+        );
+    }
+}
+
+#[test]
+fn a_segment_that_is_missing_is_named() {
+    for disk in [journal(), journal_with_checkpoint()] {
+        let names = segments(&disk);
+        for name in &names[..names.len() - 1] {
+            let disk = disk.copy();
+            disk.remove_file(name);
+            let error = error_of(&disk);
+            assert!(
+                matches!(&error, OpenError::SegmentMissing { file, .. } if file == name),
+                "{name}: {error}"
+            );
+            assert!(
+                error.to_string().ends_with("tidewire journal repair --data-dir /data"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_log_without_the_segment_of_its_checkpoint_does_not_begin_anew() {
+    let disk = journal_with_checkpoint();
+    for name in segments(&disk) {
+        disk.remove_file(&name);
+    }
+    assert!(matches!(error_of(&disk), OpenError::SegmentMissing { .. }));
+}
+
+#[test]
+fn a_file_of_another_journal_is_refused() {
+    let (disk, other) = (journal(), Disk::new(2));
+    let mut log = try_open(&other).unwrap().0;
+    log.flush().unwrap();
+    let name = segments(&disk)[0].clone();
+    disk.write_file(&name, &other.read_file(&name));
+    let error = error_of(&disk);
+    assert!(matches!(error, OpenError::WrongJournal { .. }), "{error}");
+}
+
+#[test]
+fn a_later_format_is_refused_and_not_taken_for_damage() {
+    for name in ["0000000000000000.log", "checkpoint"] {
+        let disk = journal_with_checkpoint().copy();
+        let name = if name == "checkpoint" {
+            name.to_owned()
+        } else {
+            segments(&disk)[0].clone()
+        };
+        let mut bytes = disk.read_file(&name);
+        bytes[8] = 2;
+        let mut checksum = crc32c::crc32c(&bytes[..12]);
+        checksum = crc32c::crc32c_append(checksum, &bytes[16..64]);
+        bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+        disk.write_file(&name, &bytes);
+        let error = error_of(&disk);
+        assert!(
+            matches!(&error, OpenError::TooNew { file, version: 2 } if *file == name),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_record_that_its_receiver_refuses_ends_the_opening() {
+    let disk = journal();
+    let mut count = 0;
+    let mut replay = |_, _: &[u8]| {
+        count += 1;
+        match count {
+            3 => Err(ReplayError {
+                because: "of a kind that is not known".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    };
+    let Err(error) = Log::open(disk.storage(), config(), &mut replay, &mut |_, _| {}) else {
+        panic!("the journal was opened");
+    };
+    assert!(
+        error
+            .to_string()
+            .ends_with("cannot be replayed: of a kind that is not known"),
+        "{error}"
+    );
+}
+
+#[test]
+fn values_with_which_no_log_can_work_are_refused() {
+    for (segment_bytes, max_bytes) in [(10, 1 << 20), (1024, 2048)] {
+        let config = LogConfig {
+            segment_bytes,
+            max_bytes,
+            ..config()
+        };
+        let result = Log::open(Disk::new(1).storage(), config, &mut |_, _| Ok(()), &mut |_, _| {});
+        assert!(matches!(result, Err(OpenError::Config(_))));
+    }
+}
+
+/// Nobody who only chooses payloads can make the end of the log look synced: the checksum needs the journal's id.
+#[test]
+fn a_payload_that_imitates_a_block_is_no_proof() {
+    let disk = Disk::new(1);
+    let mut log = try_open(&disk).unwrap().0;
+    let mut batch = Batch::new();
+    batch.record(|bytes| bytes.extend([1; 10]));
+    log.append(&mut batch);
+    batch.record(|bytes| bytes.extend([0xB1, 0x0C, 0xF5, 0x9A].repeat(20)));
+    log.append(&mut batch);
+    log.flush().unwrap();
+    drop(log);
+    let name = segments(&disk)[0].clone();
+    flip(&disk, &name, 70 * 8);
+    let (_, opened, replayed) = try_open(&disk).unwrap();
+    assert!(replayed.is_empty() && opened.torn_bytes_cut > 0);
+}
