@@ -28,6 +28,10 @@ pub struct Connection {
     pub aliases: Option<Box<Aliases>>,
     pub pending: Option<Box<PendingConnect>>,
     pub publish_quota: Option<Box<PublishQuota>>,
+    /// Acknowledgements that wait for the journal; those that follow wait behind them.
+    pub waiting_acks: u32,
+    /// Not read from before the journal takes something again.
+    pub is_held_by_journal: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +122,8 @@ impl Connection {
             aliases: None,
             pending: None,
             publish_quota: None,
+            waiting_acks: 0,
+            is_held_by_journal: false,
         }
     }
 }

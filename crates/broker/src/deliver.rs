@@ -17,6 +17,8 @@ use mqtt::QoS;
 use crate::broadcast::Broadcast;
 use crate::config::ShardConfig;
 use crate::connection::Connection;
+use crate::durable::keep::Keeping;
+use crate::durable::ledger::Ledger;
 use crate::effect::{ConnSlot, DropReason, Effect, Event, Now, ShardId};
 use crate::mail::SessionRef;
 use crate::message::Publication;
@@ -37,7 +39,7 @@ pub struct Core {
     pub outbox: Outbox,
     pub sessions: Vec<Option<Box<Session>>>,
     /// Parallel to `sessions`: what delivery looks at first.
-    links: Vec<Link>,
+    pub(crate) links: Vec<Link>,
     pub broadcast: Broadcast,
     pub connections: Vec<Option<Box<Connection>>>,
     pub stats: Stats,
@@ -45,6 +47,8 @@ pub struct Core {
     pub timers: TimerWheel<Timer>,
     /// Sessions with more to send than fitted into this tick.
     pub unfinished: VecDeque<u32>,
+    /// None where nothing outlives the process.
+    pub ledger: Option<Box<Ledger>>,
     /// Members that are rid of a message which they have not acknowledged; their groups are told in the next tick.
     pub let_go: Vec<(SessionRef, GroupRef)>,
 }
@@ -83,6 +87,7 @@ impl Core {
             timers: TimerWheel::new(now.monotonic_ms),
             unfinished: VecDeque::new(),
             let_go: Vec::new(),
+            ledger: None,
         }
     }
 
@@ -143,16 +148,20 @@ impl Core {
             return self.deliver_qos0(now, slot, link, p, terms, forms);
         }
         if link.conn != NO_CONN {
-            let is_open = self.takes_more(ConnSlot(link.conn));
+            let is_open = self.takes_more(ConnSlot(link.conn)) && !(link.is_durable && terms.qos == QoS::ExactlyOnce);
             let session = self.session(slot);
             let out = &session.outgoing;
             if is_open
-                && out.queue.is_empty()
-                && out.sent == out.inflight.len()
+                && out.is_idle()
                 && out.inflight.len() < usize::from(session.window)
-                && let Some(id) = out.next_id()
+                && out.is_free(out.last_seq + 1)
             {
-                return self.send_new(now, slot, link, p, terms, forms, id);
+                let seq = self.session_mut(slot).outgoing.next_seq();
+                let delivered = self.send_new(now, slot, link, p, terms, forms, seq);
+                if delivered == Delivered::Sent {
+                    self.note_target(slot, seq, terms);
+                }
+                return delivered;
             }
         } else if self.session(slot).expiry_s == 0 {
             return self.dropped(now, slot, DropReason::SessionEnded);
@@ -161,9 +170,10 @@ impl Core {
             message: forms.message(p),
             qos: terms.qos,
             retain: terms.retain,
+            seq: 0,
             tag: Tag::new(terms.identifiers, terms.group),
         };
-        let delivered = self.enqueue(now, slot, delivery);
+        let delivered = self.enqueue(now, slot, delivery, terms);
         if link.conn != NO_CONN && !self.has_room_in_tick(ConnSlot(link.conn)) {
             self.continue_later(ConnSlot(link.conn), slot);
         }
@@ -177,6 +187,7 @@ impl Core {
             message: forms.message(p),
             qos: terms.qos,
             retain: terms.retain,
+            seq: 0,
             tag: Tag::new(terms.identifiers, terms.group),
         };
         let bytes = delivery.kept_bytes() as u64;
@@ -190,6 +201,7 @@ impl Core {
             self.release(now, slot);
             return self.deliver_now(now, slot, p, terms, forms);
         }
+        self.note_target(slot, 0, terms);
         self.stats.queued_messages += 1;
         self.stats.queued_bytes += bytes;
         Delivered::Queued
@@ -212,13 +224,9 @@ impl Core {
                 identifiers: delivery.tag.identifiers(),
                 group: None,
             };
-            self.deliver_now(
-                now,
-                slot,
-                &message.publication(),
-                terms,
-                &mut Forms::of(delivery.message),
-            );
+            let p = message.publication();
+            self.deliver_now(now, slot, &p, terms, &mut Forms::of(delivery.message));
+            self.keep(now, &p, Some(&message), Keeping::default());
         }
     }
 
@@ -281,9 +289,10 @@ impl Core {
             message: forms.message(p),
             qos: QoS::AtMostOnce,
             retain: terms.retain,
+            seq: 0,
             tag: Tag::new(terms.identifiers, terms.group),
         };
-        self.enqueue(now, slot, delivery)
+        self.enqueue(now, slot, delivery, terms)
     }
 
     /// Whether a message that has just been published may be queued for a connection.

@@ -1,3 +1,11 @@
 //! What of the broker's state outlives the process: the records that go to the journal, and the way back from them.
+//!
+//! `ledger` gathers a tick's records and what waits for them; `keep` says what is recorded when; `cold` is what a session has in the
+//! journal only; `record` is the format. The rule of the house: nothing that a client may rely on is said before the journal has
+//! what makes it true.
 
 pub mod record;
+
+pub(crate) mod cold;
+pub(crate) mod keep;
+pub(crate) mod ledger;

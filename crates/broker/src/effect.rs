@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use mqtt::ReasonCode;
 
 use crate::access::Credentials;
+use crate::durable::record::Position;
 
 /// Milliseconds on a clock that never goes back, and since the Unix epoch. Passed in with every input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +83,12 @@ pub enum Effect {
         conn: ConnSlot,
         attempt: u32,
         credentials: Box<Credentials>,
+    },
+    /// Read the first of these messages from the journal, and call `Shard::fetched` with the same numbers.
+    Fetch {
+        session: u32,
+        connects: u32,
+        positions: Vec<Position>,
     },
     Event(Event),
 }
@@ -229,10 +236,14 @@ pub enum DropReason {
     NoSharedMember,
     /// Nobody subscribed (counted per node only).
     NoSubscriber,
+    /// The journal is full or has failed, and the message would have to be kept.
+    JournalFull,
+    /// The journal could not give it back.
+    Damaged,
 }
 
 impl DropReason {
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 15;
 
     pub const ALL: [DropReason; Self::COUNT] = [
         DropReason::OfflineQoS0,
@@ -248,6 +259,8 @@ impl DropReason {
         DropReason::DelayedFull,
         DropReason::NoSharedMember,
         DropReason::NoSubscriber,
+        DropReason::JournalFull,
+        DropReason::Damaged,
     ];
 
     /// As it stands in metrics and the API.
@@ -266,6 +279,8 @@ impl DropReason {
             DropReason::DelayedFull => "delayed_full",
             DropReason::NoSharedMember => "no_shared_member",
             DropReason::NoSubscriber => "no_subscriber",
+            DropReason::JournalFull => "journal_full",
+            DropReason::Damaged => "damaged",
         }
     }
 }

@@ -164,8 +164,8 @@ impl Shard {
             connected_at_unix_ms: session.connected_at_ms,
             disconnected_at_unix_ms: session.conn.is_none().then_some(session.disconnected_at_ms),
             subscriptions: session.subscriptions.len(),
-            inflight: session.outgoing.inflight.len(),
-            queued: session.outgoing.queue.len() + held,
+            inflight: session.outgoing.unacknowledged(),
+            queued: session.outgoing.queued() + held,
             queued_bytes: session.outgoing.queued_bytes + held_bytes,
             awaiting_release: session.received.len(),
             output_backlog_bytes: session.conn.map_or(0, |conn| self.core.outbox.queued_bytes(conn)),
@@ -263,6 +263,7 @@ impl Shard {
 
     /// Deletes a retained message without a publication. False when there was none here.
     pub fn delete_retained(&mut self, topic: &str) -> bool {
+        self.keep_retained_gone(topic);
         let was_there = self.retained.remove(topic).is_some();
         self.core.stats.retained_messages = self.retained.count() as u64;
         self.core.stats.retained_bytes = self.retained.bytes();

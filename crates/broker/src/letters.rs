@@ -87,6 +87,7 @@ impl Shard {
                         identifier,
                         &mut forms,
                     );
+                    self.keep_given(now, group.key, p, &forms);
                 } else if is_kept {
                     // It left while the message was on its way.
                     if self.core.config.counts_inflight() {
@@ -102,13 +103,14 @@ impl Shard {
                     let envelope = Envelope::Return {
                         index: group.index,
                         epoch: group.epoch,
+                        is_held: group.key.0 != 0,
                     };
                     self.mail_out[usize::from(group.shard.0)].publication(envelope, p);
                 } else {
                     self.core.stats.drop_message(DropReason::NoSharedMember);
                 }
             }
-            Envelope::Return { index, epoch } => self.redispatch(now, index, epoch, p, None),
+            Envelope::Return { index, epoch, is_held } => self.redispatch(now, index, epoch, p, None, is_held),
             Envelope::Replay { session, epoch, number } => self.replayed(now, session, epoch, number, p),
             Envelope::Route | Envelope::Retain { .. } => {}
         }

@@ -6,7 +6,7 @@ use crate::connection::Phase;
 use crate::deliver::{Link, NO_CONN};
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Effect, Event, Now};
 use crate::inspect::LOOK_MAX;
-use crate::message::{Origin, Publication};
+use crate::message::{Origin, Place, Publication};
 use crate::session::Will;
 use crate::shard::{Shard, hash};
 use crate::timers::Timer;
@@ -183,6 +183,7 @@ impl Shard {
         if expiry_s == 0 {
             return self.end_session(now, slot, "its expiry interval is 0");
         }
+        self.keep_disconnected(now, slot);
         self.will_after_disconnect(now, slot);
         self.announce_member_state(now, slot, false);
         self.expiry_after_disconnect(now, slot);
@@ -227,6 +228,7 @@ impl Shard {
         let Some(will) = self.core.session_mut(slot).will.take() else {
             return;
         };
+        self.keep_will_done(slot);
         let session = self.core.session(slot);
         let is_allowed = session
             .access
@@ -251,8 +253,9 @@ impl Shard {
                 epoch,
             },
             publisher_hash,
+            place: Place::NONE,
         };
-        self.publish(now, &p);
+        self.publish(now, &p, None);
     }
 
     /// When a message with this Message Expiry Interval is too old, under the configuration's default and maximum.
@@ -272,16 +275,17 @@ impl Shard {
         self.core.release(now, slot);
         self.return_shared(now, slot, |_| true);
         self.publish_will(now, slot);
+        self.keep_ended(slot);
         let Some(session) = self.core.sessions[slot as usize].take() else {
             return;
         };
         let out = &session.outgoing;
-        let kept = out.queue.len() + out.inflight.iter().filter(|entry| entry.delivery.is_some()).count();
+        let kept = out.queued() + out.undelivered();
         let stats = &mut self.core.stats;
         stats.drops[DropReason::SessionEnded as usize] += kept as u64;
-        stats.queued_messages -= out.queue.len() as u64;
+        stats.queued_messages -= out.queued() as u64;
         stats.queued_bytes -= out.queued_bytes as u64;
-        stats.inflight_messages -= out.inflight.len() as u64;
+        stats.inflight_messages -= out.unacknowledged() as u64;
         self.by_client_id.remove(&session.client_id);
         self.core.stats.sessions = self.by_client_id.len() as u64;
         self.core.link_mut(slot).conn = NO_CONN;
@@ -326,8 +330,9 @@ impl Shard {
             return;
         };
         let is_over_quota = connection.publish_quota.as_ref().is_some_and(|quota| quota.is_paused);
+        let is_held = connection.is_held_by_journal;
         let (slot, mut last_ms) = (connection.session, connection.last_packet_ms);
-        if is_over_quota || self.is_slow_reader(conn) {
+        if is_over_quota || is_held || self.is_slow_reader(conn) {
             last_ms = now.monotonic_ms;
         }
         let keep_alive_s = u64::from(self.core.session(slot).keep_alive_s);
@@ -369,7 +374,7 @@ impl Shard {
             let Some(entry) = self.core.session(slot).outgoing.inflight.get(at) else {
                 break;
             };
-            let (id, delivery) = (entry.id, entry.delivery.clone());
+            let (id, delivery) = (entry.id(), entry.delivery.clone());
             if self.core.outbox.queued_bytes(ConnSlot(link.conn)) > self.core.config.output_buffer_bytes {
                 break;
             }

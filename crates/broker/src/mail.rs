@@ -5,7 +5,7 @@
 //! ```text
 //! record  := tag u8, envelope, publication        (tags ROUTE, RETAIN, MEMBER, RETURN, REPLAY; the fields of `Envelope`)
 //!          | LETTER                               (the next of `letters`)
-//! publication := qos u8, retain u8, expires_at_ms u64, origin shard u32, origin epoch u32, publisher u32,
+//! publication := qos u8, retain u8, expires_at_ms u64, place u64, origin shard u32, origin epoch u32, publisher u32,
 //!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload
 //! ```
 //! Integers are in native order: mail never leaves the process.
@@ -13,7 +13,8 @@
 use mqtt::QoS;
 
 use crate::ShardId;
-use crate::message::{Origin, Publication};
+use crate::durable::record::GroupKey;
+use crate::message::{Origin, Place, Publication};
 use crate::outgoing::GroupRef;
 use crate::retained::ScanCursor;
 use crate::shared::Member;
@@ -24,6 +25,9 @@ pub struct Mail {
     bytes: Vec<u8>,
     letters: Vec<Letter>,
     publications: u32,
+    /// Where the batch was appended that pending places are in.
+    base: u64,
+    from: u16,
 }
 
 /// A session of some shard, as long as it is the same one.
@@ -51,7 +55,8 @@ pub enum Envelope {
         identifier: u32,
     },
     /// A member could not keep it: choose another.
-    Return { index: u32, epoch: u32 },
+    /// `is_held`: the group has it in the journal.
+    Return { index: u32, epoch: u32, is_held: bool },
     /// A retained message that a session asked for.
     Replay { session: u32, epoch: u32, number: u32 },
 }
@@ -118,6 +123,14 @@ impl Mail {
         self.bytes.len() + self.letters.len() * size_of::<Letter>()
     }
 
+    pub(crate) fn sent(&mut self, from: ShardId, base: u64) {
+        (self.from, self.base) = (from.0, base);
+    }
+
+    pub(crate) fn from(&self) -> u16 {
+        self.from
+    }
+
     pub fn publications(&self) -> u32 {
         self.publications
     }
@@ -156,11 +169,12 @@ impl Mail {
                         identifier,
                     ],
                 );
+                out.extend_from_slice(&group.key.0.to_ne_bytes());
                 out.extend_from_slice(&[maximum_qos as u8, u8::from(retain_as_published)]);
             }
-            Envelope::Return { index, epoch } => {
+            Envelope::Return { index, epoch, is_held } => {
                 out.push(RETURN);
-                put_u32s(out, [index, epoch]);
+                put_u32s(out, [index, epoch, u32::from(is_held)]);
             }
             Envelope::Replay { session, epoch, number } => {
                 out.push(REPLAY);
@@ -175,6 +189,7 @@ impl Mail {
             bytes: self.bytes,
             at: 0,
             letters: self.letters.into_iter(),
+            base: self.base,
         }
     }
 }
@@ -183,6 +198,7 @@ pub(crate) struct MailReader {
     bytes: Vec<u8>,
     at: usize,
     letters: std::vec::IntoIter<Letter>,
+    base: u64,
 }
 
 pub(crate) enum Item<'a> {
@@ -203,7 +219,7 @@ impl MailReader {
             LETTER => Item::Letter(self.letters.next().expect("one letter per LETTER")),
             tag => {
                 let envelope = cursor.envelope(tag);
-                Item::Publication(envelope, cursor.publication())
+                Item::Publication(envelope, cursor.publication(self.base))
             }
         };
         self.at = cursor.at;
@@ -220,6 +236,7 @@ fn put_u32s<const N: usize>(out: &mut Vec<u8>, values: [u32; N]) {
 fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
     out.extend_from_slice(&[p.qos as u8, u8::from(p.retain)]);
     out.extend_from_slice(&p.expires_at_ms.unwrap_or(u64::MAX).to_ne_bytes());
+    out.extend_from_slice(&p.place.to_bits().to_ne_bytes());
     put_u32s(
         out,
         [
@@ -271,12 +288,14 @@ impl<'a> Cut<'a> {
             RETAIN => Envelope::Retain { told: self.u64() },
             MEMBER => {
                 let (session, epoch) = (self.u32(), self.u32());
-                let group = GroupRef {
+                let mut group = GroupRef {
                     shard: ShardId(self.u32() as u16),
                     index: self.u32(),
                     epoch: self.u32(),
+                    key: GroupKey::default(),
                 };
                 let identifier = self.u32();
+                group.key = GroupKey(self.u64());
                 let (maximum_qos, retain_as_published) = (self.qos(), self.u8() == 1);
                 Envelope::Member {
                     session,
@@ -290,6 +309,7 @@ impl<'a> Cut<'a> {
             RETURN => Envelope::Return {
                 index: self.u32(),
                 epoch: self.u32(),
+                is_held: self.u32() == 1,
             },
             REPLAY => Envelope::Replay {
                 session: self.u32(),
@@ -300,10 +320,11 @@ impl<'a> Cut<'a> {
         }
     }
 
-    fn publication(&mut self) -> Publication<'a> {
+    fn publication(&mut self, base: u64) -> Publication<'a> {
         let qos = self.qos();
         let retain = self.u8() == 1;
         let expires_at_ms = self.u64();
+        let place = Place::from_bits(self.u64()).placed(base);
         let origin = Origin {
             shard: ShardId(self.u32() as u16),
             epoch: self.u32(),
@@ -319,6 +340,7 @@ impl<'a> Cut<'a> {
             expires_at_ms: (expires_at_ms != u64::MAX).then_some(expires_at_ms),
             origin,
             publisher_hash,
+            place,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Application messages on their way: borrowed while they are routed, owned when someone has to wait for them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mqtt::QoS;
 
+use crate::durable::record::Position;
 use crate::{Now, ShardId};
 
 /// Which session of the node published a message; for No Local [MQTT-3.8.3-3]. Server-made messages have none.
@@ -21,6 +23,55 @@ impl Origin {
     };
 }
 
+/// Whether a message stands in the journal, and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(u64);
+
+impl Place {
+    /// Nowhere.
+    pub const NONE: Place = Place(0);
+    /// Marks an offset in the batch of the tick, which has no position yet.
+    const PENDING: u64 = 1 << 63;
+
+    pub fn pending(offset: u32) -> Place {
+        Place(Self::PENDING | u64::from(offset))
+    }
+
+    pub fn at(position: Position) -> Place {
+        Place(position.0)
+    }
+
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    /// None for a message that is not in the journal, or in a batch that has not been appended.
+    pub fn position(self) -> Option<Position> {
+        (!self.is_none() && self.0 & Self::PENDING == 0).then_some(Position(self.0))
+    }
+
+    /// Of a record in a batch that has not been appended.
+    pub fn offset(self) -> Option<u32> {
+        (self.0 & Self::PENDING != 0).then_some(self.0 as u32)
+    }
+
+    /// Where it is now that the batch has been appended.
+    pub fn placed(self, base: u64) -> Place {
+        match self.0 & Self::PENDING {
+            0 => self,
+            _ => Place(base + (self.0 & !Self::PENDING)),
+        }
+    }
+
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Place {
+        Place(bits)
+    }
+}
+
 /// A message while it is routed. Nothing is copied for a QoS 0 message that goes to connected sessions of this shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Publication<'a> {
@@ -35,6 +86,7 @@ pub struct Publication<'a> {
     pub origin: Origin,
     /// Hash of the publisher's client id, for the strategy of shared subscriptions that uses it.
     pub publisher_hash: u32,
+    pub place: Place,
 }
 
 impl Publication<'_> {
@@ -67,6 +119,7 @@ impl Publication<'_> {
             publisher_hash: self.publisher_hash,
             qos: self.qos,
             retain: self.retain,
+            place: AtomicU64::new(self.place.0),
         })
     }
 }
@@ -82,6 +135,8 @@ pub struct Message {
     publisher_hash: u32,
     qos: QoS,
     retain: bool,
+    /// Set once more when the batch that has it is appended, by the thread that owns the shard.
+    place: AtomicU64,
 }
 
 impl Message {
@@ -97,7 +152,16 @@ impl Message {
             expires_at_ms: (self.expires_at_ms != u64::MAX).then_some(self.expires_at_ms),
             origin: self.origin,
             publisher_hash: self.publisher_hash,
+            place: self.place(),
         }
+    }
+
+    pub fn place(&self) -> Place {
+        Place(self.place.load(Ordering::Relaxed))
+    }
+
+    pub fn set_place(&self, place: Place) {
+        self.place.store(place.0, Ordering::Relaxed);
     }
 
     pub fn kept_bytes(&self) -> usize {

@@ -66,6 +66,8 @@ struct Lane {
     /// Bytes in the chain, this tick only.
     chained: u32,
     is_dirty: bool,
+    /// How many reasons there are not to write to it yet.
+    holds: u16,
     backlog: Option<Box<Backlog>>,
 }
 
@@ -111,6 +113,7 @@ impl Lane {
             tail: NONE,
             chained: 0,
             is_dirty: false,
+            holds: 0,
             backlog: None,
         }
     }
@@ -202,6 +205,25 @@ impl Outbox {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.arena.len() >= ARENA_HARD_LIMIT_BYTES
+    }
+
+    /// Nothing more is written to a connection until it has been released as often.
+    pub fn hold(&mut self, slot: ConnSlot) {
+        self.lanes[slot.0 as usize].holds += 1;
+    }
+
+    pub fn release(&mut self, slot: ConnSlot) {
+        let lane = &mut self.lanes[slot.0 as usize];
+        lane.holds = lane.holds.saturating_sub(1);
+        if lane.holds == 0 && !lane.is_dirty {
+            lane.is_dirty = true;
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Whether a connection is not to be written to.
+    pub fn is_held(&self, slot: ConnSlot) -> bool {
+        self.lanes[slot.0 as usize].holds > 0
     }
 
     /// Bytes in all backlogs of the shard.

@@ -1,8 +1,8 @@
 //! What a session still has to be sent at QoS 1 and 2: the messages in flight and the queue behind them.
 //!
-//! Messages in flight are kept in the order in which they were first sent; identifiers are handed out in a circle that
-//! stops at the oldest one in use, so that the order of the identifiers is the order of the messages and an
-//! acknowledgement is found by bisection. Both lists are bounded by the caller (Receive Maximum, queue limits).
+//! A message gets its number when it is queued or sent at once, and its packet identifier follows from the number, so that it is
+//! the same after a restart. Identifiers go in a circle that stops at the oldest one in use; an acknowledgement is found by
+//! bisection. Both lists are bounded by the caller (Receive Maximum, queue limits).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use mqtt::{PacketId, QoS};
 
 use crate::ShardId;
+use crate::durable::cold::{Cold, ColdEntry};
+use crate::durable::record::{GroupKey, Seq};
 use crate::message::Message;
 
 /// A message for one session, with what differs from the message itself.
@@ -18,6 +20,8 @@ pub struct Delivery {
     pub message: Arc<Message>,
     pub qos: QoS,
     pub retain: bool,
+    /// Which message of the session it is; 0 while that is open.
+    pub seq: Seq,
     pub tag: Tag,
 }
 
@@ -51,6 +55,15 @@ pub struct GroupRef {
     pub shard: ShardId,
     pub index: u32,
     pub epoch: u32,
+    /// Its name in the journal, if it is durable.
+    pub key: GroupKey,
+}
+
+impl GroupRef {
+    /// Whatever it is called in the journal.
+    pub fn is_same(self, other: GroupRef) -> bool {
+        (self.shard, self.index, self.epoch) == (other.shard, other.index, other.epoch)
+    }
 }
 
 impl Tag {
@@ -91,21 +104,40 @@ impl Tag {
 
 #[derive(Debug)]
 pub struct Inflight {
-    pub id: PacketId,
+    pub seq: Seq,
     /// `None` once PUBREC came: only PUBREL and PUBCOMP are left [MQTT-4.3.3-7].
     pub delivery: Option<Delivery>,
 }
+
+impl Inflight {
+    pub fn id(&self) -> PacketId {
+        packet_id(self.seq)
+    }
+}
+
+/// The packet identifier of a session's n-th message: a circle without 0.
+pub fn packet_id(seq: Seq) -> PacketId {
+    let id = seq.wrapping_sub(1) % IDS + 1;
+    PacketId::new(id as u16).expect("between 1 and 65,535")
+}
+
+const IDS: u64 = u16::MAX as u64;
 
 #[derive(Debug, Default)]
 pub struct Outgoing {
     pub inflight: VecDeque<Inflight>,
     pub queue: VecDeque<Delivery>,
     pub queued_bytes: usize,
-    /// How many of `queue` are QoS 0, kept while the client was away: what follows at QoS 0 must not pass them.
+    /// How many are queued at QoS 0, kept while the client was away: what follows at QoS 0 must not pass them.
     pub queued_qos0: usize,
-    last_id: u16,
+    /// Of the latest message; numbers are never used twice.
+    pub last_seq: Seq,
+    /// Messages up to this one may be sent at QoS 2: the journal has them.
+    pub kept_seq: Seq,
     /// How many of `inflight`, from the front, have been sent on the present connection.
     pub sent: usize,
+    /// What follows `inflight` and `queue` and is in the journal only.
+    pub cold: Option<Box<Cold>>,
 }
 
 /// What an acknowledgement meant.
@@ -119,37 +151,51 @@ pub enum Acknowledged {
 }
 
 impl Outgoing {
-    /// The next free identifier; `None` while the oldest one in use is next in the circle.
-    pub fn next_id(&self) -> Option<PacketId> {
-        let next = PacketId::new(self.last_id.wrapping_add(1)).or(PacketId::new(1))?;
-        match self.inflight.front() {
-            Some(oldest) if oldest.id == next => None,
-            _ => Some(next),
-        }
+    /// Whether the identifier of a message is free: not so while one that is 65,535 messages older is in flight.
+    pub fn is_free(&self, seq: Seq) -> bool {
+        let oldest_cold = self.cold.as_ref().and_then(|cold| cold.inflight.front()).map(ColdEntry::seq);
+        let oldest = self.inflight.front().map(|entry| entry.seq).or(oldest_cold);
+        oldest.is_none_or(|oldest| seq - oldest < IDS)
     }
 
-    /// Takes the identifier that `next_id` showed.
-    pub fn start(&mut self, id: PacketId, delivery: Delivery) {
+    /// Begins to wait for the acknowledgement of a message.
+    pub fn start(&mut self, delivery: Delivery) {
         debug_assert_eq!(
             self.sent,
             self.inflight.len(),
             "nothing new is sent before everything old was sent again"
         );
-        self.last_id = id.get();
         self.inflight.push_back(Inflight {
-            id,
+            seq: delivery.seq,
             delivery: Some(delivery),
         });
         self.sent += 1;
     }
 
+    /// The latest message that has been sent, on this connection or before; 0 if none is in flight.
+    pub fn started(&self) -> Seq {
+        let cold = self.cold.as_ref().and_then(|cold| cold.inflight.back()).map(ColdEntry::seq);
+        cold.or(self.inflight.back().map(|entry| entry.seq)).unwrap_or(0)
+    }
+
+    /// The number of a message that is queued or sent now.
+    pub fn next_seq(&mut self) -> Seq {
+        self.last_seq += 1;
+        self.last_seq
+    }
+
+    /// The message that an identifier means at present, if it is in flight.
+    pub fn seq_of(&self, id: PacketId) -> Seq {
+        let oldest = self.inflight.front().map_or(1, |entry| entry.seq);
+        oldest + (u64::from(id.get()) + IDS - u64::from(packet_id(oldest).get())) % IDS
+    }
+
     fn position(&self, id: PacketId) -> Option<usize> {
-        let oldest = self.inflight.front()?.id;
-        if oldest == id {
+        let seq = self.seq_of(id);
+        if self.inflight.front()?.seq == seq {
             return Some(0);
         }
-        let age = |id: PacketId| id.get().wrapping_sub(oldest.get());
-        self.inflight.binary_search_by_key(&age(id), |entry| age(entry.id)).ok()
+        self.inflight.binary_search_by_key(&seq, |entry| entry.seq).ok()
     }
 
     fn finish(&mut self, at: usize) -> Option<Delivery> {
@@ -213,10 +259,54 @@ impl Outgoing {
         }
     }
 
+    /// Messages that wait, in memory or not.
+    pub fn queued(&self) -> usize {
+        self.queue.len() + self.cold.as_ref().map_or(0, |cold| cold.queued())
+    }
+
+    /// Nothing has to be sent before a message that comes now.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.sent == self.inflight.len() && self.cold.is_none()
+    }
+
+    /// In flight, in memory or not.
+    pub fn unacknowledged(&self) -> usize {
+        self.inflight.len() + self.cold.as_ref().map_or(0, |cold| cold.inflight.len())
+    }
+
+    /// In flight and not known to have arrived.
+    pub fn undelivered(&self) -> usize {
+        let warm = self.inflight.iter().filter(|entry| entry.delivery.is_some()).count();
+        let cold = self.cold.iter().flat_map(|cold| &cold.inflight);
+        warm + cold.filter(|entry| !entry.is_released()).count()
+    }
+
     pub fn push_queue(&mut self, delivery: Delivery) {
         self.queued_bytes += delivery.kept_bytes();
         self.queued_qos0 += usize::from(delivery.qos == QoS::AtMostOnce);
-        self.queue.push_back(delivery);
+        match &mut self.cold {
+            Some(cold) => cold.fresh.push_back(delivery),
+            None => self.queue.push_back(delivery),
+        }
+    }
+
+    /// Gives up the oldest message that is not in memory.
+    pub fn pop_cold(&mut self) -> Option<Seq> {
+        let cold = self.cold.as_mut()?;
+        let oldest = match cold.pop_oldest() {
+            Some(entry) => {
+                self.queued_qos0 -= usize::from(entry.qos() == QoS::AtMostOnce);
+                entry.seq()
+            }
+            None => {
+                let delivery = cold.fresh.pop_front()?;
+                self.queued_bytes -= delivery.kept_bytes();
+                self.queued_qos0 -= usize::from(delivery.qos == QoS::AtMostOnce);
+                delivery.seq
+            }
+        };
+        self.forget_empty_cold();
+        Some(oldest)
     }
 
     pub fn pop_queue(&mut self) -> Option<Delivery> {
@@ -244,12 +334,13 @@ impl Outgoing {
                 at += 1;
             }
         }
-        for _ in 0..self.queue.len() {
-            let Some(delivery) = self.pop_queue() else { break };
+        for delivery in std::mem::take(&mut self.queue) {
             if wanted(&delivery) {
-                taken.push(delivery)
+                self.queued_bytes -= delivery.kept_bytes();
+                self.queued_qos0 -= usize::from(delivery.qos == QoS::AtMostOnce);
+                taken.push(delivery);
             } else {
-                self.push_queue(delivery)
+                self.queue.push_back(delivery);
             }
         }
         taken
@@ -271,12 +362,14 @@ mod tests {
             expires_at_ms: None,
             origin: Origin::NONE,
             publisher_hash: 0,
+            place: crate::message::Place::NONE,
         }
         .to_message();
         Delivery {
             message,
             qos,
             retain: false,
+            seq: 0,
             tag: Tag::None,
         }
     }
@@ -285,29 +378,37 @@ mod tests {
         PacketId::new(n).unwrap()
     }
 
+    fn start(out: &mut Outgoing, qos: QoS) -> PacketId {
+        out.last_seq += 1;
+        let mut delivery = delivery(qos);
+        delivery.seq = out.last_seq;
+        out.start(delivery);
+        packet_id(out.last_seq)
+    }
+
     #[test]
     fn identifiers_go_round_without_zero_and_stop_at_the_oldest_in_use() {
         let mut out = Outgoing::default();
         for n in 1..=u16::MAX {
-            assert_eq!(out.next_id(), Some(id(n)));
-            out.start(id(n), delivery(QoS::AtLeastOnce));
+            assert!(out.is_free(out.last_seq + 1));
+            assert_eq!(start(&mut out, QoS::AtLeastOnce), id(n));
         }
-        assert_eq!(out.next_id(), None);
+        assert!(!out.is_free(out.last_seq + 1));
         assert!(matches!(out.puback(id(2)), Acknowledged::Done(Some(_))));
-        assert_eq!(out.next_id(), None, "1 is still in use");
+        assert!(!out.is_free(out.last_seq + 1), "1 is still in use");
         assert!(matches!(out.puback(id(1)), Acknowledged::Done(Some(_))));
-        assert_eq!(out.next_id(), Some(id(1)));
+        assert!(out.is_free(out.last_seq + 1));
+        assert_eq!(start(&mut out, QoS::AtLeastOnce), id(1));
     }
 
     #[test]
     fn acknowledgements_in_any_order_find_their_message_across_the_wrap() {
         let mut out = Outgoing {
-            last_id: 65533,
+            last_seq: 65533,
             ..Outgoing::default()
         };
         for _ in 0..5 {
-            let next = out.next_id().unwrap();
-            out.start(next, delivery(QoS::AtLeastOnce));
+            start(&mut out, QoS::AtLeastOnce);
         }
         for n in [1, 65534, 3, 65535, 2] {
             assert!(matches!(out.puback(id(n)), Acknowledged::Done(_)), "{n}");
@@ -319,7 +420,7 @@ mod tests {
     #[test]
     fn qos2_needs_its_own_acknowledgements_in_order() {
         let mut out = Outgoing::default();
-        out.start(id(1), delivery(QoS::ExactlyOnce));
+        start(&mut out, QoS::ExactlyOnce);
         assert!(matches!(out.puback(id(1)), Acknowledged::Unknown));
         assert!(matches!(out.pubcomp(id(1)), Acknowledged::Unknown));
         assert!(matches!(out.pubrec(id(1)), (Acknowledged::Release, Some(_))));

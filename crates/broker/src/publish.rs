@@ -1,5 +1,7 @@
 //! PUBLISH from a client: who may, to where, how often, and the acknowledgements of both directions.
 
+use std::sync::Arc;
+
 use mqtt::{
     Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, ReasonCode,
 };
@@ -8,7 +10,10 @@ use crate::config::{PublishRate, ShardConfig};
 use crate::connection::PublishQuota;
 use crate::effect::{ConnSlot, DropReason, Effect, Now};
 use crate::lifecycle::is_reserved;
-use crate::message::{Origin, Publication};
+use crate::durable::keep::Keeping;
+use crate::durable::ledger::Later;
+use crate::durable::record::SessionKey;
+use crate::message::{Message, Origin, Place, Publication};
 use crate::outgoing::{Acknowledged, Delivery};
 use crate::shard::{Shard, hash};
 use crate::timers::Timer;
@@ -73,11 +78,11 @@ impl Shard {
         }
         match (publish.qos, publish.packet_id) {
             (QoS::AtMostOnce, _) | (_, None) => {
-                self.take_publish(now, slot, &publish);
+                let _ = self.take_publish(now, slot, &publish);
             }
             (QoS::AtLeastOnce, Some(id)) => {
-                let reason = self.take_publish(now, slot, &publish);
-                self.acknowledge(conn, PacketType::PubAck, id, reason);
+                let (reason, is_kept) = self.take_publish(now, slot, &publish);
+                self.acknowledge_when_kept(conn, PacketType::PubAck, id, reason, is_kept);
             }
             (QoS::ExactlyOnce, Some(id)) => self.publish_exactly_once(now, conn, slot, &publish, id),
         }
@@ -89,22 +94,24 @@ impl Shard {
         let session = self.core.session_mut(slot);
         if session.received.contains(id.get()) {
             // A duplicate: the same answer, no second delivery.
-            return self.acknowledge(conn, PacketType::PubRec, id, ReasonCode::Success);
+            let is_durable = session.key.0 != 0;
+            return self.acknowledge_when_kept(conn, PacketType::PubRec, id, ReasonCode::Success, is_durable);
         }
         if session.version == ProtocolVersion::V5 && session.received.len() >= usize::from(receive_maximum) {
             // [MQTT-3.3.4-9]
             let because = "more QoS 2 messages are open than the server's receive maximum";
             return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, because);
         }
-        let reason = self.take_publish(now, slot, publish);
+        let (reason, is_kept) = self.take_publish(now, slot, publish);
         if !reason.is_error() {
             self.core.session_mut(slot).received.insert(id.get());
         }
-        self.acknowledge(conn, PacketType::PubRec, id, reason);
+        self.acknowledge_when_kept(conn, PacketType::PubRec, id, reason, is_kept);
     }
 
-    /// Checks rights, strips `$delayed`, routes. The reason is what an acknowledgement says.
-    fn take_publish(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> ReasonCode {
+    /// Checks rights, strips `$delayed`, routes. The reason is what an acknowledgement says, and whether that has to wait for the
+    /// journal.
+    fn take_publish(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> (ReasonCode, bool) {
         let (topic, delay_s) = match strip_delay(publish.topic) {
             Delay::None => (publish.topic, None),
             Delay::Seconds(seconds, topic) if seconds <= self.core.config.delayed_seconds_max => (topic, Some(seconds)),
@@ -140,6 +147,11 @@ impl Shard {
         if !is_allowed {
             return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
         }
+        if self.core.is_journal_stuck()
+            && (delay_s.is_some() || self.needs_journal(topic, publish.qos, publish.retain))
+        {
+            return self.reject(now, slot, DropReason::JournalFull, ReasonCode::QuotaExceeded);
+        }
         self.core.stats.messages_received[publish.qos as usize] += 1;
         self.core.stats.publish_bytes_received += publish.payload.len() as u64;
         let publisher_hash = hash(&self.core.session(slot).client_id) as u32;
@@ -162,17 +174,26 @@ impl Shard {
                 epoch: self.core.session(slot).epoch,
             },
             publisher_hash,
+            place: Place::NONE,
         };
-        match delay_s {
-            Some(seconds) => self.delay(now, slot, &p, seconds),
-            None if self.publish(now, &p) => ReasonCode::Success,
-            None => ReasonCode::NoMatchingSubscribers,
+        let key = self.core.session(slot).key;
+        let publisher = match (publish.qos, publish.packet_id) {
+            (QoS::ExactlyOnce, Some(id)) if key.0 != 0 => Some((key, id.get())),
+            _ => None,
+        };
+        if let Some(seconds) = delay_s {
+            return self.delay(now, slot, &p, seconds, publisher);
+        }
+        let published = self.publish(now, &p, publisher);
+        match published.is_wanted {
+            true => (ReasonCode::Success, published.is_kept),
+            false => (ReasonCode::NoMatchingSubscribers, published.is_kept),
         }
     }
 
-    fn reject(&mut self, now: Now, slot: u32, drop: DropReason, reason: ReasonCode) -> ReasonCode {
+    fn reject(&mut self, now: Now, slot: u32, drop: DropReason, reason: ReasonCode) -> (ReasonCode, bool) {
         self.core.dropped(now, slot, drop);
-        reason
+        (reason, false)
     }
 
     /// A message of the server itself or of an operator: no session, no rights to check. False when nobody is known to
@@ -187,8 +208,9 @@ impl Shard {
             expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
             origin: Origin::NONE,
             publisher_hash: 0,
+            place: Place::NONE,
         };
-        self.publish(now, &p)
+        self.publish(now, &p, None).is_wanted
     }
 
     fn resolve_topic(&mut self, conn: ConnSlot, publish: &Publish<'_>) -> Topic {
@@ -231,7 +253,7 @@ impl Shard {
 
     /// Answers a packet. Success is four bytes in every version; a failure has a code in 5 and looks like success before
     /// [MQTT-3.3.5-2].
-    fn acknowledge(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId, reason: ReasonCode) {
+    pub(crate) fn acknowledge(&mut self, conn: ConnSlot, kind: PacketType, id: PacketId, reason: ReasonCode) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };
@@ -265,16 +287,19 @@ impl Shard {
 
     pub(crate) fn puback(&mut self, now: Now, slot: u32, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubAck as usize] += 1;
-        let result = self.core.session_mut(slot).outgoing.puback(ack.packet_id);
-        self.acknowledged(now, slot, result);
+        let out = &mut self.core.session_mut(slot).outgoing;
+        let seq = out.seq_of(ack.packet_id);
+        let result = out.puback(ack.packet_id);
+        self.acknowledged(now, slot, seq, result);
     }
 
     pub(crate) fn pubrec(&mut self, now: Now, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubRec as usize] += 1;
         let out = &mut self.core.session_mut(slot).outgoing;
+        let seq = out.seq_of(ack.packet_id);
         if ack.reason.is_error() {
             let result = out.pubrec_failed(ack.packet_id);
-            return self.acknowledged(now, slot, result);
+            return self.acknowledged(now, slot, seq, result);
         }
         let (result, delivery) = out.pubrec(ack.packet_id);
         let reason = match result {
@@ -282,10 +307,13 @@ impl Shard {
             _ => ReasonCode::PacketIdentifierNotFound,
         };
         if let Some(delivery) = delivery {
+            self.core.keep_settled(slot, seq, true);
             self.group_acknowledged(slot, &delivery);
         }
+        // The client forgets the identifier with PUBREL: the journal has to know by then that it has the message.
+        let is_kept = reason == ReasonCode::Success && self.core.link(slot).is_durable;
         // [MQTT-4.3.3-4]; an identifier that is not known is answered too, so that the client can let go of it.
-        self.acknowledge(conn, PacketType::PubRel, ack.packet_id, reason);
+        self.acknowledge_when_kept(conn, PacketType::PubRel, ack.packet_id, reason, is_kept);
     }
 
     pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
@@ -296,18 +324,23 @@ impl Shard {
         } else {
             ReasonCode::PacketIdentifierNotFound
         };
+        // The client may use the identifier for another message once it has PUBCOMP.
+        let is_kept = was_open && self.keep_freed(slot, ack.packet_id.get());
         // [MQTT-4.3.3-11]
-        self.acknowledge(conn, PacketType::PubComp, ack.packet_id, reason);
+        self.acknowledge_when_kept(conn, PacketType::PubComp, ack.packet_id, reason, is_kept);
     }
 
     pub(crate) fn pubcomp(&mut self, now: Now, slot: u32, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubComp as usize] += 1;
-        let result = self.core.session_mut(slot).outgoing.pubcomp(ack.packet_id);
-        self.acknowledged(now, slot, result);
+        let out = &mut self.core.session_mut(slot).outgoing;
+        let seq = out.seq_of(ack.packet_id);
+        let result = out.pubcomp(ack.packet_id);
+        self.acknowledged(now, slot, seq, result);
     }
 
-    fn acknowledged(&mut self, now: Now, slot: u32, result: Acknowledged) {
+    fn acknowledged(&mut self, now: Now, slot: u32, seq: u64, result: Acknowledged) {
         let Acknowledged::Done(delivery) = result else { return };
+        self.core.keep_settled(slot, seq, false);
         self.core.stats.inflight_messages -= 1;
         self.core.stats.messages_acknowledged += 1;
         if let Some(delivery) = delivery {
@@ -395,13 +428,35 @@ impl Shard {
 
     // --- $delayed ---
 
-    fn delay(&mut self, now: Now, slot: u32, p: &Publication<'_>, seconds: u32) -> ReasonCode {
+    fn delay(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        seconds: u32,
+        publisher: Option<(SessionKey, u16)>,
+    ) -> (ReasonCode, bool) {
         let bytes = p.kept_bytes();
         if self.core.stats.delayed_messages as usize >= self.core.config.delayed_messages_max
             || self.delayed_bytes + bytes > DELAYED_BYTES_MAX
         {
             return self.reject(now, slot, DropReason::DelayedFull, ReasonCode::QuotaExceeded);
         }
+        let due_ms = now.monotonic_ms + u64::from(seconds) * 1000;
+        let message = p.to_message();
+        let keeping = Keeping {
+            due_unix_ms: Some(now.unix_at(due_ms)),
+            publisher,
+            is_needed: true,
+            ..Keeping::default()
+        };
+        let place = self.core.keep(now, p, Some(&message), keeping);
+        self.delay_until(due_ms, message);
+        (ReasonCode::Success, !place.is_none())
+    }
+
+    pub(crate) fn delay_until(&mut self, due_ms: u64, message: Arc<Message>) {
+        self.delayed_bytes += message.kept_bytes();
         let index = match self.free_delayed.pop() {
             Some(index) => index,
             None => {
@@ -409,13 +464,9 @@ impl Shard {
                 self.delayed.len() as u32 - 1
             }
         };
-        self.delayed[index as usize] = Some(p.to_message());
-        self.delayed_bytes += bytes;
+        self.delayed[index as usize] = Some(message);
         self.core.stats.delayed_messages += 1;
-        self.core
-            .timers
-            .insert(now.monotonic_ms + u64::from(seconds) * 1000, Timer::Delayed { index });
-        ReasonCode::Success
+        self.core.timers.insert(due_ms, Timer::Delayed { index });
     }
 
     pub(crate) fn delayed_due(&mut self, now: Now, index: u32) {
@@ -425,10 +476,17 @@ impl Shard {
         self.free_delayed.push(index);
         self.delayed_bytes -= message.kept_bytes();
         self.core.stats.delayed_messages -= 1;
+        if let Some(ledger) = &mut self.core.ledger {
+            ledger.record_later(Later::DelayedDone, message.place());
+        }
         if message.is_expired(now) {
             return self.core.stats.drop_message(DropReason::Expired);
         }
-        self.publish(now, &message.publication());
+        let p = Publication {
+            place: Place::NONE,
+            ..message.publication()
+        };
+        self.publish(now, &p, None);
     }
 }
 

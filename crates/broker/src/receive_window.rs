@@ -27,6 +27,12 @@ impl ReceivedIds {
         }
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        let many = self.many.is_some();
+        let bitmap = (1..=u16::MAX).filter(move |id| many && self.contains(*id));
+        self.few.iter().copied().filter(move |_| !many).chain(bitmap)
+    }
+
     /// False when it was there already.
     pub fn insert(&mut self, id: u16) -> bool {
         if self.contains(id) {

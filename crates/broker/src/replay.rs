@@ -10,6 +10,7 @@
 use mqtt::{RetainHandling, SubscriptionOptions};
 
 use crate::deliver::{Forms, Terms};
+use crate::durable::keep::Keeping;
 use crate::effect::{Now, ShardId};
 use crate::lifecycle::granted;
 use crate::mail::{Envelope, Letter};
@@ -139,7 +140,7 @@ impl Shard {
     fn may_replay(&mut self, slot: u32) -> bool {
         let session = self.core.session(slot);
         let Some(conn) = session.conn else { return false };
-        if !session.outgoing.queue.is_empty() || session.outgoing.sent < session.outgoing.inflight.len() {
+        if !session.outgoing.is_idle() {
             return false;
         }
         if self.core.has_room_in_tick(conn) {
@@ -162,7 +163,7 @@ impl Shard {
                 let mut forms = Forms::of(message.clone());
                 deliver_retained(core, now, slot, replay, &message.publication(), &mut forms);
                 let session = core.session(slot);
-                session.outgoing.queue.is_empty() && session.conn.is_some_and(|conn| core.has_room_in_tick(conn))
+                session.outgoing.is_idle() && session.conn.is_some_and(|conn| core.has_room_in_tick(conn))
             },
         );
         self.replay_steps_left = self.replay_steps_left.saturating_sub(steps + BATCH_STEPS);
@@ -294,5 +295,6 @@ fn deliver_retained(
     };
     if !p.is_expired(now) {
         core.deliver_retained(now, slot, p, terms, forms);
+        core.keep(now, p, forms.kept(), Keeping::default());
     }
 }

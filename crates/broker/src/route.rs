@@ -4,6 +4,8 @@ use mqtt::QoS;
 
 use crate::config::Overlapping;
 use crate::deliver::{Core, Forms, Terms};
+use crate::durable::keep::Keeping;
+use crate::durable::record::{RetainedTerms, SessionKey};
 use crate::effect::{DropReason, Now, ShardId};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
@@ -20,6 +22,15 @@ pub(crate) struct RouteScratch {
     merged: Vec<Merged>,
 }
 
+/// What became of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Published {
+    /// Somebody may get it.
+    pub is_wanted: bool,
+    /// It has been recorded: what is said of it has to wait until the journal has it.
+    pub is_kept: bool,
+}
+
 /// The subscriptions of one session that match one message.
 struct Merged {
     session: u32,
@@ -31,7 +42,7 @@ struct Merged {
 impl Shard {
     /// Everything that a published message sets off: retained store, subscriptions here, other shards. False when nobody
     /// is known to want it.
-    pub(crate) fn publish(&mut self, now: Now, p: &Publication<'_>) -> bool {
+    pub(crate) fn publish(&mut self, now: Now, p: &Publication<'_>, publisher: Option<(SessionKey, u16)>) -> Published {
         if p.retain && self.core.shards > 1 {
             self.shared.note_retaining(self.retained_owner(p.topic));
         }
@@ -40,16 +51,58 @@ impl Shard {
         } else {
             0
         };
+        let keeping = self.keeping(now, p, others, publisher);
+        let mut forms = Forms::default();
+        let mut is_wanted = self.route_here(now, p, &mut forms);
+        let place = self.core.keep(now, p, forms.kept(), keeping);
+        let p = &Publication { place, ..*p };
+        self.send_member_mail(p);
         if p.retain {
             self.retain(now, p, others);
         }
-        let mut is_wanted = self.route_local(now, p);
         is_wanted |= others != 0;
         self.forward(p, others);
         if !is_wanted {
             self.core.stats.drop_message(DropReason::NoSubscriber);
         }
-        is_wanted
+        Published {
+            is_wanted,
+            is_kept: !place.is_none(),
+        }
+    }
+
+    /// What the journal has to know of a message besides who gets it here.
+    fn keeping(&self, now: Now, p: &Publication<'_>, others: u64, publisher: Option<(SessionKey, u16)>) -> Keeping {
+        if self.core.ledger.is_none() || p.topic.starts_with("$SYS/") {
+            return Keeping::default();
+        }
+        let mut keeping = Keeping {
+            publisher,
+            ..Keeping::default()
+        };
+        if p.qos != QoS::AtMostOnce && others != 0 {
+            keeping.others = others & self.shared.durable.mask(p.topic);
+        }
+        if p.retain && !self.core.is_journal_stuck() {
+            let owner = self.retained_owner(p.topic);
+            match owner == self.core.id {
+                true => {
+                    let expires_at_ms = self.retained_until(now, p);
+                    let expires_unix_ms = expires_at_ms.map(|at| now.unix_at(at));
+                    keeping.retained = Some(RetainedTerms { expires_unix_ms });
+                }
+                false => keeping.others |= 1 << owner.0,
+            }
+        }
+        keeping.is_needed = keeping.others != 0 || keeping.retained.is_some() || publisher.is_some();
+        keeping
+    }
+
+    /// A retained message goes at its own time or at the configured one.
+    fn retained_until(&self, now: Now, p: &Publication<'_>) -> Option<u64> {
+        let default_s = self.core.config.retained_expiry_default_s;
+        p.expires_at_ms
+            .or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000))
     }
 
     /// To every other shard that may have a subscription: once each, whatever the number of subscribers there.
@@ -64,6 +117,15 @@ impl Shard {
 
     /// Delivers to the sessions and groups of this shard. False when there are none.
     pub(crate) fn route_local(&mut self, now: Now, p: &Publication<'_>) -> bool {
+        let mut forms = Forms::default();
+        let is_wanted = self.route_here(now, p, &mut forms);
+        let place = self.core.keep(now, p, forms.kept(), Keeping::default());
+        self.send_member_mail(&Publication { place, ..*p });
+        is_wanted
+    }
+
+    /// As `route_local`; what the journal has to know is left to the caller.
+    fn route_here(&mut self, now: Now, p: &Publication<'_>, forms: &mut Forms) -> bool {
         if p.is_expired(now) {
             self.core.stats.drop_message(DropReason::Expired);
             return true;
@@ -72,7 +134,6 @@ impl Shard {
         scratch.lists.clear();
         self.subscriptions.matching(p.topic, &mut scratch.lists);
         let is_wanted = !scratch.lists.is_empty();
-        let mut forms = Forms::default();
         match scratch.lists[..] {
             [] => {}
             [list] if self.broadcast(now, list, p) => {}
@@ -98,16 +159,16 @@ impl Shard {
                         identifiers,
                         group: None,
                     };
-                    self.core.deliver(now, entry.key, p, terms, &mut forms);
+                    self.core.deliver(now, entry.key, p, terms, forms);
                 }
             }
             _ => {
                 self.core.settle();
-                self.route_overlapping(now, p, &mut scratch, &mut forms);
+                self.route_overlapping(now, p, &mut scratch, forms);
             }
         }
         for group in scratch.groups.drain(..) {
-            self.dispatch(now, group, p, &mut forms);
+            self.dispatch(now, group, p, forms);
         }
         self.scratch = scratch;
         is_wanted
@@ -151,10 +212,7 @@ impl Shard {
     // --- retained messages: each topic has an owner among the shards ---
 
     fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64) {
-        let default_s = self.core.config.retained_expiry_default_s;
-        let expires_at_ms = p
-            .expires_at_ms
-            .or(default_s.map(|s| now.monotonic_ms + u64::from(s) * 1000));
+        let expires_at_ms = self.retained_until(now, p);
         let p = &Publication { expires_at_ms, ..*p };
         let owner = self.retained_owner(p.topic);
         if owner == self.core.id {
@@ -168,6 +226,7 @@ impl Shard {
     /// From the shard of the publisher. Who subscribed in the meantime, on a shard that had no interest when the message was
     /// routed, may have asked here before the message came: it gets the message as one published after its subscription.
     pub(crate) fn retain_from(&mut self, now: Now, told: u64, p: &Publication<'_>) {
+        self.keep_retained(now, p);
         self.retain_here(now, p);
         let late = self.shared.interest.mask(p.topic) & !told;
         let here = 1 << self.core.id.0;
@@ -194,6 +253,9 @@ impl Shard {
             }
             .to_message();
             let bytes = kept.kept_bytes();
+            if let Some(ledger) = &mut self.core.ledger {
+                ledger.place_later(&kept, p.place);
+            }
             if self.retained.set(p.topic, kept, bytes as u32, p.expires_at_ms).is_err() {
                 self.core.stats.drop_message(DropReason::RetainedFull);
             } else if let Some(at) = p.expires_at_ms {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
 use crate::access::{Identity, SessionAccess};
+use crate::durable::record::SessionKey;
 use crate::outgoing::{Delivery, Outgoing};
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
@@ -53,6 +54,12 @@ pub struct Session {
     /// In `Core::unfinished`.
     pub is_unfinished: bool,
     pub subacks: Vec<PendingSubAck>,
+    /// Its name in the journal; none while it ends with its connection, or where there is no journal.
+    pub key: SessionKey,
+    /// Of its subscriptions, those that are shared.
+    pub shared: u32,
+    /// In `Ledger::cooling`.
+    pub is_cooling: bool,
 }
 
 impl Session {
@@ -89,6 +96,9 @@ impl Session {
             bytes_received: 0,
             is_unfinished: false,
             subacks: Vec::new(),
+            key: SessionKey::default(),
+            shared: 0,
+            is_cooling: false,
         }
     }
 

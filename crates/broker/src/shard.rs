@@ -9,18 +9,20 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use mqtt::{Decoded, Packet, PacketType, ReasonCode};
+use mqtt::{Decoded, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 
 use crate::access::{Access, AuthOutcome};
 use crate::config::ShardConfig;
 use crate::connection::{Connection, Phase};
 use crate::deliver::Core;
+use crate::durable::ledger::Ledger;
+use crate::durable::record::Record;
 use crate::effect::{CloseCause, ConnSlot, DisconnectReason, Effect, Event, Next, Now, Peer, Received, ShardId};
 use crate::exclusive::Exclusives;
 use crate::inspect::Refusal;
 use crate::interest::{Interest, InterestCounts};
 use crate::mail::{Envelope, Item, Mail};
-use crate::message::Message;
+use crate::message::{Message, Place};
 use crate::outbox::Outbox;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
@@ -48,11 +50,17 @@ pub struct Shard {
     /// Hashed with a seed that nobody knows: clients choose the keys.
     pub(crate) by_client_id: HashMap<Box<str>, u32, foldhash::fast::RandomState>,
     pub(crate) free_sessions: Vec<u32>,
+    /// Filters of durable sessions and groups; None where nothing outlives the process.
+    pub(crate) durable_interest: Option<InterestCounts>,
+    /// Connections that are not read from before the journal takes something again.
+    pub(crate) held_publishers: Vec<ConnSlot>,
     pub(crate) delayed: Vec<Option<Arc<Message>>>,
     pub(crate) free_delayed: Vec<u32>,
     pub(crate) delayed_bytes: usize,
     pub(crate) refusals: VecDeque<Refusal>,
     pub(crate) mail_out: Vec<Mail>,
+    /// For members of shared subscriptions on other shards; sent when the message they are given has its place.
+    pub(crate) member_mail: Vec<(ShardId, Envelope)>,
     pub(crate) scratch: RouteScratch,
     pub(crate) bytes: Vec<u8>,
     pub(crate) due: Vec<Timer>,
@@ -65,6 +73,8 @@ pub struct Shard {
 /// What all shards of a node share: read-mostly, off the path of a message.
 pub struct NodeState {
     pub interest: Interest,
+    /// As `interest`, for sessions and groups that outlive a connection: what is published for them goes to the journal.
+    pub durable: Interest,
     pub exclusives: Exclusives,
     /// Shards that own a topic which ever had a retained message; bits are only ever set.
     retaining: AtomicU64,
@@ -76,6 +86,7 @@ impl NodeState {
     pub fn new(shards: u16, seed: u64) -> NodeState {
         NodeState {
             interest: Interest::new(usize::from(shards), seed),
+            durable: Interest::new(usize::from(shards), seed),
             exclusives: Exclusives::default(),
             retaining: AtomicU64::new(0),
             client_event_filters: AtomicU64::new(0),
@@ -148,11 +159,14 @@ impl Shard {
             replay_steps_left: STEPS_PER_TICK,
             by_client_id: HashMap::default(),
             free_sessions: Vec::new(),
+            durable_interest: None,
+            held_publishers: Vec::new(),
             delayed: Vec::new(),
             free_delayed: Vec::new(),
             delayed_bytes: 0,
             refusals: VecDeque::new(),
             mail_out: (0..shards).map(|_| Mail::default()).collect(),
+            member_mail: Vec::new(),
             scratch: RouteScratch::default(),
             bytes: Vec::new(),
             due: Vec::new(),
@@ -161,6 +175,12 @@ impl Shard {
             is_shutting_down: false,
             shut_down_at: 0,
         }
+    }
+
+    /// From now on what outlives the process is recorded. `last_key` is the highest that any shard has given in any run.
+    pub fn keep_journal(&mut self, last_key: u64) {
+        self.core.ledger = Some(Box::new(Ledger::new(self.core.id.0, last_key)));
+        self.durable_interest = Some(InterestCounts::new(usize::from(self.core.id.0)));
     }
 
     /// The shard that owns a client's session. The driver moves a connection there once it has read the CONNECT. `None` for an
@@ -260,6 +280,9 @@ impl Shard {
         match mqtt::decode(bytes, version, limit) {
             Ok(Decoded::Incomplete { needed }) => Err(Next::Read { needed }),
             Ok(Decoded::Complete { packet, size }) => {
+                if self.must_hold(conn, version, &packet) {
+                    return Err(Next::Pause);
+                }
                 self.packet(now, conn, packet, &bytes[..size]);
                 Ok(size)
             }
@@ -268,6 +291,24 @@ impl Shard {
                 Err(Next::Closed)
             }
         }
+    }
+
+    /// A client of 3.1 or 3.1.1 cannot be told that the journal takes nothing: it is not read from until it does.
+    fn must_hold(&mut self, conn: ConnSlot, version: ProtocolVersion, packet: &Packet<'_>) -> bool {
+        let Packet::Publish(publish) = packet else { return false };
+        if !self.core.is_journal_stuck()
+            || version == ProtocolVersion::V5
+            || publish.qos == QoS::AtMostOnce
+            || !self.needs_journal(publish.topic, publish.qos, publish.retain) && !publish.topic.starts_with("$delayed/")
+        {
+            return false;
+        }
+        if let Some(connection) = self.core.connection_mut(conn)
+            && !std::mem::replace(&mut connection.is_held_by_journal, true)
+        {
+            self.held_publishers.push(conn);
+        }
+        true
     }
 
     fn packet(&mut self, now: Now, conn: ConnSlot, packet: Packet<'_>, bytes: &[u8]) {
@@ -373,6 +414,8 @@ impl Shard {
     /// Takes what another shard has sent.
     pub fn mail(&mut self, now: Now, mail: Mail) {
         self.core.open_broadcast();
+        let from = mail.from();
+        let mut routed = Place::NONE;
         let mut reader = mail.read();
         while let Some(item) = reader.next() {
             if !matches!(item, Item::Publication(Envelope::Route, _)) {
@@ -380,12 +423,20 @@ impl Shard {
             }
             match item {
                 Item::Publication(Envelope::Route, p) => {
+                    routed = routed.max(p.place);
                     self.route_local(now, &p);
                 }
-                Item::Publication(Envelope::Retain { told }, p) => self.retain_from(now, told, &p),
+                Item::Publication(Envelope::Retain { told }, p) => {
+                    routed = routed.max(p.place);
+                    self.retain_from(now, told, &p);
+                }
                 Item::Publication(envelope, p) => self.shared_publication(now, envelope, &p),
                 Item::Letter(letter) => self.letter(now, letter),
             }
+        }
+        if let Some(up_to) = routed.position() {
+            let by = self.core.id.0;
+            self.core.record(&Record::Routed { by, from, up_to });
         }
         self.core.close_broadcast();
     }
@@ -400,7 +451,12 @@ impl Shard {
     /// What has to go to another shard, if anything.
     pub fn take_mail(&mut self, to: ShardId) -> Option<Mail> {
         let mail = &mut self.mail_out[usize::from(to.0)];
-        (!mail.is_empty()).then(|| std::mem::take(mail))
+        if mail.is_empty() {
+            return None;
+        }
+        let base = self.core.ledger.as_ref().map_or(0, |ledger| ledger.base);
+        mail.sent(self.core.id, base);
+        Some(std::mem::take(mail))
     }
 
     /// Runs timers that are due, and goes on with what did not fit into the last tick.

@@ -47,6 +47,7 @@ impl Shard {
             options,
             identifier,
             is_online,
+            is_durable: self.core.link(slot).is_durable,
             inflight: 0,
         };
         let home = self.group_home(shared.share_name, shared.filter);
@@ -133,6 +134,7 @@ impl Shard {
         };
         let had_online = group.has_online();
         group.put(member);
+        self.keep_group(index);
         if !had_online {
             self.reclaim_from_absent(now, index);
         }
@@ -149,7 +151,9 @@ impl Shard {
         if let Some(at) = group.position(session) {
             group.remove(at);
         }
-        if group.members.is_empty() {
+        let is_empty = group.members.is_empty();
+        self.keep_group(index);
+        if is_empty {
             self.unindex(filter, GROUP_KEY | index);
             while self.pop_from_group(index).is_some() {
                 self.core.stats.drop_message(DropReason::NoSharedMember);
@@ -176,7 +180,7 @@ impl Shard {
         let Some(at) = group.position(session) else { return };
         let had_online = group.has_online();
         group.set_online(at, is_online);
-        let (epoch, has_others) = (group.epoch, group.has_online());
+        let (epoch, key, has_others) = (group.epoch, group.key, group.has_online());
         if is_online {
             if !had_online {
                 self.reclaim_from_absent(now, index);
@@ -187,6 +191,7 @@ impl Shard {
                 shard: self.core.id,
                 index,
                 epoch,
+                key,
             };
             self.reclaim(now, session, group);
         }
@@ -201,6 +206,7 @@ impl Shard {
             shard: self.core.id,
             index,
             epoch: group.epoch,
+            key: group.key,
         };
         let absent: Vec<SessionRef> = group
             .members
@@ -229,7 +235,7 @@ impl Shard {
 
     pub(crate) fn reclaim_here(&mut self, now: Now, slot: u32, epoch: u32, group: GroupRef) {
         if self.core.live_session(slot, epoch).is_some_and(|s| s.conn.is_none()) {
-            self.return_shared(now, slot, |from| from == group);
+            self.return_shared(now, slot, |from| from.is_same(group));
         }
     }
 
@@ -252,6 +258,7 @@ impl Shard {
         for delivery in returned {
             let Some(group) = delivery.tag.group() else { continue };
             self.member_acknowledged(slot, group);
+            let is_held = self.keep_returned(slot, delivery.seq, group.key);
             if group.shard == self.core.id {
                 self.redispatch(
                     now,
@@ -259,11 +266,13 @@ impl Shard {
                     group.epoch,
                     &delivery.message.publication(),
                     Some(delivery.message.clone()),
+                    is_held,
                 );
             } else {
                 let envelope = Envelope::Return {
                     index: group.index,
                     epoch: group.epoch,
+                    is_held,
                 };
                 self.mail_out[usize::from(group.shard.0)].publication(envelope, &delivery.message.publication());
             }
@@ -277,10 +286,11 @@ impl Shard {
         epoch: u32,
         p: &Publication<'_>,
         message: Option<Arc<Message>>,
+        is_held: bool,
     ) {
         if self.groups.get_live(index, epoch).is_some() {
             let mut forms = message.map_or_else(Forms::default, Forms::of);
-            self.dispatch(now, index, p, &mut forms);
+            self.dispatch_again(now, index, p, &mut forms, is_held);
         } else {
             self.core.stats.drop_message(DropReason::NoSharedMember);
         }

@@ -99,6 +99,9 @@ impl Shard {
     }
 
     fn suback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
+        if self.core.link(slot).is_durable {
+            self.core.hold_until_kept(conn);
+        }
         // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
         if !self.send(
             conn,
@@ -170,7 +173,10 @@ impl Shard {
             .session_mut(slot)
             .subscriptions
             .insert(asked.filter, subscription);
+        self.keep_subscribed(slot, asked.filter, &subscription);
         if replaced.is_none() {
+            self.core.session_mut(slot).shared += u32::from(subscription.kind == SubscriptionKind::Shared);
+            self.mind_durable_filter(slot, target, true);
             let stats = &mut self.core.stats;
             stats.subscriptions += 1;
             stats.subscriptions_max = stats.subscriptions_max.max(stats.subscriptions);
@@ -250,6 +256,9 @@ impl Shard {
                 reasons.push(reason.to_u8());
             }
         }
+        if self.core.link(slot).is_durable {
+            self.core.hold_until_kept(conn);
+        }
         let properties = Properties::EMPTY;
         // [MQTT-3.10.4-4], [MQTT-3.11.3-1]
         if !self.send(
@@ -274,16 +283,22 @@ impl Shard {
 
     /// Removes one subscription; false when there was none.
     pub(crate) fn unsubscribe_filter(&mut self, slot: u32, filter: &str) -> bool {
-        if self.core.session_mut(slot).subscriptions.remove(filter).is_none() {
+        let session = self.core.session_mut(slot);
+        let Some(removed) = session.subscriptions.remove(filter) else {
             return false;
-        }
+        };
+        session.shared -= u32::from(removed.kind == SubscriptionKind::Shared);
         self.core.stats.subscriptions -= 1;
+        self.keep_unsubscribed(slot, filter);
         self.unindex_target(slot, filter);
         true
     }
 
     fn unindex_target(&mut self, slot: u32, filter: &str) {
         let target = Target::parse(filter);
+        if let Ok(target) = target {
+            self.mind_durable_filter(slot, target, false);
+        }
         if let Ok(Target::Plain(bare) | Target::Exclusive(bare)) = target {
             self.core.session_mut(slot).replays.remove(bare);
         }
@@ -322,6 +337,7 @@ impl Shard {
     pub(crate) fn drop_subscriptions(&mut self, slot: u32) {
         let session = self.core.session_mut(slot);
         session.replays.clear();
+        session.shared = 0;
         let subscriptions = std::mem::take(&mut session.subscriptions);
         self.core.stats.subscriptions -= subscriptions.len() as u64;
         for (filter, _) in subscriptions.iter() {
@@ -347,6 +363,34 @@ impl Shard {
         self.core.link_mut(slot).is_filtered = is_filtered;
         for filter in denied {
             self.unsubscribe_filter(slot, &filter);
+        }
+    }
+
+    /// Publishers of all shards learn, or forget, that a durable session wants what matches. Shared subscriptions tell at their home.
+    fn mind_durable_filter(&mut self, slot: u32, target: Target<'_>, is_there: bool) {
+        if let Target::Plain(filter) | Target::Exclusive(filter) = target
+            && self.core.link(slot).is_durable
+        {
+            self.mind_durable(filter, is_there);
+        }
+    }
+
+    pub(crate) fn mind_durable(&mut self, filter: &str, is_there: bool) {
+        let Some(durable) = &mut self.durable_interest else { return };
+        match is_there {
+            true => durable.add(&self.shared.durable, filter),
+            false => durable.remove(&self.shared.durable, filter),
+        }
+    }
+
+    /// All filters of a session that has become durable, or is so no longer.
+    pub(crate) fn mind_durable_filters(&mut self, slot: u32, is_there: bool) {
+        let subscriptions = self.core.session(slot).subscriptions.iter();
+        let filters: Vec<Box<str>> = subscriptions.map(|(filter, _)| filter.into()).collect();
+        for filter in filters {
+            if let Ok(Target::Plain(bare) | Target::Exclusive(bare)) = Target::parse(&filter) {
+                self.mind_durable(bare, is_there);
+            }
         }
     }
 

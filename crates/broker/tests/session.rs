@@ -392,7 +392,7 @@ fn message_expiry_counts_down_and_ends() {
             &Packet::Connect(connect_packet(V5, "sub", false, Properties::EMPTY, None)),
         );
         let got = w.take(back);
-        assert_eq!(got[1..], ["PUBLISH t long q1 id=1 MessageExpiryInterval(90)"]);
+        assert_eq!(got[1..], ["PUBLISH t long q1 id=2 MessageExpiryInterval(90)"]);
     });
 }
 

@@ -42,6 +42,11 @@ impl Forms {
         }
     }
 
+    /// The message, if somebody keeps it.
+    pub fn kept(&self) -> Option<&Arc<Message>> {
+        self.message.as_ref()
+    }
+
     pub fn message(&mut self, p: &Publication<'_>) -> Arc<Message> {
         self.message.get_or_insert_with(|| p.to_message()).clone()
     }

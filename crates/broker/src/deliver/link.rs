@@ -22,6 +22,8 @@ pub struct Link {
     pub is_replaying: bool,
     /// The server may use topic aliases.
     pub uses_aliases: bool,
+    /// What it is sent at QoS 1 and 2 is recorded in the journal.
+    pub is_durable: bool,
     pub messages_sent: u64,
     pub bytes_sent: u64,
 }
@@ -36,6 +38,7 @@ impl Default for Link {
             is_filtered: false,
             is_replaying: false,
             uses_aliases: false,
+            is_durable: false,
             messages_sent: 0,
             bytes_sent: 0,
         }

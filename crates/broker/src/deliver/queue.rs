@@ -26,7 +26,7 @@ impl Core {
                 self.send_queued(now, slot, link)
             };
             if !has_more {
-                return;
+                return self.fetch_more(slot);
             }
         }
         self.continue_later(conn, slot);
@@ -50,7 +50,7 @@ impl Core {
     fn resend_next(&mut self, now: Now, slot: u32, link: Link) -> bool {
         let out = &mut self.session_mut(slot).outgoing;
         let entry = &out.inflight[out.sent];
-        let (id, delivery) = (entry.id, entry.delivery.clone());
+        let (id, delivery) = (entry.id(), entry.delivery.clone());
         out.sent += 1;
         self.resend(now, slot, link, id, delivery);
         true
@@ -85,6 +85,7 @@ impl Core {
             // The client now accepts less than before: as if it had been acknowledged [MQTT-3.1.2-25].
             self.outbox.arena.truncate(mark);
             self.dropped(now, slot, DropReason::TooLargeForClient);
+            self.keep_settled(slot, delivery.seq, false);
             let out = &mut self.session_mut(slot).outgoing;
             let is_done = match delivery.qos {
                 QoS::ExactlyOnce => matches!(out.pubrec_failed(id), crate::outgoing::Acknowledged::Done(_)),
@@ -106,16 +107,19 @@ impl Core {
             return false;
         };
         let needs_id = next.qos != QoS::AtMostOnce;
-        if needs_id
-            && (session.outgoing.inflight.len() >= usize::from(session.window) || session.outgoing.next_id().is_none())
-        {
+        let seq = next.seq;
+        let out = &session.outgoing;
+        // In flight before the last connection broke, and not back in memory: that comes first.
+        let is_early = out.cold.as_ref().is_some_and(|cold| !cold.inflight.is_empty());
+        let is_unkept = next.qos == QoS::ExactlyOnce && link.is_durable && seq > out.kept_seq;
+        if is_early || needs_id && (out.inflight.len() >= usize::from(session.window) || !out.is_free(seq) || is_unkept) {
             return false;
         }
         let delivery = session.outgoing.pop_queue().expect("`front` was there");
-        let id = session.outgoing.next_id();
         self.stats.queued_messages -= 1;
         self.stats.queued_bytes -= delivery.kept_bytes() as u64;
         if delivery.message.is_expired(now) {
+            self.keep_settled(slot, seq, false);
             self.dropped(now, slot, DropReason::Expired);
             if let Some(group) = delivery.tag.group() {
                 self.let_go(slot, group);
@@ -131,10 +135,13 @@ impl Core {
             identifiers: delivery.tag.identifiers(),
             group: delivery.tag.group(),
         };
-        let delivered = match id {
-            Some(id) if needs_id => self.send_new(now, slot, link, &p, terms, &mut forms, id),
-            _ => self.send_qos0(now, slot, link, &p, terms, &mut forms),
+        let delivered = match needs_id {
+            true => self.send_new(now, slot, link, &p, terms, &mut forms, seq),
+            false => self.send_qos0(now, slot, link, &p, terms, &mut forms),
         };
+        if !needs_id || matches!(delivered, Delivered::Dropped(_)) {
+            self.keep_settled(slot, seq, false);
+        }
         if let (Delivered::Dropped(_), Some(group)) = (delivered, terms.group) {
             self.let_go(slot, group);
         }
@@ -154,44 +161,55 @@ impl Core {
     }
 
     /// Puts a message into a session's queue, within its limits.
-    pub fn enqueue(&mut self, now: Now, slot: u32, delivery: Delivery) -> Delivered {
+    pub fn enqueue(&mut self, now: Now, slot: u32, mut delivery: Delivery, terms: Terms<'_>) -> Delivered {
         let (max_messages, max_bytes) = (self.config.queued_messages_max, self.config.queued_bytes_max);
         let bytes = delivery.kept_bytes();
         let policy = self.config.queue_drop;
         loop {
             let out = &self.session(slot).outgoing;
-            let is_full = out.queue.len() >= max_messages || out.queued_bytes + bytes > max_bytes;
+            let is_full = out.queued() >= max_messages || out.queued_bytes + bytes > max_bytes;
             if is_full && out.queue.front().is_some_and(|oldest| oldest.message.is_expired(now)) {
                 // Before a live one has to go, or is refused.
                 self.drop_oldest(now, slot, DropReason::Expired);
                 continue;
             }
-            let reason = if out.queue.len() >= max_messages {
+            let reason = if out.queued() >= max_messages {
                 DropReason::QueueFullByCount
             } else if out.queued_bytes + bytes > max_bytes {
                 DropReason::QueueFullByBytes
             } else {
                 break;
             };
-            if policy == QueueDrop::Newest || out.queue.is_empty() {
+            if policy == QueueDrop::Newest || out.queued() == 0 {
                 return self.dropped(now, slot, reason);
             }
             self.drop_oldest(now, slot, reason);
         }
-        self.session_mut(slot).outgoing.push_queue(delivery);
+        let out = &mut self.session_mut(slot).outgoing;
+        delivery.seq = out.next_seq();
+        let seq = delivery.seq;
+        out.push_queue(delivery);
+        self.note_target(slot, seq, terms);
+        self.cool_later(slot);
         self.stats.queued_messages += 1;
         self.stats.queued_bytes += bytes as u64;
         Delivered::Queued
     }
 
     fn drop_oldest(&mut self, now: Now, slot: u32, reason: DropReason) {
-        if let Some(oldest) = self.session_mut(slot).outgoing.pop_queue() {
+        let out = &mut self.session_mut(slot).outgoing;
+        if let Some(oldest) = out.pop_queue() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= oldest.kept_bytes() as u64;
+            self.keep_settled(slot, oldest.seq, false);
             self.dropped(now, slot, reason);
             if let Some(group) = oldest.tag.group() {
                 self.let_go(slot, group);
             }
+        } else if let Some(seq) = out.pop_cold() {
+            self.stats.queued_messages -= 1;
+            self.keep_settled(slot, seq, false);
+            self.dropped(now, slot, reason);
         }
     }
 }

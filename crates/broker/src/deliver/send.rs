@@ -7,7 +7,8 @@ use crate::deliver::{Core, Delivered, Link, Terms};
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
-use crate::outgoing::{Delivery, Tag};
+use crate::durable::record::Seq;
+use crate::outgoing::{Delivery, Tag, packet_id};
 
 /// Payloads up to this size are copied with their header per subscriber at QoS 1 and 2; larger ones are referred to.
 const COPY_PAYLOAD_BYTES: usize = 512;
@@ -61,8 +62,9 @@ impl Core {
         p: &Publication<'_>,
         terms: Terms<'_>,
         forms: &mut Forms,
-        id: PacketId,
+        seq: Seq,
     ) -> Delivered {
+        let id = packet_id(seq);
         let conn = ConnSlot(link.conn);
         let mark = self.outbox.mark();
         let is_shared_form = terms.identifiers.is_empty() && !link.uses_aliases;
@@ -94,9 +96,10 @@ impl Core {
             message: forms.message(p),
             qos: terms.qos,
             retain: terms.retain,
+            seq,
             tag: Tag::new(terms.identifiers, terms.group),
         };
-        self.session_mut(slot).outgoing.start(id, delivery);
+        self.session_mut(slot).outgoing.start(delivery);
         self.stats.inflight_messages += 1;
         self.count_sent(slot, terms.qos, size, p.payload.len());
         Delivered::Sent

@@ -6,6 +6,8 @@ use mqtt::QoS;
 
 use crate::config::{QueueDrop, ShareStrategy};
 use crate::deliver::{Core, Delivered, Forms, NO_CONN, Terms};
+use crate::durable::keep::Keeping;
+use crate::durable::record::GroupKey;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
@@ -14,18 +16,53 @@ use crate::outgoing::GroupRef;
 use crate::shard::Shard;
 use crate::shared::group::Member;
 
+/// Where a message of a group has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    /// To a session of this shard.
+    Here,
+    /// To another shard's, or into the group's queue.
+    Elsewhere,
+    ToNobody,
+}
+
 impl Shard {
-    /// Gives a message to one member of a group.
+    /// Gives a message that has just been published to one member of a group.
     pub(crate) fn dispatch(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
+        self.give(now, index, p, forms, false);
+    }
+
+    /// Gives a message to another member. `is_held`: the group has it in the journal.
+    pub(crate) fn dispatch_again(
+        &mut self,
+        now: Now,
+        index: u32,
+        p: &Publication<'_>,
+        forms: &mut Forms,
+        is_held: bool,
+    ) {
+        let key = self.groups.get_mut(index).map_or(GroupKey::default(), |group| group.key);
+        match self.give(now, index, p, forms, is_held) {
+            Given::Here if is_held => self.keep_given(now, key, p, forms),
+            Given::ToNobody if is_held => self.keep_dropped(key, p.place),
+            _ => {
+                let place = self.core.keep(now, p, forms.kept(), Keeping::default());
+                self.send_member_mail(&Publication { place, ..*p });
+            }
+        }
+    }
+
+    fn give(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms, is_held: bool) -> Given {
         if p.is_expired(now) {
-            return self.core.stats.drop_message(DropReason::Expired);
+            self.core.stats.drop_message(DropReason::Expired);
+            return Given::ToNobody;
         }
         let random = self.next_random();
         let Some(group) = self.groups.get_mut(index) else {
-            return;
+            return Given::ToNobody;
         };
         if group.members.is_empty() {
-            return;
+            return Given::ToNobody;
         }
         let first = group.first_choice(p, random);
         let mut choice = None;
@@ -39,14 +76,22 @@ impl Shard {
             }
         }
         match choice {
-            Some(at) => self.dispatch_to(now, index, at, p, forms),
-            None => self.keep_in_group(now, index, p, forms),
+            Some(at) => self.dispatch_to(now, index, at, p, forms, is_held),
+            None => self.keep_in_group(now, index, p, forms, is_held),
         }
     }
 
-    fn dispatch_to(&mut self, now: Now, index: u32, at: usize, p: &Publication<'_>, forms: &mut Forms) {
+    fn dispatch_to(
+        &mut self,
+        now: Now,
+        index: u32,
+        at: usize,
+        p: &Publication<'_>,
+        forms: &mut Forms,
+        is_held: bool,
+    ) -> Given {
         let Some(group) = self.groups.get_mut(index) else {
-            return;
+            return Given::ToNobody;
         };
         if matches!(group.strategy, ShareStrategy::Sticky | ShareStrategy::RoundRobin) {
             group.next = at;
@@ -56,6 +101,7 @@ impl Shard {
             shard: self.core.id,
             index,
             epoch: group.epoch,
+            key: group.key,
         };
         let member = &mut group.members[at];
         let qos = granted(p.qos, member.options.maximum_qos);
@@ -74,7 +120,11 @@ impl Shard {
                 member.identifier,
                 forms,
             );
-            return;
+            return Given::Here;
+        }
+        if !is_held && qos != QoS::AtMostOnce {
+            // Until the member's shard has recorded it.
+            self.core.note_group(reference.key);
         }
         let envelope = Envelope::Member {
             session: member.session.session,
@@ -84,7 +134,15 @@ impl Shard {
             retain_as_published: member.options.retain_as_published,
             identifier: member.identifier,
         };
-        self.mail_out[usize::from(member.session.shard.0)].publication(envelope, p);
+        self.member_mail.push((member.session.shard, envelope));
+        Given::Elsewhere
+    }
+
+    /// Sends a message to the members of other shards that it was given to, once it is known where the journal has it.
+    pub(crate) fn send_member_mail(&mut self, p: &Publication<'_>) {
+        for (shard, envelope) in self.member_mail.drain(..) {
+            self.mail_out[usize::from(shard.0)].publication(envelope, p);
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -118,16 +176,28 @@ impl Shard {
     }
 
     /// Nobody is connected: the group keeps it until somebody is.
-    fn keep_in_group(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
+    fn keep_in_group(
+        &mut self,
+        now: Now,
+        index: u32,
+        p: &Publication<'_>,
+        forms: &mut Forms,
+        is_held: bool,
+    ) -> Given {
         let Some(group) = self.groups.get_mut(index) else {
-            return;
+            return Given::ToNobody;
         };
+        let key = group.key;
         let is_kept = |m: &Member| granted(p.qos, m.options.maximum_qos) != QoS::AtMostOnce;
         if !group.members.iter().any(is_kept) {
-            return self.core.stats.drop_message(DropReason::NoSharedMember);
+            self.core.stats.drop_message(DropReason::NoSharedMember);
+            return Given::ToNobody;
         }
         if !self.make_room_in_group(now, index, p.kept_bytes()) {
-            return;
+            return Given::ToNobody;
+        }
+        if !is_held {
+            self.core.note_group(key);
         }
         let message = forms.message(p);
         self.core.stats.queued_messages += 1;
@@ -136,6 +206,7 @@ impl Shard {
             group.queued_bytes += message.kept_bytes();
             group.queue.push_back(message);
         }
+        Given::Elsewhere
     }
 
     /// Drops what has to go from a group's queue, expired messages first; false if that is the new one.
@@ -158,7 +229,10 @@ impl Shard {
             if !may_go {
                 return false;
             }
-            self.pop_from_group(index);
+            let key = group.key;
+            if let Some(message) = self.pop_from_group(index) {
+                self.keep_dropped(key, message.place());
+            }
         }
         false
     }
@@ -180,15 +254,12 @@ impl Shard {
             if !group.has_online() {
                 return;
             }
+            let is_held = group.is_durable();
             let Some(message) = self.pop_from_group(index) else {
                 return;
             };
-            if message.is_expired(now) {
-                self.core.stats.drop_message(DropReason::Expired);
-                continue;
-            }
             let mut forms = Forms::of(message.clone());
-            self.dispatch(now, index, &message.publication(), &mut forms);
+            self.dispatch_again(now, index, &message.publication(), &mut forms, is_held);
         }
     }
 }

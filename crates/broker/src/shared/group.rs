@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mqtt::SubscriptionOptions;
 
 use crate::config::ShareStrategy;
+use crate::durable::record::GroupKey;
 use crate::mail::SessionRef;
 use crate::message::{Message, Publication};
 use crate::shard::hash;
@@ -25,6 +26,8 @@ pub(crate) struct Group {
     pub share_name: Box<str>,
     pub filter: Box<str>,
     pub epoch: u32,
+    /// Its name in the journal, while a durable session is a member.
+    pub key: GroupKey,
     pub strategy: ShareStrategy,
     /// In the order in which they came.
     pub members: Vec<Member>,
@@ -42,6 +45,8 @@ pub(crate) struct Member {
     pub options: SubscriptionOptions,
     pub identifier: u32,
     pub is_online: bool,
+    /// Its session outlives its connection.
+    pub is_durable: bool,
     /// Given and not acknowledged, as far as the strategy counts it.
     pub inflight: u32,
 }
@@ -78,6 +83,7 @@ impl Groups {
             share_name: share_name.into(),
             filter: filter.into(),
             epoch: self.epochs,
+            key: GroupKey::default(),
             strategy,
             members: Vec::new(),
             online: Vec::new(),
@@ -103,6 +109,10 @@ impl Groups {
 }
 
 impl Group {
+    pub fn is_durable(&self) -> bool {
+        self.key.0 != 0
+    }
+
     pub fn position(&self, session: SessionRef) -> Option<usize> {
         self.members.iter().position(|m| m.session == session)
     }
@@ -191,6 +201,7 @@ mod tests {
             options: SubscriptionOptions::default(),
             identifier: 0,
             is_online,
+            is_durable: false,
             inflight: 0,
         }
     }

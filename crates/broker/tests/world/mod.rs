@@ -307,6 +307,7 @@ impl World {
                     self.end(client, CloseCause::Requested);
                 }
             }
+            Effect::Fetch { .. } => panic!("there is no journal to read from"),
             Effect::Resume { conn } => {
                 if let Some(client) = client_of(self, conn) {
                     self.feed(client);

@@ -1,0 +1,377 @@
+//! The part of a session's queue that is in the journal only: 16 bytes a message, whatever its size.
+//!
+//! A session that is away, or has more to be sent than it takes, keeps positions instead of messages. When its connection wants
+//! more, the first few are fetched (`Effect::Fetch`) and become ordinary deliveries again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use mqtt::QoS;
+
+use crate::deliver::{Core, NO_CONN};
+use crate::durable::record::{Entry, GroupKey, MessageRecord, Position, Record, Seq};
+use crate::effect::{DropReason, Effect, Now};
+use crate::message::{Message, Origin, Place, Publication};
+use crate::outgoing::{Delivery, Inflight, Outgoing, Tag};
+use crate::shard::Shard;
+
+/// Messages that a connected session keeps in memory; more go cold.
+const WARM_MAX: usize = 512;
+
+/// A session with fewer messages in memory has the next ones fetched.
+const WARM_LOW: usize = 128;
+
+/// Messages asked for at a time.
+const FETCH_MAX: usize = 256;
+
+/// Fetches of all sessions of a shard under way; the others wait their turn.
+const FETCHES_MAX: usize = 64;
+
+#[derive(Debug, Default)]
+pub struct Cold {
+    /// Sent before, oldest first.
+    pub inflight: VecDeque<ColdEntry>,
+    pub queue: VecDeque<ColdEntry>,
+    /// Of the few that have one.
+    pub tags: BTreeMap<Seq, Tag>,
+    /// What came in this tick: it has no position before the batch is appended.
+    pub fresh: VecDeque<Delivery>,
+    /// Asked for and not yet there.
+    pub is_fetching: bool,
+}
+
+/// A message in the journal: its position, its number in the session, and how the session gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColdEntry {
+    position: u64,
+    /// The number, and below it 8 bits of flags.
+    packed: u64,
+}
+
+const QOS: u64 = 0b11;
+const RETAIN: u64 = 1 << 2;
+const RELEASED: u64 = 1 << 3;
+
+impl ColdEntry {
+    pub fn new(position: Position, seq: Seq, qos: QoS, retain: bool, is_released: bool) -> ColdEntry {
+        let flags = qos as u64 | if retain { RETAIN } else { 0 } | if is_released { RELEASED } else { 0 };
+        ColdEntry {
+            position: position.0,
+            packed: seq << 8 | flags,
+        }
+    }
+
+    pub fn position(&self) -> Position {
+        Position(self.position)
+    }
+
+    pub fn seq(&self) -> Seq {
+        self.packed >> 8
+    }
+
+    pub fn qos(&self) -> QoS {
+        QoS::from_bits((self.packed & QOS) as u8).expect("made from a QoS")
+    }
+
+    pub fn retain(&self) -> bool {
+        self.packed & RETAIN != 0
+    }
+
+    pub fn is_released(&self) -> bool {
+        self.packed & RELEASED != 0
+    }
+
+    pub(crate) fn to_entry(self, tag: Option<&Tag>, group: Option<GroupKey>) -> Entry {
+        Entry {
+            message: self.position(),
+            seq: self.seq(),
+            qos: self.qos(),
+            retain: self.retain(),
+            is_released: self.is_released(),
+            group,
+            identifiers: tag.map_or(Vec::new(), |tag| tag.identifiers().to_vec()),
+        }
+    }
+}
+
+impl Cold {
+    pub fn queued(&self) -> usize {
+        self.queue.len() + self.fresh.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.inflight.is_empty() && self.queue.is_empty() && self.fresh.is_empty()
+    }
+
+    /// The oldest queued message, gone for good.
+    pub fn pop_oldest(&mut self) -> Option<ColdEntry> {
+        let oldest = self.queue.pop_front()?;
+        self.tags.remove(&oldest.seq());
+        Some(oldest)
+    }
+
+    fn cool(&mut self, delivery: Delivery) -> Option<ColdEntry> {
+        let position = delivery.message.place().position()?;
+        if !matches!(delivery.tag, Tag::None) {
+            self.tags.insert(delivery.seq, delivery.tag);
+        }
+        Some(ColdEntry::new(position, delivery.seq, delivery.qos, delivery.retain, false))
+    }
+}
+
+impl Outgoing {
+    /// Whether all that is in memory stands in the journal too, so that it need not stay in memory.
+    fn may_cool(&self) -> bool {
+        let is_kept = |d: &Delivery| d.message.place().position().is_some();
+        self.inflight.iter().filter_map(|entry| entry.delivery.as_ref()).all(is_kept) && self.queue.iter().all(is_kept)
+    }
+
+    /// Lets go of all messages in memory.
+    fn cool_all(&mut self) {
+        let cold = self.cold.get_or_insert_default();
+        while let Some(delivery) = self.queue.pop_back() {
+            if let Some(entry) = cold.cool(delivery) {
+                cold.queue.push_front(entry);
+            }
+        }
+        while let Some(Inflight { seq, delivery }) = self.inflight.pop_back() {
+            let entry = match delivery {
+                Some(delivery) => cold.cool(delivery),
+                None => Some(ColdEntry::new(Position(0), seq, QoS::ExactlyOnce, false, true)),
+            };
+            if let Some(entry) = entry {
+                cold.inflight.push_front(entry);
+            }
+        }
+        self.sent = 0;
+        self.queued_bytes = cold.fresh.iter().map(Delivery::kept_bytes).sum();
+        self.cool_fresh();
+    }
+
+    /// What came in the last tick joins what is cold already.
+    fn cool_fresh(&mut self) {
+        let Some(cold) = &mut self.cold else { return };
+        while let Some(delivery) = cold.fresh.pop_front() {
+            self.queued_bytes -= delivery.kept_bytes();
+            if let Some(entry) = cold.cool(delivery) {
+                cold.queue.push_back(entry);
+            }
+        }
+        self.forget_empty_cold();
+    }
+
+    fn cool_beyond(&mut self, warm_max: usize) {
+        let cold = self.cold.get_or_insert_default();
+        while self.queue.len() > warm_max
+            && let Some(delivery) = self.queue.pop_back()
+        {
+            self.queued_bytes -= delivery.kept_bytes();
+            if let Some(entry) = cold.cool(delivery) {
+                cold.queue.push_front(entry);
+            }
+        }
+        self.forget_empty_cold();
+    }
+
+    pub fn forget_empty_cold(&mut self) {
+        if self.cold.as_ref().is_some_and(|cold| cold.is_empty()) {
+            self.cold = None;
+        }
+    }
+
+    fn wants_more(&self) -> bool {
+        let is_low = self.inflight.len() - self.sent + self.queue.len() < WARM_LOW;
+        is_low
+            && self
+                .cold
+                .as_ref()
+                .is_some_and(|cold| !cold.is_fetching && !(cold.inflight.is_empty() && cold.queue.is_empty()))
+    }
+
+    /// What to fetch next: what was in flight comes before what waits, and is not fetched together with it.
+    fn next_positions(&self) -> Vec<Position> {
+        let Some(cold) = &self.cold else { return Vec::new() };
+        let next = if cold.inflight.is_empty() { &cold.queue } else { &cold.inflight };
+        let wanted = next.iter().take(FETCH_MAX).filter(|entry| !entry.is_released());
+        wanted.map(ColdEntry::position).collect()
+    }
+}
+
+impl Core {
+    /// After a batch was appended: who has messages in memory that can wait in the journal.
+    pub fn cool(&mut self, slot: u32) {
+        if !self.links[slot as usize].is_durable {
+            return;
+        }
+        let is_away = self.links[slot as usize].conn == NO_CONN;
+        let Some(session) = self.sessions[slot as usize].as_deref_mut() else {
+            return;
+        };
+        session.is_cooling = false;
+        if session.shared > 0 && session.outgoing.cold.is_none() {
+            // What a shared subscription gave may have to go to another member at once.
+            return;
+        }
+        let out = &mut session.outgoing;
+        let before = out.queued_bytes;
+        if is_away && out.may_cool() {
+            out.cool_all();
+        } else if out.cold.is_some() {
+            out.cool_fresh();
+        } else if out.queue.len() > WARM_MAX && out.may_cool() {
+            out.cool_beyond(WARM_MAX / 2);
+        }
+        self.stats.queued_bytes -= (before - out.queued_bytes) as u64;
+    }
+
+    /// Has a session looked at when the tick's batch has been appended.
+    pub fn cool_later(&mut self, slot: u32) {
+        let Some(ledger) = &mut self.ledger else { return };
+        let session = self.sessions[slot as usize].as_deref_mut().expect("the caller has it");
+        if session.key.0 != 0 && !session.is_cooling {
+            session.is_cooling = true;
+            ledger.cooling.push(slot);
+        }
+    }
+
+    /// Asks for what a session is to be sent next, if it is not in memory.
+    pub fn fetch_more(&mut self, slot: u32) {
+        let Some(session) = self.sessions[slot as usize].as_deref_mut() else {
+            return;
+        };
+        if session.conn.is_none() || !session.outgoing.wants_more() {
+            return;
+        }
+        let Some(ledger) = &mut self.ledger else { return };
+        if ledger.fetches >= FETCHES_MAX {
+            return ledger.fetch_queue.push_back((slot, session.connects));
+        }
+        ledger.fetches += 1;
+        if let Some(cold) = &mut session.outgoing.cold {
+            cold.is_fetching = true;
+        }
+        self.effects.push(Effect::Fetch {
+            session: slot,
+            connects: session.connects,
+            positions: session.outgoing.next_positions(),
+        });
+    }
+}
+
+impl Shard {
+    /// The answer to `Effect::Fetch`: the first of the records asked for, as many as the driver cared to read at once and at least
+    /// one; `None` where the journal could not give it.
+    pub fn fetched(
+        &mut self,
+        now: Now,
+        slot: u32,
+        connects: u32,
+        positions: &[Position],
+        records: Vec<Option<Vec<u8>>>,
+    ) {
+        if let Some(ledger) = &mut self.core.ledger {
+            ledger.fetches = ledger.fetches.saturating_sub(1);
+        }
+        let is_current = self.core.sessions.get(slot as usize).and_then(Option::as_deref);
+        if is_current.is_some_and(|session| session.connects == connects && session.conn.is_some()) {
+            let records: BTreeMap<Position, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
+            self.warm(now, slot, records);
+            self.pump(now, slot);
+        }
+        while let Some((slot, connects)) = self.core.ledger.as_mut().and_then(|ledger| ledger.fetch_queue.pop_front()) {
+            let session = self.core.sessions[slot as usize].as_deref();
+            if session.is_some_and(|session| session.connects == connects) {
+                return self.core.fetch_more(slot);
+            }
+        }
+    }
+
+    /// Turns cold messages into deliveries again, in their order, as far as they have come.
+    fn warm(&mut self, now: Now, slot: u32, records: BTreeMap<Position, Option<Vec<u8>>>) {
+        let mut lost = Vec::new();
+        let session = self.core.session_mut(slot);
+        let out = &mut session.outgoing;
+        let before = out.queued_bytes;
+        while let Some(cold) = &mut out.cold {
+            cold.is_fetching = false;
+            let is_inflight = !cold.inflight.is_empty();
+            let list = if is_inflight { &mut cold.inflight } else { &mut cold.queue };
+            let Some(entry) = list.front().copied() else { break };
+            let record = records.get(&entry.position());
+            if record.is_none() && !entry.is_released() {
+                break;
+            }
+            list.pop_front();
+            let tag = cold.tags.remove(&entry.seq()).unwrap_or_default();
+            let bytes = record.and_then(|bytes| bytes.as_deref());
+            let delivery = bytes.and_then(|bytes| revive(now, entry, tag, bytes));
+            match delivery {
+                None if !entry.is_released() => lost.push((entry.seq(), is_inflight)),
+                delivery if is_inflight => out.inflight.push_back(Inflight {
+                    seq: entry.seq(),
+                    delivery,
+                }),
+                None => {}
+                Some(delivery) => {
+                    out.queued_bytes += delivery.kept_bytes();
+                    out.queue.push_back(delivery);
+                }
+            }
+            out.forget_empty_cold();
+        }
+        self.core.stats.queued_bytes += (out.queued_bytes - before) as u64;
+        for (seq, was_inflight) in lost {
+            let stats = &mut self.core.stats;
+            stats.inflight_messages -= u64::from(was_inflight);
+            stats.queued_messages -= u64::from(!was_inflight);
+            self.core.keep_settled(slot, seq, false);
+            self.core.dropped(now, slot, DropReason::Damaged);
+        }
+    }
+}
+
+/// A delivery again, from the record of its message.
+fn revive(now: Now, entry: ColdEntry, tag: Tag, bytes: &[u8]) -> Option<Delivery> {
+    let Ok(Record::Message(record)) = Record::read(bytes) else {
+        return None;
+    };
+    Some(Delivery {
+        message: message_of(now, &record, entry.position()),
+        qos: entry.qos(),
+        retain: entry.retain(),
+        seq: entry.seq(),
+        tag,
+    })
+}
+
+/// The message that a record holds. Whoever published it is not known any more.
+pub(crate) fn message_of(now: Now, record: &MessageRecord<'_>, position: Position) -> Arc<Message> {
+    publication_of(now, record, position).to_message()
+}
+
+pub(crate) fn publication_of<'a>(now: Now, record: &MessageRecord<'a>, position: Position) -> Publication<'a> {
+    Publication {
+        topic: record.topic,
+        payload: record.payload,
+        properties: record.properties,
+        qos: record.qos,
+        retain: record.retain,
+        expires_at_ms: record.expires_unix_ms.map(|at| now.monotonic_at(at)),
+        origin: Origin::NONE,
+        publisher_hash: record.publisher_hash,
+        place: Place::at(position),
+    }
+}
+
+impl Now {
+    /// When it is this time of day on the monotonic clock: 0 for what is long past.
+    pub fn monotonic_at(self, unix_ms: u64) -> u64 {
+        (self.monotonic_ms + unix_ms).saturating_sub(self.unix_ms)
+    }
+
+    /// The time of day at a moment of the monotonic clock.
+    pub fn unix_at(self, monotonic_ms: u64) -> u64 {
+        (self.unix_ms + monotonic_ms).saturating_sub(self.monotonic_ms)
+    }
+}
+

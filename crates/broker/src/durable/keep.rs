@@ -1,0 +1,401 @@
+//! What is recorded when. Nothing here happens without a journal.
+//!
+//! A session is durable while it outlives its connection (Session Expiry Interval above 0). A message is recorded when a durable
+//! session or group gets it at QoS 1 or 2, when it is retained or `$delayed`, or when another shard may have such sessions: once,
+//! with all of its shard's recipients; other shards record theirs when they route it. QoS 1 is sent at once, while the record is
+//! on its way; QoS 2 only after it is kept, because what the client then says of the packet identifier has to be understood.
+
+use std::sync::Arc;
+
+use mqtt::{PacketId, PacketType, QoS, ReasonCode};
+
+use crate::deliver::{Core, Forms, Terms};
+use crate::durable::ledger::{JournalState, Later, Waiting};
+use crate::durable::record::{
+    GroupKey, MessageRecord, Record, Recipient, RetainedTerms, SessionKey, SessionRecord, SubscriptionRecord, Target,
+    Targets, WillRecord,
+};
+use crate::durable::record;
+use crate::effect::{ConnSlot, Effect, Now};
+use crate::message::{Message, Place, Publication};
+use crate::session::{Session, Subscription, Will};
+use crate::shard::Shard;
+
+/// What a message's record says besides the message and its recipients.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keeping {
+    /// Shards that have yet to route or retain it.
+    pub others: u64,
+    pub due_unix_ms: Option<u64>,
+    pub retained: Option<RetainedTerms>,
+    pub publisher: Option<(SessionKey, u16)>,
+    /// Recorded even if nobody here gets it.
+    pub is_needed: bool,
+}
+
+impl Core {
+    /// A durable session gets a message: part of the next record.
+    pub fn note_target(&mut self, slot: u32, seq: u64, terms: Terms<'_>) {
+        if !self.links[slot as usize].is_durable {
+            return;
+        }
+        let session = self.sessions[slot as usize].as_deref().expect("the caller has it");
+        let (key, epoch) = (session.key, session.epoch);
+        let group = terms.group.map(|group| group.key).filter(|key| key.0 != 0);
+        let Some(ledger) = &mut self.ledger else { return };
+        let target = Target {
+            to: Recipient::Session(key),
+            seq,
+            qos: terms.qos,
+            retain: terms.retain,
+            group,
+            identifiers: terms.identifiers.to_vec(),
+        };
+        target.put(&mut ledger.targets);
+        if terms.qos == QoS::ExactlyOnce && seq != 0 {
+            ledger.wait(Waiting::Send { slot, epoch, seq });
+        }
+    }
+
+    /// A durable group has a message, and no member yet.
+    pub fn note_group(&mut self, group: GroupKey) {
+        if group.0 == 0 {
+            return;
+        }
+        let Some(ledger) = &mut self.ledger else { return };
+        let target = Target {
+            to: Recipient::Group(group),
+            seq: 0,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            group: None,
+            identifiers: Vec::new(),
+        };
+        target.put(&mut ledger.targets);
+    }
+
+    /// Records who got a message, and the message itself if the journal does not have it. `kept` is the message if somebody keeps
+    /// it. Returns where it stands.
+    pub fn keep(&mut self, now: Now, p: &Publication<'_>, kept: Option<&Arc<Message>>, keeping: Keeping) -> Place {
+        let Some(ledger) = &mut self.ledger else { return Place::NONE };
+        if ledger.targets.is_empty() && !keeping.is_needed {
+            return p.place;
+        }
+        let targets = std::mem::take(&mut ledger.targets);
+        let mut place = p.place;
+        if place.is_none() {
+            place = kept.map_or(Place::NONE, |kept| kept.place());
+        }
+        if let Some(message) = place.position() {
+            ledger.record(&Record::Queued {
+                message,
+                targets: Targets::from_written(&targets),
+            });
+        } else {
+            // Also if it stands in this very batch, which has no positions to refer to yet: that is rare.
+            let record = MessageRecord {
+                topic: p.topic,
+                payload: p.payload,
+                properties: p.properties,
+                qos: p.qos,
+                retain: p.retain,
+                expires_unix_ms: p.expires_at_ms.map(|at| now.unix_at(at)),
+                publisher_hash: p.publisher_hash,
+                shard: self.id.0,
+                others: keeping.others,
+                due_unix_ms: keeping.due_unix_ms,
+                retained: keeping.retained,
+                publisher: keeping.publisher,
+                targets: Targets::from_written(&targets),
+            };
+            place = Place::pending(ledger.batch.record(|out| record.put(out)));
+            if let Some(kept) = kept {
+                ledger.place_later(kept, place);
+            }
+        }
+        ledger.targets = targets;
+        ledger.targets.clear();
+        place
+    }
+
+    /// A session is done with a message, or has come so far with it that only its identifier is still taken.
+    pub fn keep_settled(&mut self, slot: u32, seq: u64, is_release: bool) {
+        if self.links[slot as usize].is_durable
+            && let Some(ledger) = &mut self.ledger
+            && let Some(session) = self.sessions[slot as usize].as_deref()
+        {
+            ledger.settle(session.key, seq, is_release);
+        }
+    }
+
+    pub fn record(&mut self, record: &Record<'_>) -> Place {
+        self.ledger.as_mut().map_or(Place::NONE, |ledger| ledger.record(record))
+    }
+
+    /// Whether the journal cannot take more.
+    pub fn is_journal_stuck(&self) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.state != JournalState::Ok)
+    }
+
+    /// Holds back all that a connection is sent from now on until the journal has what was recorded so far.
+    pub fn hold_until_kept(&mut self, conn: ConnSlot) {
+        let Some(epoch) = self.connection_mut(conn).map(|c| c.epoch) else {
+            return;
+        };
+        if let Some(ledger) = &mut self.ledger
+            && ledger.is_behind()
+        {
+            self.outbox.hold(conn);
+            ledger.wait(Waiting::Release { conn, epoch });
+        }
+    }
+
+    /// The key of a session that outlives its connection.
+    fn durable_key(&self, slot: u32) -> Option<SessionKey> {
+        let session = self.sessions[slot as usize].as_deref()?;
+        (self.ledger.is_some() && session.key.0 != 0).then_some(session.key)
+    }
+}
+
+impl Shard {
+    /// An acknowledgement of this publish; after the journal has it, if it `is_kept`, and never before earlier ones.
+    pub(crate) fn acknowledge_when_kept(
+        &mut self,
+        conn: ConnSlot,
+        kind: PacketType,
+        id: PacketId,
+        reason: ReasonCode,
+        is_kept: bool,
+    ) {
+        let Some(connection) = self.core.connections[conn.0 as usize].as_deref_mut() else {
+            return;
+        };
+        if let Some(ledger) = &mut self.core.ledger
+            && (connection.waiting_acks > 0 || is_kept && ledger.is_behind())
+        {
+            connection.waiting_acks += 1;
+            let epoch = connection.epoch;
+            return ledger.wait(Waiting::Ack {
+                conn,
+                epoch,
+                kind,
+                id,
+                reason,
+            });
+        }
+        self.acknowledge(conn, kind, id, reason);
+    }
+
+    /// The terms of a CONNECT are in force: the session becomes durable, stays so, or is so no longer.
+    pub(crate) fn keep_session(&mut self, slot: u32) {
+        let Some(session) = self.core.sessions[slot as usize].as_deref_mut() else {
+            return;
+        };
+        let Some(ledger) = &mut self.core.ledger else { return };
+        let (key, is_durable) = (session.key, session.expiry_s > 0);
+        match (key.0 != 0, is_durable) {
+            (false, false) => return,
+            (false, true) => {
+                session.key = ledger.next_session();
+                let record = session_record(session);
+                ledger.record(&Record::Session(record));
+                self.mind_durable_filters(slot, true);
+            }
+            (true, true) => {
+                let terms = terms_of(session);
+                ledger.record(&Record::Connected { session: key, terms });
+            }
+            (true, false) => {
+                session.key = SessionKey(0);
+                ledger.record(&Record::Ended { session: key });
+                self.mind_durable_filters(slot, false);
+            }
+        }
+        self.core.link_mut(slot).is_durable = is_durable;
+    }
+
+    pub(crate) fn keep_disconnected(&mut self, now: Now, slot: u32) {
+        let Some(session) = self.core.durable_key(slot) else { return };
+        let state = self.core.session(slot);
+        let record = Record::Disconnected {
+            session,
+            unix_ms: now.unix_ms,
+            expiry_s: state.expiry_s,
+            has_will: state.will.is_some(),
+            started: state.outgoing.started(),
+        };
+        self.core.record(&record);
+        self.core.cool_later(slot);
+    }
+
+    pub(crate) fn keep_will_done(&mut self, slot: u32) {
+        if let Some(session) = self.core.durable_key(slot) {
+            self.core.record(&Record::WillDone { session });
+        }
+    }
+
+    pub(crate) fn keep_ended(&mut self, slot: u32) {
+        if let Some(session) = self.core.durable_key(slot) {
+            self.core.record(&Record::Ended { session });
+        }
+    }
+
+    pub(crate) fn keep_subscribed(&mut self, slot: u32, filter: &str, subscription: &Subscription) {
+        if let Some(session) = self.core.durable_key(slot) {
+            let subscription = SubscriptionRecord {
+                filter,
+                options: subscription.options,
+                identifier: subscription.identifier,
+            };
+            self.core.record(&Record::Subscribed { session, subscription });
+        }
+    }
+
+    pub(crate) fn keep_unsubscribed(&mut self, slot: u32, filter: &str) {
+        if let Some(session) = self.core.durable_key(slot) {
+            self.core.record(&Record::Unsubscribed { session, filter });
+        }
+    }
+
+    /// PUBREL: true if that has to be kept before it is answered.
+    pub(crate) fn keep_freed(&mut self, slot: u32, packet_id: u16) -> bool {
+        let Some(session) = self.core.durable_key(slot) else {
+            return false;
+        };
+        self.core.record(&Record::Freed { session, packet_id });
+        true
+    }
+
+    /// A group becomes durable with its first durable member, and is so no longer after the last.
+    pub(crate) fn keep_group(&mut self, index: u32) {
+        let Some(ledger) = &mut self.core.ledger else { return };
+        let Some(group) = self.groups.get_mut(index) else { return };
+        let is_durable = group.members.iter().any(|member| member.is_durable);
+        if is_durable == group.is_durable() {
+            return;
+        }
+        let filter = group.filter.clone();
+        if is_durable {
+            group.key = ledger.next_group();
+            ledger.record(&Record::Group {
+                group: group.key,
+                share_name: &group.share_name,
+                filter: &filter,
+            });
+        } else {
+            let group = std::mem::take(&mut group.key);
+            ledger.record(&Record::GroupEnded { group });
+        }
+        self.mind_durable(&filter, is_durable);
+    }
+
+    /// A session gives a message back to its group. True if the journal has it as the group's from now on.
+    pub(crate) fn keep_returned(&mut self, slot: u32, seq: u64, group: GroupKey) -> bool {
+        match self.core.durable_key(slot) {
+            Some(session) if group.0 != 0 => {
+                self.core.record(&Record::Returned { session, seq, group });
+                true
+            }
+            _ => {
+                self.core.keep_settled(slot, seq, false);
+                false
+            }
+        }
+    }
+
+    /// A member of this shard was given a message that its group has in the journal. If the member is not durable, nobody has it
+    /// there any more.
+    pub(crate) fn keep_given(&mut self, now: Now, group: GroupKey, p: &Publication<'_>, forms: &Forms) {
+        let is_recorded = self.core.ledger.as_ref().is_some_and(|ledger| !ledger.targets.is_empty());
+        self.core.keep(now, p, forms.kept(), Keeping::default());
+        if !is_recorded || p.place.offset().is_some() {
+            self.keep_dropped(group, p.place);
+        }
+    }
+
+    pub(crate) fn keep_dropped(&mut self, group: GroupKey, place: Place) {
+        if group.0 != 0
+            && let Some(ledger) = &mut self.core.ledger
+        {
+            ledger.record_later(Later::GroupDropped(group), place);
+        }
+    }
+
+    /// The owner of a topic keeps a message that another shard has recorded, or clears the topic with it.
+    pub(crate) fn keep_retained(&mut self, now: Now, p: &Publication<'_>) {
+        match p.place.position() {
+            _ if p.payload.is_empty() => self.keep_retained_gone(p.topic),
+            None => {}
+            Some(message) => {
+                let expires_unix_ms = p.expires_at_ms.map(|at| now.unix_at(at));
+                self.core.record(&Record::Retained {
+                    message,
+                    expires_unix_ms,
+                    topic: p.topic,
+                });
+            }
+        }
+    }
+
+    pub(crate) fn keep_retained_gone(&mut self, topic: &str) {
+        self.core.record(&Record::RetainedGone { topic });
+    }
+
+    /// Whether a message needs the journal, before anybody has got it.
+    pub(crate) fn needs_journal(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+        self.core.ledger.is_some() && (retain || qos != QoS::AtMostOnce && self.shared.durable.mask(topic) != 0)
+    }
+
+    /// Publishers of 3.1 and 3.1.1, who cannot be told to try again later, are read from again.
+    pub(crate) fn resume_held_publishers(&mut self) {
+        for conn in std::mem::take(&mut self.held_publishers) {
+            if let Some(connection) = self.core.connection_mut(conn) {
+                connection.is_held_by_journal = false;
+            }
+            self.core.effects.push(Effect::Resume { conn });
+        }
+    }
+}
+
+fn terms_of(session: &Session) -> record::Terms<'_> {
+    record::Terms {
+        user_name: session.user_name.as_deref(),
+        version: session.version as u8,
+        is_superuser: session.is_superuser,
+        is_bridge: session.is_bridge,
+        expiry_s: session.expiry_s,
+        will: session.will.as_deref().map(will_record),
+    }
+}
+
+fn will_record(will: &Will) -> WillRecord<'_> {
+    WillRecord {
+        topic: &will.topic,
+        payload: &will.payload,
+        properties: &will.properties,
+        qos: will.qos,
+        retain: will.retain,
+        delay_s: will.delay_s,
+        message_expiry_s: will.message_expiry_s,
+    }
+}
+
+/// A session as it is, apart from its queue.
+pub(crate) fn session_record(session: &Session) -> SessionRecord<'_> {
+    let subscriptions = session.subscriptions.iter().map(|(filter, subscription)| SubscriptionRecord {
+        filter,
+        options: subscription.options,
+        identifier: subscription.identifier,
+    });
+    SessionRecord {
+        session: session.key,
+        client_id: &session.client_id,
+        created_unix_ms: session.created_at_ms,
+        left_unix_ms: session.conn.is_none().then_some(session.disconnected_at_ms),
+        terms: terms_of(session),
+        next_seq: session.outgoing.last_seq + 1,
+        started: session.outgoing.started(),
+        subscriptions: subscriptions.collect(),
+        received: session.received.iter().collect(),
+    }
+}

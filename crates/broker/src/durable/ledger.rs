@@ -1,0 +1,282 @@
+//! A tick's records on their way to the journal, and what is not said before the journal has them.
+//!
+//! Records gather in one batch per tick. Whoever drives the shard appends it and says where it stands (`Shard::appended`), and later
+//! that it is kept (`Shard::committed`). What waits for that waits in the order in which it was asked for, so acknowledgements of
+//! one client keep their order [MQTT-4.6.0-2]. Bounded by the driver, which reads nothing while the journal is far behind.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use journal::Batch;
+use mqtt::{PacketId, PacketType, ReasonCode};
+
+use crate::durable::record::{GroupKey, Record, Settled, SettledItems, SessionKey};
+use crate::effect::{ConnSlot, Now};
+use crate::interest::SHARDS_MAX;
+use crate::message::{Message, Place};
+use crate::shard::Shard;
+
+/// Whether the journal takes what a client wants kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalState {
+    #[default]
+    Ok,
+    /// No space, or the quota is reached: what needs the journal is refused until there is.
+    Full,
+    /// For good, as long as the process lives.
+    Failed,
+}
+
+pub struct Ledger {
+    pub batch: Batch,
+    /// Messages of the batch, by their offset in it.
+    unplaced: Vec<(Arc<Message>, u32)>,
+    /// `SettledItems` of the tick.
+    settled: Vec<u8>,
+    /// `Targets` of the message that is being routed.
+    pub targets: Vec<u8>,
+    /// Sessions whose messages need not stay in memory, once they have a position.
+    pub cooling: Vec<u32>,
+    /// Records about messages that may have no position before this tick's batch is appended.
+    later: Vec<(Later, Place)>,
+    pub fetches: usize,
+    pub fetch_queue: VecDeque<(u32, u32)>,
+    waiting: VecDeque<Waiting>,
+    /// How many of `waiting` wait for the journal to be kept up to where.
+    marks: VecDeque<(u64, usize)>,
+    /// How many of `waiting` are of this tick.
+    unmarked: usize,
+    /// Where this tick's batch was appended; mail refers to it.
+    pub base: u64,
+    /// The end of what has been appended, and of what is kept.
+    end: u64,
+    committed: u64,
+    next_key: u64,
+    pub state: JournalState,
+}
+
+/// What is done when the journal has what came before it.
+pub enum Waiting {
+    Ack {
+        conn: ConnSlot,
+        epoch: u32,
+        kind: PacketType,
+        id: PacketId,
+        reason: ReasonCode,
+    },
+    /// The output of a connection is held back.
+    Release { conn: ConnSlot, epoch: u32 },
+    /// Messages of a session up to this one may be sent at QoS 2.
+    Send { slot: u32, epoch: u32, seq: u64 },
+}
+
+/// What is said of a message once it has a position.
+#[derive(Clone, Copy)]
+pub enum Later {
+    GroupDropped(GroupKey),
+    DelayedDone,
+}
+
+impl Ledger {
+    /// `last_key` is the highest that any shard has given in any run.
+    pub fn new(shard: u16, last_key: u64) -> Ledger {
+        let first = (last_key / SHARDS_MAX as u64 + 1) * SHARDS_MAX as u64;
+        Ledger {
+            batch: Batch::new(),
+            unplaced: Vec::new(),
+            settled: Vec::new(),
+            targets: Vec::new(),
+            cooling: Vec::new(),
+            later: Vec::new(),
+            fetches: 0,
+            fetch_queue: VecDeque::new(),
+            waiting: VecDeque::new(),
+            marks: VecDeque::new(),
+            unmarked: 0,
+            base: 0,
+            end: 0,
+            committed: 0,
+            next_key: first + u64::from(shard),
+            state: JournalState::Ok,
+        }
+    }
+
+    fn next_key(&mut self) -> u64 {
+        let key = self.next_key;
+        self.next_key += SHARDS_MAX as u64;
+        key
+    }
+
+    pub fn next_session(&mut self) -> SessionKey {
+        SessionKey(self.next_key())
+    }
+
+    pub fn next_group(&mut self) -> GroupKey {
+        GroupKey(self.next_key())
+    }
+
+    /// Adds a record to the tick's batch; where it stands is known when that is appended.
+    pub fn record(&mut self, record: &Record<'_>) -> Place {
+        Place::pending(self.batch.record(|out| record.put(out)))
+    }
+
+    /// A message whose record is in the batch: it learns its place.
+    pub fn place_later(&mut self, message: &Arc<Message>, place: Place) {
+        message.set_place(place);
+        if let Some(offset) = place.offset() {
+            self.unplaced.push((message.clone(), offset));
+        }
+    }
+
+    pub fn settle(&mut self, session: SessionKey, seq: u64, is_release: bool) {
+        Settled {
+            session,
+            seq,
+            is_release,
+        }
+        .put(&mut self.settled);
+    }
+
+    /// Records something of a message in the next batch, when it has a position in any case.
+    pub fn record_later(&mut self, what: Later, place: Place) {
+        if !place.is_none() {
+            self.later.push((what, place));
+        }
+    }
+
+    /// Whether something has been recorded that the journal has not kept yet.
+    pub fn is_behind(&self) -> bool {
+        !self.batch.is_empty() || !self.settled.is_empty() || self.end > self.committed
+    }
+
+    pub fn wait(&mut self, waiting: Waiting) {
+        self.waiting.push_back(waiting);
+        self.unmarked += 1;
+    }
+
+    /// The end of a tick: what it recorded, if anything.
+    fn close_batch(&mut self) -> Option<&mut Batch> {
+        if !self.settled.is_empty() {
+            let items = SettledItems::from_written(&self.settled);
+            self.batch.record(|out| Record::Settled(items).put(out));
+            self.settled.clear();
+        }
+        if self.batch.is_empty() {
+            // Everything has a position already.
+            for (what, place) in std::mem::take(&mut self.later) {
+                self.record_now(what, place);
+            }
+        }
+        if self.batch.is_empty() {
+            self.mark();
+            return None;
+        }
+        Some(&mut self.batch)
+    }
+
+    fn mark(&mut self) {
+        if self.unmarked > 0 {
+            self.marks.push_back((self.end, self.unmarked));
+            self.unmarked = 0;
+        }
+    }
+
+    fn appended(&mut self, base: u64, end: u64) {
+        (self.base, self.end) = (base, end);
+        self.mark();
+        for (message, offset) in self.unplaced.drain(..) {
+            message.set_place(Place::pending(offset).placed(base));
+        }
+        for (what, place) in std::mem::take(&mut self.later) {
+            self.record_now(what, place.placed(base));
+        }
+    }
+
+    fn record_now(&mut self, what: Later, place: Place) {
+        let Some(message) = place.position() else { return };
+        let record = match what {
+            Later::GroupDropped(group) => Record::GroupDropped { group, message },
+            Later::DelayedDone => Record::DelayedDone { message },
+        };
+        self.record(&record);
+    }
+
+    /// The next thing that waits for no more than what is kept.
+    fn next_due(&mut self) -> Option<Waiting> {
+        let (at, count) = self.marks.front_mut()?;
+        if *at > self.committed {
+            return None;
+        }
+        *count -= 1;
+        if *count == 0 {
+            self.marks.pop_front();
+        }
+        self.waiting.pop_front()
+    }
+}
+
+impl Shard {
+    /// What the tick has recorded, to be appended to the journal before mail is taken and anything is written to a socket.
+    pub fn journal_batch(&mut self) -> Option<&mut Batch> {
+        self.core.ledger.as_mut()?.close_batch()
+    }
+
+    /// Where the batch stands: its first byte and the byte after its last. The batch is empty again.
+    pub fn appended(&mut self, base: u64, end: u64) {
+        let Some(ledger) = &mut self.core.ledger else { return };
+        ledger.appended(base, end);
+        for slot in std::mem::take(&mut ledger.cooling) {
+            self.core.cool(slot);
+        }
+    }
+
+    /// The journal has all that was appended before `end`: what waited for it is done now.
+    pub fn committed(&mut self, now: Now, end: u64) {
+        let Some(ledger) = &mut self.core.ledger else { return };
+        ledger.committed = ledger.committed.max(end);
+        while let Some(waiting) = self.core.ledger.as_mut().and_then(|ledger| ledger.next_due()) {
+            self.is_due(now, waiting);
+        }
+    }
+
+    fn is_due(&mut self, now: Now, waiting: Waiting) {
+        match waiting {
+            Waiting::Ack {
+                conn,
+                epoch,
+                kind,
+                id,
+                reason,
+            } => {
+                let connection = self.core.connection_mut(conn).filter(|c| c.epoch == epoch);
+                if let Some(connection) = connection {
+                    connection.waiting_acks -= 1;
+                    self.acknowledge(conn, kind, id, reason);
+                }
+            }
+            Waiting::Release { conn, epoch } => {
+                if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
+                    self.core.outbox.release(conn);
+                }
+            }
+            Waiting::Send { slot, epoch, seq } => {
+                let Some(session) = self.core.live_session(slot, epoch) else {
+                    return;
+                };
+                session.outgoing.kept_seq = session.outgoing.kept_seq.max(seq);
+                if session.conn.is_some() {
+                    self.pump(now, slot);
+                }
+            }
+        }
+    }
+
+    /// The journal has got into another state.
+    pub fn journal_state(&mut self, state: JournalState) {
+        let Some(ledger) = &mut self.core.ledger else { return };
+        let before = std::mem::replace(&mut ledger.state, state);
+        if before != JournalState::Ok && state == JournalState::Ok {
+            self.resume_held_publishers();
+        }
+    }
+}
