@@ -34,7 +34,7 @@ impl Batch {
         self.records
     }
 
-    /// Appends a record whose payload `write` appends to the vector. Returns the record's offset: its position is
+    /// Appends a record whose payload `write` appends to the vector; what the vector has already is not its business. Returns the record's offset: its position is
     /// [`crate::position`]`(base, offset)` once the batch is appended at `base`.
     pub fn record(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> u32 {
         if self.bytes.is_empty() {

@@ -22,11 +22,9 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// `None`: there is no journal here yet.
     pub fn read(storage: &dyn Storage) -> Result<Option<Catalog>, OpenError> {
-        let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
-        let checkpoint = read_checkpoint(storage, &names)?;
+        let checkpoint = read_checkpoint(storage)?;
         let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
-        let mut bases: Vec<Lsn> = names.iter().filter_map(|name| base_of_name(name)).collect();
-        bases.sort_unstable();
+        let mut bases = bases_from(storage, Lsn(0))?;
         if bases.is_empty() && checkpoint.is_none() {
             return Ok(None);
         }
@@ -50,11 +48,22 @@ impl Catalog {
     }
 }
 
-fn read_checkpoint(storage: &dyn Storage, names: &[String]) -> Result<Option<Checkpoint>, OpenError> {
-    if !names.iter().any(|name| name == CHECKPOINT_NAME) {
-        return Ok(None);
-    }
-    Checkpoint::read(storage).map(Some).map_err(|error| match error {
+/// Bases of the segments that have names, from `first` on, sorted.
+pub(crate) fn bases_from(storage: &dyn Storage, first: Lsn) -> Result<Vec<Lsn>, OpenError> {
+    let names = storage.names().map_err(io_error("listing", "the journal directory"))?;
+    let mut bases: Vec<Lsn> = names.iter().filter_map(|name| base_of_name(name)).collect();
+    bases.retain(|base| *base >= first);
+    bases.sort_unstable();
+    Ok(bases)
+}
+
+pub(crate) fn read_checkpoint(storage: &dyn Storage) -> Result<Option<Checkpoint>, OpenError> {
+    let error = match Checkpoint::read(storage) {
+        Ok(checkpoint) => return Ok(Some(checkpoint)),
+        Err(error) => error,
+    };
+    Err(match error {
+        CheckpointError::Io(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
         CheckpointError::Io(source) => io_error("reading", CHECKPOINT_NAME)(source),
         CheckpointError::TooNew(version) => OpenError::TooNew {
             file: CHECKPOINT_NAME.to_owned(),

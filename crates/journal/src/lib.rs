@@ -35,6 +35,8 @@
 //! - A full disk or quota shows in [`State`] while there is still room for what is appended; nothing is lost, and it passes
 //!   by itself. A failed sync or write is for good.
 
+pub mod inspect;
+
 mod batch;
 mod catalog;
 mod checkpoint;

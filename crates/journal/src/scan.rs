@@ -110,43 +110,84 @@ pub(crate) struct Rest {
     pub proof: Option<Lsn>,
 }
 
-/// Looks for a block header behind `from` that says that `from` was synced. Blocks have any length, so one may begin at any byte.
+/// Looks for a block header behind `from` that says that `from` was synced.
 pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Rest> {
-    let start = segment.offset(from);
-    let end = segment.offset(segment.file_end());
     let mut rest = Rest {
         used_bytes: 0,
         proof: None,
     };
-    let mut window = Window::new(segment);
-    let mut offset = start;
-    while offset < end && rest.proof.is_none() {
-        let wanted = WINDOW_BYTES.min((end - offset) as usize);
-        let bytes = window.get(offset, wanted)?;
-        if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-            rest.used_bytes = offset - start + last as u64 + 1;
-            rest.proof = find_proof(segment, journal_id, from, (offset, bytes));
-        }
-        // A header may begin in this window and end in the next.
-        offset += wanted.saturating_sub(BLOCK_HEADER_BYTES - 1).max(1) as u64;
-        if wanted < WINDOW_BYTES {
+    let start = segment.offset(from);
+    let mut search = HeaderSearch::new(segment, journal_id, from);
+    while let Some(found) = search.next(|last| rest.used_bytes = last + 1 - start)? {
+        if found.synced > from {
+            rest.proof = Some(found.synced);
             break;
         }
     }
     Ok(rest)
 }
 
-fn find_proof(segment: &Segment, journal_id: u64, from: Lsn, (offset, bytes): (u64, &[u8])) -> Option<Lsn> {
-    let mut at = 0;
-    while let Some(found) = bytes[at..].iter().position(|byte| *byte == BLOCK_MAGIC[0]) {
-        at += found;
-        let lsn = Lsn(segment.base.0 + offset + at as u64 - SEGMENT_HEADER_BYTES as u64);
-        match BlockHeader::decode(&bytes[at..], journal_id, lsn) {
-            Ok(header) if header.synced > from => return Some(header.synced),
-            _ => at += 1,
+/// The first valid block behind `from`.
+pub(crate) fn find_block(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Option<Lsn>> {
+    let mut search = HeaderSearch::new(segment, journal_id, Lsn(from.0 + 1));
+    while let Some(header) = search.next(|_| {})? {
+        let mut scan = BlockScan::new(segment, journal_id, header.lsn, None);
+        if let Scanned::Block(_) = scan.next()? {
+            return Ok(Some(header.lsn));
         }
     }
-    None
+    Ok(None)
+}
+
+/// Finds valid headers of blocks. A block has any length, so the next may begin at any byte.
+struct HeaderSearch<'a> {
+    segment: &'a Segment,
+    journal_id: u64,
+    window: Window<'a>,
+    /// Of the window, in the file.
+    offset: u64,
+    /// Within the window.
+    at: usize,
+}
+
+impl<'a> HeaderSearch<'a> {
+    fn new(segment: &'a Segment, journal_id: u64, from: Lsn) -> HeaderSearch<'a> {
+        HeaderSearch {
+            segment,
+            journal_id,
+            window: Window::new(segment),
+            offset: segment.offset(from),
+            at: 0,
+        }
+    }
+
+    /// Calls `seen` with the offset of the last byte so far that is not zero.
+    fn next(&mut self, mut seen: impl FnMut(u64)) -> io::Result<Option<BlockHeader>> {
+        let end = self.segment.offset(self.segment.file_end());
+        while self.offset < end {
+            let wanted = WINDOW_BYTES.min((end - self.offset) as usize);
+            let bytes = self.window.get(self.offset, wanted)?;
+            // Most of what is searched is zeros.
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                seen(self.offset + last as u64);
+                while let Some(found) = bytes[self.at..].iter().position(|byte| *byte == BLOCK_MAGIC[0]) {
+                    let at = self.at + found;
+                    self.at = at + 1;
+                    let lsn = Lsn(self.segment.base.0 + self.offset + at as u64 - SEGMENT_HEADER_BYTES as u64);
+                    if let Ok(header) = BlockHeader::decode(&bytes[at..], self.journal_id, lsn) {
+                        return Ok(Some(header));
+                    }
+                }
+            }
+            if wanted < WINDOW_BYTES {
+                break;
+            }
+            // A header may begin in this window and end in the next.
+            self.offset += (WINDOW_BYTES - BLOCK_HEADER_BYTES + 1) as u64;
+            self.at = 0;
+        }
+        Ok(None)
+    }
 }
 
 /// A part of a file, in memory.

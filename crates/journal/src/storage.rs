@@ -15,6 +15,7 @@ pub trait Storage: Send + Sync {
     /// reads as zero and has space on the disk. When there is no space, no file is left behind.
     fn create(&self, name: &str, preallocate: u64) -> io::Result<Box<dyn StorageFile>>;
 
+    /// [`io::ErrorKind::NotFound`] if there is no such file.
     fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>>;
 
     /// Files that are open stay readable.

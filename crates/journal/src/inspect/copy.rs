@@ -1,0 +1,151 @@
+//! A consistent copy of a journal, also of one that is in use: a backup.
+//!
+//! Full segments never change, so they are linked where the file system can, and copied where not. Of the one that is
+//! written to, what is valid when the copy comes to it is copied, and nothing behind that: a byte read later could belong
+//! to a block that says that bytes read earlier, as zeros still, were synced. What is removed meanwhile makes the copy begin anew.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::catalog::{bases_from, open_segment, read_checkpoint};
+use crate::checkpoint::CHECKPOINT_NAME;
+use crate::directory::{DIRECTORY_NAME, DirectoryStorage};
+use crate::inspect::{InspectError, Report, io_error, verify};
+use crate::lsn::Lsn;
+use crate::open_error::OpenError;
+use crate::scan::{BlockScan, Scanned, examine_rest};
+use crate::segments::{Segment, segment_name};
+
+/// How often the copy may begin anew.
+const ATTEMPTS: u32 = 10;
+
+/// Copies the journal of one data directory into another, which must not have one, and verifies the copy. After an error
+/// the copy is removed.
+pub fn copy_to(data_directory: &Path, target: &Path) -> Result<Report, InspectError> {
+    let to = target.join(DIRECTORY_NAME);
+    if to.exists() {
+        return Err(InspectError::TargetExists { path: to });
+    }
+    let result = copy_and_verify(data_directory, target, &to);
+    if result.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_dir_all(&to);
+    }
+    result
+}
+
+fn copy_and_verify(data_directory: &Path, target: &Path, to: &Path) -> Result<Report, InspectError> {
+    let storage = DirectoryStorage::open_read_only(data_directory).map_err(InspectError::Directory)?;
+    for _ in 0..ATTEMPTS {
+        fs::create_dir_all(to).map_err(io_error("creating", to))?;
+        if copy_once(&storage, to)? == Attempt::Done {
+            sync_directory(to)?;
+            sync_directory(target)?;
+            return verify(target);
+        }
+        fs::remove_dir_all(to).map_err(io_error("removing", to))?;
+    }
+    Err(InspectError::Restless)
+}
+
+#[derive(PartialEq, Eq)]
+pub(super) enum Attempt {
+    Done,
+    /// A segment was removed meanwhile.
+    Outrun,
+}
+
+fn copy_once(storage: &DirectoryStorage, to: &Path) -> Result<Attempt, InspectError> {
+    // Before the segments: those that it needs are removed only after it has moved on.
+    let checkpoint = read_checkpoint(storage).map_err(InspectError::Journal)?;
+    let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
+    let bases = bases_from(storage, first).map_err(InspectError::Journal)?;
+    if bases.first() != Some(&first) && read_checkpoint(storage).ok() != Some(checkpoint) {
+        return Ok(Attempt::Outrun);
+    }
+    let Some((&last, full)) = bases.split_last() else {
+        let path = storage.path().to_owned();
+        return Err(InspectError::NoJournal { path });
+    };
+    for base in full {
+        let name = segment_name(*base);
+        if link_or_copy(&storage.path().join(&name), &to.join(&name))? == Attempt::Outrun {
+            return Ok(Attempt::Outrun);
+        }
+    }
+    if copy_valid_part(storage, last, to)? == Attempt::Outrun {
+        return Ok(Attempt::Outrun);
+    }
+    if let Some(checkpoint) = checkpoint {
+        write_synced(&to.join(CHECKPOINT_NAME), &mut &checkpoint.encode()[..])?;
+    }
+    Ok(Attempt::Done)
+}
+
+fn link_or_copy(from: &Path, to: &Path) -> Result<Attempt, InspectError> {
+    match fs::hard_link(from, to) {
+        Ok(()) => return Ok(Attempt::Done),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Attempt::Outrun),
+        // Another file system, or one without links.
+        Err(_) => {}
+    }
+    copy_whole(from, to)
+}
+
+pub(super) fn copy_whole(from: &Path, to: &Path) -> Result<Attempt, InspectError> {
+    match File::open(from) {
+        Ok(mut file) => write_synced(to, &mut file).map(|()| Attempt::Done),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Attempt::Outrun),
+        Err(error) => Err(io_error("opening", from)(error)),
+    }
+}
+
+/// Header and valid blocks of the segment that is written to.
+fn copy_valid_part(storage: &DirectoryStorage, base: Lsn, to: &Path) -> Result<Attempt, InspectError> {
+    let name = segment_name(base);
+    let from = storage.path().join(&name);
+    let (segment, header) = match open_segment(storage, base) {
+        Ok(opened) => opened,
+        Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(Attempt::Outrun);
+        }
+        Err(error) => return Err(InspectError::Journal(error)),
+    };
+    let end = valid_end(&segment, header.journal_id).map_err(io_error("reading", &from))?;
+    // The copy of what is damaged is damaged too, so that verifying it says where.
+    let bytes = end.map_or(u64::MAX, |end| segment.offset(end));
+    let file = File::open(&from).map_err(io_error("opening", &from))?;
+    write_synced(&to.join(&name), &mut file.take(bytes))?;
+    Ok(Attempt::Done)
+}
+
+/// Where the valid blocks end; `None` when something behind that says that they should not.
+fn valid_end(segment: &Segment, journal_id: u64) -> io::Result<Option<Lsn>> {
+    let mut end = segment.base;
+    loop {
+        let mut scan = BlockScan::new(segment, journal_id, end, None);
+        while let Scanned::Block(_) = scan.next()? {}
+        let is_further = scan.position() > end;
+        end = scan.position();
+        // What was written after the scan had passed is proof of nothing: then the scan gets further when it is repeated.
+        if examine_rest(segment, journal_id, end)?.proof.is_none() {
+            return Ok(Some(end));
+        }
+        if !is_further {
+            return Ok(None);
+        }
+    }
+}
+
+pub(super) fn write_synced(to: &Path, from: &mut dyn Read) -> Result<(), InspectError> {
+    let mut file = File::create(to).map_err(io_error("creating", to))?;
+    io::copy(from, &mut file).map_err(io_error("writing", to))?;
+    file.sync_all().map_err(io_error("syncing", to))
+}
+
+pub(super) fn sync_directory(path: &Path) -> Result<(), InspectError> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(io_error("syncing", path))
+}

@@ -1,0 +1,280 @@
+//! All that can be read of a journal, however damaged.
+//!
+//! The journal may be in use: the end moves on while it is read, so a place that is invalid and, by what stands behind it, should
+//! not be is looked at once more before it counts as damaged.
+
+use std::io;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::catalog::{bases_from, missing, open_segment, read_checkpoint};
+use crate::checkpoint::Checkpoint;
+use crate::inspect::{Report, SegmentReport};
+use crate::layout::{Invalid, SegmentHeader};
+use crate::lsn::Lsn;
+use crate::open_error::{Damage, OpenError, io_error};
+use crate::scan::{BlockScan, Scanned, examine_rest, find_block};
+use crate::segments::{Segment, segment_name};
+use crate::storage::Storage;
+
+/// How often the survey may begin anew.
+const ATTEMPTS: u32 = 10;
+
+pub(crate) struct Survey {
+    pub checkpoint: Option<Checkpoint>,
+    /// Sorted; those that were given up are left out.
+    pub segments: Vec<Surveyed>,
+    /// Of files as wholes.
+    pub problems: Vec<OpenError>,
+}
+
+pub(crate) struct Surveyed {
+    pub base: Lsn,
+    pub name: String,
+    /// `None` when the header is not that of a segment of this name.
+    pub opened: Option<(Segment, SegmentHeader)>,
+}
+
+/// What was found in the blocks of a segment.
+#[derive(Default)]
+struct Contents {
+    blocks: u64,
+    records: u64,
+    end: Lsn,
+    torn_bytes: u64,
+}
+
+impl Survey {
+    /// Segments go only after the checkpoint has moved on: if it has not, what was seen belongs together.
+    pub fn take(storage: &dyn Storage) -> Result<Survey, OpenError> {
+        for _ in 1..ATTEMPTS {
+            let survey = Survey::take_once(storage)?;
+            if read_checkpoint(storage).ok().flatten() == survey.checkpoint {
+                return Ok(survey);
+            }
+        }
+        Survey::take_once(storage)
+    }
+
+    fn take_once(storage: &dyn Storage) -> Result<Survey, OpenError> {
+        let mut problems = Vec::new();
+        let checkpoint = read_checkpoint(storage).unwrap_or_else(|error| {
+            problems.push(error);
+            None
+        });
+        let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
+        let segments = bases_from(storage, first)?
+            .into_iter()
+            .map(|base| Surveyed {
+                base,
+                name: segment_name(base),
+                opened: open_segment(storage, base).map_err(|error| problems.push(error)).ok(),
+            })
+            .collect();
+        Ok(Survey {
+            checkpoint,
+            segments,
+            problems,
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.checkpoint.is_none() && self.problems.is_empty()
+    }
+
+    pub fn journal_id(&self) -> Option<u64> {
+        let of_segments = || self.segments.iter().find_map(|segment| segment.opened.as_ref());
+        self.checkpoint
+            .map(|checkpoint| checkpoint.journal_id)
+            .or_else(|| of_segments().map(|(_, header)| header.journal_id))
+    }
+
+    /// Without a readable checkpoint, what is missing at the beginning cannot be known.
+    pub fn first(&self) -> Lsn {
+        let lowest = self.segments.first().map_or(Lsn(0), |segment| segment.base);
+        self.checkpoint.map_or(lowest, |checkpoint| checkpoint.first)
+    }
+
+    /// Reads every block.
+    pub fn report(mut self, storage: &dyn Storage) -> Result<Report, OpenError> {
+        let mut problems = std::mem::take(&mut self.problems);
+        let mut report = Report {
+            journal_id: self.journal_id(),
+            replay_from: self.checkpoint.map(|checkpoint| checkpoint.replay_from),
+            first: self.first(),
+            next: self.first(),
+            segments: Vec::new(),
+            blocks: 0,
+            records: 0,
+            file_bytes: 0,
+            torn_bytes: 0,
+            problems: Vec::new(),
+        };
+        for (at, surveyed) in self.segments.iter().enumerate() {
+            if report.next < surveyed.base {
+                problems.push(missing(storage, report.next));
+            }
+            let next_base = self.segments.get(at + 1).map(|next| next.base);
+            let contents = self.read(surveyed, next_base, storage, &mut problems)?;
+            report.add(surveyed, &contents);
+        }
+        if self
+            .checkpoint
+            .is_some_and(|checkpoint| checkpoint.replay_from > report.next)
+        {
+            problems.push(missing(storage, report.next));
+        }
+        report.problems = problems;
+        Ok(report)
+    }
+
+    fn read(
+        &self,
+        surveyed: &Surveyed,
+        next_base: Option<Lsn>,
+        storage: &dyn Storage,
+        problems: &mut Vec<OpenError>,
+    ) -> Result<Contents, OpenError> {
+        let journal_id = self.journal_id();
+        let Some(((segment, header), journal_id)) = surveyed.opened.as_ref().zip(journal_id) else {
+            // Said already. What is in it cannot be placed.
+            let end = next_base.unwrap_or(surveyed.base);
+            return Ok(Contents {
+                end,
+                ..Contents::default()
+            });
+        };
+        if header.journal_id != journal_id {
+            problems.push(OpenError::WrongJournal {
+                location: storage.location(),
+                file: surveyed.name.clone(),
+                journal_id: header.journal_id,
+                expected: journal_id,
+            });
+        }
+        let mut reading = Reading {
+            segment,
+            journal_id: header.journal_id,
+            next_base,
+            contents: Contents::default(),
+        };
+        let found = reading.run().map_err(io_error("reading", &surveyed.name))?;
+        problems.extend(found.into_iter().map(|problem| problem.error(storage, segment)));
+        Ok(reading.contents)
+    }
+}
+
+impl Report {
+    fn add(&mut self, surveyed: &Surveyed, contents: &Contents) {
+        let opened = surveyed.opened.as_ref();
+        let file_bytes = opened.map_or(0, |(segment, _)| segment.file_bytes.load(Relaxed));
+        self.segments.push(SegmentReport {
+            name: surveyed.name.clone(),
+            base: surveyed.base,
+            end: contents.end,
+            file_bytes,
+            created_unix_ms: opened.map(|(_, header)| header.created_unix_ms),
+            blocks: contents.blocks,
+            records: contents.records,
+        });
+        self.next = contents.end;
+        self.blocks += contents.blocks;
+        self.records += contents.records;
+        self.file_bytes += file_bytes;
+        self.torn_bytes += contents.torn_bytes;
+    }
+}
+
+/// A place that is not what it should be.
+enum Problem {
+    Damaged(Lsn, Invalid),
+    /// The file ends before the next segment begins.
+    Missing(Lsn),
+}
+
+impl Problem {
+    fn error(self, storage: &dyn Storage, segment: &Segment) -> OpenError {
+        match self {
+            Problem::Missing(lsn) => missing(storage, lsn),
+            Problem::Damaged(lsn, invalid) => OpenError::Damaged {
+                location: storage.location(),
+                file: segment.name.clone(),
+                offset: segment.offset(lsn),
+                lsn,
+                what: Damage::Block(invalid),
+            },
+        }
+    }
+}
+
+/// Reading the blocks of one segment.
+struct Reading<'a> {
+    segment: &'a Segment,
+    journal_id: u64,
+    next_base: Option<Lsn>,
+    contents: Contents,
+}
+
+impl Reading<'_> {
+    fn run(&mut self) -> io::Result<Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut position = self.segment.base;
+        // Invalid when it was looked at for the first time.
+        let mut doubtful = None;
+        loop {
+            let (end, invalid) = self.read_blocks(position)?;
+            self.contents.end = end;
+            if self.next_base == Some(end) {
+                return Ok(problems);
+            }
+            let Some(invalid) = invalid.or(self.next_base.map(|_| Invalid::Cut)) else {
+                return Ok(problems);
+            };
+            if !self.is_damage(end)? {
+                return Ok(problems);
+            }
+            if doubtful != Some(end) {
+                (doubtful, position) = (Some(end), end);
+                continue;
+            }
+            let behind = find_block(self.segment, self.journal_id, end)?;
+            problems.push(match end == self.segment.file_end() {
+                true => Problem::Missing(end),
+                false => Problem::Damaged(end, invalid),
+            });
+            match behind {
+                Some(behind) => position = behind,
+                None => {
+                    self.contents.end = self.next_base.unwrap_or(end);
+                    return Ok(problems);
+                }
+            }
+        }
+    }
+
+    /// Returns where the valid blocks end, and what is wrong there if the file does not end.
+    fn read_blocks(&mut self, from: Lsn) -> io::Result<(Lsn, Option<Invalid>)> {
+        let mut scan = BlockScan::new(self.segment, self.journal_id, from, self.next_base);
+        loop {
+            match scan.next()? {
+                Scanned::Block(block) => {
+                    self.contents.blocks += 1;
+                    self.contents.records += block.records().count() as u64;
+                }
+                Scanned::End => return Ok((scan.position(), None)),
+                Scanned::Invalid(invalid) => return Ok((scan.position(), Some(invalid))),
+            }
+        }
+    }
+
+    /// Whether something proves that `lsn` had been synced.
+    fn is_damage(&mut self, lsn: Lsn) -> io::Result<bool> {
+        if self.next_base.is_some() {
+            return Ok(true);
+        }
+        let rest = examine_rest(self.segment, self.journal_id, lsn)?;
+        if rest.proof.is_none() {
+            self.contents.torn_bytes = rest.used_bytes;
+        }
+        Ok(rest.proof.is_some())
+    }
+}

@@ -1,0 +1,367 @@
+//! Looking at, repairing and copying journals on a real directory.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod scratch;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use scratch::Scratch;
+use tidewire_journal::inspect::{InspectError, Mode, copy_to, inspect, repair, verify};
+use tidewire_journal::{Batch, DirectoryStorage, Journal, Log, LogConfig, Lsn, OpenError};
+
+const BATCHES: u32 = 40;
+
+fn config() -> LogConfig {
+    LogConfig {
+        segment_bytes: 4096,
+        max_bytes: 64 << 20,
+        reserve_bytes: 0,
+        ..LogConfig::default()
+    }
+}
+
+/// The log and the numbers of the batches that it replayed.
+fn try_open(directory: &Path) -> Result<(Log, Vec<u32>), OpenError> {
+    let storage = Arc::new(DirectoryStorage::open(directory).unwrap());
+    let mut replayed = Vec::new();
+    let mut replay = |_, payload: &[u8]| {
+        replayed.push(u32::from_le_bytes(*payload.first_chunk().unwrap()));
+        Ok(())
+    };
+    let (log, _) = Log::open(storage, config(), &mut replay, &mut |_, _| {})?;
+    Ok((log, replayed))
+}
+
+fn batch(number: u32) -> Batch {
+    let mut batch = Batch::new();
+    batch.record(|bytes| {
+        bytes.extend(number.to_le_bytes());
+        bytes.extend([number as u8; 456]);
+    });
+    batch
+}
+
+/// A journal with the batches 0 to `BATCHES`, each flushed, and their bases.
+fn journal(directory: &Path) -> Vec<Lsn> {
+    let (mut log, _) = try_open(directory).unwrap();
+    (0..BATCHES)
+        .map(|number| {
+            let base = log.append(&mut batch(number)).base;
+            log.flush().unwrap();
+            base
+        })
+        .collect()
+}
+
+/// The same, with a checkpoint at batch 20 and the first segment removed.
+fn journal_with_checkpoint(directory: &Path) -> Vec<Lsn> {
+    let bases = journal(directory);
+    let (mut log, _) = try_open(directory).unwrap();
+    log.set_checkpoint(bases[20]).unwrap();
+    log.truncate_before(bases[10]).unwrap();
+    bases
+}
+
+fn segments(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory.join("journal")).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+    paths.sort();
+    paths
+}
+
+/// The segment that has a position, and the offset in it.
+fn place(directory: &Path, lsn: Lsn) -> (PathBuf, usize) {
+    let base_of = |path: &Path| u64::from_str_radix(path.file_stem().unwrap().to_str().unwrap(), 16).unwrap();
+    let path = segments(directory)
+        .into_iter()
+        .rfind(|path| base_of(path) <= lsn.0)
+        .unwrap();
+    let offset = 64 + (lsn.0 - base_of(&path)) as usize;
+    (path, offset)
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+fn damage(directory: &Path, lsn: Lsn) {
+    let (path, offset) = place(directory, lsn);
+    flip(&path, offset + 100);
+}
+
+#[test]
+fn a_report_counts_what_is_there() {
+    let scratch = Scratch::new();
+    let bases = journal_with_checkpoint(scratch.path());
+    let report = verify(scratch.path()).unwrap();
+    let kept = bases.iter().filter(|base| **base >= report.first).count() as u64;
+    assert_eq!((report.blocks, report.records, report.torn_bytes), (kept, kept, 0));
+    assert_eq!(report.replay_from, Some(bases[20]));
+    assert_eq!(report.segments.len(), segments(scratch.path()).len());
+    assert!(report.segments.windows(2).all(|pair| pair[0].end == pair[1].base));
+    let (log, _) = try_open(scratch.path()).unwrap();
+    assert_eq!((report.first, report.next), (log.stats().first, log.stats().next));
+}
+
+#[test]
+fn damage_is_reported_and_what_is_behind_it_still_counted() {
+    let scratch = Scratch::new();
+    let bases = journal_with_checkpoint(scratch.path());
+    // One before the checkpoint, two behind it.
+    let damaged = [bases[15], bases[24], bases[30]];
+    damaged.iter().for_each(|base| damage(scratch.path(), *base));
+    let report = inspect(scratch.path()).unwrap();
+    let places: Vec<Lsn> = report
+        .problems
+        .iter()
+        .map(|problem| match problem {
+            OpenError::Damaged { lsn, .. } => *lsn,
+            error => panic!("{error}"),
+        })
+        .collect();
+    assert_eq!(places, damaged);
+    let kept = bases.iter().filter(|base| **base >= report.first).count() as u64;
+    assert_eq!(report.blocks, kept - 3);
+    let error = verify(scratch.path()).unwrap_err();
+    assert!(
+        error.to_string().contains(&format!("position {}", bases[15])),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_directory_without_a_journal_is_said_to_have_none() {
+    let scratch = Scratch::new();
+    assert!(matches!(inspect(scratch.path()), Err(InspectError::Directory(_))));
+    assert!(matches!(
+        repair(scratch.path(), Mode::Repair),
+        Err(InspectError::NoJournal { .. })
+    ));
+    drop(DirectoryStorage::open(scratch.path()).unwrap());
+    assert!(matches!(inspect(scratch.path()), Err(InspectError::NoJournal { .. })));
+}
+
+#[test]
+fn repair_cuts_at_the_first_damage_and_saves_what_it_removes() {
+    let scratch = Scratch::new();
+    let bases = journal(scratch.path());
+    damage(scratch.path(), bases[17]);
+    damage(scratch.path(), bases[30]);
+    let (cut_path, offset) = place(scratch.path(), bases[17]);
+    let removed: Vec<PathBuf> = segments(scratch.path())
+        .into_iter()
+        .filter(|path| *path > cut_path)
+        .collect();
+    let before: Vec<Vec<u8>> = removed
+        .iter()
+        .chain([&cut_path])
+        .map(|path| fs::read(path).unwrap())
+        .collect();
+
+    let plan = repair(scratch.path(), Mode::Plan).unwrap();
+    assert_eq!(plan.cut, Some((name_of(&cut_path), offset as u64)));
+    assert_eq!(
+        plan.removed,
+        removed.iter().map(|path| name_of(path)).collect::<Vec<_>>()
+    );
+    assert!(try_open(scratch.path()).is_err(), "a plan changes nothing");
+
+    let repaired = repair(scratch.path(), Mode::Repair).unwrap();
+    let saved_to = repaired.saved_to.clone().unwrap();
+    assert_eq!(saved_to, scratch.path().join("journal-damaged-1"));
+    for (path, bytes) in removed.iter().chain([&cut_path]).zip(before) {
+        assert_eq!(fs::read(saved_to.join(path.file_name().unwrap())).unwrap(), bytes);
+    }
+    let (mut log, replayed) = try_open(scratch.path()).unwrap();
+    assert_eq!(replayed, (0..17).collect::<Vec<_>>());
+    log.append(&mut batch(99));
+    log.flush().unwrap();
+    drop(log);
+    assert_eq!(try_open(scratch.path()).unwrap().1.last(), Some(&99));
+    assert!(repair(scratch.path(), Mode::Repair).unwrap().is_nothing());
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap().to_str().unwrap().to_owned()
+}
+
+/// Which batches are replayed after a repair.
+#[test]
+fn every_kind_of_damage_can_be_repaired() {
+    type Damage = fn(&Path, &[Lsn]);
+    let cases: &[(&str, Damage, std::ops::Range<u32>)] = &[
+        ("block", |directory, bases| damage(directory, bases[25]), 20..25),
+        (
+            "first block to be replayed",
+            |directory, bases| damage(directory, bases[20]),
+            20..20,
+        ),
+        (
+            "header of the last segment",
+            |directory, _| flip(segments(directory).last().unwrap(), 20),
+            20..32,
+        ),
+        (
+            "header of the segment with the checkpoint",
+            |directory, bases| flip(&place(directory, bases[20]).0, 20),
+            24..40,
+        ),
+        (
+            "header before the checkpoint",
+            |directory, bases| flip(&place(directory, bases[14]).0, 20),
+            20..40,
+        ),
+        (
+            "missing behind the checkpoint",
+            |directory, bases| fs::remove_file(place(directory, bases[28]).0).unwrap(),
+            20..24,
+        ),
+        (
+            "missing before the checkpoint",
+            |directory, bases| fs::remove_file(place(directory, bases[14]).0).unwrap(),
+            20..40,
+        ),
+        (
+            "missing with the checkpoint",
+            |directory, bases| fs::remove_file(place(directory, bases[20]).0).unwrap(),
+            24..40,
+        ),
+        (
+            "checkpoint",
+            |directory, _| flip(&directory.join("journal/checkpoint"), 30),
+            8..40,
+        ),
+        (
+            "all segments",
+            |directory, _| {
+                segments(directory)
+                    .iter()
+                    .for_each(|path| fs::remove_file(path).unwrap())
+            },
+            0..0,
+        ),
+    ];
+    for (name, damage, expected) in cases {
+        let scratch = Scratch::new();
+        let bases = journal_with_checkpoint(scratch.path());
+        damage(scratch.path(), &bases);
+        let error = try_open(scratch.path())
+            .err()
+            .unwrap_or_else(|| panic!("{name}: opens as it is"));
+        assert!(
+            error.to_string().contains("tidewire journal repair --data-dir"),
+            "{name}: {error}"
+        );
+        let repaired = repair(scratch.path(), Mode::Repair).unwrap();
+        let (_, replayed) = try_open(scratch.path()).unwrap_or_else(|error| panic!("{name}: {repaired:?}: {error}"));
+        assert_eq!(replayed, expected.clone().collect::<Vec<_>>(), "{name}: {repaired:?}");
+        verify(scratch.path()).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_in_use_is_not_repaired() {
+    let scratch = Scratch::new();
+    let log = try_open(scratch.path()).unwrap().0;
+    assert!(matches!(
+        repair(scratch.path(), Mode::Repair),
+        Err(InspectError::Directory(_))
+    ));
+    drop(log);
+}
+
+#[test]
+fn a_copy_has_what_was_committed_before_it_and_opens() {
+    let scratch = Scratch::new();
+    let bases = journal_with_checkpoint(&scratch.path().join("a"));
+    let target = scratch.path().join("b");
+    let report = copy_to(&scratch.path().join("a"), &target).unwrap();
+    assert_eq!(report.replay_from, Some(bases[20]));
+    assert_eq!(try_open(&target).unwrap().1, (20..BATCHES).collect::<Vec<_>>());
+    let again = copy_to(&scratch.path().join("a"), &target);
+    assert!(matches!(again, Err(InspectError::TargetExists { .. })));
+}
+
+#[test]
+fn what_happens_to_a_journal_later_changes_no_copy_of_it() {
+    let scratch = Scratch::new();
+    let (original, copy) = (scratch.path().join("a"), scratch.path().join("b"));
+    let bases = journal(&original);
+    copy_to(&original, &copy).unwrap();
+    let (path, offset) = place(&original, bases[10]);
+    // Not in place: the copy may be a link to it.
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[offset + 100] ^= 1;
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, bytes).unwrap();
+    repair(&original, Mode::Repair).unwrap();
+    assert_eq!(try_open(&original).unwrap().1.len(), 10);
+    assert_eq!(try_open(&copy).unwrap().1.len() as u32, BATCHES);
+    damage(&original, bases[5]);
+}
+
+#[test]
+fn a_damaged_journal_is_not_copied() {
+    for number in [10, BATCHES as usize - 3] {
+        let scratch = Scratch::new();
+        let (original, copy) = (scratch.path().join("a"), scratch.path().join("b"));
+        let bases = journal(&original);
+        damage(&original, bases[number]);
+        let error = copy_to(&original, &copy).unwrap_err();
+        assert!(error.to_string().contains("the journal is damaged"), "{error}");
+        assert!(!copy.join("journal").exists());
+    }
+}
+
+#[test]
+fn looking_and_copying_work_while_the_journal_is_written_and_truncated() {
+    let scratch = Scratch::new();
+    let directory = scratch.path().join("a");
+    let journal = Journal::start(try_open(&directory).unwrap().0, || {}).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                write_some(&journal, &mut number);
+            }
+        });
+        for round in 0..200 {
+            let committed = journal.committed();
+            let report = inspect(&directory);
+            assert!(
+                report.as_ref().is_ok_and(|report| report.problems.is_empty()),
+                "{report:?}"
+            );
+            let target = scratch.path().join(format!("copy-{round}"));
+            match copy_to(&directory, &target) {
+                Ok(report) => assert!(report.next >= committed, "{} {committed}", report.next),
+                Err(InspectError::Restless) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    journal.shut_down().unwrap();
+}
+
+fn write_some(journal: &Journal, number: &mut u32) {
+    let mut appended = journal.append(&mut batch(*number));
+    *number += 1;
+    for _ in 0..20 {
+        appended = journal.append(&mut batch(*number));
+        *number += 1;
+    }
+    while journal.committed() < appended.end {
+        std::thread::yield_now();
+    }
+    journal.set_checkpoint(appended.base, |result| result.unwrap());
+    journal.truncate_before(appended.base, |result| assert!(result.is_ok()));
+}
