@@ -3,14 +3,17 @@
 //! Records come in the order of the journal, from the beginning of a checkpoint on or from any place before it; the result is the
 //! same. A checkpoint is written while the broker works: its records stand among others, and each speaks of the moment at which it
 //! was written. So a record about a session or group that has not been met is passed over: what it says is in the snapshot that is
-//! still to come, or is about one that has ended. Only what a member gives back to a group that has not been met is kept aside,
-//! since the snapshot of the group may be written before the group hears of it.
+//! still to come, or is about one that has ended. Groups are an exception (`groups.rs`).
 //!
 //! A checkpoint that was not finished does no harm: a session or group that has been met already keeps its queue.
 //!
-//! What a checkpoint does not say, and the writer of checkpoints has to see to:
-//! - which messages are still to be routed: it counts only when all messages before it have been;
-//! - what is on its way from a group to a member: the group's `GroupEntries` have it until it is `Queued`.
+//! What the writer of checkpoints has to see to:
+//! - `Checkpoint` is the first record of one.
+//! - It counts only when all messages before it have been routed: nothing in it says which have not.
+//! - A shard writes the snapshot of a group after it has read all mail that was sent before the `Checkpoint` record.
+//! - What is on its way from a group to a member is in the group's `GroupEntries`, unless it is `Queued` already. It may be there
+//!   in any case.
+//! - A part of a long queue is as long as a record may be: what is newer than the part is moved once for each.
 //!
 //! No I/O and no clock. Memory is that of the result, 16 bytes for each entry of a queue; nothing is kept per message.
 
@@ -85,13 +88,9 @@ impl Recovery {
     }
 
     /// What is left after the last record.
-    pub fn finish(mut self) -> Recovered {
-        let sessions = self.sessions.into_list();
-        for session in &sessions {
-            take_from_groups(&mut self.groups, session);
-        }
+    pub fn finish(self) -> Recovered {
         let mut recovered = Recovered {
-            sessions,
+            sessions: self.sessions.into_list(),
             groups: self.groups.into_list(),
             retained: self.retained.into_list(),
             delayed: self.delayed.into_iter().collect(),
@@ -128,7 +127,7 @@ impl Recovery {
             | Record::GroupEntries { .. }
             | Record::GroupEnded { .. }
             | Record::Returned { .. }
-            | Record::GroupDropped { .. } => return self.group_record(record),
+            | Record::GroupDropped { .. } => return self.group_record(position, record),
             _ => return self.session_record(record),
         }
         Ok(())
@@ -160,7 +159,7 @@ impl Recovery {
                 Recipient::Group(group) => self.groups.hold(group, message)?,
                 Recipient::Session(session) => {
                     if let Some(group) = target.group {
-                        self.groups.take(group, message);
+                        self.groups.take(group, message)?;
                     }
                     self.sessions.queue(session, entry_of(message, target))?;
                 }
@@ -245,7 +244,7 @@ impl Recovery {
         }
     }
 
-    fn group_record(&mut self, record: Record<'_>) -> Result<(), NotARecord> {
+    fn group_record(&mut self, position: Position, record: Record<'_>) -> Result<(), NotARecord> {
         match record {
             Record::Group {
                 group,
@@ -253,7 +252,7 @@ impl Recovery {
                 filter,
             } => {
                 self.see_key(group.0);
-                self.groups.meet(group, share_name, filter);
+                self.groups.meet(group, position, share_name, filter);
             }
             Record::GroupEntries { group, messages } => return self.groups.hold_all(group, messages.iter()),
             Record::GroupEnded { group } => self.groups.end(group),
@@ -266,7 +265,7 @@ impl Recovery {
                 self.sessions.give_back(session, seq, message);
                 return self.groups.give_back(group, message);
             }
-            Record::GroupDropped { group, message } => self.groups.take(group, message),
+            Record::GroupDropped { group, message } => return self.groups.take(group, message),
             _ => {}
         }
         Ok(())
@@ -291,17 +290,6 @@ impl Recovered {
         let delayed = self.delayed.iter().map(|(message, _)| *message);
         let unrouted = self.unrouted.iter().map(|unrouted| unrouted.message);
         queued.chain(held).chain(kept).chain(delayed).chain(unrouted)
-    }
-}
-
-/// A member has the message: the group has told the checkpoint of it before it heard of that.
-fn take_from_groups(groups: &mut Groups, session: &RecoveredSession) {
-    for (seq, tag) in session.tags.iter() {
-        let Some(group) = tag.group() else { continue };
-        let entry = session.entries.binary_search_by_key(seq, StoredEntry::seq);
-        if let Ok(at) = entry {
-            groups.take(group, session.entries[at].message());
-        }
     }
 }
 

@@ -2,6 +2,10 @@
 //!
 //! A group holds a message once, and its order is the order of positions: a message that a member gives back goes before those that
 //! were published after it.
+//!
+//! A member may be a session of another shard, so the shard that has the group, and writes its snapshot, hears late of what the
+//! member's shard has recorded. Therefore records about a message count more than the snapshot does: what was given back stays,
+//! what was taken stays away, and of messages that were published after the group was met the snapshot says nothing new.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,14 +16,23 @@ use crate::durable::record::{GroupKey, NotARecord, Position};
 #[derive(Default)]
 pub(super) struct Groups {
     known: BTreeMap<GroupKey, Group>,
-    /// What members gave back to a group that has not been met: it may be met yet.
-    aside: BTreeMap<GroupKey, VecDeque<Held>>,
+    /// What became of messages of groups that have not been met: they may be met yet.
+    aside: BTreeMap<GroupKey, Holding>,
 }
 
 struct Group {
     share_name: Box<str>,
     filter: Box<str>,
+    /// Where it was met first.
+    since: Position,
+    holding: Holding,
+}
+
+#[derive(Default)]
+struct Holding {
     held: VecDeque<Held>,
+    /// Of those from before the group was met: what members have, or had.
+    taken: VecDeque<Held>,
 }
 
 /// The position of a message, doubled; odd once it has left.
@@ -27,17 +40,14 @@ struct Group {
 struct Held(u64);
 
 impl Groups {
-    pub fn meet(&mut self, key: GroupKey, share_name: &str, filter: &str) {
-        let held = match self.known.remove(&key) {
-            Some(group) => group.held,
-            None => self.aside.remove(&key).unwrap_or_default(),
-        };
-        let group = Group {
+    pub fn meet(&mut self, key: GroupKey, at: Position, share_name: &str, filter: &str) {
+        let aside = self.aside.remove(&key);
+        self.known.entry(key).or_insert_with(|| Group {
             share_name: share_name.into(),
             filter: filter.into(),
-            held,
-        };
-        self.known.insert(key, group);
+            since: at,
+            holding: aside.unwrap_or_default(),
+        });
     }
 
     pub fn end(&mut self, key: GroupKey) {
@@ -49,12 +59,12 @@ impl Groups {
     pub fn hold(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
         let message = Held::new(message)?;
         if let Some(group) = self.known.get_mut(&key) {
-            order::put(&mut group.held, message);
+            order::put(&mut group.holding.held, message);
         }
         Ok(())
     }
 
-    /// What the group had at the time of a checkpoint.
+    /// What the group had at the time of a checkpoint, as far as its shard knew.
     pub fn hold_all(
         &mut self,
         key: GroupKey,
@@ -65,46 +75,54 @@ impl Groups {
         };
         let mut earlier = Vec::new();
         for message in messages {
-            let message = Held::new(message?)?;
-            earlier.extend(order::try_put(&mut group.held, message));
+            let message = message?;
+            let held = Held::new(message)?;
+            if message < group.since && order::find(&mut group.holding.taken, held.order()).is_none() {
+                earlier.extend(order::try_put(&mut group.holding.held, held));
+            }
         }
         earlier.sort_unstable_by_key(Held::order);
         earlier.dedup_by_key(|held| held.0);
-        order::insert_all(&mut group.held, earlier);
+        order::insert_all(&mut group.holding.held, earlier);
         Ok(())
     }
 
     /// A member gives a message back.
     pub fn give_back(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
         let message = Held::new(message)?;
-        let list = match self.known.get_mut(&key) {
-            Some(group) => &mut group.held,
-            None => self.aside.entry(key).or_default(),
-        };
-        order::put(list, message);
+        let (holding, _) = self.holding(key);
+        order::remove(&mut holding.taken, message.order());
+        order::put(&mut holding.held, message);
         Ok(())
     }
 
     /// The group holds a message no longer: a member has it, or nobody.
-    pub fn take(&mut self, key: GroupKey, message: Position) {
-        if let Some(group) = self.known.get_mut(&key) {
-            order::remove(&mut group.held, message.0 << 1);
-        } else if let Some(list) = self.aside.get_mut(&key) {
-            order::remove(list, message.0 << 1);
-            if list.is_empty() {
-                self.aside.remove(&key);
-            }
+    pub fn take(&mut self, key: GroupKey, message: Position) -> Result<(), NotARecord> {
+        let held = Held::new(message)?;
+        let (holding, since) = self.holding(key);
+        order::remove(&mut holding.held, held.order());
+        if since.is_none_or(|since| message < since) {
+            order::put(&mut holding.taken, held);
+        }
+        Ok(())
+    }
+
+    fn holding(&mut self, key: GroupKey) -> (&mut Holding, Option<Position>) {
+        match self.known.get_mut(&key) {
+            Some(group) => (&mut group.holding, Some(group.since)),
+            None => (self.aside.entry(key).or_default(), None),
         }
     }
 
     pub fn into_list(self) -> Vec<RecoveredGroup> {
         let list = self.known.into_iter().map(|(key, mut group)| {
-            order::tidy(&mut group.held);
+            let held = &mut group.holding.held;
+            order::tidy(held);
             RecoveredGroup {
                 key,
                 share_name: group.share_name,
                 filter: group.filter,
-                messages: group.held.into_iter().map(Held::position).collect(),
+                messages: held.drain(..).map(Held::position).collect(),
             }
         });
         list.collect()

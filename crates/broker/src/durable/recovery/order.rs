@@ -95,3 +95,6 @@ fn push<T: InOrder>(list: &mut VecDeque<T>, item: T) {
     }
     list.push_back(item);
 }
+
+#[cfg(test)]
+mod tests;

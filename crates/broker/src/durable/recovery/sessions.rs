@@ -1,6 +1,6 @@
 //! Durable sessions while the records that change them are read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use super::entry::{SEQ_MAX, StoredEntry, StoredTag};
 use super::order;
@@ -13,8 +13,8 @@ use crate::durable::record::{
 #[derive(Default)]
 pub(super) struct Sessions {
     table: Table<RecoveredSession>,
-    /// What waits for retained messages and has no number yet, in the order in which it came.
-    unnumbered: BTreeMap<SessionKey, VecDeque<Entry>>,
+    /// What waits for retained messages and has no number yet; it will get its number in the order of positions.
+    unnumbered: BTreeMap<(SessionKey, Position), Entry>,
 }
 
 impl Sessions {
@@ -33,7 +33,10 @@ impl Sessions {
     }
 
     pub fn end(&mut self, key: SessionKey) {
-        self.unnumbered.remove(&key);
+        let unnumbered = self.unnumbered.range((key, Position(0))..=(key, Position(u64::MAX)));
+        for name in unnumbered.map(|(name, _)| *name).collect::<Vec<_>>() {
+            self.unnumbered.remove(&name);
+        }
         if let Some(at) = self.table.find(hash(key), |session| session.key == key) {
             self.table.remove(at, |session| hash(session.key));
         }
@@ -46,9 +49,7 @@ impl Sessions {
             self.wait_for_number(key, entry);
             return Ok(());
         }
-        if !self.unnumbered.is_empty() {
-            self.take_unnumbered(key, entry.message);
-        }
+        self.unnumbered.remove(&(key, entry.message));
         if let Some(session) = self.find(key) {
             session.queue(entry);
         }
@@ -99,7 +100,7 @@ impl Sessions {
     /// A message goes back from a session to its group.
     pub fn give_back(&mut self, key: SessionKey, seq: Seq, message: Position) {
         if seq == 0 {
-            self.take_unnumbered(key, message);
+            self.unnumbered.remove(&(key, message));
         } else if let Some(session) = self.find(key) {
             session.forget(seq);
         }
@@ -125,39 +126,18 @@ impl Sessions {
     }
 
     fn wait_for_number(&mut self, key: SessionKey, entry: Entry) {
-        if self.find(key).is_none() {
-            return;
-        }
-        let list = self.unnumbered.entry(key).or_default();
-        let is_new = list.back().is_none_or(|last| last.message < entry.message);
-        let same = list.iter_mut().find(|other| !is_new && other.message == entry.message);
-        match same {
-            Some(other) => *other = entry,
-            None => list.push_back(entry),
-        }
-    }
-
-    fn take_unnumbered(&mut self, key: SessionKey, message: Position) {
-        let Some(list) = self.unnumbered.get_mut(&key) else {
-            return;
-        };
-        if let Some(at) = list.iter().position(|entry| entry.message == message) {
-            list.remove(at);
-        }
-        if list.is_empty() {
-            self.unnumbered.remove(&key);
+        if self.find(key).is_some() {
+            self.unnumbered.insert((key, entry.message), entry);
         }
     }
 
     /// The same numbers whether the records end here or a start follows, so that what comes after that means the same entries.
     fn number_all(&mut self) {
-        for (key, entries) in std::mem::take(&mut self.unnumbered) {
+        for ((key, _), entry) in std::mem::take(&mut self.unnumbered) {
             let Some(session) = self.find(key) else { continue };
-            for entry in entries {
-                let seq = session.next_seq.max(1);
-                if seq < SEQ_MAX {
-                    session.queue(Entry { seq, ..entry });
-                }
+            let seq = session.next_seq.max(1);
+            if seq < SEQ_MAX {
+                session.queue(Entry { seq, ..entry });
             }
         }
     }

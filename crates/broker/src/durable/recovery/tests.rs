@@ -8,6 +8,8 @@ use crate::durable::record::{
 use mqtt::QoS;
 use std::fmt::Write;
 
+mod random;
+
 const S: SessionKey = SessionKey(1);
 const G: GroupKey = GroupKey(2);
 const UNKNOWN: SessionKey = SessionKey(77);
@@ -405,7 +407,7 @@ fn a_group_has_a_message_until_a_member_has_it() {
             &with(&[dropped.clone(), group()]),
             "s1 next 2; g2 []",
         ),
-        ("dropped", &with(&[group(), dropped]), "s1 next 2; g2 []"),
+        ("dropped", &with(&[group(), dropped.clone()]), "s1 next 2; g2 []"),
         ("the group ends", &with(&[group(), ended.clone()]), "s1 next 2"),
         (
             "the group ends before it is met",
@@ -421,6 +423,32 @@ fn a_group_has_a_message_until_a_member_has_it() {
             "the group does not know that a member has it",
             &[session(1), message(&[member(1)]), group(), group_entries(&[101])],
             "s1 1@101g2 next 2; g2 []; from 101",
+        ),
+        (
+            "nor that the member is done with it",
+            &[
+                session(1),
+                message(&[member(1)]),
+                group(),
+                settled(1, false),
+                group_entries(&[101]),
+            ],
+            "s1 next 2; g2 []",
+        ),
+        (
+            "nor that another has what was given back",
+            &[group(), returned(1, 50), queued(50, &[member(1)]), group_entries(&[50])],
+            "g2 []",
+        ),
+        (
+            "the group knew before that it is given back",
+            &[
+                queued(50, &[member(1)]),
+                group(),
+                returned(1, 50),
+                group_entries(&[40, 50]),
+            ],
+            "g2 [40, 50]; from 40",
         ),
     ]);
 }
