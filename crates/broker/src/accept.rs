@@ -1,5 +1,7 @@
 //! From a CONNECT that is allowed to a session with a connection: found, taken over or made.
 
+use std::net::SocketAddr;
+
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
 use crate::connack::Refused;
@@ -119,9 +121,14 @@ impl Shard {
     }
 
     fn create_session(&mut self, now: Now, conn: ConnSlot, client_id: &str) -> u32 {
-        self.epochs = self.epochs.wrapping_add(1);
         let connection = self.core.connection_mut(conn).expect("the caller answers it");
-        let session = Session::new(now, client_id, connection.peer.address, self.epochs);
+        let address = connection.peer.address;
+        self.add_session(now, client_id, address)
+    }
+
+    pub(crate) fn add_session(&mut self, now: Now, client_id: &str, address: SocketAddr) -> u32 {
+        self.epochs = self.epochs.wrapping_add(1);
+        let session = Session::new(now, client_id, address, self.epochs);
         let slot = match self.free_sessions.pop() {
             Some(slot) => slot,
             None => self.core.add_session_slot(),

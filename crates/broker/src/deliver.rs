@@ -25,6 +25,7 @@ use crate::message::Publication;
 use crate::outbox::Outbox;
 use crate::outgoing::{Delivery, GroupRef, Tag};
 use crate::session::Session;
+use crate::shard::hash;
 use crate::stats::Stats;
 use crate::timer::TimerWheel;
 use crate::timers::Timer;
@@ -47,6 +48,9 @@ pub struct Core {
     pub timers: TimerWheel<Timer>,
     /// Sessions with more to send than fitted into this tick.
     pub unfinished: VecDeque<u32>,
+    /// While messages are routed that the shards before had left: to sessions and groups whose home, of so many shards, is one of
+    /// the mask's.
+    pub only_homes: Option<(u16, u64)>,
     /// None where nothing outlives the process.
     pub ledger: Option<Box<Ledger>>,
     /// Members that are rid of a message which they have not acknowledged; their groups are told in the next tick.
@@ -87,6 +91,7 @@ impl Core {
             timers: TimerWheel::new(now.monotonic_ms),
             unfinished: VecDeque::new(),
             let_go: Vec::new(),
+            only_homes: None,
             ledger: None,
         }
     }
@@ -125,6 +130,9 @@ impl Core {
         forms: &mut Forms,
     ) -> Delivered {
         let link = self.links[slot as usize];
+        if self.only_homes.is_some() && terms.group.is_none() && !self.is_home(&self.session(slot).client_id) {
+            return Delivered::Queued;
+        }
         if link.is_filtered && !self.may_receive(slot, p.topic) {
             return self.dropped(now, slot, DropReason::NotAuthorizedToReceive);
         }
@@ -132,6 +140,12 @@ impl Core {
             return self.hold(now, slot, p, terms, forms);
         }
         self.deliver_now(now, slot, p, terms, forms)
+    }
+
+    /// Whether what has this name had its home on one of the shards that are meant.
+    pub fn is_home(&self, name: &str) -> bool {
+        self.only_homes
+            .is_none_or(|(shards, mask)| mask >> (hash(name) % u64::from(shards)) & 1 == 1)
     }
 
     /// As `deliver`, whatever the session waits for.

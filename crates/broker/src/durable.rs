@@ -5,7 +5,10 @@
 //! what makes it true.
 
 pub mod record;
+pub mod recovery;
+pub mod restore;
 
+pub(crate) mod checkpoint;
 pub(crate) mod cold;
 pub(crate) mod keep;
 pub(crate) mod ledger;

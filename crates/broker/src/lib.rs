@@ -44,6 +44,8 @@ pub mod timer;
 
 pub use access::{Access, AuthOutcome, Credentials, Identity, OpenAccess, SessionAccess, SubscribeAccess};
 pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy};
+pub use durable::checkpoint::Checkpointed;
+pub use durable::ledger::JournalState;
 pub use effect::*;
 pub use inspect::{ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SubscriptionView};
 pub use mail::Mail;

@@ -190,7 +190,7 @@ impl Shard {
     }
 
     /// Ends a session whose expiry interval has passed, or waits for it [MQTT-3.1.2-23].
-    fn expiry_after_disconnect(&mut self, now: Now, slot: u32) {
+    pub(crate) fn expiry_after_disconnect(&mut self, now: Now, slot: u32) {
         let session = self.core.session(slot);
         let connects = session.connects;
         match session.expires_at_ms() {
@@ -207,7 +207,7 @@ impl Shard {
     }
 
     /// The will is published at once, or after its delay [MQTT-3.1.2-8].
-    fn will_after_disconnect(&mut self, now: Now, slot: u32) {
+    pub(crate) fn will_after_disconnect(&mut self, now: Now, slot: u32) {
         let session = self.core.session(slot);
         let connects = session.connects;
         match session.will_due_ms() {

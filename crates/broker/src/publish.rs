@@ -464,13 +464,13 @@ impl Shard {
                 self.delayed.len() as u32 - 1
             }
         };
-        self.delayed[index as usize] = Some(message);
+        self.delayed[index as usize] = Some((message, due_ms));
         self.core.stats.delayed_messages += 1;
         self.core.timers.insert(due_ms, Timer::Delayed { index });
     }
 
     pub(crate) fn delayed_due(&mut self, now: Now, index: u32) {
-        let Some(message) = self.delayed[index as usize].take() else {
+        let Some((message, _)) = self.delayed[index as usize].take() else {
             return;
         };
         self.free_delayed.push(index);

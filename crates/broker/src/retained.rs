@@ -186,9 +186,35 @@ impl<V> Retained<V> {
         now_ms: u64,
         budget: ScanBudget,
         steps: &mut usize,
+        visit: impl FnMut(&str, &V) -> bool,
+    ) -> Option<ScanCursor> {
+        self.scan_with(&ScanFilter::new(filter), cursor, now_ms, budget, steps, visit)
+    }
+
+    /// Visits everything, in the order of topics; else as [`Retained::scan`].
+    pub fn scan_every(
+        &self,
+        cursor: Option<ScanCursor>,
+        now_ms: u64,
+        budget: ScanBudget,
+        mut visit: impl FnMut(&str, &V),
+    ) -> Option<ScanCursor> {
+        let go_on = |topic: &str, value: &V| {
+            visit(topic, value);
+            true
+        };
+        self.scan_with(&ScanFilter::every(), cursor, now_ms, budget, &mut 0, go_on)
+    }
+
+    fn scan_with(
+        &self,
+        filter: &ScanFilter<'_>,
+        cursor: Option<ScanCursor>,
+        now_ms: u64,
+        budget: ScanBudget,
+        steps: &mut usize,
         mut visit: impl FnMut(&str, &V) -> bool,
     ) -> Option<ScanCursor> {
-        let filter = ScanFilter::new(filter);
         let mut target = cursor.map_or_else(|| filter.first_key(), |cursor| cursor.0.into_vec());
         let mut walk = Walk::at(self, &target);
         let (mut topic, mut matches, mut goes_on) = (Vec::new(), 0, true);

@@ -290,6 +290,10 @@ impl Replays {
         pending.map_or((0, 0), |pending| (pending.held.len(), pending.held_bytes))
     }
 
+    pub fn held_messages(&self) -> impl Iterator<Item = &Delivery> {
+        self.0.iter().flat_map(|pending| &pending.held)
+    }
+
     /// What was held, in its order.
     pub fn release(&mut self) -> VecDeque<Delivery> {
         let Some(pending) = &mut self.0 else {

@@ -15,6 +15,7 @@ use crate::access::{Access, AuthOutcome};
 use crate::config::ShardConfig;
 use crate::connection::{Connection, Phase};
 use crate::deliver::Core;
+use crate::durable::checkpoint::Walk;
 use crate::durable::ledger::Ledger;
 use crate::durable::record::Record;
 use crate::effect::{CloseCause, ConnSlot, DisconnectReason, Effect, Event, Next, Now, Peer, Received, ShardId};
@@ -54,7 +55,12 @@ pub struct Shard {
     pub(crate) durable_interest: Option<InterestCounts>,
     /// Connections that are not read from before the journal takes something again.
     pub(crate) held_publishers: Vec<ConnSlot>,
-    pub(crate) delayed: Vec<Option<Arc<Message>>>,
+    /// The walk of a checkpoint, while there is one.
+    pub(crate) walk: Option<Box<Walk>>,
+    /// Other shards that have begun a checkpoint which this one has not finished.
+    pub(crate) barriers: u16,
+    /// With when each is due, in monotonic milliseconds.
+    pub(crate) delayed: Vec<Option<(Arc<Message>, u64)>>,
     pub(crate) free_delayed: Vec<u32>,
     pub(crate) delayed_bytes: usize,
     pub(crate) refusals: VecDeque<Refusal>,
@@ -161,6 +167,8 @@ impl Shard {
             free_sessions: Vec::new(),
             durable_interest: None,
             held_publishers: Vec::new(),
+            walk: None,
+            barriers: 0,
             delayed: Vec::new(),
             free_delayed: Vec::new(),
             delayed_bytes: 0,

@@ -18,7 +18,7 @@ use crate::mail::{Envelope, Letter, SessionRef};
 use crate::message::{Message, Publication};
 use crate::outgoing::GroupRef;
 use crate::session::SubscriptionKind;
-use crate::shard::{Interested, Shard, hash};
+use crate::shard::{Shard, hash};
 use crate::subscribe::Target;
 
 pub(crate) use group::{Group, Groups, Member};
@@ -26,9 +26,14 @@ pub(crate) use group::{Group, Groups, Member};
 /// Marks a key of the subscription tree as a group's.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
 
+/// Where a group lives among so many shards.
+pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {
+    ShardId((hash(share_name).wrapping_add(hash(filter)) % u64::from(shards)) as u16)
+}
+
 impl Shard {
-    fn group_home(&self, share_name: &str, filter: &str) -> ShardId {
-        ShardId((hash(share_name).wrapping_add(hash(filter)) % u64::from(self.core.shards)) as u16)
+    pub(crate) fn group_home(&self, share_name: &str, filter: &str) -> ShardId {
+        group_home(share_name, filter, self.core.shards)
     }
 
     /// True when another shard has to answer with `Letter::Joined`.
@@ -109,25 +114,7 @@ impl Shard {
     pub(crate) fn add_member(&mut self, now: Now, share_name: &str, filter: &str, member: Member) {
         let index = match self.groups.find(share_name, filter) {
             Some(index) => index,
-            None => {
-                let config = &self.core.config;
-                let strategy = config
-                    .share_strategies
-                    .get(share_name)
-                    .copied()
-                    .unwrap_or(config.share_strategy);
-                let index = self.groups.create(share_name, filter, strategy);
-                self.index(
-                    filter,
-                    GROUP_KEY | index,
-                    Interested {
-                        identifier: 0,
-                        options: SubscriptionOptions::default(),
-                    },
-                );
-                self.core.stats.shared_groups = self.groups.len() as u64;
-                index
-            }
+            None => self.create_group(share_name, filter),
         };
         let Some(group) = self.groups.get_mut(index) else {
             return;
@@ -258,7 +245,7 @@ impl Shard {
         for delivery in returned {
             let Some(group) = delivery.tag.group() else { continue };
             self.member_acknowledged(slot, group);
-            let is_held = self.keep_returned(slot, delivery.seq, group.key);
+            let is_held = self.keep_returned(now, slot, &delivery, group.key);
             if group.shard == self.core.id {
                 self.redispatch(
                     now,

@@ -18,7 +18,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Token};
 
 use crate::letter::Letter;
-use crate::worker::{FIRST_LODGER, Worker, millis};
+use crate::worker::{FIRST_LODGER, MONOTONIC_START_MS, Worker, millis};
 
 /// Events taken from one poll.
 const EVENTS: usize = 1024;
@@ -131,7 +131,9 @@ impl Crew {
 
     fn turn(&mut self, host: &mut Worker) {
         self.wait(host);
-        self.now_ms = self.now_ms.max(millis(self.watch.now - host.common.origin));
+        self.now_ms = self
+            .now_ms
+            .max(MONOTONIC_START_MS + millis(self.watch.now - host.common.origin));
         let mut is_host_due = self.lodgers.is_empty() || host.is_due(self.now_ms);
         for event in &self.events {
             match event.token() {
@@ -165,7 +167,7 @@ impl Crew {
             let awake = self.watch.sleep();
             let common = &host.common;
             common.awake[usize::from(host.id.0)].publish(awake);
-            let now_ms = millis(self.watch.now - common.origin);
+            let now_ms = MONOTONIC_START_MS + millis(self.watch.now - common.origin);
             let timeout = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
             host.poll(&mut self.events, timeout);
             self.watch.wake();

@@ -23,6 +23,7 @@ pub(crate) enum Notice {
 impl Worker {
     /// Hands over mail, writes all that is queued and ends the outbox' tick.
     pub(crate) fn flush_all(&mut self) {
+        self.append_to_journal();
         let held_before = self.counters.mail_held;
         self.send_mail();
         if self.counters.mail_held > held_before {
@@ -93,6 +94,9 @@ impl Worker {
         let mut was_held_back = false;
         let outbox = if connection.has_lane() {
             let outbox = self.shard.outbox();
+            if outbox.is_held(conn) {
+                return;
+            }
             was_held_back =
                 outbox.has_backlog(conn) || outbox.queued_bytes(conn) > self.common.shard_config.output_buffer_bytes;
             Some((outbox, conn))

@@ -22,6 +22,8 @@ pub(crate) enum Letter {
         outcome: AuthOutcome,
     },
     Call(ShardCall),
+    /// The journal has kept more: the next tick looks.
+    Committed,
     /// A worker that is to be run by this one's thread.
     Lodger(Lodger),
     /// For connections accepted from now on.

@@ -17,11 +17,12 @@ use crate::auth_pool::{self, Authenticator};
 use crate::config::ServerConfig;
 use crate::counters::{NetCounters, PublishedCounters};
 use crate::crew::{self, AwakeTime};
+use crate::journal::{Keeper, Restart, Restarted};
 use crate::letter::Letter;
 use crate::listener::{self, BindError, Listener, ListenerInfo};
 use crate::mailbox::{Address, Returned};
 use crate::reply::{CallError, Reply, reply};
-use crate::worker::{Worker, WorkerSeat};
+use crate::worker::{Clock, Worker, WorkerSeat, seed_of};
 
 /// Sees every event of every shard. Called on the worker's thread: must not block.
 pub trait Observer: Send + Sync {
@@ -81,6 +82,7 @@ pub(crate) struct Common {
     /// Zero of the monotonic clock.
     pub(crate) origin: Instant,
     pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) keeper: Arc<Keeper>,
 }
 
 pub struct Server;
@@ -93,6 +95,7 @@ impl Server {
         access: Arc<dyn Access>,
         authenticator: Arc<dyn Authenticator>,
         observer: Arc<dyn Observer>,
+        restart: Option<Restart>,
     ) -> Result<Handle, StartError> {
         let listeners = std::mem::take(&mut config.listeners);
         if let Some(listener) = listeners
@@ -119,12 +122,20 @@ impl Server {
             node: Arc::new(NodeState::new(shards, config.seed)),
             origin: Instant::now(),
             observer,
+            keeper: Arc::new(Keeper::new(shards)),
             config,
         });
+        let mut shard_list = new_shards(&common);
+        let restored = restart.map(|restart| restart.restore(&common, &mut shard_list));
         let seats = (0..shards)
             .map(|id| WorkerSeat::new(ShardId(id), &sockets))
             .collect::<io::Result<Vec<_>>>()
             .map_err(StartError::Resources)?;
+        if let Some(Restarted { log, .. }) = restored {
+            let addresses = seats.iter().map(|seat: &WorkerSeat| seat.address.clone()).collect();
+            common.keeper.start(log, addresses).map_err(StartError::Resources)?;
+        }
+        let seats = seats.into_iter().zip(shard_list).collect();
         start_threads(common, seats, authenticator).map_err(StartError::Resources)
     }
 }
@@ -143,9 +154,25 @@ fn cores() -> NonZeroU16 {
     NonZeroU16::new(u16::try_from(cores).unwrap_or(u16::MAX)).unwrap_or(NonZeroU16::MIN)
 }
 
+fn new_shards(common: &Common) -> Vec<Shard> {
+    let now = Clock { origin: common.origin }.now();
+    let new = |id| {
+        Shard::new(
+            now,
+            ShardId(id),
+            common.shards,
+            common.shard_config.clone(),
+            common.access.clone(),
+            common.node.clone(),
+            seed_of(common.config.seed, ShardId(id)),
+        )
+    };
+    (0..common.shards).map(new).collect()
+}
+
 fn start_threads(
     common: Arc<Common>,
-    seats: Vec<WorkerSeat>,
+    seats: Vec<(WorkerSeat, Shard)>,
     authenticator: Arc<dyn Authenticator>,
 ) -> io::Result<Handle> {
     let auth_threads = common
@@ -153,7 +180,7 @@ fn start_threads(
         .auth_threads
         .map_or_else(|| cores().get().min(4), NonZeroU16::get);
     let (auth, auth_threads) = auth_pool::start(authenticator, auth_threads.into(), common.config.auth_queue_max)?;
-    let addresses: Vec<_> = seats.iter().map(|seat| seat.address.clone()).collect();
+    let addresses: Vec<_> = seats.iter().map(|(seat, _)| seat.address.clone()).collect();
     let inner = Arc::new(Inner {
         common: common.clone(),
         workers: addresses.clone(),
@@ -163,12 +190,12 @@ fn start_threads(
         }),
     });
     let handle = Handle { inner };
-    for seat in seats {
+    for (seat, shard) in seats {
         let (common, auth, addresses) = (common.clone(), auth.clone(), addresses.clone());
         let name = format!("worker-{}", seat.id.0);
         let started = thread::Builder::new()
             .name(name)
-            .spawn(move || crew::run(Worker::new(seat, common, auth, addresses)));
+            .spawn(move || crew::run(Worker::new(seat, shard, common, auth, addresses)));
         match started {
             Ok(thread) => handle.inner.lock_threads().workers.push(thread),
             Err(error) => {
@@ -329,6 +356,7 @@ impl Handle {
             // A worker that panicked has said so on its own.
             let _ = thread.join();
         }
+        self.inner.common.keeper.stop();
         for thread in threads.auth {
             // One that waits for a remote service is not waited for: it holds nothing.
             while !thread.is_finished() && Instant::now() < deadline {

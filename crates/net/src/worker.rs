@@ -12,8 +12,10 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use broker::{CloseCause, ConnSlot, Effect, Mail, Now, Shard, ShardId};
+use broker::{Checkpointed, CloseCause, ConnSlot, Effect, Mail, Now, Shard, ShardId};
 use mio::{Events, Interest, Poll, Token, Waker};
+
+use ::journal::Lsn;
 
 use crate::accept::Acceptor;
 use crate::auth_pool::AuthQueue;
@@ -112,6 +114,14 @@ pub(crate) struct Worker {
     pub(crate) newcomers: Vec<Lodger>,
     pub(crate) auth: AuthQueue,
     pub(crate) effects: Vec<Effect>,
+    /// The end of what this worker has appended, and how far it has heard that the journal is.
+    pub(crate) appended: Lsn,
+    pub(crate) committed: Lsn,
+    pub(crate) is_journal_ok: bool,
+    /// Checkpoints that this worker has begun.
+    pub(crate) checkpoints: u64,
+    /// What the last one came to, and the end of its records; until the journal has them.
+    pub(crate) checkpointed: Option<(Checkpointed, Lsn)>,
     clock: Clock,
     stopping: Option<Stopping>,
 }
@@ -126,6 +136,7 @@ struct Stopping {
 impl Worker {
     pub(crate) fn new(
         seat: WorkerSeat,
+        shard: Shard,
         common: Arc<Common>,
         auth: AuthQueue,
         addresses: Vec<Address<Letter>>,
@@ -133,15 +144,6 @@ impl Worker {
         let clock = Clock { origin: common.origin };
         let config = &common.config;
         let now = clock.now();
-        let shard = Shard::new(
-            now,
-            seat.id,
-            common.shards,
-            common.shard_config.clone(),
-            common.access.clone(),
-            common.node.clone(),
-            seed_of(config.seed, seat.id),
-        );
         Worker {
             id: seat.id,
             shard,
@@ -177,6 +179,11 @@ impl Worker {
             addresses,
             auth,
             effects: Vec::new(),
+            appended: Lsn(0),
+            committed: Lsn(0),
+            is_journal_ok: true,
+            checkpoints: 0,
+            checkpointed: None,
             clock,
             stopping: None,
             common,
@@ -201,11 +208,13 @@ impl Worker {
         // First, while every slot is still that of the connection the event is for.
         self.note_events(events);
         self.deliver_notices();
+        self.hear_of_journal();
+        self.walk_on();
         self.do_effects();
         self.read_mailbox();
         self.accept_ready();
         self.send_held();
-        if self.held_letters == 0 {
+        if self.held_letters == 0 && !self.is_journal_behind() {
             self.read_ready();
         }
         self.run_timers();
@@ -217,7 +226,7 @@ impl Worker {
 
     /// When it has something to do that no event and no letter tells; 0 is at once.
     pub(crate) fn due_ms(&self) -> Option<u64> {
-        let may_read = self.held_letters == 0 && !self.ready_list.is_empty();
+        let may_read = self.held_letters == 0 && !self.ready_list.is_empty() && !self.is_journal_behind();
         if may_read || !self.flush_list.is_empty() || !self.notices.is_empty() {
             return Some(0);
         }
@@ -226,6 +235,9 @@ impl Worker {
             .iter()
             .filter(|acceptor| acceptor.is_ready)
             .map(|acceptor| acceptor.paused_until_ms);
+        if self.shard.is_walking() {
+            return Some(0);
+        }
         let looks_again = self.held_letters > 0 || self.stopping.is_some();
         [
             self.shard.next_deadline(),
@@ -283,6 +295,7 @@ impl Worker {
                 Letter::Arrival(arrival) => self.arrived(*arrival),
                 Letter::Authenticated { ticket, outcome } => self.authenticated(ticket, outcome),
                 Letter::Call(call) => call(&mut self.shard, self.now),
+                Letter::Committed => self.hear_of_journal(),
                 Letter::ReloadTls { listener, config } => {
                     if let Some(current) = self.tls_configs.get_mut(usize::from(listener)) {
                         *current = Some(config);
@@ -365,12 +378,13 @@ impl Worker {
             self.remove(slot);
         }
         self.do_effects();
+        self.append_to_journal();
         self.common.counters[usize::from(self.id.0)].publish(&self.counters);
     }
 }
 
 /// Each shard draws from its own sequence.
-fn seed_of(seed: u64, id: ShardId) -> u64 {
+pub(crate) fn seed_of(seed: u64, id: ShardId) -> u64 {
     const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
     seed.wrapping_add(GOLDEN.wrapping_mul(u64::from(id.0) + 1))
 }
@@ -379,18 +393,21 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// What the monotonic clock begins with: what was before the process has a time too.
+pub(crate) const MONOTONIC_START_MS: u64 = 1 << 42;
+
 /// The same for all workers of a server, so that a deadline means the same everywhere.
-struct Clock {
-    origin: Instant,
+pub(crate) struct Clock {
+    pub(crate) origin: Instant,
 }
 
 impl Clock {
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         let unix = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
         Now {
-            monotonic_ms: millis(self.origin.elapsed()),
+            monotonic_ms: MONOTONIC_START_MS + millis(self.origin.elapsed()),
             unix_ms: millis(unix),
         }
     }

@@ -55,6 +55,7 @@ impl Node {
             access.clone(),
             access.clone(),
             observer,
+            None,
         )
         .unwrap();
         access.net.set(net.clone()).ok().unwrap();

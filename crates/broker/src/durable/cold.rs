@@ -188,6 +188,11 @@ impl Outgoing {
                 .is_some_and(|cold| !cold.is_fetching && !(cold.inflight.is_empty() && cold.queue.is_empty()))
     }
 
+    pub fn cold_positions(&self) -> Vec<Position> {
+        let cold = self.cold.iter().flat_map(|cold| cold.inflight.iter().chain(&cold.queue));
+        cold.filter(|entry| !entry.is_released()).map(ColdEntry::position).collect()
+    }
+
     /// What to fetch next: what was in flight comes before what waits, and is not fetched together with it.
     fn next_positions(&self) -> Vec<Position> {
         let Some(cold) = &self.cold else { return Vec::new() };
@@ -287,7 +292,7 @@ impl Shard {
     }
 
     /// Turns cold messages into deliveries again, in their order, as far as they have come.
-    fn warm(&mut self, now: Now, slot: u32, records: BTreeMap<Position, Option<Vec<u8>>>) {
+    pub(super) fn warm(&mut self, now: Now, slot: u32, records: BTreeMap<Position, Option<Vec<u8>>>) {
         let mut lost = Vec::new();
         let session = self.core.session_mut(slot);
         let out = &mut session.outgoing;

@@ -18,6 +18,7 @@ use crate::durable::record::{
 use crate::durable::record;
 use crate::effect::{ConnSlot, Effect, Now};
 use crate::message::{Message, Place, Publication};
+use crate::outgoing::Delivery;
 use crate::session::{Session, Subscription, Will};
 use crate::shard::Shard;
 
@@ -130,6 +131,11 @@ impl Core {
 
     pub fn record(&mut self, record: &Record<'_>) -> Place {
         self.ledger.as_mut().map_or(Place::NONE, |ledger| ledger.record(record))
+    }
+
+    /// No session or group of this shard has a higher key.
+    pub fn last_key(&self) -> u64 {
+        self.ledger.as_ref().map_or(0, |ledger| ledger.last_key())
     }
 
     /// Whether the journal cannot take more.
@@ -290,17 +296,27 @@ impl Shard {
     }
 
     /// A session gives a message back to its group. True if the journal has it as the group's from now on.
-    pub(crate) fn keep_returned(&mut self, slot: u32, seq: u64, group: GroupKey) -> bool {
-        match self.core.durable_key(slot) {
-            Some(session) if group.0 != 0 => {
-                self.core.record(&Record::Returned { session, seq, group });
-                true
-            }
-            _ => {
-                self.core.keep_settled(slot, seq, false);
-                false
-            }
+    pub(crate) fn keep_returned(&mut self, now: Now, slot: u32, delivery: &Delivery, group: GroupKey) -> bool {
+        let seq = delivery.seq;
+        let Some(session) = self.core.durable_key(slot).filter(|_| group.0 != 0) else {
+            self.core.keep_settled(slot, seq, false);
+            return false;
+        };
+        if let Some(message) = delivery.message.place().position() {
+            self.core.record(&Record::Returned {
+                session,
+                seq,
+                group,
+                message,
+            });
+        } else {
+            // It came in this very tick: in the same batch it becomes the group's.
+            self.core.keep_settled(slot, seq, false);
+            self.core.note_group(group);
+            let p = delivery.message.publication();
+            self.core.keep(now, &p, Some(&delivery.message), Keeping::default());
         }
+        true
     }
 
     /// A member of this shard was given a message that its group has in the journal. If the member is not durable, nobody has it

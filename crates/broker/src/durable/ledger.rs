@@ -107,6 +107,10 @@ impl Ledger {
         key
     }
 
+    pub fn last_key(&self) -> u64 {
+        self.next_key - 1
+    }
+
     pub fn next_session(&mut self) -> SessionKey {
         SessionKey(self.next_key())
     }

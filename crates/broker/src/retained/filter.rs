@@ -48,6 +48,11 @@ impl<'a> ScanFilter<'a> {
         Self { levels }
     }
 
+    /// Whatever there is, also what no filter of a client reaches.
+    pub(super) fn every() -> Self {
+        Self { levels: Vec::new() }
+    }
+
     /// The least key that may match.
     pub(super) fn first_key(&self) -> Vec<u8> {
         let mut key = Vec::new();
@@ -62,6 +67,9 @@ impl<'a> ScanFilter<'a> {
     }
 
     pub(super) fn verdict(&self, key: &[u8], target: &mut Vec<u8>) -> Verdict {
+        if self.levels.is_empty() {
+            return Verdict::Match;
+        }
         // [MQTT-4.7.2-1]: a leading wildcard matches no topic that begins with $.
         if key.first() == Some(&b'$') && !matches!(self.levels[0], Level::Literal(_)) {
             return seek(target, &[], &[AFTER_DOLLAR]);

@@ -15,6 +15,7 @@ use crate::message::{Message, Publication};
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
 use crate::shared::group::Member;
+use crate::shared::group_home;
 
 /// Where a message of a group has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,11 @@ impl Shard {
         let Some(group) = self.groups.get_mut(index) else {
             return Given::ToNobody;
         };
+        if let Some((shards, mask)) = self.core.only_homes
+            && mask >> group_home(&group.share_name, &group.filter, shards).0 & 1 == 0
+        {
+            return Given::Elsewhere;
+        }
         if group.members.is_empty() {
             return Given::ToNobody;
         }

@@ -61,6 +61,11 @@ impl Groups {
         self.by_name.len()
     }
 
+    /// One more than the highest index there is.
+    pub fn slots(&self) -> usize {
+        self.groups.len()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Group> {
         self.groups.iter().flatten().map(|g| &**g)
     }

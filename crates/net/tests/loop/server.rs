@@ -79,6 +79,7 @@ impl Options {
             self.access,
             self.authenticator,
             Arc::new(Unobserved),
+            None,
         )
         .unwrap();
         Running {

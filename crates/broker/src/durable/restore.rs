@@ -1,0 +1,370 @@
+//! From what the journal says to shards that go on: sessions with their subscriptions and queues, groups, retained and delayed
+//! messages, deadlines, and messages that a shard had not yet routed.
+//!
+//! Done before the first connection, on one thread, with all shards at hand. Messages of queues stay in the journal; those that are
+//! needed at once are read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use mqtt::{ProtocolVersion, SubscriptionOptions};
+
+use crate::durable::cold::{Cold, ColdEntry, message_of, publication_of};
+use crate::durable::record::{GroupKey, Position, Record};
+use crate::durable::recovery::{
+    Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredWill, StoredTag, Unrouted,
+};
+use crate::effect::{Now, ShardId};
+use crate::message::Publication;
+use crate::outgoing::{GroupRef, Tag};
+use crate::session::{Session, Subscription, SubscriptionKind, Will};
+use crate::shard::{Interested, Shard, hash};
+use crate::shared::GROUP_KEY;
+use crate::subscribe::Target;
+
+/// Reads records of messages: calls back with the index of each position and its payload, `None` where that cannot be had.
+pub type ReadMessages<'a> = dyn FnMut(&[Position], &mut dyn FnMut(usize, Option<&[u8]>)) + 'a;
+
+/// What could not be restored, and why; everything else could.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    pub sessions: u64,
+    pub queued_messages: u64,
+    pub retained_messages: u64,
+    /// Messages of retained topics, groups or delays that the journal could not give back.
+    pub damaged: u64,
+}
+
+/// Fills new shards. Each has been told to `keep_journal`. What they record thereby has to be appended before anything else, that of
+/// the first shard last.
+pub fn restore(now: Now, shards: &mut [Shard], recovered: Recovered, read: &mut ReadMessages<'_>) -> Restored {
+    let mut result = Restored::default();
+    let mut groups = HashMap::new();
+    for group in recovered.groups {
+        let home = place_of_group(shards, &group);
+        result.damaged += shards[home].restore_group(now, group, &mut groups, read);
+    }
+    let told = recovered.told_unix_ms.min(now.unix_ms);
+    for mut session in recovered.sessions {
+        if session.left_unix_ms.is_none() {
+            session.away_since(told);
+        }
+        result.sessions += 1;
+        result.queued_messages += session.entries.len() as u64;
+        let home = Shard::home(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
+        shards[home].restore_session(now, session, &groups, read);
+    }
+    result.retained_messages = recovered.retained.len() as u64;
+    result.damaged += restore_retained(now, shards, &recovered.retained, read);
+    result.damaged += restore_delayed(now, shards, &recovered.delayed, read);
+    exchange_mail(now, shards);
+    route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
+    for shard in &mut *shards {
+        shard.resume_deadlines(now);
+    }
+    exchange_mail(now, shards);
+    let count = shards.len() as u16;
+    shards[0].core.record(&Record::Boot {
+        unix_ms: now.unix_ms,
+        shards: count,
+        last_key: recovered.last_key,
+    });
+    result
+}
+
+fn place_of_group(shards: &[Shard], group: &RecoveredGroup) -> usize {
+    usize::from(shards[0].group_home(&group.share_name, &group.filter).0)
+}
+
+fn exchange_mail(now: Now, shards: &mut [Shard]) {
+    loop {
+        let mut is_quiet = true;
+        for from in 0..shards.len() {
+            for to in 0..shards.len() {
+                if let Some(mail) = shards[from].take_mail(ShardId(to as u16)) {
+                    is_quiet = false;
+                    shards[to].mail(now, mail);
+                }
+            }
+        }
+        if is_quiet {
+            return;
+        }
+    }
+}
+
+fn restore_retained(
+    now: Now,
+    shards: &mut [Shard],
+    retained: &[RecoveredRetained],
+    read: &mut ReadMessages<'_>,
+) -> u64 {
+    let positions: Vec<Position> = retained.iter().map(|retained| retained.message).collect();
+    let mut damaged = 0;
+    read(&positions, &mut |index, bytes| {
+        let topic = &retained[index];
+        let Some(Ok(Record::Message(record))) = bytes.map(Record::read) else {
+            damaged += 1;
+            return;
+        };
+        let p = Publication {
+            expires_at_ms: topic.expires_unix_ms.map(|at| now.monotonic_at(at)),
+            ..publication_of(now, &record, topic.message)
+        };
+        let owner = shards[0].retained_owner(&topic.topic);
+        let shard = &mut shards[usize::from(owner.0)];
+        shard.shared.note_retaining(owner);
+        shard.retain_here(now, &p);
+    });
+    damaged
+}
+
+fn restore_delayed(now: Now, shards: &mut [Shard], delayed: &[(Position, u64)], read: &mut ReadMessages<'_>) -> u64 {
+    let positions: Vec<Position> = delayed.iter().map(|(message, _)| *message).collect();
+    let mut damaged = 0;
+    let count = shards.len();
+    read(&positions, &mut |index, bytes| match bytes.map(Record::read) {
+        Some(Ok(Record::Message(record))) => {
+            let (position, due_unix_ms) = delayed[index];
+            let message = message_of(now, &record, position);
+            shards[index % count].delay_until(now.monotonic_at(due_unix_ms), message);
+        }
+        _ => damaged += 1,
+    });
+    damaged
+}
+
+/// Messages that a shard had been sent and not yet routed: to the sessions whose home it was.
+fn route_rest(now: Now, shards: &mut [Shard], old_shards: u16, unrouted: &[Unrouted], read: &mut ReadMessages<'_>) {
+    let positions: Vec<Position> = unrouted.iter().map(|unrouted| unrouted.message).collect();
+    read(&positions, &mut |index, bytes| {
+        let Some(Ok(Record::Message(record))) = bytes.map(Record::read) else {
+            return;
+        };
+        let Unrouted { message, shards: mask, .. } = unrouted[index];
+        let p = publication_of(now, &record, message);
+        for shard in &mut *shards {
+            shard.core.only_homes = Some((old_shards.max(1), mask));
+            shard.route_local(now, &p);
+            shard.core.only_homes = None;
+        }
+        let owner = usize::from(shards[0].retained_owner(p.topic).0);
+        let old_owner = hash(p.topic) % u64::from(old_shards.max(1));
+        if p.retain && mask >> old_owner & 1 == 1 {
+            shards[owner].keep_retained(now, &p);
+            shards[owner].retain_here(now, &p);
+        }
+    });
+    for (by, from, up_to) in watermarks(unrouted) {
+        shards[0].core.record(&Record::Routed { by, from, up_to });
+    }
+}
+
+/// Up to where each of the shards before has now routed all that each other had sent it.
+fn watermarks(unrouted: &[Unrouted]) -> Vec<(u16, u16, Position)> {
+    let mut latest = BTreeMap::new();
+    for rest in unrouted {
+        for by in (0..64).filter(|by| rest.shards >> by & 1 == 1) {
+            let up_to = latest.entry((by, rest.from)).or_insert(rest.message);
+            *up_to = (*up_to).max(rest.message);
+        }
+    }
+    latest.into_iter().map(|((by, from), up_to)| (by, from, up_to)).collect()
+}
+
+impl Shard {
+    fn restore_group(
+        &mut self,
+        now: Now,
+        recovered: RecoveredGroup,
+        groups: &mut HashMap<GroupKey, GroupRef>,
+        read: &mut ReadMessages<'_>,
+    ) -> u64 {
+        let (share_name, filter) = (&*recovered.share_name, &*recovered.filter);
+        let index = self.create_group(share_name, filter);
+        self.mind_durable(filter, true);
+        let positions: Vec<Position> = recovered.messages.into_iter().collect();
+        let mut damaged = 0;
+        let Some(group) = self.groups.get_mut(index) else { return 0 };
+        group.key = recovered.key;
+        let reference = GroupRef {
+            shard: self.core.id,
+            index,
+            epoch: group.epoch,
+            key: recovered.key,
+        };
+        groups.insert(recovered.key, reference);
+        let stats = &mut self.core.stats;
+        read(&positions, &mut |at, bytes| match bytes.map(Record::read) {
+            Some(Ok(Record::Message(record))) => {
+                let message = message_of(now, &record, positions[at]);
+                stats.queued_messages += 1;
+                stats.queued_bytes += message.kept_bytes() as u64;
+                group.queued_bytes += message.kept_bytes();
+                group.queue.push_back(message);
+            }
+            _ => damaged += 1,
+        });
+        damaged
+    }
+
+    fn restore_session(
+        &mut self,
+        now: Now,
+        recovered: RecoveredSession,
+        groups: &HashMap<GroupKey, GroupRef>,
+        read: &mut ReadMessages<'_>,
+    ) {
+        let slot = self.add_session(now, &recovered.client_id, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.unix_ms);
+        let session = self.core.session_mut(slot);
+        set_terms(session, &recovered);
+        session.disconnected_at_ms = left_unix_ms;
+        session.left_at_ms = now.monotonic_at(left_unix_ms);
+        for id in &recovered.received {
+            session.received.insert(*id);
+        }
+        session.access = self.access.session(&session.identity());
+        self.core.link_mut(slot).is_durable = true;
+        for subscription in &recovered.subscriptions {
+            self.restore_subscription(now, slot, &subscription.filter, subscription.options, subscription.identifier);
+        }
+        let has_shared = recovered.tags.iter().any(|(_, tag)| tag.group().is_some());
+        self.restore_queue(slot, recovered, groups);
+        if has_shared {
+            // It may have to go to another member of the group as soon as there is one.
+            self.warm_all(now, slot, read);
+        }
+    }
+
+    fn warm_all(&mut self, now: Now, slot: u32, read: &mut ReadMessages<'_>) {
+        let positions = self.core.session(slot).outgoing.cold_positions();
+        let mut records = BTreeMap::new();
+        read(&positions, &mut |index, bytes| {
+            records.insert(positions[index], bytes.map(<[u8]>::to_vec));
+        });
+        self.warm(now, slot, records);
+    }
+
+    fn restore_subscription(
+        &mut self,
+        now: Now,
+        slot: u32,
+        filter: &str,
+        options: SubscriptionOptions,
+        identifier: Option<u32>,
+    ) {
+        let Ok(target) = Target::parse(filter) else { return };
+        let subscription = Subscription {
+            options,
+            identifier,
+            kind: target.kind(),
+        };
+        let session = self.core.session_mut(slot);
+        session.subscriptions.insert(filter, subscription);
+        session.shared += u32::from(subscription.kind == SubscriptionKind::Shared);
+        self.core.stats.subscriptions += 1;
+        let identifier = identifier.unwrap_or(0);
+        match target {
+            Target::Shared(shared) => _ = self.join_group(now, slot, shared, options, identifier, 0),
+            Target::Plain(bare) | Target::Exclusive(bare) => {
+                if matches!(target, Target::Exclusive(_)) {
+                    self.shared.exclusives.claim(bare, self.session_ref(slot));
+                }
+                self.mind_durable(bare, true);
+                self.index(bare, slot, Interested { identifier, options });
+            }
+        }
+    }
+
+    fn restore_queue(&mut self, slot: u32, recovered: RecoveredSession, groups: &HashMap<GroupKey, GroupRef>) {
+        let mut cold = Cold::default();
+        let mut queued_qos0 = 0;
+        for entry in &recovered.entries {
+            let (seq, qos) = (entry.seq(), entry.qos());
+            let stored = ColdEntry::new(entry.message(), seq, qos, entry.retain(), entry.is_released());
+            if seq <= recovered.started && qos != mqtt::QoS::AtMostOnce {
+                cold.inflight.push_back(stored);
+            } else {
+                queued_qos0 += usize::from(qos == mqtt::QoS::AtMostOnce);
+                cold.queue.push_back(stored);
+            }
+        }
+        for (seq, tag) in recovered.tags.iter() {
+            cold.tags.insert(*seq, restore_tag(tag, groups));
+        }
+        let stats = &mut self.core.stats;
+        stats.queued_messages += cold.queue.len() as u64;
+        stats.inflight_messages += cold.inflight.len() as u64;
+        let out = &mut self.core.session_mut(slot).outgoing;
+        out.last_seq = recovered.next_seq.saturating_sub(1);
+        out.kept_seq = out.last_seq;
+        out.queued_qos0 = queued_qos0;
+        out.cold = Some(Box::new(cold));
+        out.forget_empty_cold();
+    }
+
+    /// What was due while the process was away, and what will be.
+    fn resume_deadlines(&mut self, now: Now) {
+        for slot in 0..self.core.sessions.len() as u32 {
+            if self.core.sessions[slot as usize].is_none() {
+                continue;
+            }
+            let epoch = self.core.session(slot).epoch;
+            self.will_after_disconnect(now, slot);
+            if self.core.live_session(slot, epoch).is_some() {
+                self.expiry_after_disconnect(now, slot);
+            }
+        }
+    }
+
+    /// A group without members yet.
+    pub(crate) fn create_group(&mut self, share_name: &str, filter: &str) -> u32 {
+        let config = &self.core.config;
+        let strategy = config.share_strategies.get(share_name).copied();
+        let index = self
+            .groups
+            .create(share_name, filter, strategy.unwrap_or(config.share_strategy));
+        let interested = Interested {
+            identifier: 0,
+            options: SubscriptionOptions::default(),
+        };
+        self.index(filter, GROUP_KEY | index, interested);
+        self.core.stats.shared_groups = self.groups.len() as u64;
+        index
+    }
+}
+
+fn set_terms(session: &mut Session, recovered: &RecoveredSession) {
+    let terms = &recovered.terms;
+    session.key = recovered.key;
+    session.user_name = terms.user_name.clone();
+    session.version = match terms.version {
+        3 => ProtocolVersion::V3_1,
+        4 => ProtocolVersion::V3_1_1,
+        _ => ProtocolVersion::V5,
+    };
+    session.is_superuser = terms.is_superuser;
+    session.is_bridge = terms.is_bridge;
+    session.expiry_s = terms.expiry_s;
+    session.clean_start = false;
+    session.created_at_ms = recovered.created_unix_ms;
+    session.will = terms.will.as_deref().map(|will| Box::new(restore_will(will)));
+}
+
+fn restore_will(will: &RecoveredWill) -> Will {
+    Will {
+        topic: will.topic.clone(),
+        payload: will.payload.clone(),
+        properties: will.properties.clone(),
+        qos: will.qos,
+        retain: will.retain,
+        delay_s: will.delay_s,
+        message_expiry_s: will.message_expiry_s,
+    }
+}
+
+fn restore_tag(tag: &StoredTag, groups: &HashMap<GroupKey, GroupRef>) -> Tag {
+    let group = tag.group().and_then(|key| groups.get(&key).copied());
+    Tag::new(tag.identifiers(), group)
+}

@@ -1,0 +1,282 @@
+//! The worker's side of the journal: a batch per tick goes there before mail and output leave, and what is kept comes back.
+//!
+//! The commit thread wakes a worker only if that waits for something. A worker reads no socket while the journal is too far behind:
+//! the clients are slowed, nothing is lost and nothing grows.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use broker::durable::record::Position;
+use broker::durable::recovery::Recovered;
+use broker::durable::restore::restore;
+use broker::{Checkpointed, JournalState, Shard};
+use ::journal::{Journal, Log, Lsn, ReadError, State};
+
+use crate::letter::Letter;
+use crate::mailbox::Address;
+use crate::server::Common;
+use crate::worker::{Clock, Worker};
+
+/// Appended by all workers and not yet kept: more is not read from sockets meanwhile.
+const BACKLOG_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// What a server begins with that goes on where a process before it ended.
+pub struct Restart {
+    pub log: Log,
+    /// What the log's records came to.
+    pub recovered: Recovered,
+}
+
+pub(crate) struct Restarted {
+    pub(crate) log: Log,
+}
+
+impl Restart {
+    /// Fills the shards. What they record thereby is in the log when this returns, and kept with the first commit.
+    pub(crate) fn restore(self, common: &Common, shards: &mut [Shard]) -> Restarted {
+        let Restart { mut log, recovered } = self;
+        let now = Clock { origin: common.origin }.now();
+        for shard in &mut *shards {
+            shard.keep_journal(recovered.last_key);
+        }
+        let reader = log.reader();
+        restore(now, shards, recovered, &mut |positions, each| {
+            let positions: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
+            reader.read_many(&positions, |index, record| each(index, record.ok()));
+        });
+        for shard in shards.iter_mut().rev() {
+            if let Some(batch) = shard.journal_batch() {
+                let at = log.append(batch);
+                shard.appended(at.base.0, at.end.0);
+            }
+        }
+        Restarted { log }
+    }
+}
+
+/// A checkpoint is made when so much has been appended since the last one.
+const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
+
+/// The journal and the workers that wait for it.
+pub(crate) struct Keeper {
+    journal: OnceLock<Journal>,
+    waits: Vec<AtomicBool>,
+    /// Where the next checkpoint is due; none while one is being made.
+    checkpoint_at: AtomicU64,
+    /// How many have been begun.
+    checkpoints: AtomicU64,
+    checkpoint: Mutex<Checkpoint>,
+}
+
+/// The checkpoint that is being made, or the last one.
+#[derive(Default)]
+struct Checkpoint {
+    replay_from: Lsn,
+    /// Workers that have not finished.
+    left: usize,
+    /// The oldest message that anything refers to, as far as they have.
+    oldest: Option<u64>,
+    /// The same of the checkpoint before: what is on its way between shards may have been seen then and not now.
+    oldest_before: Option<u64>,
+}
+
+impl Keeper {
+    pub(crate) fn new(shards: u16) -> Keeper {
+        Keeper {
+            journal: OnceLock::new(),
+            waits: (0..shards).map(|_| AtomicBool::new(false)).collect(),
+            checkpoint_at: AtomicU64::new(CHECKPOINT_BYTES),
+            checkpoints: AtomicU64::new(0),
+            checkpoint: Mutex::default(),
+        }
+    }
+
+    /// Starts the journal's threads. Only once.
+    pub(crate) fn start(self: &Arc<Self>, log: Log, workers: Vec<Address<Letter>>) -> io::Result<()> {
+        let keeper = Arc::downgrade(self);
+        let on_commit = move || {
+            let Some(keeper) = keeper.upgrade() else { return };
+            for (wait, worker) in keeper.waits.iter().zip(&workers) {
+                // A worker whose mailbox is full is not asleep.
+                if wait.swap(false, Ordering::AcqRel) && worker.offer(Letter::Committed).is_ok() {
+                    worker.ring();
+                }
+            }
+        };
+        self.checkpoint_at
+            .store(log.stats().next.0 + CHECKPOINT_BYTES, Ordering::Relaxed);
+        let journal = Journal::start(log, on_commit)?;
+        self.journal.set(journal).map_err(|_| io::Error::other("the journal runs already"))
+    }
+
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        self.journal.get()
+    }
+
+    /// What has been appended is on the disk when this returns.
+    pub(crate) fn stop(&self) {
+        if let Some(journal) = self.journal.get() {
+            // Why not all is there has been reported where it happened.
+            let _ = journal.clone().shut_down();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Checkpoint> {
+        self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is time for a checkpoint; true for one of the workers that ask.
+    fn is_checkpoint_due(&self, end: Lsn) -> bool {
+        let at = self.checkpoint_at.load(Ordering::Relaxed);
+        end.0 > at
+            && self
+                .checkpoint_at
+                .compare_exchange(at, u64::MAX, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Where replay will begin: what is appended from now on, and what of it the shards write once more, is behind that.
+    fn begin_checkpoint(&self, workers: usize) {
+        let Some(journal) = self.journal.get() else { return };
+        let mut checkpoint = self.lock();
+        checkpoint.replay_from = journal.committed();
+        checkpoint.left = workers;
+        checkpoint.oldest_before = checkpoint.oldest.take();
+        self.checkpoints.fetch_add(1, Ordering::Release);
+    }
+
+    /// One worker's part is kept. The last one has the log begin there.
+    fn finish_checkpoint(self: &Arc<Self>, part: Checkpointed) {
+        let Some(journal) = self.journal.get() else { return };
+        let mut checkpoint = self.lock();
+        let oldest = part.oldest.map(|position| position.0);
+        checkpoint.oldest = min_of(checkpoint.oldest, oldest);
+        checkpoint.left -= 1;
+        if checkpoint.left > 0 {
+            return;
+        }
+        let replay_from = checkpoint.replay_from;
+        let needed = min_of(checkpoint.oldest, checkpoint.oldest_before).map_or(replay_from, |at| replay_from.min(Lsn(at)));
+        drop(checkpoint);
+        let keeper = Arc::downgrade(self);
+        journal.set_checkpoint(replay_from, move |result| {
+            let Some(keeper) = keeper.upgrade() else { return };
+            let Some(journal) = keeper.journal.get() else { return };
+            if result.is_ok() {
+                // What cannot be removed now can be the next time.
+                journal.truncate_before(needed, |_| {});
+            }
+            let next = journal.stats().next.0 + CHECKPOINT_BYTES;
+            keeper.checkpoint_at.store(next, Ordering::Release);
+        });
+    }
+}
+
+fn min_of(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}
+
+impl Worker {
+    /// The beginning of a tick: what the journal has kept meanwhile.
+    pub(crate) fn hear_of_journal(&mut self) {
+        let Some(journal) = self.common.keeper.journal() else {
+            return;
+        };
+        let is_ok = journal.is_ok();
+        if is_ok != self.is_journal_ok {
+            self.is_journal_ok = is_ok;
+            self.shard.journal_state(match journal.state() {
+                State::Ok => JournalState::Ok,
+                State::Full { .. } => JournalState::Full,
+                State::Failed { .. } => JournalState::Failed,
+            });
+        }
+        if self.appended > self.committed {
+            self.wait_for_journal();
+            let committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
+            if committed > self.committed {
+                self.committed = committed;
+                self.shard.committed(self.now, committed.0);
+            }
+        }
+    }
+
+    /// Has the commit thread wake this worker. Before the worker looks how far it is, so that one of the two sees the other.
+    fn wait_for_journal(&self) {
+        self.common.keeper.waits[usize::from(self.id.0)].store(true, Ordering::Release);
+    }
+
+    /// The end of a tick: before mail leaves, which refers to what is appended here, and before anything is written.
+    pub(crate) fn append_to_journal(&mut self) {
+        let Some(journal) = self.common.keeper.journal() else {
+            return;
+        };
+        if let Some(batch) = self.shard.journal_batch() {
+            self.common.keeper.waits[usize::from(self.id.0)].store(true, Ordering::Release);
+            let at = journal.append(batch);
+            self.appended = at.end;
+            self.shard.appended(at.base.0, at.end.0);
+            if let Some((_, end)) = self.checkpointed.as_mut().filter(|(_, end)| *end == Lsn(u64::MAX)) {
+                *end = at.end;
+            }
+            if self.common.keeper.is_checkpoint_due(at.end) {
+                self.begin_checkpoint();
+            }
+        }
+    }
+
+    /// Has all shards write what they keep.
+    fn begin_checkpoint(&mut self) {
+        self.common.keeper.begin_checkpoint(self.addresses.len());
+        for address in &self.addresses {
+            // A worker whose mailbox is full is not asleep.
+            if address.offer(Letter::Committed).is_ok() {
+                address.ring();
+            }
+        }
+    }
+
+    /// Goes on with a checkpoint, and tells when the journal has this worker's part of it.
+    pub(crate) fn walk_on(&mut self) {
+        let begun = self.common.keeper.checkpoints.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.checkpoints, begun) != begun {
+            self.shard.begin_checkpoint(self.now);
+        }
+        if let Some(part) = self.shard.walk_on(self.now) {
+            self.checkpointed = Some((part, Lsn(u64::MAX)));
+        }
+        if let Some((part, _)) = self.checkpointed.take_if(|(_, end)| *end <= self.committed) {
+            self.common.keeper.finish_checkpoint(part);
+        }
+    }
+
+    /// Whether clients have to wait until the journal has caught up.
+    pub(crate) fn is_journal_behind(&self) -> bool {
+        let Some(journal) = self.common.keeper.journal() else {
+            return false;
+        };
+        if journal.backlog_bytes() <= BACKLOG_BYTES_MAX {
+            return false;
+        }
+        self.wait_for_journal();
+        journal.backlog_bytes() > BACKLOG_BYTES_MAX
+    }
+
+    /// Reads messages back, on the journal's own thread.
+    pub(crate) fn fetch(&mut self, session: u32, connects: u32, positions: Vec<Position>) {
+        let Some(journal) = self.common.keeper.journal() else {
+            return;
+        };
+        let address = self.addresses[usize::from(self.id.0)].clone();
+        let wanted = positions.iter().map(|position| Lsn(position.0)).collect();
+        journal.fetch(wanted, move |fetched| {
+            let read = fetched.into_iter().take_while(|record| !matches!(record, Err(ReadError::Busy)));
+            let records: Vec<_> = read.map(Result::ok).collect();
+            // A worker that is gone needs nothing any more.
+            let _ = address.send(Letter::Call(Box::new(move |shard, now| {
+                shard.fetched(now, session, connects, &positions, records);
+            })));
+        });
+    }
+}
