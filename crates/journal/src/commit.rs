@@ -75,10 +75,10 @@ impl Shared {
     pub fn append(&self, batch: &mut Batch) -> Appended {
         let mut inbox = self.inbox();
         let appended = inbox.tail.append(batch);
-        if inbox.oldest.is_none() && !inbox.tail.is_empty() {
-            inbox.oldest = Some(Instant::now());
+        if !inbox.tail.is_empty() {
+            inbox.oldest.get_or_insert_with(Instant::now);
+            self.wake(inbox);
         }
-        self.wake(inbox);
         appended
     }
 
@@ -152,15 +152,17 @@ pub(crate) struct Committer<F> {
     pub on_commit: F,
     /// What the owner was last told.
     pub told: (Lsn, State),
+    /// When the oldest was appended of what was taken and is not committed.
+    pub oldest: Option<Instant>,
     pub synced_at: Instant,
 }
 
 impl<F: Fn()> Committer<F> {
-    /// Until it is asked to stop. Returns whether all that was appended is on the disk.
+    /// Until it is asked to stop. The error says why not all that was appended is on the disk.
     pub fn run(mut self) -> Result<(), FlushError> {
         loop {
-            let round = self.shared.next_round(self.timeout(), self.writer.spent());
-            let result = self.commit(round.chunks, round.oldest);
+            let mut round = self.shared.next_round(self.timeout(), self.writer.spent());
+            let result = self.commit(&mut round);
             for task in round.tasks {
                 self.perform(task);
             }
@@ -184,17 +186,16 @@ impl<F: Fn()> Committer<F> {
         status.lsn(|status| &status.synced) < status.lsn(|status| &status.written)
     }
 
-    fn commit(&mut self, chunks: Vec<Chunk>, oldest: Option<Instant>) -> Result<(), FlushError> {
+    fn commit(&mut self, round: &mut Round) -> Result<(), FlushError> {
         if !self.has_unsynced() {
             self.synced_at = Instant::now();
         }
-        let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        self.writer.enqueue(chunks);
+        self.oldest = self.oldest.or(round.oldest);
+        self.writer.enqueue(std::mem::take(&mut round.chunks));
+        let before = self.committed();
         let mut result = self.writer.flush();
-        if result.is_ok() && bytes > 0 {
-            self.shared.commit_bytes.add(bytes as u64);
-            let latency = oldest.map_or(0, |oldest| oldest.elapsed().as_micros() as u64);
-            self.shared.latency_us.add(latency);
+        if result.is_ok() {
+            self.measure(before);
         }
         self.tell();
         if self.policy == Policy::Os && self.has_unsynced() && self.synced_at.elapsed() >= BACKGROUND_SYNC {
@@ -202,6 +203,18 @@ impl<F: Fn()> Committer<F> {
             self.synced_at = Instant::now();
         }
         result
+    }
+
+    /// All that was taken has been committed.
+    fn measure(&mut self, before: Lsn) {
+        if let Some(oldest) = self.oldest.take() {
+            self.shared.latency_us.add(oldest.elapsed().as_micros() as u64);
+            self.shared.commit_bytes.add(self.committed().0 - before.0);
+        }
+    }
+
+    fn committed(&self) -> Lsn {
+        self.shared.status.lsn(|status| &status.committed)
     }
 
     fn perform(&mut self, task: Task) {
@@ -214,7 +227,7 @@ impl<F: Fn()> Committer<F> {
     /// Calls the owner if there is something new.
     fn tell(&mut self) {
         let status = &self.shared.status;
-        let now = (status.lsn(|status| &status.committed), status.state());
+        let now = (self.committed(), status.state());
         if now != self.told {
             self.told = now;
             (self.on_commit)();

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::storage::{Storage, StorageFile};
 
@@ -214,9 +215,9 @@ impl StorageFile for File {
         if bytes <= length {
             return Ok(());
         }
-        match fallocate(self, FallocateFlags::empty(), length, bytes - length) {
+        match retry_on_intr(|| fallocate(self, FallocateFlags::empty(), length, bytes - length)) {
             Ok(()) => Ok(()),
-            Err(rustix::io::Errno::OPNOTSUPP) => File::set_len(self, bytes),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => File::set_len(self, bytes),
             Err(error) => Err(error.into()),
         }
     }

@@ -49,6 +49,7 @@ impl Journal {
             shared: Arc::clone(&shared),
             on_commit,
             told: (status.lsn(|status| &status.committed), status.state()),
+            oldest: None,
             synced_at: Instant::now(),
         };
         let fetcher = Fetcher::start(parts.reader.clone())?;

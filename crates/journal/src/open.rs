@@ -8,6 +8,7 @@
 //! What is left of the tail is written once more and synced before the log goes on: it may be in the kernel's memory only,
 //! and after a failed sync of an earlier process the kernel may hold for clean what the disk never got.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -63,15 +64,16 @@ pub(crate) fn recover(
     };
     remove_if_there(storage, &catalog.leftovers)?;
     let mut run = Run::new(storage, &catalog, replay, progress);
-    let end = run.replay_all()?;
-    let (mut opened, synced) = (run.opened, run.synced);
+    let tail = run.replay_all()?;
+    let mut opened = run.opened;
     let last = catalog.segments.last().expect("a journal has a segment");
-    opened.torn_bytes_cut = settle_tail(last, catalog.checkpoint.journal_id, end, synced, config)
+    tail.settle(last, config)
         .map_err(io_error("finishing the tail of", &last.name))?;
     storage
         .sync_directory()
         .map_err(io_error("syncing", "the journal directory"))?;
-    opened.next = end;
+    opened.next = tail.end;
+    opened.torn_bytes_cut = tail.torn_bytes;
     Ok(Recovered { catalog, opened })
 }
 
@@ -148,8 +150,7 @@ impl<'a, 'r> Run<'a, 'r> {
         }
     }
 
-    /// Returns where the log ends.
-    fn replay_all(&mut self) -> Result<Lsn, OpenError> {
+    fn replay_all(&mut self) -> Result<Tail, OpenError> {
         let replay_from = self.catalog.checkpoint.replay_from;
         let segments = &self.catalog.segments;
         let begin = segments.partition_point(|segment| segment.base <= replay_from) - 1;
@@ -195,11 +196,15 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 
     /// Of the last segment: whether its end is an end.
-    fn check_tail(&self, segment: &Segment, end: Lsn, stop: Option<Invalid>) -> Result<Lsn, OpenError> {
+    fn check_tail(&self, segment: &Segment, end: Lsn, stop: Option<Invalid>) -> Result<Tail, OpenError> {
         let rest = examine_rest(segment, self.catalog.checkpoint.journal_id, end)
             .map_err(io_error("reading", &segment.name))?;
         match rest.proof {
-            None => Ok(end),
+            None => Ok(Tail {
+                synced: self.synced.max(segment.base),
+                end,
+                torn_bytes: rest.used_bytes,
+            }),
             Some(_) => Err(self.damaged(segment, end, stop)),
         }
     }
@@ -230,26 +235,36 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 }
 
-/// Cuts what is not valid, and makes durable what is. Returns how many bytes were cut.
-fn settle_tail(segment: &Segment, journal_id: u64, end: Lsn, synced: Lsn, config: &LogConfig) -> std::io::Result<u64> {
-    let torn_bytes = examine_rest(segment, journal_id, end)?.used_bytes;
-    let file = &*segment.file;
-    rewrite(segment, synced.max(segment.base), end)?;
-    if torn_bytes > 0 {
-        // A block in it that is whole must not come back to life behind a new one.
-        file.set_len(segment.offset(end))?;
-    }
-    file.sync()?;
-    match file.allocate(config.segment_bytes) {
-        Ok(()) => {}
-        Err(error) if is_full(&error) => {}
-        Err(error) => return Err(error),
-    }
-    segment.file_bytes.store(file.len()?, Relaxed);
-    Ok(torn_bytes)
+/// The end of the last segment, as it was found.
+struct Tail {
+    /// All before it is known to be on the disk.
+    synced: Lsn,
+    /// Where the valid blocks end.
+    end: Lsn,
+    torn_bytes: u64,
 }
 
-fn rewrite(segment: &Segment, from: Lsn, end: Lsn) -> std::io::Result<()> {
+impl Tail {
+    /// Cuts what is not valid, and makes durable what is.
+    fn settle(&self, segment: &Segment, config: &LogConfig) -> io::Result<()> {
+        let file = &*segment.file;
+        rewrite(segment, self.synced, self.end)?;
+        if self.torn_bytes > 0 {
+            // A block in it that is whole must not come back to life behind a new one.
+            file.set_len(segment.offset(self.end))?;
+        }
+        file.sync()?;
+        match file.allocate(config.segment_bytes) {
+            Ok(()) => {}
+            Err(error) if is_full(&error) => {}
+            Err(error) => return Err(error),
+        }
+        segment.file_bytes.store(file.len()?, Relaxed);
+        Ok(())
+    }
+}
+
+fn rewrite(segment: &Segment, from: Lsn, end: Lsn) -> io::Result<()> {
     let (mut offset, end) = (segment.offset(from), segment.offset(end));
     let mut bytes = vec![0; REWRITE_BYTES.min((end - offset) as usize)];
     while offset < end {

@@ -10,7 +10,7 @@ use crate::status::Status;
 use crate::storage::read_full;
 
 /// Read at first: header and payload of most records.
-const FIRST_READ_BYTES: usize = 4 << 10;
+const FIRST_READ_BYTES: u64 = 4 << 10;
 /// Read at once when several of the wanted records stand near each other.
 const WINDOW_BYTES: u64 = 256 << 10;
 
@@ -90,7 +90,7 @@ impl LogReader {
     pub fn read(&self, position: Lsn, into: &mut Vec<u8>) -> Result<(), ReadError> {
         let mut window = Window::default();
         into.clear();
-        into.extend_from_slice(self.record(position, FIRST_READ_BYTES as u64, &mut window)?);
+        into.extend_from_slice(self.record(position, FIRST_READ_BYTES, &mut window)?);
         Ok(())
     }
 
@@ -102,14 +102,9 @@ impl LogReader {
         let mut window = Window::default();
         for (at, &index) in order.iter().enumerate() {
             let position = positions[index];
-            let has_neighbour = order
-                .get(at + 1)
-                .is_some_and(|&next| positions[next].0 - position.0 < WINDOW_BYTES);
-            let read_ahead = if has_neighbour {
-                WINDOW_BYTES
-            } else {
-                FIRST_READ_BYTES as u64
-            };
+            let near = order[at..].partition_point(|&other| positions[other].0 - position.0 < WINDOW_BYTES);
+            let farthest = positions[order[at + near - 1]];
+            let read_ahead = farthest.0 - position.0 + FIRST_READ_BYTES;
             each(index, self.record(position, read_ahead, &mut window));
         }
     }

@@ -98,12 +98,11 @@ impl Status {
         }
     }
 
-    /// Failed is for good. Returns whether the kind of state has changed.
-    pub fn set_state(&self, state: State) -> bool {
+    /// Failed is for good.
+    pub fn set_state(&self, state: State) {
         let mut text = self.because.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.kind.load(Acquire);
-        if before == FAILED {
-            return false;
+        if self.is_failed() {
+            return;
         }
         let (kind, because) = match state {
             State::Ok => (OK, String::new()),
@@ -112,7 +111,6 @@ impl Status {
         };
         *text = because;
         self.kind.store(kind, Release);
-        before != kind
     }
 
     /// Appended and not yet committed.

@@ -291,20 +291,25 @@ fn a_copy_has_what_was_committed_before_it_and_opens() {
 
 #[test]
 fn what_happens_to_a_journal_later_changes_no_copy_of_it() {
-    let scratch = Scratch::new();
-    let (original, copy) = (scratch.path().join("a"), scratch.path().join("b"));
-    let bases = journal(&original);
-    copy_to(&original, &copy).unwrap();
-    let (path, offset) = place(&original, bases[10]);
-    // Not in place: the copy may be a link to it.
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[offset + 100] ^= 1;
-    fs::remove_file(&path).unwrap();
-    fs::write(&path, bytes).unwrap();
-    repair(&original, Mode::Repair).unwrap();
-    assert_eq!(try_open(&original).unwrap().1.len(), 10);
-    assert_eq!(try_open(&copy).unwrap().1.len() as u32, BATCHES);
-    damage(&original, bases[5]);
+    // Within a segment, and in the header of one, so that the repair makes the one before it the last.
+    for (damaged, kept) in [(10, 10), (16, 16)] {
+        let scratch = Scratch::new();
+        let (original, copy) = (scratch.path().join("a"), scratch.path().join("b"));
+        let bases = journal(&original);
+        copy_to(&original, &copy).unwrap();
+        let (path, offset) = place(&original, bases[damaged]);
+        // Not in place: the copy may be a link to it.
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[if kept == 16 { 20 } else { offset + 100 }] ^= 1;
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        repair(&original, Mode::Repair).unwrap();
+        let (mut log, replayed) = try_open(&original).unwrap();
+        assert_eq!(replayed.len(), kept);
+        log.append(&mut batch(99));
+        log.flush().unwrap();
+        assert_eq!(try_open(&copy).unwrap().1, (0..BATCHES).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -218,9 +218,10 @@ impl Plan {
             remove(&journal.join(&surveyed.name))?;
             sync_directory(journal)?;
         }
-        if let Some(cut) = &self.cut {
-            let name = &survey.segments[self.kept.end - 1].name;
-            shorten(journal, name, cut.offset)?;
+        if let Some(last) = survey.segments[self.kept.clone()].last() {
+            // Also one that is not cut but is the last one now: it will be written to, and a backup may be a link to it.
+            let bytes = self.cut.as_ref().map_or(u64::MAX, |cut| cut.offset);
+            replace_by_beginning(journal, &last.name, bytes)?;
         }
         match self.checkpoint {
             Some(checkpoint) => checkpoint.replace(storage).map_err(|error| InspectError::Io {
@@ -285,8 +286,7 @@ fn new_directory(data_directory: &Path) -> Result<PathBuf, InspectError> {
     unreachable!("there are more numbers than directories")
 }
 
-/// Replaces the file by its beginning. Not cut in place: a backup may be a link to it.
-fn shorten(journal: &Path, name: &str, bytes: u64) -> Result<(), InspectError> {
+fn replace_by_beginning(journal: &Path, name: &str, bytes: u64) -> Result<(), InspectError> {
     let (path, shortened) = (journal.join(name), journal.join(SHORTENED_NAME));
     let file = File::open(&path).map_err(io_error("opening", &path))?;
     write_synced(&shortened, &mut file.take(bytes))?;
