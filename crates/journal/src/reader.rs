@@ -120,10 +120,6 @@ impl LogReader {
             .map(|header| u32_at(header, 0))
             .ok_or_else(damaged)?;
         let record_bytes = RECORD_HEADER_BYTES as u64 + u64::from(payload_bytes);
-        // Else a damaged length would have up to 4 GiB reserved.
-        if record_bytes > readable.end.0 - position.0 {
-            return Err(damaged());
-        }
         readable.load(position, record_bytes, read_ahead, window)?;
         match split_record(window.from(position)) {
             Ok((payload, _)) => Ok(payload),
@@ -145,7 +141,8 @@ impl LogReader {
 }
 
 impl Readable {
-    /// Sees to it that the window has `needed` bytes from `position` on, as far as the segment has them.
+    /// Sees to it that the window has `needed` bytes from `position` on, as far as the segment has them: a damaged length
+    /// costs no more memory than a segment.
     fn load(&self, position: Lsn, needed: u64, read_ahead: u64, window: &mut Window) -> Result<(), ReadError> {
         if window.from(position).len() as u64 >= needed {
             return Ok(());

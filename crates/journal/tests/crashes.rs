@@ -225,6 +225,9 @@ impl World {
             .collect();
         assert!(replayed == expected, "what was replayed is not what was appended");
         assert_eq!((log.synced(), log.committed()), (end, end));
+        let files = self.disk.file_names();
+        let segments = files.iter().filter(|name| name.ends_with(".log")).count() as u64;
+        assert_eq!(log.stats().segments, segments, "{files:?}");
         self.replay_from = vec![opened.replayed_from];
         (self.committed, self.synced) = (end, end);
         self.log = log;

@@ -307,12 +307,70 @@ fn a_payload_that_imitates_a_block_is_no_proof() {
     let mut batch = Batch::new();
     batch.record(|bytes| bytes.extend([1; 10]));
     log.append(&mut batch);
-    batch.record(|bytes| bytes.extend([0xB1, 0x0C, 0xF5, 0x9A].repeat(20)));
+    // Two headers and a frame in front of the payload.
+    let lsn = (32 + 8 + 10) + 32 + 8_u64;
+    batch.record(|bytes| bytes.extend(forged_header(lsn, lsn)));
     log.append(&mut batch);
     log.flush().unwrap();
     drop(log);
     let name = segments(&disk)[0].clone();
+    let at = disk
+        .read_file(&name)
+        .windows(32)
+        .position(|bytes| bytes == forged_header(lsn, lsn));
+    assert_eq!(at, Some(64 + lsn as usize), "the imitation stands where it says");
     flip(&disk, &name, 70 * 8);
     let (_, opened, replayed) = try_open(&disk).unwrap();
     assert!(replayed.is_empty() && opened.torn_bytes_cut > 0);
+}
+
+/// All that can be known from outside: everything but the id.
+fn forged_header(lsn: u64, synced: u64) -> Vec<u8> {
+    let mut bytes = vec![0xB1, 0x0C, 0xF5, 0x9A, 0, 0, 0, 0];
+    bytes.extend(lsn.to_le_bytes());
+    bytes.extend(synced.to_le_bytes());
+    bytes.extend(crc32c::crc32c_append(crc32c::crc32c(&bytes), &[0; 4]).to_le_bytes());
+    bytes.extend([0; 4]);
+    bytes
+}
+
+#[test]
+fn a_block_that_stands_elsewhere_is_none() {
+    let disk = Disk::new(1);
+    let mut log = try_open(&disk).unwrap().0;
+    let mut batch = Batch::new();
+    for number in 0..4 {
+        batch.record(|bytes| bytes.extend([number; 60]));
+        log.append(&mut batch);
+        log.flush().unwrap();
+    }
+    drop(log);
+    let name = segments(&disk)[0].clone();
+    let mut bytes = disk.read_file(&name);
+    bytes.copy_within(64..164, 164);
+    disk.write_file(&name, &bytes);
+    let OpenError::Damaged { offset, what, .. } = error_of(&disk) else {
+        panic!("another error");
+    };
+    assert_eq!((offset, what), (164, Damage::Block(Invalid::Position)));
+}
+
+#[test]
+fn a_segment_that_is_missing_before_or_behind_the_checkpoint_is_named() {
+    let disk = journal();
+    let names = segments(&disk);
+    let last = names.last().unwrap();
+    let mut log = try_open(&disk).unwrap().0;
+    let next = log.stats().next;
+    log.set_checkpoint(next).unwrap();
+    drop(log);
+    for (removed, named) in [(&names[1], &names[1]), (last, last)] {
+        let disk = disk.copy();
+        disk.remove_file(removed);
+        let error = error_of(&disk);
+        assert!(
+            matches!(&error, OpenError::SegmentMissing { file, .. } if file == named),
+            "{removed}: {error}"
+        );
+    }
 }

@@ -74,6 +74,10 @@ fn segments(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
+fn contents(directory: &Path) -> Vec<Vec<u8>> {
+    segments(directory).iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
 /// The segment that has a position, and the offset in it.
 fn place(directory: &Path, lsn: Lsn) -> (PathBuf, usize) {
     let base_of = |path: &Path| u64::from_str_radix(path.file_stem().unwrap().to_str().unwrap(), 16).unwrap();
@@ -303,11 +307,14 @@ fn what_happens_to_a_journal_later_changes_no_copy_of_it() {
         bytes[if kept == 16 { 20 } else { offset + 100 }] ^= 1;
         fs::remove_file(&path).unwrap();
         fs::write(&path, bytes).unwrap();
+        let before = contents(&copy);
         repair(&original, Mode::Repair).unwrap();
         let (mut log, replayed) = try_open(&original).unwrap();
         assert_eq!(replayed.len(), kept);
+        assert!(contents(&copy) == before);
         log.append(&mut batch(99));
         log.flush().unwrap();
+        assert!(contents(&copy) == before);
         assert_eq!(try_open(&copy).unwrap().1, (0..BATCHES).collect::<Vec<_>>());
     }
 }

@@ -150,8 +150,10 @@ fn batches_of_any_size_come_back() {
         log.append(&mut batch_of(&[&payload]).0);
     }
     log.flush().unwrap();
+    let segments = log.stats().segments;
     drop(log);
-    let (_, replayed) = open(scratch.path(), config());
+    let (log, replayed) = open(scratch.path(), config());
+    assert_eq!(log.stats().segments, segments);
     assert_eq!(
         replayed.iter().map(|(_, payload)| payload.len()).collect::<Vec<_>>(),
         sizes
