@@ -28,6 +28,7 @@ pub struct Config {
     pub shared_strategies: BTreeMap<String, mqtt::SharedStrategy>,
     pub retained: mqtt::Retained,
     pub limits: server::Limits,
+    pub durability: server::Durability,
     pub access: access::Access,
     /// Names and hashed passwords.
     pub users: BTreeMap<String, PasswordHash>,
@@ -98,6 +99,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &Sources) -> (Config, Vec<Effective
         shared_strategies: resolver.take_map(&["mqtt", "shared_strategies"], &mqtt::SHARED_STRATEGIES),
         retained: mqtt::Retained::resolve(&mut resolver, &["retained"]),
         limits: server::Limits::resolve(&mut resolver, &["limits"]),
+        durability: server::Durability::resolve(&mut resolver, &["durability"]),
         access: access::Access::resolve(&mut resolver, &["access"]),
         users: resolver.take_map(&["access", "users"], &access::USERS),
         sys: server::Sys::resolve(&mut resolver, &["sys"]),

@@ -5,6 +5,7 @@
 
 mod access;
 mod http;
+mod keep;
 mod observe;
 mod reload;
 mod translate;
@@ -60,7 +61,8 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     let workers = workers(config);
     let server = translate::server_config(config, workers)?;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
-    let handle = net::Server::start(server, shard, access.clone(), access.clone(), Arc::new(events))
+    let restart = keep::open(config)?;
+    let handle = net::Server::start(server, shard, access.clone(), access.clone(), Arc::new(events), restart)
         .map_err(|error| chain(&error))?;
     access.connect(handle.clone());
     let http = match http::start(config, node_name(config), &handle, &access, sys_events) {

@@ -19,6 +19,7 @@ pub const SECTIONS: &[Section] = &[
     mqtt::SHARED_STRATEGIES,
     mqtt::Retained::SECTION,
     server::Limits::SECTION,
+    server::Durability::SECTION,
     access::Access::SECTION,
     access::USERS,
     server::Sys::SECTION,

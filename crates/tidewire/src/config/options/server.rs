@@ -44,6 +44,35 @@ section! {
     }
 }
 
+choice! {
+    /// When a message counts as kept.
+    pub enum DurabilityPolicy {
+        /// When it is on the disk: survives a power cut.
+        Fsync = "fsync",
+        /// When the operating system has it: survives the end of the process, not a power cut.
+        Os = "os",
+        /// Nothing is written. Sessions, queues and retained messages end with the process.
+        Memory = "memory",
+    }
+}
+
+section! {
+    /// What survives a restart: sessions that outlive their connection, their queues, retained messages. They are in
+    /// `journal/` of the data directory. docs/durability.md says what is promised.
+    pub struct Durability at [Fixed("durability")] {
+        /// `fsync`: acknowledged is on the disk. `os`: acknowledged is with the operating system, which writes it within about
+        /// a second. `memory`: nothing is kept.
+        restart policy: DurabilityPolicy = "fsync";
+        /// Bytes that all of the journal may use. What would need more is refused (Quota exceeded) until something has been
+        /// delivered or has expired.
+        restart max_bytes: ByteSize = "16GiB" ["1MiB", "64TiB"];
+        /// Free space of the disk that is left alone.
+        restart reserve_bytes: ByteSize = "256MiB" ["0B", "64TiB"];
+        /// Size of one file. Space is taken back in such pieces.
+        restart segment_bytes: ByteSize = "64MiB" ["64KiB", "4GiB"];
+    }
+}
+
 section! {
     /// Statistics as topics below `$SYS`. They are published by the HTTP side, so that `api.enabled = false` ends them too.
     pub struct Sys at [Fixed("sys")] {

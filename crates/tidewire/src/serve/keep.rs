@@ -1,0 +1,69 @@
+//! Opening the journal: what the process before left, replayed, with a word about what takes long and what was found.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use broker::durable::record::Position;
+use broker::durable::recovery::Recovery;
+use journal::{DirectoryStorage, Log, LogConfig, OpenError, Opened, Policy, ReplayError};
+
+use crate::config::Config;
+use crate::config::options::server::DurabilityPolicy;
+use crate::config::files::chain;
+
+/// How often start-up says how far it is.
+const TELL_EVERY_BYTES: u64 = 256 * 1024 * 1024;
+
+/// What the server goes on with; nothing under `durability.policy = "memory"`.
+pub fn open(config: &Config) -> Result<Option<net::Restart>, String> {
+    let durability = &config.durability;
+    let policy = match durability.policy {
+        DurabilityPolicy::Fsync => Policy::Fsync,
+        DurabilityPolicy::Os => Policy::Os,
+        DurabilityPolicy::Memory => return Ok(None),
+    };
+    let log_config = LogConfig {
+        policy,
+        segment_bytes: durability.segment_bytes.0,
+        max_bytes: durability.max_bytes.0,
+        reserve_bytes: durability.reserve_bytes.0,
+    };
+    let begun = Instant::now();
+    let storage = DirectoryStorage::open(&config.data_dir).map_err(|error| chain(&error))?;
+    let mut recovery = Recovery::new();
+    let (log, opened) = replay(Arc::new(storage), log_config, &mut recovery).map_err(|error| chain(&error))?;
+    let recovered = recovery.finish();
+    tell(&opened, recovered.sessions.len(), recovered.retained.len(), begun);
+    Ok(Some(net::Restart { log, recovered }))
+}
+
+fn replay(
+    storage: Arc<DirectoryStorage>,
+    config: LogConfig,
+    recovery: &mut Recovery,
+) -> Result<(Log, Opened), OpenError> {
+    let mut next_word = TELL_EVERY_BYTES;
+    let mut progress = |done: u64, total: u64| {
+        if done >= next_word {
+            next_word = done + TELL_EVERY_BYTES;
+            tracing::info!(done_bytes = done, total_bytes = total, "reading the journal");
+        }
+    };
+    let mut record = |position: journal::Lsn, bytes: &[u8]| {
+        let result = recovery.record(Position(position.0), bytes);
+        result.map_err(|error| ReplayError { because: chain(&error) })
+    };
+    Log::open(storage, config, &mut record, &mut progress)
+}
+
+fn tell(opened: &Opened, sessions: usize, retained: usize, begun: Instant) {
+    if opened.is_new {
+        return;
+    }
+    let took_ms = begun.elapsed().as_millis() as u64;
+    tracing::info!(sessions, retained, records = opened.records, took_ms, "read the journal");
+    if opened.torn_bytes_cut > 0 {
+        let bytes = opened.torn_bytes_cut;
+        tracing::info!(bytes, "the end of the journal was unfinished and has been cut; none of it had been acknowledged");
+    }
+}
