@@ -1,4 +1,9 @@
-//! What the fuzz targets check: invariants of the codec that hold for any bytes and any text.
+//! What the fuzz targets check: invariants of the codec that hold for any bytes and any text; those of the journal are in a
+//! file of their own.
+
+mod journal_open;
+
+pub use journal_open::check_journal;
 
 use mqtt::{
     DecodeError, Decoded, FilterError, Packet, ProtocolVersion, PublishExtras, SharedFilter, decode, decode_connect,
