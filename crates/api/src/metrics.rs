@@ -6,7 +6,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use broker::{DisconnectReason, DropReason, Stats};
-use net::{ListenerInfo, NetCounters, Refusal, transport_key};
+use net::{JournalView, ListenerInfo, NetCounters, Refusal, transport_key};
 
 use crate::app::{App, unix_ms};
 use crate::process::ProcessView;
@@ -19,6 +19,7 @@ pub struct Snapshot<'a> {
     pub stats: Stats,
     pub net: NetCounters,
     pub listeners: Vec<ListenerInfo>,
+    pub journal: Option<JournalView>,
     pub process: ProcessView,
 }
 
@@ -26,6 +27,7 @@ pub struct Snapshot<'a> {
 pub enum Kind {
     Counter,
     Gauge,
+    Histogram,
     Info,
 }
 
@@ -55,6 +57,16 @@ const fn gauge(name: &'static str, help: &'static str, samples: Read) -> Family 
     Family {
         name,
         kind: Kind::Gauge,
+        unit: "",
+        help,
+        samples,
+    }
+}
+
+const fn histogram(name: &'static str, help: &'static str, samples: Read) -> Family {
+    Family {
+        name,
+        kind: Kind::Histogram,
         unit: "",
         help,
         samples,
@@ -289,6 +301,79 @@ pub const FAMILIES: &[Family] = &[
     )
     .bytes(),
     gauge(
+        "tidewire_journal_state",
+        "1 for the state in force: ok, full (nothing more is taken until there is space), failed (for good).",
+        |s, out| {
+            let Some(journal) = &s.journal else { return };
+            let at = match journal.state {
+                journal::State::Ok => 0,
+                journal::State::Full { .. } => 1,
+                journal::State::Failed { .. } => 2,
+            };
+            for (index, name) in ["ok", "full", "failed"].into_iter().enumerate() {
+                out.put(&[("state", name)], u8::from(index == at));
+            }
+        },
+    ),
+    counter(
+        "tidewire_journal_appended_bytes",
+        "Bytes of records handed to the journal.",
+        |s, out| out.known(s.journal.as_ref().map(|j| j.stats.appended_bytes)),
+    )
+    .bytes(),
+    counter(
+        "tidewire_journal_written_bytes",
+        "Bytes that it wrote.",
+        |s, out| out.known(s.journal.as_ref().map(|j| j.stats.written_bytes)),
+    )
+    .bytes(),
+    counter("tidewire_journal_syncs", "Calls of fdatasync.", |s, out| {
+        out.known(s.journal.as_ref().map(|j| j.stats.syncs))
+    }),
+    gauge(
+        "tidewire_journal_backlog_bytes",
+        "Appended and not yet kept.",
+        |s, out| out.known(s.journal.as_ref().map(|j| j.backlog_bytes)),
+    )
+    .bytes(),
+    gauge(
+        "tidewire_journal_file_bytes",
+        "What its files take on the disk.",
+        |s, out| out.known(s.journal.as_ref().map(|j| j.stats.file_bytes)),
+    )
+    .bytes(),
+    gauge("tidewire_journal_segments", "Its files.", |s, out| {
+        out.known(s.journal.as_ref().map(|j| j.stats.segments))
+    }),
+    gauge(
+        "tidewire_journal_replay_bytes",
+        "What the next start has to read.",
+        |s, out| out.known(s.journal.as_ref().map(|j| j.stats.next.0 - j.stats.replay_from.0)),
+    )
+    .bytes(),
+    counter(
+        "tidewire_journal_torn_bytes",
+        "Bytes of an unfinished write that were cut off at the start.",
+        |s, out| out.known(s.journal.as_ref().map(|j| j.stats.torn_bytes_cut)),
+    )
+    .bytes(),
+    histogram(
+        "tidewire_journal_commit_seconds",
+        "From the oldest append of a commit to its end.",
+        |s, out| {
+            if let Some(journal) = &s.journal {
+                out.histogram(&journal.commit_latency_us, 1e-6);
+            }
+        },
+    )
+    .seconds(),
+    histogram("tidewire_journal_commit_bytes", "Bytes of a commit.", |s, out| {
+        if let Some(journal) = &s.journal {
+            out.histogram(&journal.commit_bytes, 1.0);
+        }
+    })
+    .bytes(),
+    gauge(
         "tidewire_listener_connections",
         "Open connections, those in their handshake included.",
         |s, out| {
@@ -515,6 +600,18 @@ impl Samples<'_> {
         }
     }
 
+    /// `scale`: of a counted value in the unit of the family.
+    fn histogram(&mut self, counts: &journal::HistogramCounts, scale: f64) {
+        let name = self.family.name;
+        for (bound, count) in counts.bounds.iter().zip(counts.cumulative) {
+            let bound = *bound as f64 * scale;
+            writeln!(self.text, "{name}_bucket{{le=\"{bound}\"}} {count}").expect("a String takes everything");
+        }
+        let (count, sum) = (counts.count, counts.sum as f64 * scale);
+        writeln!(self.text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_count {count}\n{name}_sum {sum}")
+            .expect("a String takes everything");
+    }
+
     fn put(&mut self, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(self.family.name);
         self.text.push_str(self.family.kind.suffix());
@@ -533,6 +630,7 @@ impl Kind {
         match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
             Kind::Info => "info",
         }
     }
@@ -540,7 +638,7 @@ impl Kind {
     fn suffix(self) -> &'static str {
         match self {
             Kind::Counter => "_total",
-            Kind::Gauge => "",
+            Kind::Gauge | Kind::Histogram => "",
             Kind::Info => "_info",
         }
     }
@@ -577,6 +675,7 @@ impl<'a> Snapshot<'a> {
             stats,
             net: app.net().counters(),
             listeners: app.net().listeners(),
+            journal: app.net().journal(),
             process: ProcessView::now(),
         }
     }

@@ -15,7 +15,7 @@ use ::journal::{Journal, Log, Lsn, ReadError, State};
 
 use crate::letter::Letter;
 use crate::mailbox::Address;
-use crate::server::Common;
+use crate::server::{Common, Observer};
 use crate::worker::{Clock, Worker};
 
 /// Appended by all workers and not yet kept: more is not read from sockets meanwhile.
@@ -93,10 +93,22 @@ impl Keeper {
     }
 
     /// Starts the journal's threads. Only once.
-    pub(crate) fn start(self: &Arc<Self>, log: Log, workers: Vec<Address<Letter>>) -> io::Result<()> {
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        log: Log,
+        workers: Vec<Address<Letter>>,
+        observer: Arc<dyn Observer>,
+    ) -> io::Result<()> {
         let keeper = Arc::downgrade(self);
+        let was_ok = AtomicBool::new(true);
         let on_commit = move || {
             let Some(keeper) = keeper.upgrade() else { return };
+            if let Some(journal) = keeper.journal.get()
+                && was_ok.swap(journal.is_ok(), Ordering::Relaxed) != journal.is_ok()
+            {
+                observer.journal_state(&journal.state());
+                keeper.waits.iter().for_each(|wait| wait.store(true, Ordering::Release));
+            }
             for (wait, worker) in keeper.waits.iter().zip(&workers) {
                 // A worker whose mailbox is full is not asleep.
                 if wait.swap(false, Ordering::AcqRel) && worker.offer(Letter::Committed).is_ok() {

@@ -28,6 +28,9 @@ use crate::worker::{Clock, Worker, WorkerSeat, seed_of};
 pub trait Observer: Send + Sync {
     /// `is_wanted`: somebody may have subscribed to the topics of `$SYS` that tell of clients coming and going.
     fn event(&self, event: &Event, is_wanted: bool);
+
+    /// The journal has got into another state. Called on its own thread: the next commit waits for it.
+    fn journal_state(&self, _state: &journal::State) {}
 }
 
 /// Why the server did not start. Nothing is left running.
@@ -133,7 +136,10 @@ impl Server {
             .map_err(StartError::Resources)?;
         if let Some(Restarted { log, .. }) = restored {
             let addresses = seats.iter().map(|seat: &WorkerSeat| seat.address.clone()).collect();
-            common.keeper.start(log, addresses).map_err(StartError::Resources)?;
+            common
+                .keeper
+                .start(log, addresses, common.observer.clone())
+                .map_err(StartError::Resources)?;
         }
         let seats = seats.into_iter().zip(shard_list).collect();
         start_threads(common, seats, authenticator).map_err(StartError::Resources)
@@ -205,6 +211,17 @@ fn start_threads(
         }
     }
     Ok(handle)
+}
+
+/// The journal as it was at one time.
+#[derive(Clone, Debug)]
+pub struct JournalView {
+    pub stats: journal::LogStats,
+    pub state: journal::State,
+    /// Appended and not yet committed.
+    pub backlog_bytes: usize,
+    pub commit_latency_us: journal::HistogramCounts,
+    pub commit_bytes: journal::HistogramCounts,
 }
 
 /// The running server. Cloning is cheap. Dropping the last one does not stop the server, `shutdown` does.
@@ -316,6 +333,18 @@ impl Handle {
             counters.add_to(&mut sum);
         }
         sum
+    }
+
+    /// How the journal does, where there is one.
+    pub fn journal(&self) -> Option<JournalView> {
+        let journal = self.inner.common.keeper.journal()?;
+        Some(JournalView {
+            stats: journal.stats(),
+            state: journal.state(),
+            backlog_bytes: journal.backlog_bytes(),
+            commit_latency_us: journal.commit_latency_us(),
+            commit_bytes: journal.commit_bytes(),
+        })
     }
 
     /// Connections of all listeners, those in their handshake included.

@@ -1,6 +1,7 @@
 //! The start-up box: what a person wants to know when the server has come up. Text from a value; it reads and prints
 //! nothing itself.
 
+use crate::config::options::server::DurabilityPolicy;
 use std::fmt::Write;
 
 use crate::secret::Secret;
@@ -54,8 +55,14 @@ pub struct Style {
     pub is_terminal: bool,
 }
 
-/// What holds until there is a journal.
-pub const MEMORY_ONLY: &str = "memory only: sessions and retained messages do not survive a restart";
+/// What is promised, in a line.
+pub fn durability(policy: DurabilityPolicy) -> &'static str {
+    match policy {
+        DurabilityPolicy::Fsync => "fsync: what is acknowledged is on the disk",
+        DurabilityPolicy::Os => "os: what is acknowledged survives the process, not a power cut",
+        DurabilityPolicy::Memory => "memory only: sessions and retained messages do not survive a restart",
+    }
+}
 
 enum Line {
     Field(&'static str, String),
@@ -246,7 +253,7 @@ mod tests {
                 listener("tcp.default", "mqtt", "0.0.0.0", 1883, None),
                 listener("wss.lan", "wss", "::1", 8084, Some("/mqtt")),
             ],
-            durability: MEMORY_ONLY.into(),
+            durability: durability(DurabilityPolicy::Memory).into(),
             anonymous: "from this machine only".into(),
             api_url: Some("http://127.0.0.1:18083".into()),
             admin: Some(AdminLogin {

@@ -70,7 +70,7 @@ pub fn start(
         name: node,
         version: crate::cli::VERSION.into(),
         started_at: SystemTime::now(),
-        durability: banner::MEMORY_ONLY.into(),
+        durability: banner::durability(config.durability.policy).into(),
     };
     let started = api::start_on(listener, api_config, net.clone(), access.clone(), admins, info);
     let api = started.map_err(|error| chain(&error))?;

@@ -186,7 +186,7 @@ fn summary(loaded: &Loaded, handle: &net::Handle, http: &http::Http) -> Summary 
         node: node_name(config),
         workers: handle.shards().into(),
         listeners: listeners.collect(),
-        durability: banner::MEMORY_ONLY.into(),
+        durability: banner::durability(config.durability.policy).into(),
         anonymous: anonymous_words(config).into(),
         api_url: http.url(),
         admin: http.first_login(),

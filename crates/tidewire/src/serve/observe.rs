@@ -46,6 +46,18 @@ impl net::Observer for EventLog {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
     }
+
+    fn journal_state(&self, state: &journal::State) {
+        match state {
+            journal::State::Ok => tracing::warn!("the journal takes what is to be kept again"),
+            journal::State::Full { because } => {
+                tracing::error!(because, "the journal is full: what would have to be kept is refused or waits");
+            }
+            journal::State::Failed { because } => {
+                tracing::error!(because, "the journal has failed: nothing that has to be kept is acknowledged any more; restart when the disk is sound");
+            }
+        }
+    }
 }
 
 /// Coming and going is for `log.level = "debug"`: a broker of a hundred thousand devices would write nothing else.
