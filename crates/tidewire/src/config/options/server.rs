@@ -65,9 +65,9 @@ section! {
         restart policy: DurabilityPolicy = "fsync";
         /// Bytes that all of the journal may use. What would need more is refused (Quota exceeded) until something has been
         /// delivered or has expired.
-        restart max_bytes: ByteSize = "16GiB" ["1MiB", "64TiB"];
+        restart max_bytes: ByteSize = "16GiB" ["1MiB", "65536GiB"];
         /// Free space of the disk that is left alone.
-        restart reserve_bytes: ByteSize = "256MiB" ["0B", "64TiB"];
+        restart reserve_bytes: ByteSize = "256MiB" ["0", "65536GiB"];
         /// Size of one file. Space is taken back in such pieces.
         restart segment_bytes: ByteSize = "64MiB" ["64KiB", "4GiB"];
     }
