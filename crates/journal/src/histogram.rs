@@ -78,3 +78,20 @@ impl Histogram {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_counts_in_every_bucket_that_is_not_below_it() {
+        let histogram = Histogram::new(&COMMIT_BYTES_BOUNDS);
+        for value in [1, 256, 257, 16 << 20, 1 << 40] {
+            histogram.add(value);
+        }
+        let counts = histogram.counts();
+        assert_eq!((counts.cumulative[0], counts.cumulative[1]), (2, 3));
+        assert_eq!((counts.cumulative[BUCKETS - 1], counts.count), (4, 5));
+        assert_eq!(counts.sum, 1 + 256 + 257 + (16 << 20) + (1 << 40));
+    }
+}
