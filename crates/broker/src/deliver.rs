@@ -136,7 +136,7 @@ impl Core {
         if link.is_filtered && !self.may_receive(slot, p.topic) {
             return self.dropped(now, slot, DropReason::NotAuthorizedToReceive);
         }
-        if link.is_replaying && terms.group.is_none() && self.session(slot).replays.may_bring(p.topic) {
+        if link.is_replaying && terms.group.is_none() && self.session(slot).replays.must_wait(p.topic) {
             return self.hold(now, slot, p, terms, forms);
         }
         self.deliver_now(now, slot, p, terms, forms)

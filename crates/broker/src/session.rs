@@ -276,11 +276,14 @@ impl Replays {
         Ok(())
     }
 
-    /// Whether a replay may bring a message of this topic. Taken for granted where there are many, so that it costs little.
-    pub fn may_bring(&self, topic: &str) -> bool {
+    /// Whether a live message of this topic has to wait: a replay may bring an older one, or older live ones wait already
+    /// [MQTT-4.6.0-5]. Taken for granted where there are many replays, so that it costs little.
+    pub fn must_wait(&self, topic: &str) -> bool {
         self.0.as_ref().is_some_and(|pending| {
             let mut replays = pending.replays.values();
-            pending.replays.len() > REPLAYS_MATCHED_MAX || replays.any(|r| mqtt::filter_matches(&r.filter, topic))
+            !pending.held.is_empty()
+                || pending.replays.len() > REPLAYS_MATCHED_MAX
+                || replays.any(|r| mqtt::filter_matches(&r.filter, topic))
         })
     }
 
