@@ -254,11 +254,7 @@ impl Node {
     /// What a group holds, and its shard knows of; as if the mail to the member were there at once, and the answer were not.
     pub fn give_to_member(&mut self) {
         let Some(group) = self.any_group() else { return };
-        let held = self.state.groups[&group].clone();
-        let held = held
-            .into_iter()
-            .filter(|message| self.believed[&group].contains(message));
-        let held: Vec<u64> = held.collect();
+        let held = self.at_hand(group);
         let (Some(message), Some(member)) = (self.pick(held.into_iter()), self.any_session()) else {
             return;
         };
@@ -269,6 +265,15 @@ impl Node {
         self.mail.push((self.next_position(), group, message, false));
         let target = self.queue(member, message, Some(group));
         self.log.push(queued(message, &[target]));
+    }
+
+    /// What a group holds, and its shard knows that it does.
+    pub fn at_hand(&self, group: u64) -> Vec<u64> {
+        let believed = &self.believed[&group];
+        let is_on_its_way = |message| self.mail.iter().any(|mail| (mail.1, mail.2) == (group, message));
+        let held = self.state.groups[&group].iter().copied();
+        held.filter(|message| believed.contains(message) && !is_on_its_way(*message))
+            .collect()
     }
 
     pub fn unhold(&mut self, group: u64, message: u64) {
@@ -342,9 +347,8 @@ impl Node {
 
     pub fn drop_from_group(&mut self) {
         let Some(group) = self.any_group() else { return };
-        let held = self.state.groups[&group].clone();
-        let believed = self.believed[&group].clone();
-        if let Some(message) = self.pick(held.into_iter().filter(|message| believed.contains(message))) {
+        let held = self.at_hand(group);
+        if let Some(message) = self.pick(held.into_iter()) {
             self.unhold(group, message);
             self.believed.entry(group).or_default().remove(&message);
             self.write(&Record::GroupDropped {
