@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidewire_journal::{Batch, DirectoryStorage, Journal, Log, LogConfig, Lsn, Policy};
+use tidewire_journal::{Batch, DirectoryStorage, Journal, Log, LogConfig, Lsn, Policy, Replay};
 
 const RECORD_BYTES: usize = 100;
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
@@ -83,6 +83,7 @@ fn main() -> io::Result<()> {
         percentiles(bare_us)
     )?;
     run(&options, &mut out)?;
+    replay(&options, &mut out)?;
     fs::remove_dir_all(options.directory.join(tidewire_journal::DIRECTORY_NAME))
 }
 
@@ -107,7 +108,7 @@ fn bare_loop(options: &Options) -> io::Result<(f64, Vec<Duration>)> {
 }
 
 fn run(options: &Options, out: &mut impl Write) -> io::Result<()> {
-    let journal = open(&options.directory, options.policy)?;
+    let journal = open(&options.directory, options.policy, &mut |_, _| Ok(()))?;
     let meter = Arc::new(Meter::default());
     let told = Arc::clone(&meter);
     let journal = Journal::start(journal, move || told.on_commit())?;
@@ -135,13 +136,34 @@ fn run(options: &Options, out: &mut impl Write) -> io::Result<()> {
     journal.shut_down().map_err(io::Error::other)
 }
 
-fn open(directory: &Path, policy: Policy) -> io::Result<Log> {
+/// The start after that, with what the kernel still has of the files in memory.
+fn replay(options: &Options, out: &mut impl Write) -> io::Result<()> {
+    let (mut records, mut bytes) = (0_u64, 0_u64);
+    let mut replay = |_, payload: &[u8]| {
+        records += 1;
+        bytes += payload.len() as u64;
+        Ok(())
+    };
+    let begin = Instant::now();
+    open(&options.directory, options.policy, &mut replay)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    writeln!(
+        out,
+        "replay      {:.1} MB in {:.0} ms: {:.0} MB/s, {:.0} records/s",
+        bytes as f64 / 1e6,
+        seconds * 1e3,
+        bytes as f64 / seconds / 1e6,
+        records as f64 / seconds,
+    )
+}
+
+fn open(directory: &Path, policy: Policy, replay: &mut Replay<'_>) -> io::Result<Log> {
     let storage = DirectoryStorage::open(directory).map_err(io::Error::other)?;
     let config = LogConfig {
         policy,
         ..LogConfig::default()
     };
-    let opened = Log::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {});
+    let opened = Log::open(Arc::new(storage), config, replay, &mut |_, _| {});
     Ok(opened.map_err(io::Error::other)?.0)
 }
 

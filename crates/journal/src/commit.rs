@@ -138,9 +138,13 @@ impl Shared {
         }
     }
 
-    fn append_seal(&self) -> Vec<Chunk> {
+    /// What is appended from now on is dropped: nobody would take it.
+    fn close(&self, with_seal: bool) -> Vec<Chunk> {
         let mut inbox = self.inbox();
-        inbox.tail.append_seal();
+        if with_seal {
+            inbox.tail.append_seal();
+        }
+        inbox.tail.close();
         inbox.tail.take()
     }
 }
@@ -168,7 +172,7 @@ impl<F: Fn()> Committer<F> {
             }
             self.tell();
             if round.is_last {
-                return result.and_then(|()| self.finish());
+                return self.finish(result);
             }
         }
     }
@@ -234,12 +238,17 @@ impl<F: Fn()> Committer<F> {
         }
     }
 
-    /// Makes all durable, also under [`Policy::Os`], and leaves the mark of an orderly end.
-    fn finish(&mut self) -> Result<(), FlushError> {
-        self.writer.sync()?;
-        let seal = self.shared.append_seal();
-        self.writer.enqueue(seal);
-        let result = self.writer.flush().and_then(|()| self.writer.sync());
+    /// Makes durable what was written, also under [`Policy::Os`], and leaves the mark of an orderly end.
+    fn finish(&mut self, flushed: Result<(), FlushError>) -> Result<(), FlushError> {
+        let synced = self.writer.sync();
+        let result = flushed.and(synced);
+        let seal = self.shared.close(result.is_ok());
+        if result.is_ok() {
+            self.writer.enqueue(seal);
+            // All that somebody appended is safe: without the mark the next start only proves less.
+            let _ = self.writer.flush();
+            let _ = self.writer.sync();
+        }
         self.tell();
         result
     }

@@ -248,7 +248,11 @@ impl Tail {
     /// Cuts what is not valid, and makes durable what is.
     fn settle(&self, segment: &Segment, config: &LogConfig) -> io::Result<()> {
         let file = &*segment.file;
-        rewrite(segment, self.synced, self.end)?;
+        match rewrite(segment, self.synced, self.end) {
+            // Where writing in place takes new space. What is there is synced all the same.
+            Err(error) if is_full(&error) => {}
+            result => result?,
+        }
         if self.torn_bytes > 0 {
             // A block in it that is whole must not come back to life behind a new one.
             file.set_len(segment.offset(self.end))?;

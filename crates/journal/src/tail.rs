@@ -32,6 +32,7 @@ pub(crate) struct Tail {
     journal_id: u64,
     chunks: Vec<Chunk>,
     spent: Vec<Vec<u8>>,
+    is_closed: bool,
     status: Arc<Status>,
 }
 
@@ -48,6 +49,7 @@ impl Tail {
             journal_id,
             chunks: Vec::new(),
             spent: Vec::new(),
+            is_closed: false,
             status,
         }
     }
@@ -74,6 +76,11 @@ impl Tail {
         self.push_block(&mut vec![0; BLOCK_HEADER_BYTES]);
     }
 
+    /// What is appended from now on gets a position and is dropped.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+    }
+
     /// What was appended since the last time.
     pub fn take(&mut self) -> Vec<Chunk> {
         std::mem::take(&mut self.chunks)
@@ -98,7 +105,7 @@ impl Tail {
         block[..BLOCK_HEADER_BYTES].copy_from_slice(&header.encode(self.journal_id));
         let bytes = block.len() as u64;
         // Nothing will be written any more: keeping it would only fill the memory.
-        if !self.status.is_failed() {
+        if !self.is_closed && !self.status.is_failed() {
             self.gather(block);
         }
         self.next += bytes;

@@ -13,7 +13,7 @@ use std::env;
 use disk::{Disk, Fault, Random};
 use tidewire_journal::{Batch, Log, LogConfig, Lsn, OpenError, Opened, Policy, ReadError, State, position};
 
-const SEEDS: u64 = 20_000;
+const SEEDS: u64 = 8000;
 const STEPS: usize = 60;
 
 /// A batch that was appended.

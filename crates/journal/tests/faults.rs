@@ -300,6 +300,27 @@ fn a_journal_that_has_failed_or_is_full_still_shuts_down() {
 }
 
 #[test]
+fn under_os_the_sync_follows_without_being_asked() {
+    let disk = Disk::new(1);
+    let config = LogConfig {
+        policy: Policy::Os,
+        ..config()
+    };
+    let journal = Journal::start(open(&disk, config), || {}).unwrap();
+    let mut batch = Batch::new();
+    batch.record(|bytes| bytes.push(1));
+    let end = journal.append(&mut batch).end;
+    let deadline = Instant::now() + PATIENCE;
+    while journal.stats().synced < end {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    // Orderly or not, it is there.
+    disk.crash();
+    assert_eq!(replayed(&disk), [[1]]);
+}
+
+#[test]
 fn under_os_a_commit_is_a_write_and_the_sync_follows() {
     let disk = Disk::new(1);
     let config = LogConfig {
