@@ -6,8 +6,11 @@ SHELL := /bin/bash
 ARGS ?=
 # Seconds per fuzz target.
 FUZZ_SECONDS ?= 60
+# Runs of the simulator, from the first number on.
+SEEDS ?= 1000
+FROM ?= 1
 
-.PHONY: help run test lint bench fuzz generate setup
+.PHONY: help run test lint bench fuzz simulate generate setup
 
 help: ## Say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1\t/' | expand -t 16
@@ -30,6 +33,9 @@ bench: setup ## Compare with other brokers on this machine
 
 fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each
 	@dev/fuzz $(FUZZ_SECONDS)
+
+simulate: setup ## Run SEEDS simulated nodes with faults and crashes, from seed FROM on
+	@dev/cargo run --profile fast --quiet -p tidewire-simulation -- --seeds $(SEEDS) --from $(FROM)
 
 generate: setup ## Write what is generated from the option definitions
 	dev/cargo run --quiet -p tidewire -- config reference > docs/configuration.md.new

@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("auth", &["mqtt"]),
     ("api", &["mqtt", "journal", "broker", "net", "auth"]),
     ("bench", &["mqtt"]),
+    ("simulation", &["mqtt", "journal", "broker"]),
     (
         "tidewire",
         &["mqtt", "journal", "broker", "net", "auth", "api", "bench"],

@@ -1,0 +1,401 @@
+//! A model disk: keeps apart what was synced and what was not, and loses any part of the latter when the power goes.
+//!
+//! A sector that was written several times since the last sync comes back in any of its versions; changes of the directory that
+//! were not synced survive in any subset. When only the process dies, nothing is lost. Faults are set beforehand.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use journal::{Storage, StorageFile};
+
+use crate::random::Random;
+
+const SECTOR: usize = 512;
+
+const NO_SPACE: i32 = 28;
+const INPUT_OUTPUT_ERROR: i32 = 5;
+
+/// Handles of one disk.
+#[derive(Clone)]
+pub struct Disk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing more can be created or written before it is healed.
+    NoSpace,
+    /// One write fails after a part of it.
+    Write,
+    /// One sync fails; what it was to keep counts as clean and never reaches the disk.
+    Sync,
+    /// The power goes in the middle of a call: all that follow fail.
+    PowerCut,
+}
+
+struct State {
+    files: Vec<File>,
+    names: BTreeMap<String, usize>,
+    synced_names: BTreeMap<String, usize>,
+    /// Of the directory, since it was synced.
+    changes: Vec<Change>,
+    /// The fault of the call so many changing calls from now.
+    fault: Option<(Fault, u32)>,
+    has_power: bool,
+    free_bytes: u64,
+    random: Random,
+}
+
+#[derive(Clone)]
+enum Change {
+    Link(String, usize),
+    Unlink(String),
+    Rename(String, String, usize),
+}
+
+#[derive(Default)]
+struct File {
+    bytes: Vec<u8>,
+    synced: Vec<u8>,
+    /// What each sector was since the last sync, oldest first.
+    versions: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+    lengths: Vec<usize>,
+}
+
+struct Handle {
+    disk: Disk,
+    file: usize,
+}
+
+impl Disk {
+    pub fn new(random: Random) -> Disk {
+        Disk {
+            state: Arc::new(Mutex::new(State {
+                files: Vec::new(),
+                names: BTreeMap::new(),
+                synced_names: BTreeMap::new(),
+                changes: Vec::new(),
+                fault: None,
+                has_power: true,
+                free_bytes: 1 << 30,
+                random,
+            })),
+        }
+    }
+
+    pub fn storage(&self) -> Arc<dyn Storage> {
+        Arc::new(self.clone())
+    }
+
+    /// The call number `calls` from now, of those that it concerns, fails.
+    pub fn fail(&self, fault: Fault, calls: u32) {
+        self.state().fault = Some((fault, calls));
+    }
+
+    pub fn heal(&self) {
+        self.state().fault = None;
+    }
+
+    pub fn has_power(&self) -> bool {
+        self.state().has_power
+    }
+
+    /// The power goes and comes back: of what was not synced, something is left.
+    pub fn power_cut(&self) {
+        let mut state = self.state();
+        let State {
+            files, random, changes, ..
+        } = &mut *state;
+        for file in files {
+            file.power_cut(random);
+        }
+        let kept: Vec<Change> = changes.drain(..).filter(|_| random.one_in(2)).collect();
+        let mut names = state.synced_names.clone();
+        kept.into_iter().for_each(|change| change.apply(&mut names));
+        state.names.clone_from(&names);
+        state.synced_names = names;
+        state.has_power = true;
+        state.fault = None;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, file: usize) -> Box<dyn StorageFile> {
+        Box::new(Handle {
+            disk: self.clone(),
+            file,
+        })
+    }
+}
+
+impl Change {
+    fn apply(self, names: &mut BTreeMap<String, usize>) {
+        match self {
+            Change::Link(name, file) => _ = names.insert(name, file),
+            Change::Unlink(name) => _ = names.remove(&name),
+            Change::Rename(from, to, file) => {
+                if names.get(&from) == Some(&file) {
+                    names.remove(&from);
+                }
+                names.insert(to, file);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Whether this call fails, one of those that `faults` concern.
+    fn fault_of(&mut self, faults: &[Fault]) -> io::Result<Option<Fault>> {
+        if !self.has_power {
+            return Err(io::Error::other("no power"));
+        }
+        let Some((fault, calls)) = &mut self.fault else {
+            return Ok(None);
+        };
+        if !faults.contains(fault) && *fault != Fault::PowerCut {
+            return Ok(None);
+        }
+        if *calls > 0 {
+            *calls -= 1;
+            return Ok(None);
+        }
+        let fault = *fault;
+        if fault == Fault::PowerCut {
+            self.has_power = false;
+        }
+        if fault != Fault::NoSpace {
+            self.fault = None;
+        }
+        Ok(Some(fault))
+    }
+
+    fn check(&mut self, faults: &[Fault]) -> io::Result<()> {
+        self.fault_of(faults)?.map_or(Ok(()), |fault| Err(fault.error()))
+    }
+
+    fn change(&mut self, change: Change) {
+        change.clone().apply(&mut self.names);
+        self.changes.push(change);
+    }
+
+    fn find(&self, name: &str) -> io::Result<usize> {
+        let file = self.names.get(name).copied();
+        file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, name.to_owned()))
+    }
+
+    fn take_space(&mut self, bytes: u64) -> io::Result<()> {
+        let left = self.free_bytes.checked_sub(bytes);
+        self.free_bytes = left.ok_or_else(|| Fault::NoSpace.error())?;
+        Ok(())
+    }
+}
+
+impl Fault {
+    fn error(self) -> io::Error {
+        match self {
+            Fault::NoSpace => io::Error::from_raw_os_error(NO_SPACE),
+            Fault::Write | Fault::Sync => io::Error::from_raw_os_error(INPUT_OUTPUT_ERROR),
+            Fault::PowerCut => io::Error::other("no power"),
+        }
+    }
+}
+
+impl File {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        if self.bytes.len() < end {
+            self.set_len(end);
+        }
+        self.bytes[offset..end].copy_from_slice(bytes);
+        self.remember(offset, end);
+    }
+
+    fn set_len(&mut self, len: usize) {
+        let before = self.bytes.len();
+        self.bytes.resize(len, 0);
+        self.lengths.push(len);
+        // Zeros behind what the disk has are there without being written.
+        if len < before {
+            self.remember(len, before);
+        }
+    }
+
+    fn remember(&mut self, from: usize, to: usize) {
+        for sector in from / SECTOR..to.div_ceil(SECTOR) {
+            let version = sector_of(&self.bytes, sector);
+            self.versions.entry(sector).or_default().push(version);
+        }
+    }
+
+    fn sync(&mut self) {
+        for &sector in self.versions.keys() {
+            let from = (sector * SECTOR).min(self.bytes.len());
+            let to = (from + SECTOR).min(self.bytes.len());
+            self.synced.resize(self.synced.len().max(to), 0);
+            self.synced[from..to].copy_from_slice(&self.bytes[from..to]);
+        }
+        self.synced.resize(self.bytes.len(), 0);
+        self.forget();
+    }
+
+    /// What kernels do when a sync fails: what was written counts as clean and stays readable.
+    fn forget(&mut self) {
+        self.versions.clear();
+        self.lengths.clear();
+    }
+
+    fn power_cut(&mut self, random: &mut Random) {
+        let lengths = std::mem::take(&mut self.lengths);
+        let keeps_length = !lengths.is_empty() && random.one_in(2);
+        let len = if keeps_length {
+            *random.pick(&lengths)
+        } else {
+            self.synced.len()
+        };
+        let mut bytes = std::mem::take(&mut self.synced);
+        bytes.resize(len.max(bytes.len()), 0);
+        for (sector, versions) in std::mem::take(&mut self.versions) {
+            let from = sector * SECTOR;
+            if from < bytes.len() && random.one_in(2) {
+                let to = (from + SECTOR).min(bytes.len());
+                bytes[from..to].copy_from_slice(&random.pick(&versions)[..to - from]);
+            }
+        }
+        bytes.truncate(len);
+        self.bytes.clone_from(&bytes);
+        self.synced = bytes;
+    }
+}
+
+fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
+    let mut version = [0; SECTOR];
+    let from = (sector * SECTOR).min(bytes.len());
+    let to = (from + SECTOR).min(bytes.len());
+    version[..to - from].copy_from_slice(&bytes[from..to]);
+    version
+}
+
+impl Storage for Disk {
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.state().names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str, preallocate: u64) -> io::Result<Box<dyn StorageFile>> {
+        let mut state = self.state();
+        state.check(&[Fault::NoSpace])?;
+        state.take_space(preallocate)?;
+        let mut file = File::default();
+        file.set_len(preallocate as usize);
+        state.files.push(file);
+        let file = state.files.len() - 1;
+        state.change(Change::Link(name.to_owned(), file));
+        Ok(self.handle(file))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
+        let file = self.state().find(name)?;
+        Ok(self.handle(file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.check(&[])?;
+        let file = state.find(name)?;
+        state.free_bytes += state.files[file].bytes.len() as u64;
+        state.change(Change::Unlink(name.to_owned()));
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        state.check(&[])?;
+        let file = state.find(from)?;
+        state.change(Change::Rename(from.to_owned(), to.to_owned(), file));
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.check(&[Fault::Sync])?;
+        state.changes.clear();
+        state.synced_names = state.names.clone();
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(self.state().free_bytes)
+    }
+
+    fn location(&self) -> String {
+        "simulated".to_owned()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        1_700_000_000_000
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        Ok(self.state().random.next())
+    }
+}
+
+impl StorageFile for Handle {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let fault = state.fault_of(&[Fault::NoSpace, Fault::Write])?;
+        let count = match fault {
+            None => bytes.len(),
+            Some(_) => state.random.below(bytes.len() + 1),
+        };
+        state.files[self.file].write(offset as usize, &bytes[..count]);
+        fault.map_or(Ok(()), |fault| Err(fault.error()))
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let state = self.disk.state();
+        let bytes = &state.files[self.file].bytes;
+        let from = (offset as usize).min(bytes.len());
+        let count = into.len().min(bytes.len() - from);
+        into[..count].copy_from_slice(&bytes[from..from + count]);
+        Ok(count)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let fault = state.fault_of(&[Fault::Sync])?;
+        let file = &mut state.files[self.file];
+        match fault {
+            None => file.sync(),
+            // A power cut in the middle may have kept anything.
+            Some(Fault::PowerCut) => {}
+            Some(_) => file.forget(),
+        }
+        fault.map_or(Ok(()), |fault| Err(fault.error()))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.state().files[self.file].bytes.len() as u64)
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.check(&[])?;
+        state.files[self.file].set_len(bytes as usize);
+        Ok(())
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let more = bytes.saturating_sub(state.files[self.file].bytes.len() as u64);
+        if more == 0 {
+            return Ok(());
+        }
+        state.check(&[Fault::NoSpace])?;
+        state.take_space(more)?;
+        state.files[self.file].set_len(bytes as usize);
+        Ok(())
+    }
+}

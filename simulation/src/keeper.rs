@@ -1,0 +1,205 @@
+//! What the workers of `net` share of the journal, over the real log and a model disk: commits, checkpoints, reading back.
+//!
+//! The log is flushed when the world says so, and the workers hear of it later still: a sync that takes long is one that nobody has
+//! been told of.
+
+use std::collections::VecDeque;
+
+use broker::durable::record::Position;
+use broker::{Checkpointed, JournalState, Shard};
+use journal::{Log, Lsn, State};
+
+use crate::random::Random;
+
+pub struct Keeper {
+    pub log: Log,
+    /// What the workers may hear of.
+    told: Lsn,
+    /// Checkpoints that have been begun.
+    begun: u64,
+    checkpoint: Option<Checkpoint>,
+    /// Of the last one that was finished.
+    oldest_before: Option<u64>,
+    fetches: VecDeque<Fetch>,
+}
+
+struct Checkpoint {
+    replay_from: Lsn,
+    /// Workers that have not finished.
+    left: usize,
+    oldest: Option<u64>,
+}
+
+struct Fetch {
+    worker: usize,
+    session: u32,
+    connects: u32,
+    positions: Vec<Position>,
+}
+
+/// One worker's side.
+#[derive(Default)]
+pub struct Follower {
+    committed: Lsn,
+    is_stuck: bool,
+    checkpoints: u64,
+    checkpointed: Option<(Checkpointed, Lsn)>,
+}
+
+impl Keeper {
+    pub fn new(log: Log) -> Keeper {
+        Keeper {
+            log,
+            told: Lsn(0),
+            begun: 0,
+            checkpoint: None,
+            oldest_before: None,
+            fetches: VecDeque::new(),
+        }
+    }
+
+    // --- what the commit thread does ---
+
+    /// Writes and syncs what has been appended. Whether that succeeds shows in the log's state.
+    pub fn flush(&mut self) {
+        let _ = self.log.flush();
+    }
+
+    pub fn sync(&mut self) {
+        let _ = self.log.sync();
+    }
+
+    /// The workers can hear how far the log is.
+    pub fn tell(&mut self) {
+        self.told = self.log.committed();
+    }
+
+    /// Everything that was appended is committed.
+    pub fn is_level(&self) -> bool {
+        self.log.committed() == self.log.stats().next
+    }
+
+    pub fn has_failed(&self) -> bool {
+        matches!(self.log.state(), State::Failed { .. })
+    }
+
+    // --- what a worker does ---
+
+    /// The beginning of a tick.
+    pub fn hear(&mut self, follower: &mut Follower, shard: &mut Shard, now: broker::Now) {
+        let state = self.log.state();
+        let is_stuck = state != State::Ok;
+        if is_stuck != follower.is_stuck {
+            follower.is_stuck = is_stuck;
+            shard.journal_state(match state {
+                State::Ok => JournalState::Ok,
+                State::Full { .. } => JournalState::Full,
+                State::Failed { .. } => JournalState::Failed,
+            });
+        }
+        if self.told > follower.committed {
+            follower.committed = self.told;
+            shard.committed(now, self.told.0);
+        }
+        if std::mem::replace(&mut follower.checkpoints, self.begun) != self.begun {
+            shard.begin_checkpoint(now);
+        }
+        if let Some(part) = shard.walk_on(now) {
+            follower.checkpointed = Some((part, Lsn(u64::MAX)));
+        }
+        let committed = follower.committed;
+        if let Some((part, _)) = follower.checkpointed.take_if(|(_, end)| *end <= committed) {
+            self.finish_checkpoint(part);
+        }
+    }
+
+    /// The end of a tick, before mail leaves and anything is written. Returns whether there was a batch.
+    pub fn append(&mut self, follower: &mut Follower, shard: &mut Shard) -> bool {
+        let Some(batch) = shard.journal_batch() else {
+            return false;
+        };
+        let at = self.log.append(batch);
+        shard.appended(at.base.0, at.end.0);
+        if let Some((_, end)) = follower.checkpointed.as_mut().filter(|(_, end)| *end == Lsn(u64::MAX)) {
+            *end = at.end;
+        }
+        true
+    }
+
+    // --- checkpoints ---
+
+    pub fn begin_checkpoint(&mut self, workers: usize) {
+        if self.checkpoint.is_some() || self.log.state() != State::Ok {
+            return;
+        }
+        self.begun += 1;
+        self.checkpoint = Some(Checkpoint {
+            replay_from: self.log.committed(),
+            left: workers,
+            oldest: None,
+        });
+    }
+
+    fn finish_checkpoint(&mut self, part: Checkpointed) {
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        let oldest = part.oldest.map(|position| position.0);
+        checkpoint.oldest = checkpoint.oldest.into_iter().chain(oldest).min();
+        checkpoint.left -= 1;
+        if checkpoint.left > 0 {
+            return;
+        }
+        let Checkpoint {
+            replay_from, oldest, ..
+        } = *checkpoint;
+        self.checkpoint = None;
+        // What is on its way between shards may have been seen by the checkpoint before and not by this one.
+        let needed = oldest.into_iter().chain(self.oldest_before).min();
+        self.oldest_before = oldest;
+        if self.log.set_checkpoint(replay_from).is_ok() {
+            let needed = needed.map_or(replay_from, |at| replay_from.min(Lsn(at)));
+            // What cannot be removed now can be the next time.
+            let _ = self.log.truncate_before(needed);
+        }
+    }
+
+    // --- reading back ---
+
+    pub fn fetch(&mut self, worker: usize, session: u32, connects: u32, positions: Vec<Position>) {
+        self.fetches.push_back(Fetch {
+            worker,
+            session,
+            connects,
+            positions,
+        });
+    }
+
+    pub fn has_fetches(&self, worker: usize) -> bool {
+        self.fetches.iter().any(|fetch| fetch.worker == worker)
+    }
+
+    /// Answers the oldest of a worker's questions, at least in part. False if there is none.
+    pub fn answer(&mut self, worker: usize, shard: &mut Shard, now: broker::Now, random: &mut Random) -> bool {
+        let Some(at) = self.fetches.iter().position(|fetch| fetch.worker == worker) else {
+            return false;
+        };
+        let Some(fetch) = self.fetches.remove(at) else {
+            return false;
+        };
+        let count = match random.below(3) {
+            0 => 1 + random.below(fetch.positions.len()),
+            _ => fetch.positions.len(),
+        };
+        let records = self.read(&fetch.positions[..count.min(fetch.positions.len())]);
+        shard.fetched(now, fetch.session, fetch.connects, &fetch.positions, records);
+        true
+    }
+
+    fn read(&self, positions: &[Position]) -> Vec<Option<Vec<u8>>> {
+        let wanted: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
+        let mut records = vec![None; wanted.len()];
+        self.log.reader().read_many(&wanted, |index, record| {
+            records[index] = record.ok().map(<[u8]>::to_vec)
+        });
+        records
+    }
+}

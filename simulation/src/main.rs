@@ -1,0 +1,114 @@
+//! `simulate`: runs seeds and prints the one line with which a failure happens again.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use simulation::trace::Trace;
+use simulation::{Durability, Failure, Settings, check, replay};
+
+const USAGE: &str =
+    "simulate [--seeds N] [--from SEED] [--seed SEED [--trace]] [--steps N] [--durability none|fsync|os]
+
+  --seeds N       runs so many seeds (200)
+  --from SEED     begins with this one (1)
+  --seed SEED     runs one seed
+  --trace         prints every event of it
+  --steps N       of each run (500)
+  --durability    what the node promises to keep (none)";
+
+struct Arguments {
+    seeds: u64,
+    from: u64,
+    one: Option<u64>,
+    is_traced: bool,
+    settings: Settings,
+}
+
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the command line")]
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(wrong) => {
+            eprintln!("{wrong}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if let (Some(seed), true) = (arguments.one, arguments.is_traced) {
+        let outcome = replay(seed, arguments.settings, Trace::with_lines(true));
+        println!("{}", outcome.violation.as_deref().unwrap_or("clean"));
+        return ExitCode::from(u8::from(outcome.violation.is_some()));
+    }
+    let (from, seeds) = arguments
+        .one
+        .map_or((arguments.from, arguments.seeds), |seed| (seed, 1));
+    let begin = Instant::now();
+    let mut failures = 0;
+    for seed in from..from.saturating_add(seeds) {
+        if let Err(failure) = check(seed, arguments.settings) {
+            failures += 1;
+            println!("{}", report(&failure, arguments.settings));
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    println!(
+        "{seeds} seeds from {from}, {failures} failed, {seconds:.1} s, {:.0} seeds/s",
+        seeds as f64 / seconds.max(0.001)
+    );
+    ExitCode::from(u8::from(failures > 0))
+}
+
+fn report(failure: &Failure, settings: Settings) -> String {
+    format!(
+        "{}\nseed {} failed: {}\nagain: cargo run -p tidewire-simulation --release -- --seed {} --steps {} --durability {} --trace\n",
+        failure.lines.join("\n"),
+        failure.seed,
+        failure.violation,
+        failure.seed,
+        failure.steps,
+        name(settings.durability),
+    )
+}
+
+fn name(durability: Durability) -> &'static str {
+    match durability {
+        Durability::None => "none",
+        Durability::Fsync => "fsync",
+        Durability::Os => "os",
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut parsed = Arguments {
+        seeds: 200,
+        from: 1,
+        one: None,
+        is_traced: false,
+        settings: Settings::default(),
+    };
+    while let Some(option) = arguments.next() {
+        if option == "--trace" {
+            parsed.is_traced = true;
+            continue;
+        }
+        let value = arguments.next().ok_or(format!("{option}: expected a value"))?;
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{option}: {value} is no number"))
+        };
+        match option.as_str() {
+            "--seeds" => parsed.seeds = number()?,
+            "--from" => parsed.from = number()?,
+            "--seed" => parsed.one = Some(number()?),
+            "--steps" => parsed.settings.steps = number()? as usize,
+            "--durability" => {
+                parsed.settings.durability = [Durability::None, Durability::Fsync, Durability::Os]
+                    .into_iter()
+                    .find(|durability| name(*durability) == value)
+                    .ok_or(format!("--durability: {value} is none of none, fsync, os"))?;
+            }
+            _ => return Err(format!("{option}: no such option")),
+        }
+    }
+    Ok(parsed)
+}

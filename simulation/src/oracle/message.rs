@@ -1,0 +1,127 @@
+//! Messages as their publishers know them.
+
+use mqtt::QoS;
+
+use super::Oracle;
+use crate::plan::Durability;
+use crate::words;
+
+#[derive(Clone, Debug)]
+pub struct Message {
+    pub serial: u64,
+    pub topic: String,
+    pub bytes: usize,
+    pub qos: QoS,
+    pub retain: bool,
+    pub publisher: usize,
+    pub is_will: bool,
+    /// A will that must not come.
+    pub is_void: bool,
+    /// Without a payload, which clears what is retained.
+    pub is_empty: bool,
+    /// When its first byte was written.
+    pub sent: u64,
+    pub sent_ms: u64,
+    pub acked: Option<u64>,
+    /// The publisher has sent it again, so that at QoS 1 there may be two of it.
+    pub repeated: Option<u64>,
+    pub expiry_ms: Option<u64>,
+    /// The publisher's connection, for QoS 0.
+    pub connection: u64,
+    /// Members of a group that have got it at QoS 2.
+    pub group_exactly: u32,
+    pub has_group_got_it: bool,
+}
+
+impl Message {
+    /// The node cannot tell a QoS 1 message that comes again from another.
+    pub fn may_be_two(&self) -> bool {
+        self.qos == QoS::AtLeastOnce && self.repeated.is_some()
+    }
+
+    /// Nothing can be owed any more once this is over.
+    pub fn may_be_expired(&self, now_ms: u64, has_jumps: bool) -> bool {
+        self.expiry_ms
+            .is_some_and(|after| has_jumps || now_ms >= self.sent_ms + after)
+    }
+}
+
+/// What a client is about to publish.
+pub struct Draft<'a> {
+    pub topic: &'a str,
+    pub qos: QoS,
+    pub retain: bool,
+    pub publisher: usize,
+    pub is_will: bool,
+    pub is_empty: bool,
+    pub expiry_s: Option<u32>,
+    pub size: usize,
+}
+
+impl Oracle {
+    /// Gives a message its serial number and payload. For a will it is that of the CONNECT.
+    pub fn sending(&mut self, draft: Draft<'_>) -> (u64, Vec<u8>) {
+        let serial = self.messages.len() as u64 + 1;
+        let payload = if draft.is_empty {
+            Vec::new()
+        } else {
+            words::payload(serial, draft.size)
+        };
+        let message = Message {
+            serial,
+            topic: draft.topic.to_owned(),
+            bytes: payload.len(),
+            qos: draft.qos,
+            retain: draft.retain,
+            publisher: draft.publisher,
+            is_will: draft.is_will,
+            is_void: false,
+            is_empty: draft.is_empty,
+            sent: self.event(),
+            sent_ms: self.now_ms,
+            acked: None,
+            repeated: None,
+            expiry_ms: draft.expiry_s.map(|s| u64::from(s) * 1000),
+            connection: self.sessions[draft.publisher].connection,
+            group_exactly: 0,
+            has_group_got_it: false,
+        };
+        self.messages.push(message);
+        if draft.retain {
+            self.retained_sent(serial);
+        }
+        (serial, payload)
+    }
+
+    pub fn repeating(&mut self, serial: u64) {
+        let at = self.event();
+        if let Some(message) = self.message_mut(serial) {
+            message.repeated = Some(at);
+        }
+    }
+
+    /// Whether the node has promised to keep it, and there is only one of it.
+    pub fn is_kept(&self, serial: u64) -> bool {
+        self.message(serial)
+            .is_some_and(|m| m.acked.is_some() && m.repeated.is_none() && self.durability != Durability::None)
+    }
+
+    /// The publisher has got PUBACK or PUBREC.
+    pub fn acked(&mut self, serial: u64, is_accepted: bool) {
+        let at = self.event();
+        let Some(message) = self.message_mut(serial) else {
+            return;
+        };
+        let publisher = message.publisher;
+        if !is_accepted || message.acked.is_some() {
+            return;
+        }
+        message.acked = Some(at);
+        if !self.sessions[publisher].is_sure {
+            // The server may have taken it for another message with the same identifier.
+            return;
+        }
+        self.owe(serial);
+        self.retained_acked(serial);
+    }
+}

@@ -1,0 +1,169 @@
+//! What sessions and groups are owed, and what makes it be owed no longer.
+
+use mqtt::QoS;
+
+use super::session::Session;
+use super::{Message, Oracle, is_at_least_once};
+use crate::words::FILTERS;
+
+impl Oracle {
+    /// A message has been accepted: from now on it is owed to whoever surely wants it.
+    pub(super) fn owe(&mut self, serial: u64) {
+        let Some(message) = self.message(serial).cloned() else {
+            return;
+        };
+        if !is_at_least_once(message.qos) || message.is_empty {
+            return;
+        }
+        for session in &mut self.sessions {
+            let is_there = session.is_online || session.is_mortal_only_by_time();
+            if is_there && session.surely_wants(&message, None) && !session.has_seen(serial) {
+                session.owed.push(serial);
+            }
+        }
+        for group in groups() {
+            // Whoever has left meanwhile may have been chosen before.
+            let has_lost = self.has_lost(group, &message);
+            if !message.has_group_got_it && !has_lost && self.group_surely_wants(&message, group, None) {
+                self.group_owed.push((serial, group));
+            }
+        }
+    }
+
+    /// Whether somebody other than `leaver` does.
+    fn group_surely_wants(&self, message: &Message, group: &'static str, leaver: Option<usize>) -> bool {
+        // Any member may be chosen, also one that takes it at QoS 0 and loses it.
+        let is_certain = self
+            .sessions
+            .iter()
+            .flat_map(Session::groups)
+            .filter(|s| s.filter == group)
+            .all(|s| is_at_least_once(s.qos));
+        let wants = |session: &Session| {
+            let is_there = session.is_online || session.is_mortal_only_by_time();
+            Some(session.client) != leaver && is_there && session.surely_wants(message, Some(group))
+        };
+        is_certain && self.sessions.iter().any(wants)
+    }
+
+    /// The client has changed its subscriptions.
+    pub(super) fn still_owed(&mut self, client: usize) {
+        let mut owed = std::mem::take(&mut self.sessions[client].owed);
+        owed.retain(|serial| {
+            self.message(*serial)
+                .is_some_and(|message| self.sessions[client].surely_wants(message, None))
+        });
+        self.sessions[client].owed = owed;
+        let mut owed = std::mem::take(&mut self.group_owed);
+        owed.retain(|(serial, group)| {
+            self.message(*serial)
+                .is_some_and(|message| self.group_surely_wants(message, group, None))
+        });
+        self.group_owed = owed;
+    }
+
+    /// A member leaves a group, perhaps with a message in flight that then goes to nobody else [MQTT-4.8.2-5].
+    pub(super) fn member_leaves(&mut self, client: usize, group: &'static str) {
+        let granted = self.sessions[client]
+            .subscriptions
+            .iter()
+            .filter(|s| s.filter == group)
+            .map(|s| s.qos);
+        let (least, granted) = (granted.clone().min(), granted.max());
+        self.member_left.insert(group, self.at);
+        if least == Some(QoS::AtMostOnce) {
+            self.careless_member_left.insert(group, self.at);
+        }
+        let mut owed = std::mem::take(&mut self.group_owed);
+        owed.retain(|(serial, of)| {
+            let stays = self.message(*serial).is_some_and(|m| {
+                let is_exact = granted.is_some_and(|granted| granted.min(m.qos) == QoS::ExactlyOnce);
+                !is_exact && self.group_surely_wants(m, group, Some(client))
+            });
+            *of != group || stays
+        });
+        self.group_owed = owed;
+    }
+
+    /// A member that has left since the message was sent may have been the one that was chosen.
+    fn has_lost(&self, group: &'static str, message: &Message) -> bool {
+        let since = Some(&message.sent);
+        let is_exact = message.qos == QoS::ExactlyOnce;
+        (is_exact && self.member_left.get(group) > since) || self.careless_member_left.get(group) > since
+    }
+
+    pub(super) fn session_leaves_groups(&mut self, client: usize) {
+        for group in groups() {
+            if self.sessions[client].subscriptions.iter().any(|s| s.filter == group) {
+                self.member_leaves(client, group);
+            }
+        }
+    }
+
+    /// After a crash: a member whose session ended with it may have been the one that was chosen.
+    pub(super) fn forget_groups_of_clean_members(&mut self) {
+        for group in groups() {
+            let mut members = self
+                .sessions
+                .iter()
+                .filter(|s| s.subscriptions.iter().any(|s| s.filter == group));
+            if members.any(|s| !s.is_mortal_only_by_time()) {
+                self.group_owed.retain(|(_, of)| *of != group);
+            }
+        }
+    }
+
+    pub(super) fn group_got(&mut self, serial: u64) {
+        if let Some(message) = self.message_mut(serial) {
+            message.has_group_got_it = true;
+        }
+        self.group_owed.retain(|(owed, _)| *owed != serial);
+    }
+
+    /// What did not come although everybody has been there and read everything.
+    pub fn missing(&self) -> Vec<String> {
+        let is_alive = |serial: &u64| {
+            self.message(*serial)
+                .is_some_and(|m| !m.may_be_expired(self.now_ms, self.has_jumps))
+        };
+        let own = self.sessions.iter().flat_map(|session| {
+            let owed = session.owed.iter().filter(|serial| is_alive(serial));
+            owed.map(|serial| format!("client {} was never sent {:?}", session.client, self.message(*serial)))
+        });
+        let shared = self.group_owed.iter().filter(|(serial, _)| is_alive(serial));
+        let shared = shared.map(|(serial, group)| format!("nobody of {group} was sent {:?}", self.message(*serial)));
+        own.chain(shared).chain(self.missing_at_most_once()).collect()
+    }
+
+    /// A message that need not come again: its time may be over.
+    pub fn may_be_gone(&self, serial: u64) -> bool {
+        self.message(serial)
+            .is_none_or(|m| m.may_be_expired(self.now_ms, self.has_jumps))
+    }
+
+    /// QoS 0 between connections that have been there all the time.
+    fn missing_at_most_once(&self) -> impl Iterator<Item = String> {
+        let connected = |session: &&Session| session.is_online;
+        self.sessions.iter().filter(connected).flat_map(move |session| {
+            let was_sent = |m: &&Message| {
+                m.qos == QoS::AtMostOnce
+                    && !m.is_will
+                    && !m.is_empty
+                    && self.sessions[m.publisher].connection == m.connection
+                    && self.sessions[m.publisher].is_online
+                    && m.sent > session.connected
+            };
+            self.messages
+                .iter()
+                .filter(was_sent)
+                .filter(|m| session.has_wanted_at_most_once(m) && !session.has_seen(m.serial))
+                .map(|m| format!("client {} was never sent {m:?}", session.client))
+        })
+    }
+}
+
+fn groups() -> impl Iterator<Item = &'static str> {
+    let mut shared: Vec<&'static str> = FILTERS.into_iter().filter(|f| f.starts_with("$share/")).collect();
+    shared.dedup();
+    shared.into_iter()
+}

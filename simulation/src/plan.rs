@@ -1,0 +1,183 @@
+//! What kind of run a seed is: how large the node is, which limits it has, what may go wrong and how often things happen.
+//!
+//! Every run has its own mixture, because what all runs do a little of is never done much of in any.
+
+use broker::{ShardConfig, ShareStrategy};
+use journal::{LogConfig, Policy};
+
+use crate::random::Random;
+
+/// What survives the end of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// There is no journal: nothing.
+    None,
+    /// What was acknowledged, whatever ends the process.
+    Fsync,
+    /// What was acknowledged, unless the power fails.
+    Os,
+}
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub steps: usize,
+    pub shards: u16,
+    pub clients: usize,
+    pub config: ShardConfig,
+    pub durability: Durability,
+    pub log: LogConfig,
+    /// Queues are so short that messages are dropped.
+    pub is_limited: bool,
+    /// The wall clock jumps.
+    pub has_jumps: bool,
+    pub is_disk_bad: bool,
+    pub weights: [u32; STEPS],
+    pub acts: [u32; ACTS],
+    /// In percent: clients that acknowledge at once, that read at once.
+    pub promptness: u32,
+    /// Socket buffers of clients, in bytes.
+    pub link_capacity: usize,
+}
+
+/// What may happen next; an index into `Plan::weights`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Tick,
+    Act,
+    Read,
+    Pass,
+    Crash,
+    Audit,
+    Jump,
+    Flush,
+    Disk,
+    Checkpoint,
+}
+
+pub const STEPS: usize = 10;
+
+pub const STEP_KINDS: [Step; STEPS] = [
+    Step::Tick,
+    Step::Act,
+    Step::Read,
+    Step::Pass,
+    Step::Crash,
+    Step::Audit,
+    Step::Jump,
+    Step::Flush,
+    Step::Disk,
+    Step::Checkpoint,
+];
+
+/// What a client that is connected may do; an index into `Plan::acts`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    Publish,
+    Subscribe,
+    Unsubscribe,
+    Answer,
+    Disconnect,
+    Cut,
+    TakeOver,
+    Dawdle,
+    Ping,
+}
+
+pub const ACTS: usize = 9;
+
+pub const ACT_KINDS: [Act; ACTS] = [
+    Act::Publish,
+    Act::Subscribe,
+    Act::Unsubscribe,
+    Act::Answer,
+    Act::Disconnect,
+    Act::Cut,
+    Act::TakeOver,
+    Act::Dawdle,
+    Act::Ping,
+];
+
+impl Plan {
+    pub fn of(seed: u64, steps: usize, durability: Durability) -> Plan {
+        let mut random = Random::new(seed);
+        let r = &mut random;
+        let is_limited = r.percent(10);
+        let has_jumps = r.percent(10);
+        let is_disk_bad = durability != Durability::None && r.percent(25);
+        Plan {
+            seed,
+            steps,
+            shards: *r.pick(&[1, 1, 2, 2, 3, 4]),
+            clients: r.between(2, 6) as usize,
+            config: config(r, is_limited),
+            durability,
+            log: log_config(r, durability),
+            is_limited,
+            has_jumps,
+            is_disk_bad,
+            weights: step_weights(r, durability, has_jumps, is_disk_bad),
+            acts: act_weights(r),
+            promptness: *r.pick(&[20, 60, 60, 95]),
+            link_capacity: *r.pick(&[64, 1_000, 1_000, 64_000, 64_000]),
+        }
+    }
+}
+
+/// Segments so small that a run fills many.
+fn log_config(r: &mut Random, durability: Durability) -> LogConfig {
+    LogConfig {
+        policy: match durability {
+            Durability::Os => Policy::Os,
+            Durability::None | Durability::Fsync => Policy::Fsync,
+        },
+        segment_bytes: *r.pick(&[512, 2_048, 8_192, 65_536]),
+        max_bytes: 1 << 26,
+        reserve_bytes: 0,
+    }
+}
+
+fn step_weights(r: &mut Random, durability: Durability, has_jumps: bool, is_disk_bad: bool) -> [u32; STEPS] {
+    let has_journal = durability != Durability::None;
+    let journal = |weight: u32| if has_journal { weight } else { 0 };
+    let mut weights = [0; STEPS];
+    weights[Step::Tick as usize] = r.between(20, 60) as u32;
+    weights[Step::Act as usize] = r.between(20, 60) as u32;
+    weights[Step::Read as usize] = r.between(15, 50) as u32;
+    weights[Step::Pass as usize] = *r.pick(&[1, 3, 8]);
+    weights[Step::Crash as usize] = *r.pick(&[0, 1, 1, 2]);
+    weights[Step::Audit as usize] = u32::from(r.percent(50));
+    weights[Step::Jump as usize] = u32::from(has_jumps);
+    weights[Step::Flush as usize] = journal(*r.pick(&[3, 10, 40]));
+    weights[Step::Disk as usize] = u32::from(is_disk_bad);
+    weights[Step::Checkpoint as usize] = journal(*r.pick(&[0, 1, 2]));
+    weights
+}
+
+fn act_weights(r: &mut Random) -> [u32; ACTS] {
+    let mut acts = [0; ACTS];
+    acts[Act::Publish as usize] = r.between(20, 60) as u32;
+    acts[Act::Subscribe as usize] = r.between(4, 12) as u32;
+    acts[Act::Unsubscribe as usize] = r.between(0, 3) as u32;
+    acts[Act::Answer as usize] = r.between(15, 40) as u32;
+    acts[Act::Disconnect as usize] = r.between(0, 4) as u32;
+    acts[Act::Cut as usize] = r.between(0, 6) as u32;
+    acts[Act::TakeOver as usize] = r.between(0, 3) as u32;
+    acts[Act::Dawdle as usize] = r.between(0, 3) as u32;
+    acts[Act::Ping as usize] = 1;
+    acts
+}
+
+fn config(r: &mut Random, is_limited: bool) -> ShardConfig {
+    use ShareStrategy::{HashClient, HashTopic, LeastInflight, Random as AnyMember, RoundRobin, Sticky};
+    ShardConfig {
+        share_strategy: *r.pick(&[RoundRobin, AnyMember, Sticky, HashClient, HashTopic, LeastInflight]),
+        inflight_max: *r.pick(&[1, 2, 16, 128]),
+        receive_maximum: *r.pick(&[2, 8, 128]),
+        queued_messages_max: if is_limited { r.between(1, 8) as usize } else { 100_000 },
+        output_buffer_bytes: *r.pick(&[300, 4_000, 1024 * 1024]),
+        topic_alias_maximum_outgoing: *r.pick(&[0, 2, 32]),
+        is_qos0_queued: r.percent(10),
+        ..ShardConfig::default()
+    }
+}

@@ -1,0 +1,190 @@
+//! What clients do of their own accord.
+
+use mqtt::{ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};
+
+use super::World;
+use crate::client::{Order, Stage};
+use crate::oracle::Draft;
+use crate::plan::{ACT_KINDS, Act};
+use crate::speak::{Terms, WillTerms};
+use crate::words::{FILTERS, RETAINED, TOPICS};
+
+const QOS: [QoS; 5] = [
+    QoS::AtMostOnce,
+    QoS::AtLeastOnce,
+    QoS::AtLeastOnce,
+    QoS::ExactlyOnce,
+    QoS::ExactlyOnce,
+];
+
+impl World {
+    /// One client does one thing.
+    pub(super) fn act(&mut self) {
+        let client = self.random.below(self.plan.clients);
+        match self.clients[client].stage {
+            Stage::Away => {
+                let is_parting = self.clients[client].is_parting(&self.network);
+                if self.random.one_in(2) && !is_parting {
+                    self.connect(client);
+                }
+            }
+            Stage::Connecting => {
+                if self.random.one_in(40) {
+                    self.with(client, |client, scene| client.cut(true, scene));
+                }
+            }
+            Stage::Online => {
+                let act = ACT_KINDS[self.random.weighted(&self.plan.acts)];
+                self.trace.number(act as u64);
+                self.perform_act(client, act);
+            }
+        }
+    }
+
+    fn perform_act(&mut self, client: usize, act: Act) {
+        let is_stuck = self.clients[client].is_stuck(&self.network);
+        match act {
+            Act::Publish | Act::Subscribe | Act::Unsubscribe | Act::Ping if is_stuck => {}
+            Act::Publish => self.publish(client),
+            Act::Subscribe => self.subscribe(client),
+            Act::Unsubscribe => {
+                let filter = *self.random.pick(&FILTERS);
+                self.with(client, |client, scene| client.unsubscribe(filter, scene));
+            }
+            Act::Answer => {
+                self.with(client, |client, scene| client.answer(scene));
+            }
+            Act::Disconnect => {
+                let expiry_s = self.random.one_in(4).then(|| *self.random.pick(&[0, 5, 1000]));
+                let with_will = self.random.one_in(4);
+                self.with(client, |client, scene| client.disconnect(expiry_s, with_will, scene));
+            }
+            Act::Cut => {
+                let with_reset = self.random.one_in(2);
+                self.with(client, |client, scene| client.cut(with_reset, scene));
+            }
+            Act::TakeOver => {
+                self.with(client, |client, scene| client.abandon(scene));
+                self.connect(client);
+            }
+            Act::Dawdle => self.clients[client].is_dawdling = !self.clients[client].is_dawdling,
+            Act::Ping => self.with(client, |client, scene| client.ping(scene)),
+        }
+    }
+
+    pub(super) fn connect(&mut self, client: usize) {
+        let terms = self.terms(client);
+        self.connect_with(client, terms);
+    }
+
+    pub(super) fn connect_with(&mut self, client: usize, terms: Terms) {
+        if self.node.is_none() {
+            return;
+        }
+        let capacity = self.plan.link_capacity;
+        let link = self.with(client, |client, scene| client.connect(terms, capacity, scene));
+        if let Some(node) = &mut self.node {
+            node.accept(link);
+        }
+    }
+
+    fn terms(&mut self, client: usize) -> Terms {
+        let is_confused = self.clients[client].is_confused;
+        let random = &mut self.random;
+        // Mostly the same for one client.
+        let is_v5 = client.is_multiple_of(2) != random.one_in(12);
+        let clean_start = random.percent(if is_confused { 60 } else { 8 });
+        let expiry_s = match (is_v5, clean_start) {
+            (false, false) => u32::MAX,
+            (false, true) => 0,
+            (true, _) => *random.pick(&[0, 2, 30, 1000, 1000, 100_000, u32::MAX, u32::MAX]),
+        };
+        let receive_maximum = if is_v5 {
+            *random.pick(&[1, 3, 20, 65535])
+        } else {
+            u16::MAX
+        };
+        let topic_alias_maximum = if is_v5 { *random.pick(&[0, 2, 10]) } else { 0 };
+        let will = random.one_in(4).then(|| self.will(client, is_v5));
+        Terms {
+            version: if is_v5 {
+                ProtocolVersion::V5
+            } else {
+                ProtocolVersion::V3_1_1
+            },
+            clean_start,
+            expiry_s,
+            receive_maximum,
+            topic_alias_maximum,
+            will,
+        }
+    }
+
+    fn will(&mut self, client: usize, is_v5: bool) -> WillTerms {
+        let qos = *self.random.pick(&QOS);
+        let delay_s = *self.random.pick(&[0, 0, 1, 5, 60]);
+        let topic = format!("w/c{client}");
+        let (serial, payload) = self.oracle.sending(Draft {
+            topic: &topic,
+            qos,
+            retain: false,
+            publisher: client,
+            is_will: true,
+            is_empty: false,
+            expiry_s: None,
+            size: 12,
+        });
+        WillTerms {
+            topic,
+            payload,
+            qos,
+            delay_s: if is_v5 { delay_s } else { 0 },
+            serial,
+        }
+    }
+
+    fn publish(&mut self, client: usize) {
+        let random = &mut self.random;
+        let qos = *random.pick(&QOS);
+        let retain = random.one_in(5);
+        let topic = if retain {
+            format!("r{client}/{}", random.pick(&RETAINED))
+        } else {
+            (*random.pick(&TOPICS)).to_owned()
+        };
+        let size = match random.below(12) {
+            0 => random.between(300, 3_000) as usize,
+            1..=3 => random.between(20, 120) as usize,
+            _ => 0,
+        };
+        let order = Order {
+            topic: &topic,
+            qos,
+            retain,
+            is_empty: retain && random.one_in(6),
+            expiry_s: random.one_in(8).then(|| random.between(1, 20) as u32),
+            size,
+        };
+        self.with(client, |client, scene| client.publish(&order, scene));
+    }
+
+    fn subscribe(&mut self, client: usize) {
+        let random = &mut self.random;
+        let filter = *random.pick(&FILTERS);
+        let is_v5 = self.clients[client].version() == ProtocolVersion::V5;
+        let mut options = SubscriptionOptions {
+            maximum_qos: *random.pick(&QOS),
+            ..SubscriptionOptions::default()
+        };
+        if is_v5 {
+            options.no_local = random.one_in(8) && !filter.starts_with('$');
+            options.retain_handling = *random.pick(&[
+                RetainHandling::SendAtSubscribe,
+                RetainHandling::SendAtSubscribe,
+                RetainHandling::SendIfNew,
+                RetainHandling::DoNotSend,
+            ]);
+        }
+        self.with(client, |client, scene| client.subscribe(filter, options, scene));
+    }
+}
