@@ -62,7 +62,7 @@ pub(crate) fn recover(
     let Some(catalog) = Catalog::read(storage)? else {
         return create(storage, config);
     };
-    remove_if_there(storage, &catalog.leftovers)?;
+    remove_leftovers(storage, &catalog.leftovers)?;
     let mut run = Run::new(storage, &catalog, replay, progress);
     let tail = run.replay_all()?;
     let mut opened = run.opened;
@@ -75,6 +75,17 @@ pub(crate) fn recover(
     opened.next = tail.end;
     opened.torn_bytes_cut = tail.torn_bytes;
     Ok(Recovered { catalog, opened })
+}
+
+/// The checkpoint that gave them up may be seen before it is durable, when the process before ended there.
+fn remove_leftovers(storage: &dyn Storage, leftovers: &[String]) -> Result<(), OpenError> {
+    if leftovers.is_empty() {
+        return Ok(());
+    }
+    storage
+        .sync_directory()
+        .map_err(io_error("syncing", "the journal directory"))?;
+    remove_if_there(storage, leftovers)
 }
 
 fn remove_if_there(storage: &dyn Storage, unwanted: &[String]) -> Result<(), OpenError> {

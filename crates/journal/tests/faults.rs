@@ -206,6 +206,29 @@ fn a_failed_sync_of_the_checkpoint_is_for_good() {
     assert!(matches!(log.state(), State::Failed { .. }));
 }
 
+/// The process after the failure sees the new checkpoint, which a crash may still take back.
+#[test]
+fn segments_are_not_removed_for_a_checkpoint_that_is_not_durable() {
+    for seed in 0..64 {
+        let disk = Disk::new(seed);
+        let mut log = open(&disk, config());
+        for number in 0..20 {
+            append(&mut log, number);
+            log.flush().unwrap();
+        }
+        let end = log.committed();
+        log.set_checkpoint(end).unwrap();
+        // The sync of the directory, after that of the file.
+        disk.fail(Fault::SyncError, 1);
+        log.truncate_before(end).unwrap_err();
+        drop(log);
+        disk.fail(Fault::PowerCut, seed as u32 % 8);
+        let _ = Log::open(disk.storage(), config(), &mut |_, _| Ok(()), &mut |_, _| {});
+        disk.crash();
+        assert_eq!(open(&disk, config()).committed(), end);
+    }
+}
+
 #[test]
 fn a_checkpoint_without_space_leaves_the_old_one() {
     let disk = Disk::new(1);
