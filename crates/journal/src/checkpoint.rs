@@ -8,7 +8,7 @@
 //! `first` is the base of the oldest segment that counts. It moves before files are removed: those of which a crash
 //! prevented the removal are removed at the next start, and one that is missing is seen.
 
-use std::{fmt, io};
+use std::io;
 
 use crate::layout::{FORMAT_VERSION, checksum_without, u32_at, u64_at};
 use crate::lsn::Lsn;
@@ -40,12 +40,6 @@ pub(crate) struct ReplaceError {
     pub error: io::Error,
     /// A sync failed: what is on the disk is uncertain, also of other files.
     pub is_sync: bool,
-}
-
-impl fmt::Display for ReplaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
 }
 
 impl Checkpoint {

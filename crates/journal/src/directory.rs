@@ -40,7 +40,7 @@ impl fmt::Display for DirectoryError {
                 "another process uses the journal {}: stop it first, or give this one a data directory of its own",
                 path.display()
             ),
-            DirectoryError::Io { path, source } => write!(f, "cannot open the journal {}: {source}", path.display()),
+            DirectoryError::Io { path, .. } => write!(f, "cannot open the journal {}", path.display()),
         }
     }
 }

@@ -78,7 +78,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Config(error) => error.fmt(f),
-            OpenError::Io { doing, source } => write!(f, "{doing}: {source}"),
+            OpenError::Io { doing, .. } => f.write_str(doing),
             OpenError::Damaged {
                 location,
                 file,
@@ -120,7 +120,6 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            OpenError::Config(error) => Some(error),
             OpenError::Io { source, .. } => Some(source),
             _ => None,
         }

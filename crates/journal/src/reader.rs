@@ -52,7 +52,7 @@ impl fmt::Display for ReadError {
                     "{file}, offset {offset} (position {position}): the record is damaged"
                 )
             }
-            ReadError::Io { file, offset, source } => write!(f, "reading {file} at offset {offset}: {source}"),
+            ReadError::Io { file, offset, .. } => write!(f, "reading {file} at offset {offset}"),
             ReadError::Busy => f.write_str("too many reads of the journal are waiting"),
         }
     }

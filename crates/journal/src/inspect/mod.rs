@@ -82,7 +82,7 @@ impl fmt::Display for InspectError {
                 f.write_str("the journal's segments were removed faster than they were copied: try again")
             }
             InspectError::Journal(error) => error.fmt(f),
-            InspectError::Io { doing, source } => write!(f, "{doing}: {source}"),
+            InspectError::Io { doing, .. } => f.write_str(doing),
         }
     }
 }
@@ -90,8 +90,9 @@ impl fmt::Display for InspectError {
 impl std::error::Error for InspectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            InspectError::Directory(error) => Some(error),
-            InspectError::Journal(error) => Some(error),
+            // What these say is what the wrapped error says.
+            InspectError::Directory(error) => error.source(),
+            InspectError::Journal(error) => error.source(),
             InspectError::Io { source, .. } => Some(source),
             _ => None,
         }
