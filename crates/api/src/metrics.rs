@@ -321,11 +321,9 @@ pub const FAMILIES: &[Family] = &[
         |s, out| out.known(s.journal.as_ref().map(|j| j.stats.appended_bytes)),
     )
     .bytes(),
-    counter(
-        "tidewire_journal_written_bytes",
-        "Bytes that it wrote.",
-        |s, out| out.known(s.journal.as_ref().map(|j| j.stats.written_bytes)),
-    )
+    counter("tidewire_journal_written_bytes", "Bytes that it wrote.", |s, out| {
+        out.known(s.journal.as_ref().map(|j| j.stats.written_bytes))
+    })
     .bytes(),
     counter("tidewire_journal_syncs", "Calls of fdatasync.", |s, out| {
         out.known(s.journal.as_ref().map(|j| j.stats.syncs))
@@ -608,8 +606,11 @@ impl Samples<'_> {
             writeln!(self.text, "{name}_bucket{{le=\"{bound}\"}} {count}").expect("a String takes everything");
         }
         let (count, sum) = (counts.count, counts.sum as f64 * scale);
-        writeln!(self.text, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_count {count}\n{name}_sum {sum}")
-            .expect("a String takes everything");
+        writeln!(
+            self.text,
+            "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_count {count}\n{name}_sum {sum}"
+        )
+        .expect("a String takes everything");
     }
 
     fn put(&mut self, labels: &[(&str, &str)], value: impl Display) {

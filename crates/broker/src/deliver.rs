@@ -215,7 +215,9 @@ impl Core {
             self.release(now, slot);
             return self.deliver_now(now, slot, p, terms, forms);
         }
-        self.note_target(slot, 0, terms);
+        if terms.qos != QoS::AtMostOnce {
+            self.note_target(slot, 0, terms);
+        }
         self.stats.queued_messages += 1;
         self.stats.queued_bytes += bytes;
         Delivered::Queued
@@ -228,6 +230,7 @@ impl Core {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= delivery.kept_bytes() as u64;
             if delivery.message.is_expired(now) {
+                self.keep_unheld(slot, delivery.message.place());
                 self.dropped(now, slot, DropReason::Expired);
                 continue;
             }
@@ -239,7 +242,10 @@ impl Core {
                 group: None,
             };
             let p = message.publication();
-            self.deliver_now(now, slot, &p, terms, &mut Forms::of(delivery.message));
+            let delivered = self.deliver_now(now, slot, &p, terms, &mut Forms::of(delivery.message));
+            if matches!(delivered, Delivered::Dropped(_)) && terms.qos != QoS::AtMostOnce {
+                self.keep_unheld(slot, p.place);
+            }
             self.keep(now, &p, Some(&message), Keeping::default());
         }
     }

@@ -41,7 +41,7 @@ impl Shard {
             } => {
                 self.set_member_state(now, &share_name, &filter, member, is_online);
             }
-            Letter::Barrier => self.barriers += 1,
+            Letter::Barrier { is_end } => self.barriers[usize::from(is_end)] += 1,
             Letter::Reclaim { session, epoch, group } => self.reclaim_here(now, session, epoch, group),
             Letter::Acknowledged { index, epoch, member } => self.count_acknowledged(index, epoch, member),
             Letter::ReplayRequest {

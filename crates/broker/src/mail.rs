@@ -97,8 +97,8 @@ pub enum Letter {
         cursor: Option<ScanCursor>,
         from: ShardId,
     },
-    /// The sender has begun a checkpoint: what it had sent before has come before this.
-    Barrier,
+    /// The sender has begun a checkpoint, or has written all of its part: what it had sent before has come before this.
+    Barrier { is_end: bool },
     /// All of the batch has been sent; there is more if there is a cursor.
     ReplayEnd {
         session: u32,

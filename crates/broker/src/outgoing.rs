@@ -153,7 +153,11 @@ pub enum Acknowledged {
 impl Outgoing {
     /// Whether the identifier of a message is free: not so while one that is 65,535 messages older is in flight.
     pub fn is_free(&self, seq: Seq) -> bool {
-        let oldest_cold = self.cold.as_ref().and_then(|cold| cold.inflight.front()).map(ColdEntry::seq);
+        let oldest_cold = self
+            .cold
+            .as_ref()
+            .and_then(|cold| cold.inflight.front())
+            .map(ColdEntry::seq);
         let oldest = self.inflight.front().map(|entry| entry.seq).or(oldest_cold);
         oldest.is_none_or(|oldest| seq - oldest < IDS)
     }
@@ -174,7 +178,11 @@ impl Outgoing {
 
     /// The latest message that has been sent, on this connection or before; 0 if none is in flight.
     pub fn started(&self) -> Seq {
-        let cold = self.cold.as_ref().and_then(|cold| cold.inflight.back()).map(ColdEntry::seq);
+        let cold = self
+            .cold
+            .as_ref()
+            .and_then(|cold| cold.inflight.back())
+            .map(ColdEntry::seq);
         cold.or(self.inflight.back().map(|entry| entry.seq)).unwrap_or(0)
     }
 

@@ -8,11 +8,10 @@ use mqtt::{
 
 use crate::config::{PublishRate, ShardConfig};
 use crate::connection::PublishQuota;
+use crate::durable::keep::Keeping;
+use crate::durable::record::{Record, SessionKey};
 use crate::effect::{ConnSlot, DropReason, Effect, Now};
 use crate::lifecycle::is_reserved;
-use crate::durable::keep::Keeping;
-use crate::durable::ledger::Later;
-use crate::durable::record::SessionKey;
 use crate::message::{Message, Origin, Place, Publication};
 use crate::outgoing::{Acknowledged, Delivery};
 use crate::shard::{Shard, hash};
@@ -147,8 +146,7 @@ impl Shard {
         if !is_allowed {
             return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
         }
-        if self.core.is_journal_stuck()
-            && (delay_s.is_some() || self.needs_journal(topic, publish.qos, publish.retain))
+        if self.core.is_journal_stuck() && (delay_s.is_some() || self.needs_journal(topic, publish.qos, publish.retain))
         {
             return self.reject(now, slot, DropReason::JournalFull, ReasonCode::QuotaExceeded);
         }
@@ -476,9 +474,8 @@ impl Shard {
         self.free_delayed.push(index);
         self.delayed_bytes -= message.kept_bytes();
         self.core.stats.delayed_messages -= 1;
-        if let Some(ledger) = &mut self.core.ledger {
-            ledger.record_later(Later::DelayedDone, message.place());
-        }
+        self.core
+            .record_of(message.place(), |message| Record::DelayedDone { message });
         if message.is_expired(now) {
             return self.core.stats.drop_message(DropReason::Expired);
         }

@@ -57,8 +57,8 @@ pub struct Shard {
     pub(crate) held_publishers: Vec<ConnSlot>,
     /// The walk of a checkpoint, while there is one.
     pub(crate) walk: Option<Box<Walk>>,
-    /// Other shards that have begun a checkpoint which this one has not finished.
-    pub(crate) barriers: u16,
+    /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
+    pub(crate) barriers: [u16; 2],
     /// With when each is due, in monotonic milliseconds.
     pub(crate) delayed: Vec<Option<(Arc<Message>, u64)>>,
     pub(crate) free_delayed: Vec<u32>,
@@ -168,7 +168,7 @@ impl Shard {
             durable_interest: None,
             held_publishers: Vec::new(),
             walk: None,
-            barriers: 0,
+            barriers: [0; 2],
             delayed: Vec::new(),
             free_delayed: Vec::new(),
             delayed_bytes: 0,
@@ -307,7 +307,8 @@ impl Shard {
         if !self.core.is_journal_stuck()
             || version == ProtocolVersion::V5
             || publish.qos == QoS::AtMostOnce
-            || !self.needs_journal(publish.topic, publish.qos, publish.retain) && !publish.topic.starts_with("$delayed/")
+            || !self.needs_journal(publish.topic, publish.qos, publish.retain)
+                && !publish.topic.starts_with("$delayed/")
         {
             return false;
         }

@@ -245,7 +245,7 @@ impl Shard {
         for delivery in returned {
             let Some(group) = delivery.tag.group() else { continue };
             self.member_acknowledged(slot, group);
-            let is_held = self.keep_returned(now, slot, &delivery, group.key);
+            let is_held = self.keep_returned(slot, &delivery, group.key);
             if group.shard == self.core.id {
                 self.redispatch(
                     now,

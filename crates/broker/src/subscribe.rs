@@ -376,7 +376,9 @@ impl Shard {
     }
 
     pub(crate) fn mind_durable(&mut self, filter: &str, is_there: bool) {
-        let Some(durable) = &mut self.durable_interest else { return };
+        let Some(durable) = &mut self.durable_interest else {
+            return;
+        };
         match is_there {
             true => durable.add(&self.shared.durable, filter),
             false => durable.remove(&self.shared.durable, filter),

@@ -7,11 +7,11 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use ::journal::{Batch, Journal, Log, Lsn, ReadError, State};
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovered;
 use broker::durable::restore::restore;
 use broker::{Checkpointed, JournalState, Shard};
-use ::journal::{Journal, Log, Lsn, ReadError, State};
 
 use crate::letter::Letter;
 use crate::mailbox::Address;
@@ -41,16 +41,15 @@ impl Restart {
             shard.keep_journal(recovered.last_key);
         }
         let reader = log.reader();
-        restore(now, shards, recovered, &mut |positions, each| {
+        let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
             let positions: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
             reader.read_many(&positions, |index, record| each(index, record.ok()));
-        });
-        for shard in shards.iter_mut().rev() {
-            if let Some(batch) = shard.journal_batch() {
-                let at = log.append(batch);
-                shard.appended(at.base.0, at.end.0);
-            }
-        }
+        };
+        let mut append = |batch: &mut Batch| {
+            let at = log.append(batch);
+            (at.base.0, at.end.0)
+        };
+        restore(now, shards, recovered, &mut read, &mut append);
         Restarted { log }
     }
 }
@@ -119,7 +118,9 @@ impl Keeper {
         self.checkpoint_at
             .store(log.stats().next.0 + CHECKPOINT_BYTES, Ordering::Relaxed);
         let journal = Journal::start(log, on_commit)?;
-        self.journal.set(journal).map_err(|_| io::Error::other("the journal runs already"))
+        self.journal
+            .set(journal)
+            .map_err(|_| io::Error::other("the journal runs already"))
     }
 
     pub(crate) fn journal(&self) -> Option<&Journal> {
@@ -169,7 +170,8 @@ impl Keeper {
             return;
         }
         let replay_from = checkpoint.replay_from;
-        let needed = min_of(checkpoint.oldest, checkpoint.oldest_before).map_or(replay_from, |at| replay_from.min(Lsn(at)));
+        let needed =
+            min_of(checkpoint.oldest, checkpoint.oldest_before).map_or(replay_from, |at| replay_from.min(Lsn(at)));
         drop(checkpoint);
         let keeper = Arc::downgrade(self);
         journal.set_checkpoint(replay_from, move |result| {
@@ -283,7 +285,9 @@ impl Worker {
         let address = self.addresses[usize::from(self.id.0)].clone();
         let wanted = positions.iter().map(|position| Lsn(position.0)).collect();
         journal.fetch(wanted, move |fetched| {
-            let read = fetched.into_iter().take_while(|record| !matches!(record, Err(ReadError::Busy)));
+            let read = fetched
+                .into_iter()
+                .take_while(|record| !matches!(record, Err(ReadError::Busy)));
             let records: Vec<_> = read.map(Result::ok).collect();
             // A worker that is gone needs nothing any more.
             let _ = address.send(Letter::Call(Box::new(move |shard, now| {

@@ -112,7 +112,8 @@ impl Core {
         // In flight before the last connection broke, and not back in memory: that comes first.
         let is_early = out.cold.as_ref().is_some_and(|cold| !cold.inflight.is_empty());
         let is_unkept = next.qos == QoS::ExactlyOnce && link.is_durable && seq > out.kept_seq;
-        if is_early || needs_id && (out.inflight.len() >= usize::from(session.window) || !out.is_free(seq) || is_unkept) {
+        if is_early || needs_id && (out.inflight.len() >= usize::from(session.window) || !out.is_free(seq) || is_unkept)
+        {
             return false;
         }
         let delivery = session.outgoing.pop_queue().expect("`front` was there");

@@ -4,10 +4,10 @@ use mqtt::{PacketId, PacketType, QoS};
 
 use crate::deliver::encode::{Forms, Template};
 use crate::deliver::{Core, Delivered, Link, Terms};
+use crate::durable::record::Seq;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::message::Publication;
 use crate::outbox::Range;
-use crate::durable::record::Seq;
 use crate::outgoing::{Delivery, Tag, packet_id};
 
 /// Payloads up to this size are copied with their header per subscriber at QoS 1 and 2; larger ones are referred to.

@@ -4,14 +4,15 @@
 //! speaks of the moment at which it is written, and what happens later has records of its own behind it. Messages themselves stay
 //! where they are; the walk says which is the oldest that anything refers to.
 //!
-//! It begins when every other shard has begun and all that they had sent before has come (`Letter::Barrier`), so that what is on its
-//! way between shards is either behind the beginning of the checkpoint or in it.
+//! It begins when every other shard has begun and all that they had sent before has come (`Letter::Barrier`), and has ended when the
+//! same is true of their ends: what is on its way between shards is in the checkpoint or has a record behind it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::durable::cold::{Cold, ColdEntry};
 use crate::durable::keep::session_record;
-use crate::durable::ledger::Ledger;
-use crate::durable::record::{Entries, Entry, GroupKey, Position, Positions, Record, SessionKey};
+use crate::durable::record::{Entries, Entry, GroupKey, Position, Positions, Record, Seq, SessionKey};
 use crate::effect::Now;
 use crate::mail::Letter;
 use crate::message::Message;
@@ -36,13 +37,22 @@ pub struct Walk {
     oldest: Option<Position>,
 }
 
+#[derive(Clone, Debug)]
 enum At {
     /// Waiting for the others to begin.
-    Barrier,
+    Begin,
     Groups(u32),
     Retained(Option<ScanCursor>),
     Delayed(usize),
     Sessions(u32),
+    /// In the queue of a session, behind this entry.
+    Queue {
+        slot: u32,
+        session: SessionKey,
+        behind: Seq,
+    },
+    /// Waiting for the others to end.
+    End,
 }
 
 /// What a finished checkpoint of a shard says.
@@ -59,12 +69,10 @@ impl Shard {
             return;
         }
         self.walk = Some(Box::new(Walk {
-            at: At::Barrier,
+            at: At::Begin,
             oldest: None,
         }));
-        for other in (0..self.core.shards).filter(|other| *other != self.core.id.0) {
-            self.mail_out[usize::from(other)].letter(Letter::Barrier);
-        }
+        self.send_barrier(false);
         let (shards, last_key) = (self.core.shards, self.core.last_key());
         self.core.record(&Record::Checkpoint {
             unix_ms: now.unix_ms,
@@ -73,67 +81,88 @@ impl Shard {
         });
     }
 
+    fn send_barrier(&mut self, is_end: bool) {
+        for other in (0..self.core.shards).filter(|other| *other != self.core.id.0) {
+            self.mail_out[usize::from(other)].letter(Letter::Barrier { is_end });
+        }
+    }
+
+    /// Whether all others have got as far.
+    fn may_pass(&self, is_end: bool) -> bool {
+        self.barriers[usize::from(is_end)] + 1 >= self.core.shards
+    }
+
+    fn pass(&mut self, is_end: bool) {
+        self.barriers[usize::from(is_end)] -= self.core.shards - 1;
+    }
+
     /// Goes on with a checkpoint. To be called at the beginning of a tick, when all that was recorded before has been appended.
-    /// Says what it came to when it has finished: its last records are in the batch of this tick.
+    /// Says what it came to when it has ended: it is good when the batch of this tick is kept.
     pub fn walk_on(&mut self, now: Now) -> Option<Checkpointed> {
+        if !self.is_walking() {
+            return None;
+        }
         let mut walk = self.walk.take()?;
-        if matches!(walk.at, At::Barrier) {
-            if self.barriers + 1 < self.core.shards {
-                self.walk = Some(walk);
-                return None;
+        match walk.at {
+            At::Begin => {
+                self.pass(false);
+                walk.at = At::Groups(0);
             }
-            self.barriers -= self.core.shards - 1;
-            walk.at = At::Groups(0);
+            At::End => {
+                self.pass(true);
+                return Some(Checkpointed { oldest: walk.oldest });
+            }
+            _ => {}
         }
         let limit = self.batch_bytes() + STEP_BYTES;
-        while self.batch_bytes() < limit {
-            if self.step(now, &mut walk) {
-                return Some(Checkpointed { oldest: walk.oldest });
+        while self.batch_bytes() < limit && !matches!(walk.at, At::End) {
+            walk.at = self.step(now, &mut walk);
+            if matches!(walk.at, At::End) {
+                self.send_barrier(true);
             }
         }
         self.walk = Some(walk);
         None
     }
 
-    /// Whether there is more to do for a checkpoint without being woken.
+    /// Whether there is something to do for a checkpoint now.
     pub fn is_walking(&self) -> bool {
-        self.walk.as_ref().is_some_and(|walk| !matches!(walk.at, At::Barrier)) || self.is_at_barrier()
-    }
-
-    fn is_at_barrier(&self) -> bool {
-        let is_waiting = self.walk.as_ref().is_some_and(|walk| matches!(walk.at, At::Barrier));
-        is_waiting && self.barriers + 1 >= self.core.shards
+        self.walk.as_ref().is_some_and(|walk| match walk.at {
+            At::Begin => self.may_pass(false),
+            At::End => self.may_pass(true),
+            _ => true,
+        })
     }
 
     fn batch_bytes(&self) -> usize {
-        self.core.ledger.as_ref().map_or(usize::MAX, |ledger| ledger.batch.len())
+        self.core
+            .ledger
+            .as_ref()
+            .map_or(usize::MAX, |ledger| ledger.batch.len())
     }
 
-    /// One group, a few retained messages, or one session. True at the end.
-    fn step(&mut self, now: Now, walk: &mut Walk) -> bool {
-        walk.at = match std::mem::replace(&mut walk.at, At::Barrier) {
-            At::Barrier => return true,
+    /// Writes one group, a few retained messages, one session or a part of its queue; what comes next.
+    fn step(&mut self, now: Now, walk: &mut Walk) -> At {
+        let oldest = &mut walk.oldest;
+        match walk.at.clone() {
             At::Groups(index) if (index as usize) < self.groups.slots() => {
-                self.write_group(index, &mut walk.oldest);
+                self.write_group(index, oldest);
                 At::Groups(index + 1)
             }
-            At::Groups(_) => At::Retained(None),
-            At::Retained(cursor) => match self.write_retained(now, cursor, &mut walk.oldest) {
+            At::Begin | At::Groups(_) => At::Retained(None),
+            At::Retained(cursor) => match self.write_retained(now, cursor, oldest) {
                 Some(cursor) => At::Retained(Some(cursor)),
                 None => At::Delayed(0),
             },
             At::Delayed(index) if index < self.delayed.len() => {
-                self.write_delayed(now, index, &mut walk.oldest);
+                self.write_delayed(now, index, oldest);
                 At::Delayed(index + 1)
             }
             At::Delayed(_) => At::Sessions(0),
-            At::Sessions(slot) if (slot as usize) < self.core.sessions.len() => {
-                self.write_session(slot, &mut walk.oldest);
-                At::Sessions(slot + 1)
-            }
-            At::Sessions(_) => return true,
-        };
-        false
+            At::Sessions(slot) if (slot as usize) < self.core.sessions.len() => self.write_session(slot, oldest),
+            At::Queue { slot, session, behind } => self.write_queue(slot, session, behind, oldest),
+            At::Sessions(_) | At::End => At::End,
+        }
     }
 
     fn write_group(&mut self, index: u32, oldest: &mut Option<Position>) {
@@ -164,7 +193,9 @@ impl Shard {
         cursor: Option<ScanCursor>,
         oldest: &mut Option<Position>,
     ) -> Option<ScanCursor> {
-        let Some(ledger) = &mut self.core.ledger else { return None };
+        let Some(ledger) = &mut self.core.ledger else {
+            return None;
+        };
         let each = |topic: &str, message: &Arc<Message>| {
             let Some(position) = message.place().position() else {
                 return;
@@ -181,8 +212,12 @@ impl Shard {
     }
 
     fn write_delayed(&mut self, now: Now, index: usize, oldest: &mut Option<Position>) {
-        let Some((message, due_ms)) = &self.delayed[index] else { return };
-        let Some(position) = message.place().position() else { return };
+        let Some((message, due_ms)) = &self.delayed[index] else {
+            return;
+        };
+        let Some(position) = message.place().position() else {
+            return;
+        };
         note(oldest, position);
         let due_unix_ms = now.unix_at(*due_ms);
         self.core.record(&Record::Delayed {
@@ -191,36 +226,67 @@ impl Shard {
         });
     }
 
-    fn write_session(&mut self, slot: u32, oldest: &mut Option<Position>) {
+    /// A session, what it has in memory, and the first part of what it has not.
+    fn write_session(&mut self, slot: u32, oldest: &mut Option<Position>) -> At {
         let Some(session) = self.core.sessions[slot as usize].as_deref() else {
+            return At::Sessions(slot + 1);
+        };
+        let key = session.key;
+        if key.0 != 0
+            && let Some(ledger) = &mut self.core.ledger
+        {
+            ledger.record(&Record::Session(session_record(session)));
+        }
+        let warm = warm_entries(session);
+        self.write_entries(key, &warm, oldest);
+        At::Queue {
+            slot,
+            session: key,
+            behind: 0,
+        }
+    }
+
+    /// A part of what a session has in the journal only.
+    fn write_queue(&mut self, slot: u32, key: SessionKey, behind: Seq, oldest: &mut Option<Position>) -> At {
+        let session = self.core.sessions[slot as usize].as_deref();
+        let Some(session) = session.filter(|session| session.key == key) else {
+            return At::Sessions(slot + 1);
+        };
+        let cold = session.outgoing.cold.as_deref();
+        let part = cold.map_or(Vec::new(), |cold| cold_entries(cold, behind));
+        let Some(last) = part.last().map(|entry| entry.seq) else {
+            return At::Sessions(slot + 1);
+        };
+        self.write_entries(key, &part, oldest);
+        At::Queue {
+            slot,
+            session: key,
+            behind: last,
+        }
+    }
+
+    /// A session that is not durable has what it has only as long as the process lives: nothing is written, but what it may still
+    /// read has to stay.
+    fn write_entries(&mut self, session: SessionKey, entries: &[Entry], oldest: &mut Option<Position>) {
+        for entry in entries.iter().filter(|entry| !entry.is_released) {
+            note(oldest, entry.message);
+        }
+        let Some(ledger) = self.core.ledger.as_mut().filter(|_| session.0 != 0) else {
             return;
         };
-        let entries = entries_of(session, oldest);
-        if session.key.0 == 0 {
-            // What it has in the journal only is needed as long as it is connected, and no longer.
-            return;
-        }
-        let Some(ledger) = &mut self.core.ledger else { return };
-        ledger.record(&Record::Session(session_record(session)));
         for part in entries.chunks(ENTRIES_MAX) {
-            write_entries(ledger, session.key, part);
+            let mut bytes = Vec::with_capacity(part.len() * 16);
+            part.iter().for_each(|entry| entry.put(&mut bytes));
+            let entries = Entries::from_written(&bytes);
+            ledger.record(&Record::Entries { session, entries });
         }
     }
 }
 
-fn write_entries(ledger: &mut Ledger, session: SessionKey, part: &[Entry]) {
-    let mut bytes = Vec::with_capacity(part.len() * 16);
-    for entry in part {
-        entry.put(&mut bytes);
-    }
-    let entries = Entries::from_written(&bytes);
-    ledger.record(&Record::Entries { session, entries });
-}
-
-/// All that a session is still to be sent, and what is held.
-fn entries_of(session: &Session, oldest: &mut Option<Position>) -> Vec<Entry> {
+/// What a session is still to be sent and has in memory, and what is held.
+fn warm_entries(session: &Session) -> Vec<Entry> {
     let out = &session.outgoing;
-    let mut entries = Vec::with_capacity(out.unacknowledged() + out.queued());
+    let mut entries = Vec::new();
     for inflight in &out.inflight {
         entries.extend(match &inflight.delivery {
             Some(delivery) => warm_entry(delivery, inflight.seq),
@@ -235,18 +301,29 @@ fn entries_of(session: &Session, oldest: &mut Option<Position>) -> Vec<Entry> {
             }),
         });
     }
-    entries.extend(out.queue.iter().filter_map(|delivery| warm_entry(delivery, delivery.seq)));
-    if let Some(cold) = &out.cold {
-        for entry in cold.inflight.iter().chain(&cold.queue) {
-            let tag = cold.tags.get(&entry.seq());
-            entries.push(entry.to_entry(tag, tag.and_then(group_key)));
-        }
-    }
-    entries.extend(session.replays.held_messages().filter_map(|delivery| warm_entry(delivery, 0)));
-    for entry in entries.iter().filter(|entry| !entry.is_released) {
-        note(oldest, entry.message);
-    }
+    entries.extend(
+        out.queue
+            .iter()
+            .filter_map(|delivery| warm_entry(delivery, delivery.seq)),
+    );
+    let held = session.replays.held_messages();
+    entries.extend(
+        held.filter(|held| held.qos != mqtt::QoS::AtMostOnce)
+            .filter_map(|held| warm_entry(held, 0)),
+    );
     entries
+}
+
+/// The entries behind one, as many as make a record.
+fn cold_entries(cold: &Cold, behind: Seq) -> Vec<Entry> {
+    let after = |list: &VecDeque<ColdEntry>| list.partition_point(|entry| entry.seq() <= behind);
+    let inflight = cold.inflight.range(after(&cold.inflight)..);
+    let queue = cold.queue.range(after(&cold.queue)..);
+    let entry = |entry: &ColdEntry| {
+        let tag = cold.tags.get(&entry.seq());
+        entry.to_entry(tag, tag.and_then(group_key))
+    };
+    inflight.chain(queue).take(ENTRIES_MAX).map(entry).collect()
 }
 
 fn warm_entry(delivery: &Delivery, seq: u64) -> Option<Entry> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use mqtt::QoS;
 
 use crate::deliver::{Core, NO_CONN};
+use crate::durable::ledger::Waiting;
 use crate::durable::record::{Entry, GroupKey, MessageRecord, Position, Record, Seq};
 use crate::effect::{DropReason, Effect, Now};
 use crate::message::{Message, Origin, Place, Publication};
@@ -115,7 +116,13 @@ impl Cold {
         if !matches!(delivery.tag, Tag::None) {
             self.tags.insert(delivery.seq, delivery.tag);
         }
-        Some(ColdEntry::new(position, delivery.seq, delivery.qos, delivery.retain, false))
+        Some(ColdEntry::new(
+            position,
+            delivery.seq,
+            delivery.qos,
+            delivery.retain,
+            false,
+        ))
     }
 }
 
@@ -123,7 +130,11 @@ impl Outgoing {
     /// Whether all that is in memory stands in the journal too, so that it need not stay in memory.
     fn may_cool(&self) -> bool {
         let is_kept = |d: &Delivery| d.message.place().position().is_some();
-        self.inflight.iter().filter_map(|entry| entry.delivery.as_ref()).all(is_kept) && self.queue.iter().all(is_kept)
+        self.inflight
+            .iter()
+            .filter_map(|entry| entry.delivery.as_ref())
+            .all(is_kept)
+            && self.queue.iter().all(is_kept)
     }
 
     /// Lets go of all messages in memory.
@@ -189,16 +200,28 @@ impl Outgoing {
     }
 
     pub fn cold_positions(&self) -> Vec<Position> {
-        let cold = self.cold.iter().flat_map(|cold| cold.inflight.iter().chain(&cold.queue));
-        cold.filter(|entry| !entry.is_released()).map(ColdEntry::position).collect()
+        let cold = self
+            .cold
+            .iter()
+            .flat_map(|cold| cold.inflight.iter().chain(&cold.queue));
+        cold.filter(|entry| !entry.is_released())
+            .map(ColdEntry::position)
+            .collect()
     }
 
     /// What to fetch next: what was in flight comes before what waits, and is not fetched together with it.
-    fn next_positions(&self) -> Vec<Position> {
-        let Some(cold) = &self.cold else { return Vec::new() };
-        let next = if cold.inflight.is_empty() { &cold.queue } else { &cold.inflight };
-        let wanted = next.iter().take(FETCH_MAX).filter(|entry| !entry.is_released());
-        wanted.map(ColdEntry::position).collect()
+    /// What the journal has not kept yet cannot be read: `None` where that is the first.
+    fn next_positions(&self, kept: u64) -> Option<Vec<Position>> {
+        let cold = self.cold.as_ref()?;
+        let next = if cold.inflight.is_empty() {
+            &cold.queue
+        } else {
+            &cold.inflight
+        };
+        let is_kept = |entry: &&ColdEntry| entry.is_released() || entry.position < kept;
+        let wanted: Vec<_> = next.iter().take(FETCH_MAX).take_while(is_kept).collect();
+        let positions = wanted.iter().filter(|entry| !entry.is_released());
+        (!wanted.is_empty()).then(|| positions.map(|entry| entry.position()).collect())
     }
 }
 
@@ -248,18 +271,23 @@ impl Core {
             return;
         }
         let Some(ledger) = &mut self.ledger else { return };
-        if ledger.fetches >= FETCHES_MAX {
-            return ledger.fetch_queue.push_back((slot, session.connects));
-        }
-        ledger.fetches += 1;
+        let positions = session.outgoing.next_positions(ledger.committed);
         if let Some(cold) = &mut session.outgoing.cold {
             cold.is_fetching = true;
         }
-        self.effects.push(Effect::Fetch {
-            session: slot,
-            connects: session.connects,
-            positions: session.outgoing.next_positions(),
-        });
+        let (connects, epoch) = (session.connects, session.epoch);
+        match positions {
+            None => ledger.wait(Waiting::Send { slot, epoch, seq: 0 }),
+            Some(_) if ledger.fetches >= FETCHES_MAX => ledger.fetch_queue.push_back((slot, connects)),
+            Some(positions) => {
+                ledger.fetches += 1;
+                self.effects.push(Effect::Fetch {
+                    session: slot,
+                    connects,
+                    positions,
+                });
+            }
+        }
     }
 }
 
@@ -283,9 +311,17 @@ impl Shard {
             self.warm(now, slot, records);
             self.pump(now, slot);
         }
-        while let Some((slot, connects)) = self.core.ledger.as_mut().and_then(|ledger| ledger.fetch_queue.pop_front()) {
-            let session = self.core.sessions[slot as usize].as_deref();
-            if session.is_some_and(|session| session.connects == connects) {
+        while let Some((slot, connects)) = self
+            .core
+            .ledger
+            .as_mut()
+            .and_then(|ledger| ledger.fetch_queue.pop_front())
+        {
+            let session = self.core.sessions[slot as usize].as_deref_mut();
+            if let Some(session) = session.filter(|session| session.connects == connects) {
+                if let Some(cold) = &mut session.outgoing.cold {
+                    cold.is_fetching = false;
+                }
                 return self.core.fetch_more(slot);
             }
         }
@@ -300,7 +336,11 @@ impl Shard {
         while let Some(cold) = &mut out.cold {
             cold.is_fetching = false;
             let is_inflight = !cold.inflight.is_empty();
-            let list = if is_inflight { &mut cold.inflight } else { &mut cold.queue };
+            let list = if is_inflight {
+                &mut cold.inflight
+            } else {
+                &mut cold.queue
+            };
             let Some(entry) = list.front().copied() else { break };
             let record = records.get(&entry.position());
             if record.is_none() && !entry.is_released() {
@@ -379,4 +419,3 @@ impl Now {
         (self.unix_ms + monotonic_ms).saturating_sub(self.monotonic_ms)
     }
 }
-

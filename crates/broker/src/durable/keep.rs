@@ -10,12 +10,12 @@ use std::sync::Arc;
 use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 use crate::deliver::{Core, Forms, Terms};
-use crate::durable::ledger::{JournalState, Later, Waiting};
-use crate::durable::record::{
-    GroupKey, MessageRecord, Record, Recipient, RetainedTerms, SessionKey, SessionRecord, SubscriptionRecord, Target,
-    Targets, WillRecord,
-};
+use crate::durable::ledger::{JournalState, Waiting};
 use crate::durable::record;
+use crate::durable::record::{
+    GroupKey, MessageRecord, Position, Recipient, Record, RetainedTerms, SessionKey, SessionRecord, SubscriptionRecord,
+    Target, Targets, WillRecord,
+};
 use crate::effect::{ConnSlot, Effect, Now};
 use crate::message::{Message, Place, Publication};
 use crate::outgoing::Delivery;
@@ -78,7 +78,9 @@ impl Core {
     /// Records who got a message, and the message itself if the journal does not have it. `kept` is the message if somebody keeps
     /// it. Returns where it stands.
     pub fn keep(&mut self, now: Now, p: &Publication<'_>, kept: Option<&Arc<Message>>, keeping: Keeping) -> Place {
-        let Some(ledger) = &mut self.ledger else { return Place::NONE };
+        let Some(ledger) = &mut self.ledger else {
+            return Place::NONE;
+        };
         if ledger.targets.is_empty() && !keeping.is_needed {
             return p.place;
         }
@@ -87,13 +89,10 @@ impl Core {
         if place.is_none() {
             place = kept.map_or(Place::NONE, |kept| kept.place());
         }
-        if let Some(message) = place.position() {
-            ledger.record(&Record::Queued {
-                message,
-                targets: Targets::from_written(&targets),
-            });
+        if !place.is_none() {
+            let targets = Targets::from_written(&targets);
+            ledger.record_of(place, |message| Record::Queued { message, targets });
         } else {
-            // Also if it stands in this very batch, which has no positions to refer to yet: that is rare.
             let record = MessageRecord {
                 topic: p.topic,
                 payload: p.payload,
@@ -133,6 +132,20 @@ impl Core {
         self.ledger.as_mut().map_or(Place::NONE, |ledger| ledger.record(record))
     }
 
+    /// Adds a record that speaks of a message.
+    pub fn record_of<'r>(&mut self, place: Place, record: impl FnOnce(Position) -> Record<'r>) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.record_of(place, record);
+        }
+    }
+
+    /// A message that was held for a session will not be sent.
+    pub fn keep_unheld(&mut self, slot: u32, place: Place) {
+        if let Some(session) = self.durable_key(slot) {
+            self.record_of(place, |message| Record::Unheld { session, message });
+        }
+    }
+
     /// No session or group of this shard has a higher key.
     pub fn last_key(&self) -> u64 {
         self.ledger.as_ref().map_or(0, |ledger| ledger.last_key())
@@ -140,7 +153,9 @@ impl Core {
 
     /// Whether the journal cannot take more.
     pub fn is_journal_stuck(&self) -> bool {
-        self.ledger.as_ref().is_some_and(|ledger| ledger.state != JournalState::Ok)
+        self.ledger
+            .as_ref()
+            .is_some_and(|ledger| ledger.state != JournalState::Ok)
     }
 
     /// Holds back all that a connection is sent from now on until the journal has what was recorded so far.
@@ -221,7 +236,9 @@ impl Shard {
     }
 
     pub(crate) fn keep_disconnected(&mut self, now: Now, slot: u32) {
-        let Some(session) = self.core.durable_key(slot) else { return };
+        let Some(session) = self.core.durable_key(slot) else {
+            return;
+        };
         let state = self.core.session(slot);
         let record = Record::Disconnected {
             session,
@@ -275,7 +292,9 @@ impl Shard {
     /// A group becomes durable with its first durable member, and is so no longer after the last.
     pub(crate) fn keep_group(&mut self, index: u32) {
         let Some(ledger) = &mut self.core.ledger else { return };
-        let Some(group) = self.groups.get_mut(index) else { return };
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
         let is_durable = group.members.iter().any(|member| member.is_durable);
         if is_durable == group.is_durable() {
             return;
@@ -296,61 +315,54 @@ impl Shard {
     }
 
     /// A session gives a message back to its group. True if the journal has it as the group's from now on.
-    pub(crate) fn keep_returned(&mut self, now: Now, slot: u32, delivery: &Delivery, group: GroupKey) -> bool {
+    pub(crate) fn keep_returned(&mut self, slot: u32, delivery: &Delivery, group: GroupKey) -> bool {
         let seq = delivery.seq;
         let Some(session) = self.core.durable_key(slot).filter(|_| group.0 != 0) else {
             self.core.keep_settled(slot, seq, false);
             return false;
         };
-        if let Some(message) = delivery.message.place().position() {
-            self.core.record(&Record::Returned {
+        self.core
+            .record_of(delivery.message.place(), |message| Record::Returned {
                 session,
                 seq,
                 group,
                 message,
             });
-        } else {
-            // It came in this very tick: in the same batch it becomes the group's.
-            self.core.keep_settled(slot, seq, false);
-            self.core.note_group(group);
-            let p = delivery.message.publication();
-            self.core.keep(now, &p, Some(&delivery.message), Keeping::default());
-        }
         true
     }
 
     /// A member of this shard was given a message that its group has in the journal. If the member is not durable, nobody has it
     /// there any more.
     pub(crate) fn keep_given(&mut self, now: Now, group: GroupKey, p: &Publication<'_>, forms: &Forms) {
-        let is_recorded = self.core.ledger.as_ref().is_some_and(|ledger| !ledger.targets.is_empty());
+        let is_recorded = self
+            .core
+            .ledger
+            .as_ref()
+            .is_some_and(|ledger| !ledger.targets.is_empty());
         self.core.keep(now, p, forms.kept(), Keeping::default());
-        if !is_recorded || p.place.offset().is_some() {
+        if !is_recorded {
             self.keep_dropped(group, p.place);
         }
     }
 
     pub(crate) fn keep_dropped(&mut self, group: GroupKey, place: Place) {
-        if group.0 != 0
-            && let Some(ledger) = &mut self.core.ledger
-        {
-            ledger.record_later(Later::GroupDropped(group), place);
+        if group.0 != 0 {
+            self.core
+                .record_of(place, |message| Record::GroupDropped { group, message });
         }
     }
 
     /// The owner of a topic keeps a message that another shard has recorded, or clears the topic with it.
     pub(crate) fn keep_retained(&mut self, now: Now, p: &Publication<'_>) {
-        match p.place.position() {
-            _ if p.payload.is_empty() => self.keep_retained_gone(p.topic),
-            None => {}
-            Some(message) => {
-                let expires_unix_ms = p.expires_at_ms.map(|at| now.unix_at(at));
-                self.core.record(&Record::Retained {
-                    message,
-                    expires_unix_ms,
-                    topic: p.topic,
-                });
-            }
+        if p.payload.is_empty() {
+            return self.keep_retained_gone(p.topic);
         }
+        let expires_unix_ms = p.expires_at_ms.map(|at| now.unix_at(at));
+        self.core.record_of(p.place, |message| Record::Retained {
+            message,
+            expires_unix_ms,
+            topic: p.topic,
+        });
     }
 
     pub(crate) fn keep_retained_gone(&mut self, topic: &str) {
@@ -398,11 +410,14 @@ fn will_record(will: &Will) -> WillRecord<'_> {
 
 /// A session as it is, apart from its queue.
 pub(crate) fn session_record(session: &Session) -> SessionRecord<'_> {
-    let subscriptions = session.subscriptions.iter().map(|(filter, subscription)| SubscriptionRecord {
-        filter,
-        options: subscription.options,
-        identifier: subscription.identifier,
-    });
+    let subscriptions = session
+        .subscriptions
+        .iter()
+        .map(|(filter, subscription)| SubscriptionRecord {
+            filter,
+            options: subscription.options,
+            identifier: subscription.identifier,
+        });
     SessionRecord {
         session: session.key,
         client_id: &session.client_id,

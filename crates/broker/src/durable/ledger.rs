@@ -10,7 +10,7 @@ use std::sync::Arc;
 use journal::Batch;
 use mqtt::{PacketId, PacketType, ReasonCode};
 
-use crate::durable::record::{GroupKey, Record, Settled, SettledItems, SessionKey};
+use crate::durable::record::{GroupKey, Position, Record, SessionKey, Settled, SettledItems};
 use crate::effect::{ConnSlot, Now};
 use crate::interest::SHARDS_MAX;
 use crate::message::{Message, Place};
@@ -37,8 +37,6 @@ pub struct Ledger {
     pub targets: Vec<u8>,
     /// Sessions whose messages need not stay in memory, once they have a position.
     pub cooling: Vec<u32>,
-    /// Records about messages that may have no position before this tick's batch is appended.
-    later: Vec<(Later, Place)>,
     pub fetches: usize,
     pub fetch_queue: VecDeque<(u32, u32)>,
     waiting: VecDeque<Waiting>,
@@ -50,7 +48,7 @@ pub struct Ledger {
     pub base: u64,
     /// The end of what has been appended, and of what is kept.
     end: u64,
-    committed: u64,
+    pub committed: u64,
     next_key: u64,
     pub state: JournalState,
 }
@@ -66,15 +64,8 @@ pub enum Waiting {
     },
     /// The output of a connection is held back.
     Release { conn: ConnSlot, epoch: u32 },
-    /// Messages of a session up to this one may be sent at QoS 2.
+    /// Messages of a session up to this one may be sent at QoS 2; 0: its messages can be read from the journal.
     Send { slot: u32, epoch: u32, seq: u64 },
-}
-
-/// What is said of a message once it has a position.
-#[derive(Clone, Copy)]
-pub enum Later {
-    GroupDropped(GroupKey),
-    DelayedDone,
 }
 
 impl Ledger {
@@ -87,7 +78,6 @@ impl Ledger {
             settled: Vec::new(),
             targets: Vec::new(),
             cooling: Vec::new(),
-            later: Vec::new(),
             fetches: 0,
             fetch_queue: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -141,10 +131,14 @@ impl Ledger {
         .put(&mut self.settled);
     }
 
-    /// Records something of a message in the next batch, when it has a position in any case.
-    pub fn record_later(&mut self, what: Later, place: Place) {
-        if !place.is_none() {
-            self.later.push((what, place));
+    /// Adds a record that speaks of a message, wherever that stands. Nothing, if it stands nowhere.
+    pub fn record_of<'r>(&mut self, place: Place, record: impl FnOnce(Position) -> Record<'r>) {
+        if let Some(message) = place.position() {
+            self.record(&record(message));
+        } else if let Some(offset) = place.offset() {
+            let back = Position(self.batch.len() as u64 - u64::from(offset));
+            let record = record(back);
+            self.batch.record(|out| record.put_back(out));
         }
     }
 
@@ -166,12 +160,6 @@ impl Ledger {
             self.settled.clear();
         }
         if self.batch.is_empty() {
-            // Everything has a position already.
-            for (what, place) in std::mem::take(&mut self.later) {
-                self.record_now(what, place);
-            }
-        }
-        if self.batch.is_empty() {
             self.mark();
             return None;
         }
@@ -191,18 +179,6 @@ impl Ledger {
         for (message, offset) in self.unplaced.drain(..) {
             message.set_place(Place::pending(offset).placed(base));
         }
-        for (what, place) in std::mem::take(&mut self.later) {
-            self.record_now(what, place.placed(base));
-        }
-    }
-
-    fn record_now(&mut self, what: Later, place: Place) {
-        let Some(message) = place.position() else { return };
-        let record = match what {
-            Later::GroupDropped(group) => Record::GroupDropped { group, message },
-            Later::DelayedDone => Record::DelayedDone { message },
-        };
-        self.record(&record);
     }
 
     /// The next thing that waits for no more than what is kept.
@@ -268,6 +244,11 @@ impl Shard {
                     return;
                 };
                 session.outgoing.kept_seq = session.outgoing.kept_seq.max(seq);
+                if seq == 0
+                    && let Some(cold) = &mut session.outgoing.cold
+                {
+                    cold.is_fetching = false;
+                }
                 if session.conn.is_some() {
                     self.pump(now, slot);
                 }

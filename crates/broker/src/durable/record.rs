@@ -6,7 +6,7 @@
 //! ```text
 //! record    := tag u8, fields in the order of the variant
 //! integers  := LEB128, low bits first              bytes, text := length, bytes
-//! position  := where the `Message` record stands in the journal
+//! position  := where the `Message` record stands in the journal; after BACK u8, how far before this record
 //! message   := flags u8, shard, others, publisher_hash, [expires_unix_ms], [due_unix_ms], [retain_expires_unix_ms + 1],
 //!              [publisher key, packet id], topic, properties, targets bytes, targets, payload (the rest)
 //! target    := flags u8, key, seq, [group key], [count, identifiers]
@@ -139,6 +139,11 @@ pub enum Record<'a> {
         due_unix_ms: u64,
     },
     DelayedDone {
+        message: Position,
+    },
+    /// A message that was held is not to be sent any more.
+    Unheld {
+        session: SessionKey,
         message: Position,
     },
 }
@@ -339,6 +344,8 @@ const RETAINED_GONE: u8 = 21;
 const DELAYED: u8 = 22;
 const DELAYED_DONE: u8 = 23;
 const CHECKPOINT: u8 = 24;
+const UNHELD: u8 = 25;
+const BACK: u8 = 26;
 
 /// The low two bits of a message's, target's or entry's flags are its QoS.
 const QOS: u8 = 0b11;
@@ -449,11 +456,49 @@ impl Record<'_> {
             }
             Record::Delayed { message, due_unix_ms } => put_all(out, DELAYED, [message.0, *due_unix_ms]),
             Record::DelayedDone { message } => put_all(out, DELAYED_DONE, [message.0]),
+            Record::Unheld { session, message } => put_all(out, UNHELD, [session.0, message.0]),
+        }
+    }
+}
+
+impl Record<'_> {
+    /// Of a message whose record is in the same batch, and so has no position yet: `message` is how far before this record.
+    pub fn put_back(&self, out: &mut Vec<u8>) {
+        out.push(BACK);
+        self.put(out);
+    }
+
+    fn message_mut(&mut self) -> Option<&mut Position> {
+        match self {
+            Record::Queued { message, .. }
+            | Record::Returned { message, .. }
+            | Record::GroupDropped { message, .. }
+            | Record::Retained { message, .. }
+            | Record::Delayed { message, .. }
+            | Record::DelayedDone { message }
+            | Record::Unheld { message, .. } => Some(message),
+            _ => None,
         }
     }
 }
 
 impl<'a> Record<'a> {
+    /// A record that stands at `position`.
+    pub fn read_at(position: Position, bytes: &'a [u8]) -> Result<Record<'a>, NotARecord> {
+        let Some((&BACK, rest)) = bytes.split_first() else {
+            return Record::read(bytes);
+        };
+        let mut record = Record::read(rest)?;
+        let before = record.message_mut().and_then(|message| {
+            message.0 = position.0.checked_sub(message.0)?;
+            Some(())
+        });
+        before.map(|()| record).ok_or(NotARecord {
+            expected: "a message before this record",
+        })
+    }
+
+    /// A record that speaks of no message of its own batch.
     pub fn read(bytes: &'a [u8]) -> Result<Record<'a>, NotARecord> {
         let mut r = Reader(bytes);
         let record = match r.u8()? {
@@ -539,6 +584,10 @@ impl<'a> Record<'a> {
                 due_unix_ms: r.integer()?,
             },
             DELAYED_DONE => Record::DelayedDone { message: r.position()? },
+            UNHELD => Record::Unheld {
+                session: r.session()?,
+                message: r.position()?,
+            },
             _ => {
                 return Err(NotARecord {
                     expected: "a record tag of this version",

@@ -83,7 +83,7 @@ impl Recovery {
 
     /// Takes the next record, which stands at `position`. After an error the state is of no use.
     pub fn record(&mut self, position: Position, bytes: &[u8]) -> Result<(), RecoveryError> {
-        let result = Record::read(bytes).and_then(|record| self.apply(position, record));
+        let result = Record::read_at(position, bytes).and_then(|record| self.apply(position, record));
         result.map_err(|source| RecoveryError { position, source })
     }
 
@@ -201,6 +201,10 @@ impl Recovery {
                 self.sessions.meet(session)
             }
             Record::Entries { session, entries } => self.sessions.queue_all(*session, entries.iter()),
+            Record::Unheld { session, message } => {
+                self.sessions.give_back(*session, 0, *message);
+                Ok(())
+            }
             Record::Ended { session } => {
                 self.sessions.end(*session);
                 Ok(())

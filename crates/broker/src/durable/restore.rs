@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 
+use journal::Batch;
 use mqtt::{ProtocolVersion, SubscriptionOptions};
 
 use crate::durable::cold::{Cold, ColdEntry, message_of, publication_of};
@@ -25,6 +26,9 @@ use crate::subscribe::Target;
 /// Reads records of messages: calls back with the index of each position and its payload, `None` where that cannot be had.
 pub type ReadMessages<'a> = dyn FnMut(&[Position], &mut dyn FnMut(usize, Option<&[u8]>)) + 'a;
 
+/// Appends a batch to the journal: where it begins and ends.
+pub type Append<'a> = dyn FnMut(&mut Batch) -> (u64, u64) + 'a;
+
 /// What could not be restored, and why; everything else could.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
@@ -35,19 +39,24 @@ pub struct Restored {
     pub damaged: u64,
 }
 
-/// Fills new shards. Each has been told to `keep_journal`. What they record thereby has to be appended before anything else, that of
-/// the first shard last.
-pub fn restore(now: Now, shards: &mut [Shard], recovered: Recovered, read: &mut ReadMessages<'_>) -> Restored {
+/// Fills new shards. Each has been told to `keep_journal`. What they record thereby is appended.
+pub fn restore(
+    now: Now,
+    shards: &mut [Shard],
+    recovered: Recovered,
+    read: &mut ReadMessages<'_>,
+    append: &mut Append<'_>,
+) -> Restored {
     let mut result = Restored::default();
     let mut groups = HashMap::new();
     for group in recovered.groups {
         let home = place_of_group(shards, &group);
         result.damaged += shards[home].restore_group(now, group, &mut groups, read);
     }
-    let told = recovered.told_unix_ms.min(now.unix_ms);
     for mut session in recovered.sessions {
         if session.left_unix_ms.is_none() {
-            session.away_since(told);
+            // Until the process ended, and nobody knows when that was.
+            session.away_since(now.unix_ms);
         }
         result.sessions += 1;
         result.queued_messages += session.entries.len() as u64;
@@ -57,18 +66,19 @@ pub fn restore(now: Now, shards: &mut [Shard], recovered: Recovered, read: &mut 
     result.retained_messages = recovered.retained.len() as u64;
     result.damaged += restore_retained(now, shards, &recovered.retained, read);
     result.damaged += restore_delayed(now, shards, &recovered.delayed, read);
-    exchange_mail(now, shards);
+    exchange_mail(now, shards, append);
     route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
     for shard in &mut *shards {
         shard.resume_deadlines(now);
     }
-    exchange_mail(now, shards);
+    exchange_mail(now, shards, append);
     let count = shards.len() as u16;
     shards[0].core.record(&Record::Boot {
         unix_ms: now.unix_ms,
         shards: count,
         last_key: recovered.last_key,
     });
+    append_all(shards, append);
     result
 }
 
@@ -76,8 +86,19 @@ fn place_of_group(shards: &[Shard], group: &RecoveredGroup) -> usize {
     usize::from(shards[0].group_home(&group.share_name, &group.filter).0)
 }
 
-fn exchange_mail(now: Now, shards: &mut [Shard]) {
+/// Appends what the shards have recorded; mail refers to where that is. The first shard comes last: it says what all have done.
+fn append_all(shards: &mut [Shard], append: &mut Append<'_>) {
+    for shard in shards.iter_mut().rev() {
+        if let Some(batch) = shard.journal_batch() {
+            let (base, end) = append(batch);
+            shard.appended(base, end);
+        }
+    }
+}
+
+fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
     loop {
+        append_all(shards, append);
         let mut is_quiet = true;
         for from in 0..shards.len() {
             for to in 0..shards.len() {
@@ -141,7 +162,9 @@ fn route_rest(now: Now, shards: &mut [Shard], old_shards: u16, unrouted: &[Unrou
         let Some(Ok(Record::Message(record))) = bytes.map(Record::read) else {
             return;
         };
-        let Unrouted { message, shards: mask, .. } = unrouted[index];
+        let Unrouted {
+            message, shards: mask, ..
+        } = unrouted[index];
         let p = publication_of(now, &record, message);
         for shard in &mut *shards {
             shard.core.only_homes = Some((old_shards.max(1), mask));
@@ -169,7 +192,10 @@ fn watermarks(unrouted: &[Unrouted]) -> Vec<(u16, u16, Position)> {
             *up_to = (*up_to).max(rest.message);
         }
     }
-    latest.into_iter().map(|((by, from), up_to)| (by, from, up_to)).collect()
+    latest
+        .into_iter()
+        .map(|((by, from), up_to)| (by, from, up_to))
+        .collect()
 }
 
 impl Shard {
@@ -185,7 +211,9 @@ impl Shard {
         self.mind_durable(filter, true);
         let positions: Vec<Position> = recovered.messages.into_iter().collect();
         let mut damaged = 0;
-        let Some(group) = self.groups.get_mut(index) else { return 0 };
+        let Some(group) = self.groups.get_mut(index) else {
+            return 0;
+        };
         group.key = recovered.key;
         let reference = GroupRef {
             shard: self.core.id,
@@ -227,7 +255,13 @@ impl Shard {
         session.access = self.access.session(&session.identity());
         self.core.link_mut(slot).is_durable = true;
         for subscription in &recovered.subscriptions {
-            self.restore_subscription(now, slot, &subscription.filter, subscription.options, subscription.identifier);
+            self.restore_subscription(
+                now,
+                slot,
+                &subscription.filter,
+                subscription.options,
+                subscription.identifier,
+            );
         }
         let has_shared = recovered.tags.iter().any(|(_, tag)| tag.group().is_some());
         self.restore_queue(slot, recovered, groups);

@@ -42,7 +42,10 @@ impl Shard {
         forms: &mut Forms,
         is_held: bool,
     ) {
-        let key = self.groups.get_mut(index).map_or(GroupKey::default(), |group| group.key);
+        let key = self
+            .groups
+            .get_mut(index)
+            .map_or(GroupKey::default(), |group| group.key);
         match self.give(now, index, p, forms, is_held) {
             Given::Here if is_held => self.keep_given(now, key, p, forms),
             Given::ToNobody if is_held => self.keep_dropped(key, p.place),
@@ -182,14 +185,7 @@ impl Shard {
     }
 
     /// Nobody is connected: the group keeps it until somebody is.
-    fn keep_in_group(
-        &mut self,
-        now: Now,
-        index: u32,
-        p: &Publication<'_>,
-        forms: &mut Forms,
-        is_held: bool,
-    ) -> Given {
+    fn keep_in_group(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms, is_held: bool) -> Given {
         let Some(group) = self.groups.get_mut(index) else {
             return Given::ToNobody;
         };

@@ -8,8 +8,8 @@ use broker::durable::recovery::Recovery;
 use journal::{DirectoryStorage, Log, LogConfig, OpenError, Opened, Policy, ReplayError};
 
 use crate::config::Config;
-use crate::config::options::server::DurabilityPolicy;
 use crate::config::files::chain;
+use crate::config::options::server::DurabilityPolicy;
 
 /// How often start-up says how far it is.
 const TELL_EVERY_BYTES: u64 = 256 * 1024 * 1024;
@@ -61,9 +61,18 @@ fn tell(opened: &Opened, sessions: usize, retained: usize, begun: Instant) {
         return;
     }
     let took_ms = begun.elapsed().as_millis() as u64;
-    tracing::info!(sessions, retained, records = opened.records, took_ms, "read the journal");
+    tracing::info!(
+        sessions,
+        retained,
+        records = opened.records,
+        took_ms,
+        "read the journal"
+    );
     if opened.torn_bytes_cut > 0 {
         let bytes = opened.torn_bytes_cut;
-        tracing::info!(bytes, "the end of the journal was unfinished and has been cut; none of it had been acknowledged");
+        tracing::info!(
+            bytes,
+            "the end of the journal was unfinished and has been cut; none of it had been acknowledged"
+        );
     }
 }

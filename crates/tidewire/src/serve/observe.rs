@@ -51,10 +51,16 @@ impl net::Observer for EventLog {
         match state {
             journal::State::Ok => tracing::warn!("the journal takes what is to be kept again"),
             journal::State::Full { because } => {
-                tracing::error!(because, "the journal is full: what would have to be kept is refused or waits");
+                tracing::error!(
+                    because,
+                    "the journal is full: what would have to be kept is refused or waits"
+                );
             }
             journal::State::Failed { because } => {
-                tracing::error!(because, "the journal has failed: nothing that has to be kept is acknowledged any more; restart when the disk is sound");
+                tracing::error!(
+                    because,
+                    "the journal has failed: nothing that has to be kept is acknowledged any more; restart when the disk is sound"
+                );
             }
         }
     }
