@@ -2,7 +2,7 @@
 //!
 //! `Server::shared` is one per test binary, for every test that only talks to it; tests that measure memory or need a
 //! configuration start their own. A shell between us and the broker kills it and removes its directory when this process
-//! is gone, however it went.
+//! is gone, however it went. A server can be killed and started again on the same directory and ports.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,6 +60,7 @@ pub struct Server {
     ports: Ports,
     pid: u32,
     dir: PathBuf,
+    config: Config,
     /// The shell that guards the broker; none for a broker that was running already.
     guard: Option<Child>,
 }
@@ -98,6 +99,7 @@ impl Server {
                 ports,
                 pid,
                 dir: PathBuf::new(),
+                config: config.clone(),
                 guard: None,
             });
         }
@@ -125,8 +127,43 @@ impl Server {
             ports,
             pid,
             dir,
+            config: config.clone(),
             guard: Some(guard),
         })
+    }
+
+    /// SIGKILL, whatever the process is doing. Directory and log stay.
+    pub fn kill(&mut self) {
+        let Some(mut guard) = self.guard.take() else { return };
+        let mut order = guard.stdin.take().expect("the input is piped");
+        order.write_all(b"keep\n").expect("the guard is waiting for this");
+        guard.wait().expect("the guard is our child");
+    }
+
+    /// SIGSTOP: the process lives and does nothing, its sockets are open.
+    pub fn freeze(&self) {
+        signal(self.pid, "STOP");
+    }
+
+    /// Starts the process again after `kill`, with the configuration as it is then, and does not wait for it.
+    pub fn spawn_again(&mut self) {
+        let command = Target::from_environment().command(&self.dir, &self.ports, &self.config);
+        let (guard, pid) = spawn(&self.dir, command);
+        (self.guard, self.pid) = (Some(guard), pid);
+    }
+
+    /// Fails with the server's log if it ends instead.
+    #[track_caller]
+    pub fn wait_until_ready(&self) {
+        let target = Target::from_environment();
+        self.wait_until("the server is ready", |server| {
+            assert!(
+                is_running(server.pid),
+                "the server does not start; its log:\n{}",
+                tail(&server.log())
+            );
+            target.is_ready(&server.ports)
+        });
     }
 
     pub fn mqtt(&self) -> SocketAddr {
@@ -262,11 +299,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let Some(guard) = &mut self.guard else { return };
         if std::thread::panicking() {
             eprintln!("--- log of the server\n{}", tail(&log_of(&self.dir)));
         }
-        end(guard);
+        match &mut self.guard {
+            Some(guard) => end(guard),
+            // Killed and not started again; empty for a broker that was running already.
+            None if self.dir.as_os_str().is_empty() => {}
+            None => _ = fs::remove_dir_all(&self.dir),
+        }
     }
 }
 
@@ -274,13 +315,13 @@ impl Drop for Server {
 fn spawn(dir: &Path, broker: Vec<String>) -> (Child, u32) {
     const GUARD: &str = r#"
         dir=$1; shift
-        "$@" </dev/null >"$dir/log" 2>&1 &
+        "$@" </dev/null >>"$dir/log" 2>&1 &
         pid=$!
         echo "$pid"
-        read -r _
+        read -r word
         kill -9 "$pid" 2>/dev/null
         wait "$pid" 2>/dev/null
-        rm -rf "$dir"
+        [ "$word" = keep ] || rm -rf "$dir"
     "#;
     let mut guard = Command::new("sh")
         .args(["-c", GUARD, "guard"])

@@ -1,0 +1,268 @@
+//! The run: rounds of load, each ended by the end of the server, and at last everything brought to an end and judged.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::judge::{count, expected, judge};
+use crate::load::Load;
+use crate::message::{Id, RETAINED};
+use crate::publisher::{Publisher, all_sent};
+use crate::random::Random;
+use crate::subscriber::{Got, Habit, Subscriber, Want};
+use crate::support::{Config, Connect, Peer, Server, V4, V5};
+use crate::wire::{Heard, hear};
+
+/// A server with small files, so that every run changes them often, and queues that drop nothing.
+const CONFIG: &str = r#"
+[durability]
+segment_bytes = "256KiB"
+max_bytes = "8GiB"
+reserve_bytes = "0B"
+[mqtt]
+max_queued_messages = 10000000
+max_queued_bytes = "16GiB"
+[limits]
+shutdown_grace = "200ms"
+"#;
+
+/// A round ends after so much has been done, or this long.
+const ROUND_MAX: Duration = Duration::from_secs(5);
+const PROGRESS_MAX: u64 = 6000;
+/// For a retained message that may not come.
+const RETAINED_PATIENCE: Duration = Duration::from_secs(5);
+
+pub fn run(seed: u64, rounds: u32) {
+    println!("seed {seed}, {rounds} rounds");
+    let mut server = Server::start(&Config::new(CONFIG));
+    let mut clients = Clients::new(seed);
+    for subscriber in &clients.subscribers {
+        subscriber.subscribe(server.mqtt());
+    }
+    let load = Load::default();
+    let mut random = Random::new(seed, 1);
+    for round in 1..=rounds {
+        load.begin_round(round);
+        let end = End::choose(&mut random);
+        clients.round(&mut server, &load, &end, &mut random);
+        clients.check_retained(server.mqtt(), &load);
+        load.assert_no_faults(seed);
+    }
+    load.begin_round(rounds + 1);
+    clients.drain(server.mqtt(), &load);
+    clients.judge(&load);
+    clients.check_retained(server.mqtt(), &load);
+    load.assert_no_faults(seed);
+    let sent = all_sent(&clients.publishers).count();
+    let (received, repeated) = count(&clients.subscribers);
+    println!("{sent} messages, {received} deliveries, {repeated} of them repeated at QoS 1");
+}
+
+/// How a round ends.
+#[derive(Debug)]
+enum End {
+    /// SIGKILL after so much progress.
+    Kill(u64),
+    /// SIGSTOP after so much progress, SIGKILL later.
+    Freeze(u64, Duration),
+    /// SIGTERM after so much progress.
+    Stop(u64),
+}
+
+impl End {
+    fn choose(random: &mut Random) -> End {
+        let progress = random.below(PROGRESS_MAX);
+        match random.below(6) {
+            0 => End::Freeze(progress, Duration::from_millis(50 + random.below(250))),
+            1 => End::Stop(progress),
+            // Many early ones: the first moments after a start are special.
+            2 => End::Kill(progress / 20),
+            _ => End::Kill(progress),
+        }
+    }
+
+    fn bring(&self, server: &mut Server, load: &Load) {
+        let begun = Instant::now();
+        let (End::Kill(progress) | End::Freeze(progress, _) | End::Stop(progress)) = self;
+        while load.progress.load(Relaxed) < *progress && begun.elapsed() < ROUND_MAX {
+            thread::sleep(Duration::from_micros(200));
+        }
+        match self {
+            End::Kill(_) => {}
+            End::Freeze(_, how_long) => {
+                server.freeze();
+                thread::sleep(*how_long);
+            }
+            End::Stop(_) => server.terminate(Duration::from_secs(20)),
+        }
+        server.kill();
+    }
+}
+
+struct Clients {
+    publishers: Vec<Publisher>,
+    subscribers: Vec<Subscriber>,
+}
+
+impl Clients {
+    fn new(seed: u64) -> Clients {
+        let publishers = (0..6).map(|index| Publisher::new(index, [V5, V4][usize::from(index / 2 % 2)], seed));
+        let subscriber = |name, version, filter, qos, habit| {
+            let want = Want { filter, qos };
+            Subscriber::new(name, version, want, habit, seed)
+        };
+        let subscribers = vec![
+            subscriber("all-online", V5, "load/#", 2, Habit::Online),
+            subscriber("all-3.1.1", V4, "load/#", 2, Habit::Online),
+            subscriber("all-sometimes", V4, "load/#", 2, Habit::Sometimes),
+            subscriber("all-slow", V5, "load/#", 2, Habit::Slow),
+            subscriber("level", V5, "load/+/t1", 1, Habit::Sometimes),
+            subscriber("level-3.1.1", V4, "load/+/t2", 2, Habit::Slow),
+            subscriber("one", V4, "load/p0/t0", 2, Habit::Online),
+            subscriber("one-sometimes", V5, "load/p1/t1", 1, Habit::Sometimes),
+            subscriber("member-online", V5, SHARED, 2, Habit::Online),
+            subscriber("member-sometimes", V4, SHARED, 2, Habit::Sometimes),
+            subscriber("member-slow", V5, SHARED, 2, Habit::Slow),
+        ];
+        Clients {
+            publishers: publishers.collect(),
+            subscribers,
+        }
+    }
+
+    /// Load until the server's end; then it is started again.
+    fn round(&mut self, server: &mut Server, load: &Load, end: &End, random: &mut Random) {
+        let address = server.mqtt();
+        thread::scope(|scope| {
+            for publisher in &mut self.publishers {
+                scope.spawn(|| publisher.run(address, load));
+            }
+            for subscriber in &mut self.subscribers {
+                scope.spawn(|| subscriber.run(address, load));
+            }
+            end.bring(server, load);
+        });
+        server.spawn_again();
+        // Recovery is interrupted now and then, or what comes right after it.
+        while random.one_in(3) {
+            thread::sleep(Duration::from_millis(random.below(60)));
+            server.kill();
+            server.spawn_again();
+        }
+        server.wait_until_ready();
+    }
+
+    /// Publishers complete what they have begun, then subscribers receive all of it.
+    fn drain(&mut self, address: SocketAddr, load: &Load) {
+        load.drain();
+        thread::scope(|scope| {
+            for publisher in &mut self.publishers {
+                scope.spawn(|| publisher.run(address, load));
+            }
+        });
+        for publisher in self.publishers.iter().filter(|publisher| !publisher.is_done()) {
+            load.report(format!("publisher {} could not complete its messages", publisher.index));
+        }
+        let shared = Mutex::new(Missing::new(expected(SHARED_WANT, &self.publishers)));
+        let publishers = &self.publishers;
+        thread::scope(|scope| {
+            for subscriber in &mut self.subscribers {
+                let shared = &shared;
+                let missing = expected(subscriber.want, publishers);
+                scope.spawn(move || {
+                    let mut own = Missing::new(missing);
+                    let mut taken = 0;
+                    let is_shared = subscriber.want.filter == SHARED;
+                    subscriber.drain(address, load, |got| match is_shared {
+                        false => own.is_none_after(got, &mut taken),
+                        true => {
+                            let mut shared = shared.lock().expect("nobody panics while holding it");
+                            shared.is_none_after(got, &mut taken)
+                        }
+                    });
+                });
+            }
+        });
+    }
+
+    fn judge(&self, load: &Load) {
+        let (members, others): (Vec<_>, Vec<_>) = self
+            .subscribers
+            .iter()
+            .partition(|subscriber| subscriber.want.filter == SHARED);
+        judge(&members, &self.publishers, load);
+        for subscriber in others {
+            judge(&[subscriber], &self.publishers, load);
+        }
+    }
+
+    /// What a new subscriber gets as retained. It comes from several shards, some of it after the answer to a PINGREQ.
+    fn check_retained(&self, address: SocketAddr, load: &Load) {
+        let mut peer = Peer::session(address, &Connect::new(V5, "retained"));
+        peer.subscribe("retained/#", 1);
+        let mut found: HashMap<u8, u32> = HashMap::new();
+        let is_right = |found: &HashMap<u8, u32>, publisher: &Publisher| {
+            is_retained_right(publisher, found.get(&publisher.index).copied())
+        };
+        while !self.publishers.iter().all(|publisher| is_right(&found, publisher)) {
+            let Heard::Packet(packet) = hear(&mut peer, RETAINED_PATIENCE) else {
+                break;
+            };
+            let delivery = packet.delivery(V5);
+            let id = Id::of_payload(&delivery.payload);
+            peer.acknowledge(&delivery);
+            if !delivery.is_retained || id.lane.topic_name() != delivery.topic_str() {
+                load.report(format!(
+                    "{id} came as retained on {}: {delivery:?}",
+                    delivery.topic_str()
+                ));
+            }
+            found.insert(id.lane.publisher, id.number);
+        }
+        peer.disconnect();
+        for publisher in self.publishers.iter().filter(|publisher| !is_right(&found, publisher)) {
+            let (acknowledged, sent) = publisher.retained_bounds().unwrap_or((0, 0));
+            load.report(format!(
+                "{} retains {:?}; {acknowledged} has been acknowledged, {sent} sent",
+                publisher.retained_lane().topic_name(),
+                found.get(&publisher.index)
+            ));
+        }
+    }
+}
+
+/// The last acknowledged message, or one sent after it; `None` stands for one that clears the topic.
+fn is_retained_right(publisher: &Publisher, found: Option<u32>) -> bool {
+    let (acknowledged, sent) = publisher.retained_bounds().unwrap_or((0, 0));
+    let lane = publisher.retained_lane();
+    let clears = |number: u32| number == 0 || Id { lane, number }.payload().is_empty();
+    match found {
+        Some(number) => (acknowledged..=sent).contains(&number),
+        None => (acknowledged..=sent).any(clears),
+    }
+}
+
+const SHARED: &str = "$share/group/load/#";
+const SHARED_WANT: Want = Want { filter: SHARED, qos: 2 };
+
+/// Messages that have yet to come.
+struct Missing(HashSet<Id>);
+
+impl Missing {
+    fn new(expected: HashSet<Id>) -> Missing {
+        assert!(expected.iter().all(|id| id.lane.topic != RETAINED));
+        Missing(expected)
+    }
+
+    /// Whether all have come, with what came since the first `taken`.
+    fn is_none_after(&mut self, got: &[Got], taken: &mut usize) -> bool {
+        for message in &got[*taken..] {
+            self.0.remove(&message.id);
+        }
+        *taken = got.len();
+        self.0.is_empty()
+    }
+}
