@@ -102,7 +102,7 @@ impl Keeper {
             shard.committed(now, self.told.0);
         }
         if std::mem::replace(&mut follower.checkpoints, self.begun) != self.begun {
-            shard.begin_checkpoint(now);
+            shard.begin_checkpoint(now, broker::durable::record::Position(0));
         }
         if let Some(part) = shard.walk_on(now) {
             follower.checkpointed = Some((part, Lsn(u64::MAX)));

@@ -8,7 +8,7 @@ use broker::durable::record::Position;
 use broker::durable::recovery::{Recovered, Recovery};
 use broker::durable::restore::restore;
 use broker::{NodeState, Now, OpenAccess, Shard, ShardConfig, ShardId, Stats};
-use journal::{Log, LogConfig, Lsn, ReplayError};
+use journal::{Batch, Log, LogConfig, Lsn, ReplayError};
 use mqtt::Decoded;
 
 use crate::disk::Disk;
@@ -194,18 +194,17 @@ fn fill(log: &mut Log, recovered: Recovered, shards: &mut [Shard], now: Now) -> 
         shard.keep_journal(recovered.last_key);
     }
     let reader = log.reader();
-    let restored = restore(now, shards, recovered, &mut |positions, each| {
+    let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
         let positions: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
         reader.read_many(&positions, |index, record| each(index, record.ok()));
-    });
+    };
+    let mut append = |batch: &mut Batch| {
+        let at = log.append(batch);
+        (at.base.0, at.end.0)
+    };
+    let restored = restore(now, shards, recovered, &mut read, &mut append);
     if restored.damaged > 0 {
         return Err(format!("the journal has lost what it refers to: {restored:?}"));
-    }
-    for shard in shards.iter_mut().rev() {
-        if let Some(batch) = shard.journal_batch() {
-            let at = log.append(batch);
-            shard.appended(at.base.0, at.end.0);
-        }
     }
     Ok(())
 }

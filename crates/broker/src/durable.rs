@@ -12,3 +12,4 @@ pub(crate) mod checkpoint;
 pub(crate) mod cold;
 pub(crate) mod keep;
 pub(crate) mod ledger;
+pub(crate) mod moves;

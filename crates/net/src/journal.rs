@@ -26,6 +26,8 @@ pub struct Restart {
     pub log: Log,
     /// What the log's records came to.
     pub recovered: Recovered,
+    /// `LogConfig::max_bytes`.
+    pub quota_bytes: u64,
 }
 
 pub(crate) struct Restarted {
@@ -35,7 +37,7 @@ pub(crate) struct Restarted {
 impl Restart {
     /// Fills the shards. What they record thereby is in the log when this returns, and kept with the first commit.
     pub(crate) fn restore(self, common: &Common, shards: &mut [Shard]) -> Restarted {
-        let Restart { mut log, recovered } = self;
+        let Restart { mut log, recovered, .. } = self;
         let now = Clock { origin: common.origin }.now();
         for shard in &mut *shards {
             shard.keep_journal(recovered.last_key);
@@ -54,8 +56,15 @@ impl Restart {
     }
 }
 
-/// A checkpoint is made when so much has been appended since the last one.
+/// A checkpoint is made when so much has been appended since the last one …
 const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
+
+/// … or this part of the quota; and while the journal is full, as often as this.
+const CHECKPOINT_PART: u64 = 16;
+const CHECKPOINT_WHEN_FULL_MS: u64 = 1000;
+
+/// A log of more than so many times what is appended between two checkpoints has its oldest messages written once more.
+const MOVE_BEYOND: u64 = 4;
 
 /// The journal and the workers that wait for it.
 pub(crate) struct Keeper {
@@ -63,6 +72,10 @@ pub(crate) struct Keeper {
     waits: Vec<AtomicBool>,
     /// Where the next checkpoint is due; none while one is being made.
     checkpoint_at: AtomicU64,
+    /// What is appended between two of them.
+    checkpoint_bytes: u64,
+    /// When the last one ended, in monotonic milliseconds.
+    checkpointed_ms: AtomicU64,
     /// How many have been begun.
     checkpoints: AtomicU64,
     checkpoint: Mutex<Checkpoint>,
@@ -72,6 +85,8 @@ pub(crate) struct Keeper {
 #[derive(Default)]
 struct Checkpoint {
     replay_from: Lsn,
+    /// What is older is written once more.
+    move_before: Lsn,
     /// Workers that have not finished.
     left: usize,
     /// The oldest message that anything refers to, as far as they have.
@@ -81,11 +96,14 @@ struct Checkpoint {
 }
 
 impl Keeper {
-    pub(crate) fn new(shards: u16) -> Keeper {
+    pub(crate) fn new(shards: u16, quota_bytes: u64) -> Keeper {
+        let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_PART);
         Keeper {
             journal: OnceLock::new(),
             waits: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-            checkpoint_at: AtomicU64::new(CHECKPOINT_BYTES),
+            checkpoint_at: AtomicU64::new(checkpoint_bytes),
+            checkpoint_bytes,
+            checkpointed_ms: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             checkpoint: Mutex::default(),
         }
@@ -116,7 +134,7 @@ impl Keeper {
             }
         };
         self.checkpoint_at
-            .store(log.stats().next.0 + CHECKPOINT_BYTES, Ordering::Relaxed);
+            .store(log.stats().next.0 + self.checkpoint_bytes, Ordering::Relaxed);
         let journal = Journal::start(log, on_commit)?;
         self.journal
             .set(journal)
@@ -140,9 +158,12 @@ impl Keeper {
     }
 
     /// Whether it is time for a checkpoint; true for one of the workers that ask.
-    fn is_checkpoint_due(&self, end: Lsn) -> bool {
+    fn is_checkpoint_due(&self, end: Lsn, now_ms: u64) -> bool {
         let at = self.checkpoint_at.load(Ordering::Relaxed);
-        end.0 > at
+        let is_full = self.journal.get().is_some_and(|journal| !journal.is_ok());
+        let is_late = now_ms > self.checkpointed_ms.load(Ordering::Relaxed) + CHECKPOINT_WHEN_FULL_MS;
+        at != u64::MAX
+            && (end.0 > at || is_full && is_late)
             && self
                 .checkpoint_at
                 .compare_exchange(at, u64::MAX, Ordering::AcqRel, Ordering::Relaxed)
@@ -154,6 +175,12 @@ impl Keeper {
         let Some(journal) = self.journal.get() else { return };
         let mut checkpoint = self.lock();
         checkpoint.replay_from = journal.committed();
+        let stats = journal.stats();
+        let is_long = stats.next.0 - stats.first.0 > MOVE_BEYOND * self.checkpoint_bytes;
+        checkpoint.move_before = match is_long {
+            true => Lsn(stats.first.0 + MOVE_BEYOND / 2 * self.checkpoint_bytes),
+            false => Lsn(0),
+        };
         checkpoint.left = workers;
         checkpoint.oldest_before = checkpoint.oldest.take();
         self.checkpoints.fetch_add(1, Ordering::Release);
@@ -181,7 +208,7 @@ impl Keeper {
                 // What cannot be removed now can be the next time.
                 journal.truncate_before(needed, |_| {});
             }
-            let next = journal.stats().next.0 + CHECKPOINT_BYTES;
+            let next = journal.stats().next.0 + keeper.checkpoint_bytes;
             keeper.checkpoint_at.store(next, Ordering::Release);
         });
     }
@@ -218,7 +245,7 @@ impl Worker {
 
     /// Has the commit thread wake this worker. Before the worker looks how far it is, so that one of the two sees the other.
     fn wait_for_journal(&self) {
-        self.common.keeper.waits[usize::from(self.id.0)].store(true, Ordering::Release);
+        self.common.keeper.waits[usize::from(self.id.0)].swap(true, Ordering::AcqRel);
     }
 
     /// The end of a tick: before mail leaves, which refers to what is appended here, and before anything is written.
@@ -227,14 +254,14 @@ impl Worker {
             return;
         };
         if let Some(batch) = self.shard.journal_batch() {
-            self.common.keeper.waits[usize::from(self.id.0)].store(true, Ordering::Release);
+            self.common.keeper.waits[usize::from(self.id.0)].swap(true, Ordering::AcqRel);
             let at = journal.append(batch);
             self.appended = at.end;
             self.shard.appended(at.base.0, at.end.0);
             if let Some((_, end)) = self.checkpointed.as_mut().filter(|(_, end)| *end == Lsn(u64::MAX)) {
                 *end = at.end;
             }
-            if self.common.keeper.is_checkpoint_due(at.end) {
+            if self.common.keeper.is_checkpoint_due(at.end, self.now.monotonic_ms) {
                 self.begin_checkpoint();
             }
         }
@@ -255,12 +282,15 @@ impl Worker {
     pub(crate) fn walk_on(&mut self) {
         let begun = self.common.keeper.checkpoints.load(Ordering::Acquire);
         if std::mem::replace(&mut self.checkpoints, begun) != begun {
-            self.shard.begin_checkpoint(self.now);
+            let move_before = self.common.keeper.lock().move_before;
+            self.shard.begin_checkpoint(self.now, Position(move_before.0));
         }
         if let Some(part) = self.shard.walk_on(self.now) {
             self.checkpointed = Some((part, Lsn(u64::MAX)));
         }
         if let Some((part, _)) = self.checkpointed.take_if(|(_, end)| *end <= self.committed) {
+            let now_ms = self.now.monotonic_ms;
+            self.common.keeper.checkpointed_ms.store(now_ms, Ordering::Relaxed);
             self.common.keeper.finish_checkpoint(part);
         }
     }

@@ -125,7 +125,10 @@ impl Server {
             node: Arc::new(NodeState::new(shards, config.seed)),
             origin: Instant::now(),
             observer,
-            keeper: Arc::new(Keeper::new(shards)),
+            keeper: Arc::new(Keeper::new(
+                shards,
+                restart.as_ref().map_or(u64::MAX, |restart| restart.quota_bytes),
+            )),
             config,
         });
         let mut shard_list = new_shards(&common);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::durable::cold::{Cold, ColdEntry};
 use crate::durable::keep::session_record;
+use crate::durable::moves::Moves;
 use crate::durable::record::{Entries, Entry, GroupKey, Position, Positions, Record, Seq, SessionKey};
 use crate::effect::Now;
 use crate::mail::Letter;
@@ -35,6 +36,7 @@ const SCAN: ScanBudget = ScanBudget {
 pub struct Walk {
     at: At,
     oldest: Option<Position>,
+    pub(super) moves: Moves,
 }
 
 #[derive(Clone, Debug)]
@@ -63,16 +65,22 @@ pub struct Checkpointed {
 }
 
 impl Shard {
-    /// Begins a checkpoint; every shard of the node has to, and none twice before all have finished.
-    pub fn begin_checkpoint(&mut self, now: Now) {
+    /// Begins a checkpoint; every shard of the node has to, and none twice before all have finished. Messages before `move_before`
+    /// that somebody still waits for are written once more, so that the journal need not be kept for them.
+    pub fn begin_checkpoint(&mut self, now: Now, move_before: Position) {
         if self.core.ledger.is_none() {
             return;
         }
         self.walk = Some(Box::new(Walk {
             at: At::Begin,
             oldest: None,
+            moves: Moves::new(move_before),
         }));
         self.send_barrier(false);
+        self.record_checkpoint(now);
+    }
+
+    fn record_checkpoint(&mut self, now: Now) {
         let (shards, last_key) = (self.core.shards, self.core.last_key());
         self.core.record(&Record::Checkpoint {
             unix_ms: now.unix_ms,
@@ -110,12 +118,19 @@ impl Shard {
             }
             At::End => {
                 self.pass(true);
+                // So that there is a batch which is the last of the checkpoint.
+                self.record_checkpoint(now);
                 return Some(Checkpointed { oldest: walk.oldest });
             }
             _ => {}
         }
+        walk.moves
+            .settle(self.core.ledger.as_ref().map_or(0, |ledger| ledger.base));
         let limit = self.batch_bytes() + STEP_BYTES;
         while self.batch_bytes() < limit && !matches!(walk.at, At::End) {
+            if self.must_wait_for_moves(&mut walk) {
+                break;
+            }
             walk.at = self.step(now, &mut walk);
             if matches!(walk.at, At::End) {
                 self.send_barrier(true);
@@ -130,7 +145,7 @@ impl Shard {
         self.walk.as_ref().is_some_and(|walk| match walk.at {
             At::Begin => self.may_pass(false),
             At::End => self.may_pass(true),
-            _ => true,
+            _ => !walk.moves.is_fetching(),
         })
     }
 
@@ -146,20 +161,28 @@ impl Shard {
         let oldest = &mut walk.oldest;
         match walk.at.clone() {
             At::Groups(index) if (index as usize) < self.groups.slots() => {
+                if self.move_group(now, index, &mut walk.moves) {
+                    return At::Groups(index);
+                }
                 self.write_group(index, oldest);
                 At::Groups(index + 1)
             }
             At::Begin | At::Groups(_) => At::Retained(None),
-            At::Retained(cursor) => match self.write_retained(now, cursor, oldest) {
+            At::Retained(cursor) => match self.write_retained(now, cursor, oldest, &mut walk.moves) {
                 Some(cursor) => At::Retained(Some(cursor)),
                 None => At::Delayed(0),
             },
             At::Delayed(index) if index < self.delayed.len() => {
-                self.write_delayed(now, index, oldest);
+                self.write_delayed(now, index, oldest, &mut walk.moves);
                 At::Delayed(index + 1)
             }
             At::Delayed(_) => At::Sessions(0),
-            At::Sessions(slot) if (slot as usize) < self.core.sessions.len() => self.write_session(slot, oldest),
+            At::Sessions(slot) if (slot as usize) < self.core.sessions.len() => {
+                match self.move_session(now, slot, &mut walk.moves) {
+                    true => At::Sessions(slot),
+                    false => self.write_session(slot, oldest),
+                }
+            }
             At::Queue { slot, session, behind } => self.write_queue(slot, session, behind, oldest),
             At::Sessions(_) | At::End => At::End,
         }
@@ -192,18 +215,20 @@ impl Shard {
         now: Now,
         cursor: Option<ScanCursor>,
         oldest: &mut Option<Position>,
+        moves: &mut Moves,
     ) -> Option<ScanCursor> {
         let Some(ledger) = &mut self.core.ledger else {
             return None;
         };
         let each = |topic: &str, message: &Arc<Message>| {
-            let Some(position) = message.place().position() else {
-                return;
-            };
-            note(oldest, position);
+            moves.message(now, ledger, message);
+            let place = message.place();
+            if let Some(position) = place.position() {
+                note(oldest, position);
+            }
             let expires_unix_ms = message.publication().expires_at_ms.map(|at| now.unix_at(at));
-            ledger.record(&Record::Retained {
-                message: position,
+            ledger.record_of(place, |message| Record::Retained {
+                message,
                 expires_unix_ms,
                 topic,
             });
@@ -211,19 +236,16 @@ impl Shard {
         self.retained.scan_every(cursor, now.monotonic_ms, SCAN, each)
     }
 
-    fn write_delayed(&mut self, now: Now, index: usize, oldest: &mut Option<Position>) {
-        let Some((message, due_ms)) = &self.delayed[index] else {
+    fn write_delayed(&mut self, now: Now, index: usize, oldest: &mut Option<Position>, moves: &mut Moves) {
+        let (Some((message, due_ms)), Some(ledger)) = (&self.delayed[index], &mut self.core.ledger) else {
             return;
         };
-        let Some(position) = message.place().position() else {
-            return;
-        };
-        note(oldest, position);
+        moves.message(now, ledger, message);
+        if let Some(position) = message.place().position() {
+            note(oldest, position);
+        }
         let due_unix_ms = now.unix_at(*due_ms);
-        self.core.record(&Record::Delayed {
-            message: position,
-            due_unix_ms,
-        });
+        ledger.record_of(message.place(), |message| Record::Delayed { message, due_unix_ms });
     }
 
     /// A session, what it has in memory, and the first part of what it has not.

@@ -28,6 +28,9 @@ const FETCH_MAX: usize = 256;
 /// Fetches of all sessions of a shard under way; the others wait their turn.
 const FETCHES_MAX: usize = 64;
 
+/// In place of a session: for messages that are written once more.
+pub(super) const MOVER: u32 = u32::MAX;
+
 #[derive(Debug, Default)]
 pub struct Cold {
     /// Sent before, oldest first.
@@ -102,6 +105,15 @@ impl Cold {
 
     fn is_empty(&self) -> bool {
         self.inflight.is_empty() && self.queue.is_empty() && self.fresh.is_empty()
+    }
+
+    /// Messages stand elsewhere now.
+    pub fn moved(&mut self, place_of: impl Fn(Position) -> Option<Position>) {
+        for entry in self.inflight.iter_mut().chain(&mut self.queue) {
+            if let Some(position) = place_of(entry.position()) {
+                entry.position = position.0;
+            }
+        }
     }
 
     /// The oldest queued message, gone for good.
@@ -302,6 +314,9 @@ impl Shard {
         positions: &[Position],
         records: Vec<Option<Vec<u8>>>,
     ) {
+        if slot == MOVER {
+            return self.fetched_to_move(positions, &records);
+        }
         if let Some(ledger) = &mut self.core.ledger {
             ledger.fetches = ledger.fetches.saturating_sub(1);
         }

@@ -34,7 +34,11 @@ pub fn open(config: &Config) -> Result<Option<net::Restart>, String> {
     let (log, opened) = replay(Arc::new(storage), log_config, &mut recovery).map_err(|error| chain(&error))?;
     let recovered = recovery.finish();
     tell(&opened, recovered.sessions.len(), recovered.retained.len(), begun);
-    Ok(Some(net::Restart { log, recovered }))
+    Ok(Some(net::Restart {
+        log,
+        recovered,
+        quota_bytes: durability.max_bytes.0,
+    }))
 }
 
 fn replay(

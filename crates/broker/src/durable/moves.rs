@@ -1,0 +1,187 @@
+//! Writing old messages once more, so that one that waits for long does not keep all of the journal behind it.
+//!
+//! Part of the walk of a checkpoint: before a session or a group is written, what it has before `Moves::before` is appended again, from
+//! memory or read back for it. The copies say nothing of recipients: the checkpoint does, by their new positions. Until it has
+//! ended the old ones are there too, so a crash in between changes nothing.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::durable::checkpoint::Walk;
+use crate::durable::cold::MOVER;
+use crate::durable::ledger::Ledger;
+use crate::durable::record::{MessageRecord, Position, Record, Targets};
+use crate::effect::{Effect, Now};
+use crate::message::{Message, Place};
+use crate::outgoing::{Delivery, Outgoing};
+use crate::shard::Shard;
+
+/// Messages read at a time.
+const READ_MAX: usize = 256;
+
+/// Remembered, so that a message of many sessions is written once more and not many times; then forgotten.
+const MOVED_MAX: usize = 1 << 18;
+
+pub struct Moves {
+    before: Position,
+    /// Where messages stand now.
+    moved: HashMap<Position, Position, foldhash::quality::RandomState>,
+    /// Written in this tick: they have no positions yet.
+    fresh: Vec<(Position, Place)>,
+    /// Something was written from memory in this tick.
+    is_unplaced: bool,
+    is_fetching: bool,
+}
+
+impl Moves {
+    pub fn new(before: Position) -> Moves {
+        Moves {
+            before,
+            moved: HashMap::default(),
+            fresh: Vec::new(),
+            is_unplaced: false,
+            is_fetching: false,
+        }
+    }
+
+    /// A tick later: what was written in the last one stands where that was appended.
+    pub fn settle(&mut self, base: u64) {
+        self.is_unplaced = false;
+        if self.moved.len() > MOVED_MAX {
+            self.moved.clear();
+        }
+        for (old, place) in self.fresh.drain(..) {
+            if let Some(position) = place.placed(base).position() {
+                self.moved.insert(old, position);
+            }
+        }
+    }
+
+    pub fn is_fetching(&self) -> bool {
+        self.is_fetching
+    }
+
+    fn is_old(&self, position: Position) -> bool {
+        position < self.before
+    }
+
+    /// Writes a message that is in memory once more, if it is old.
+    pub fn message(&mut self, now: Now, ledger: &mut Ledger, message: &Arc<Message>) {
+        if !message.place().position().is_some_and(|position| self.is_old(position)) {
+            return;
+        }
+        let p = message.publication();
+        let record = MessageRecord {
+            topic: p.topic,
+            payload: p.payload,
+            properties: p.properties,
+            qos: p.qos,
+            retain: p.retain,
+            expires_unix_ms: p.expires_at_ms.map(|at| now.unix_at(at)),
+            publisher_hash: p.publisher_hash,
+            shard: 0,
+            others: 0,
+            due_unix_ms: None,
+            retained: None,
+            publisher: None,
+            targets: Targets::default(),
+        };
+        let place = Place::pending(ledger.batch.record(|out| record.put(out)));
+        ledger.place_later(message, place);
+        self.is_unplaced = true;
+    }
+}
+
+impl Shard {
+    /// Whether the walk has to wait for a tick, or for messages that are being read.
+    pub(super) fn must_wait_for_moves(&self, walk: &mut Walk) -> bool {
+        walk.moves.is_fetching || walk.moves.is_unplaced || !walk.moves.fresh.is_empty()
+    }
+
+    /// Has a group's old messages written once more. False when there are none.
+    pub(super) fn move_group(&mut self, now: Now, index: u32, moves: &mut Moves) -> bool {
+        let Some(ledger) = &mut self.core.ledger else {
+            return false;
+        };
+        let Some(group) = self.groups.get_mut(index) else {
+            return false;
+        };
+        for message in &group.queue {
+            moves.message(now, ledger, message);
+        }
+        moves.is_unplaced
+    }
+
+    /// Has a session's old messages written once more. False when there are none.
+    pub(super) fn move_session(&mut self, now: Now, slot: u32, moves: &mut Moves) -> bool {
+        let Some(ledger) = &mut self.core.ledger else {
+            return false;
+        };
+        let Some(session) = self.core.sessions[slot as usize].as_deref_mut() else {
+            return false;
+        };
+        for delivery in session.outgoing.warm().chain(session.replays.held_messages()) {
+            moves.message(now, ledger, &delivery.message);
+        }
+        let Some(cold) = &mut session.outgoing.cold else {
+            return moves.is_unplaced;
+        };
+        if moves.before == Position(0) {
+            return false;
+        }
+        cold.moved(|position| moves.moved.get(&position).copied());
+        let old = cold
+            .inflight
+            .iter()
+            .chain(&cold.queue)
+            .filter(|entry| !entry.is_released());
+        let old = old
+            .map(|entry| entry.position())
+            .filter(|position| moves.is_old(*position));
+        let positions: BTreeSet<Position> = old.take(READ_MAX).collect();
+        if !positions.is_empty() {
+            moves.is_fetching = true;
+            self.core.effects.push(Effect::Fetch {
+                session: MOVER,
+                connects: 0,
+                positions: positions.into_iter().collect(),
+            });
+        }
+        moves.is_fetching || moves.is_unplaced
+    }
+
+    /// Old messages that were read: they are written once more. One that the journal cannot give back stays where it is.
+    pub(super) fn fetched_to_move(&mut self, positions: &[Position], records: &[Option<Vec<u8>>]) {
+        let Some(walk) = &mut self.walk else { return };
+        let Some(ledger) = &mut self.core.ledger else { return };
+        walk.moves.is_fetching = false;
+        for (old, bytes) in positions.iter().zip(records) {
+            match bytes.as_deref().map(Record::read) {
+                Some(Ok(Record::Message(record))) => {
+                    let record = MessageRecord {
+                        shard: 0,
+                        others: 0,
+                        due_unix_ms: None,
+                        retained: None,
+                        publisher: None,
+                        targets: Targets::default(),
+                        ..record
+                    };
+                    let offset = ledger.batch.record(|out| record.put(out));
+                    walk.moves.fresh.push((*old, Place::pending(offset)));
+                }
+                // Found again when its session wants it, and told then.
+                _ => walk.moves.before = walk.moves.before.min(*old),
+            }
+        }
+    }
+}
+
+impl Outgoing {
+    /// What is in memory.
+    fn warm(&self) -> impl Iterator<Item = &Delivery> {
+        let inflight = self.inflight.iter().filter_map(|entry| entry.delivery.as_ref());
+        let fresh = self.cold.iter().flat_map(|cold| &cold.fresh);
+        inflight.chain(&self.queue).chain(fresh)
+    }
+}
