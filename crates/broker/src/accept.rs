@@ -63,14 +63,13 @@ impl Shard {
         properties: &[u8],
     ) {
         let existing = self.by_client_id.get(client_id).copied();
-        let was_durable = existing.is_some_and(|slot| self.core.link(slot).is_durable);
         let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
         let session_present = resumed.is_some();
         let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client_id));
         self.attach_connection(now, conn, slot, connect);
         self.attach_session(now, conn, slot, connect, is_superuser);
         self.keep_session(slot);
-        if was_durable || self.core.link(slot).is_durable {
+        if self.core.link(slot).is_durable || self.core.is_an_end_pending() {
             // What the client takes for granted from CONNACK on is not forgotten by a crash.
             self.core.hold_until_kept(conn);
         }

@@ -171,6 +171,11 @@ impl Core {
         }
     }
 
+    /// A session that ended may come back with a crash.
+    pub fn is_an_end_pending(&self) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.is_an_end_pending())
+    }
+
     /// The key of a session that outlives its connection.
     fn durable_key(&self, slot: u32) -> Option<SessionKey> {
         let session = self.sessions[slot as usize].as_deref()?;
@@ -228,7 +233,7 @@ impl Shard {
             }
             (true, false) => {
                 session.key = SessionKey(0);
-                ledger.record(&Record::Ended { session: key });
+                ledger.record_end(key);
                 self.mind_durable_filters(slot, false);
             }
         }
@@ -258,8 +263,10 @@ impl Shard {
     }
 
     pub(crate) fn keep_ended(&mut self, slot: u32) {
-        if let Some(session) = self.core.durable_key(slot) {
-            self.core.record(&Record::Ended { session });
+        if let Some(session) = self.core.durable_key(slot)
+            && let Some(ledger) = &mut self.core.ledger
+        {
+            ledger.record_end(session);
         }
     }
 

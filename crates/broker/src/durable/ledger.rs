@@ -49,6 +49,8 @@ pub struct Ledger {
     /// The end of what has been appended, and of what is kept.
     end: u64,
     pub committed: u64,
+    /// The end of the last batch that had the end of a session in it.
+    ended: u64,
     next_key: u64,
     pub state: JournalState,
 }
@@ -86,6 +88,7 @@ impl Ledger {
             base: 0,
             end: 0,
             committed: 0,
+            ended: 0,
             next_key: first + u64::from(shard),
             state: JournalState::Ok,
         }
@@ -142,6 +145,16 @@ impl Ledger {
         }
     }
 
+    /// A session has ended. Until that is kept, no client is told that it has none.
+    pub fn record_end(&mut self, session: SessionKey) {
+        self.record(&Record::Ended { session });
+        self.ended = u64::MAX;
+    }
+
+    pub fn is_an_end_pending(&self) -> bool {
+        self.ended > self.committed
+    }
+
     /// Whether something has been recorded that the journal has not kept yet.
     pub fn is_behind(&self) -> bool {
         !self.batch.is_empty() || !self.settled.is_empty() || self.end > self.committed
@@ -175,6 +188,9 @@ impl Ledger {
 
     fn appended(&mut self, base: u64, end: u64) {
         (self.base, self.end) = (base, end);
+        if self.ended == u64::MAX {
+            self.ended = end;
+        }
         self.mark();
         for (message, offset) in self.unplaced.drain(..) {
             message.set_place(Place::pending(offset).placed(base));
