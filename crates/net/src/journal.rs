@@ -233,6 +233,7 @@ impl Worker {
                 State::Failed { .. } => JournalState::Failed,
             });
         }
+        self.retry_fetches();
         if self.appended > self.committed {
             self.wait_for_journal();
             let committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
@@ -307,22 +308,67 @@ impl Worker {
         journal.backlog_bytes() > BACKLOG_BYTES_MAX
     }
 
-    /// Reads messages back, on the journal's own thread.
+    /// Reads messages back, on the journal's own thread: the first of those asked for that are kept. What has been appended and
+    /// not yet written cannot be read.
     pub(crate) fn fetch(&mut self, session: u32, connects: u32, positions: Vec<Position>) {
-        let Some(journal) = self.common.keeper.journal() else {
-            return;
+        let wanted = Wanted {
+            session,
+            connects,
+            positions,
         };
+        if let Err(wanted) = self.fetch_kept(wanted) {
+            self.waiting_fetches.push(wanted);
+            self.retry_fetches();
+        }
+    }
+
+    /// Fetches for which nothing was kept when they were asked for. The shard has so many at most under way.
+    fn retry_fetches(&mut self) {
+        if self.waiting_fetches.is_empty() {
+            return;
+        }
+        self.wait_for_journal();
+        for wanted in std::mem::take(&mut self.waiting_fetches) {
+            if let Err(wanted) = self.fetch_kept(wanted) {
+                self.waiting_fetches.push(wanted);
+            }
+        }
+    }
+
+    /// Gives the request back while the journal has not kept the first message of it.
+    fn fetch_kept(&self, wanted: Wanted) -> Result<(), Wanted> {
+        let Some(journal) = self.common.keeper.journal() else {
+            return Ok(());
+        };
+        let committed = journal.committed();
+        let lsns = wanted.positions.iter().map(|position| Lsn(position.0));
+        let kept: Vec<Lsn> = lsns.take_while(|position| *position < committed).collect();
+        if kept.is_empty() && !wanted.positions.is_empty() {
+            return Err(wanted);
+        }
         let address = self.addresses[usize::from(self.id.0)].clone();
-        let wanted = positions.iter().map(|position| Lsn(position.0)).collect();
-        journal.fetch(wanted, move |fetched| {
+        let Wanted {
+            session,
+            connects,
+            positions,
+        } = wanted;
+        journal.fetch(kept, move |fetched| {
             let read = fetched
                 .into_iter()
-                .take_while(|record| !matches!(record, Err(ReadError::Busy)));
+                .take_while(|record| !matches!(record, Err(ReadError::Busy | ReadError::NotWritten { .. })));
             let records: Vec<_> = read.map(Result::ok).collect();
             // A worker that is gone needs nothing any more.
             let _ = address.send(Letter::Call(Box::new(move |shard, now| {
                 shard.fetched(now, session, connects, &positions, records);
             })));
         });
+        Ok(())
     }
+}
+
+/// Messages that a session is to be sent next.
+pub(crate) struct Wanted {
+    session: u32,
+    connects: u32,
+    positions: Vec<Position>,
 }
