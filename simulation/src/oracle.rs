@@ -49,7 +49,6 @@ pub struct Oracle {
     is_qos0_queued: bool,
     /// Processes that have ended.
     pub crashes: u64,
-    crashed_ms: u64,
     /// Messages that the node says it has dropped although they were owed, in all its lives.
     pub drops: u64,
     pub violation: Option<String>,
@@ -72,7 +71,6 @@ impl Oracle {
             has_jumps: plan.has_jumps,
             is_qos0_queued: plan.config.is_qos0_queued,
             crashes: 0,
-            crashed_ms: 0,
             drops: 0,
             violation: None,
         }
@@ -106,7 +104,6 @@ impl Oracle {
     pub fn crashed(&mut self, is_power_cut: bool) {
         self.event();
         self.crashes += 1;
-        self.crashed_ms = self.now_ms;
         let keeps_acknowledged = match self.durability {
             Durability::None => false,
             Durability::Fsync => true,
@@ -132,9 +129,9 @@ impl Oracle {
     /// A process has begun, with nobody connected.
     pub fn booted(&mut self) {
         self.event();
-        let (now_ms, crashed_ms) = (self.now_ms, self.crashed_ms);
+        let now_ms = self.now_ms;
         for session in &mut self.sessions {
-            session.booted(now_ms, crashed_ms);
+            session.booted(now_ms);
         }
         self.cancel_mortal_wills();
     }

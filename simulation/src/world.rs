@@ -180,7 +180,7 @@ impl World {
         if self.plan.durability != Durability::None && self.random.one_in(3) {
             self.plan.shards = self.random.between(1, 4) as u16;
         }
-        if self.plan.is_disk_bad && self.random.one_in(6) {
+        if self.plan.is_disk_bad && self.plan.durability != Durability::Os && self.random.one_in(6) {
             // It does not get far.
             self.disk.fail(Fault::PowerCut, self.random.below(8) as u32);
         }

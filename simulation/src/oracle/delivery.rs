@@ -91,8 +91,9 @@ impl Oracle {
         if is_exact && seen.exactly_once > 1 {
             self.violated(|| format!("client {client} got at QoS 2 and twice: {message:?} [MQTT-4.3.3-10]"));
         }
-        // That a will was published, or a message sent that had waited, may be forgotten with the process.
-        let is_forgotten = (message.is_will || self.is_qos0_queued) && self.crashes > 0;
+        // That a will was published, or a message sent that had waited or was not kept yet, may be forgotten with the process.
+        let was_open = message.is_will || self.is_qos0_queued || message.repeated.is_some();
+        let is_forgotten = was_open && self.crashes > 0;
         let may_be_two = message.may_be_two() || is_forgotten;
         if seen.at_most_once > 1 && !may_be_two && self.sessions[client].is_sure {
             self.violated(|| format!("client {client} got at QoS 0 and twice: {message:?}"));

@@ -34,6 +34,8 @@ pub struct Session {
     pub gone_ms: Option<u64>,
     /// When surely nobody was any more.
     pub surely_gone_ms: Option<u64>,
+    /// And the journal knows.
+    is_gone_kept: bool,
     /// The CONNECT that is not answered.
     pending: Option<Terms>,
     /// Up to when the node had done what was due when that was sent.
@@ -77,6 +79,7 @@ impl Session {
             is_goodbye_heard: false,
             gone_ms: None,
             surely_gone_ms: None,
+            is_gone_kept: false,
             pending: None,
             ticked_ms: 0,
             will: None,
@@ -152,9 +155,9 @@ impl Session {
         }
     }
 
-    /// Whoever was there when the process ended is known to be gone now.
-    pub fn booted(&mut self, now_ms: u64, crashed_ms: u64) {
-        if self.gone_ms.is_some() && self.surely_gone_ms.is_none_or(|at| at >= crashed_ms) {
+    /// Whoever was there when the process ended, as far as the journal knows, is gone now.
+    pub fn booted(&mut self, now_ms: u64) {
+        if self.gone_ms.is_some() && (self.surely_gone_ms.is_none() || !self.is_gone_kept) {
             self.surely_gone_ms = Some(now_ms);
         }
     }
@@ -216,6 +219,7 @@ impl Oracle {
         session.expiry_s = (terms.expiry_s, terms.expiry_s);
         session.gone_ms = None;
         session.surely_gone_ms = None;
+        session.is_gone_kept = false;
         session.will = terms.will.as_ref().map(Will::armed);
     }
 
@@ -309,6 +313,7 @@ impl Oracle {
     /// What the client said last has been read, and survives the process.
     pub(super) fn goodbye_kept(&mut self, client: usize) {
         let session = &mut self.sessions[client];
+        session.is_gone_kept = session.surely_gone_ms.is_some() && session.links == 0;
         if !std::mem::take(&mut session.is_goodbye_heard) {
             return;
         }
@@ -327,6 +332,7 @@ impl Oracle {
         }
         if session.links > 0 {
             session.surely_gone_ms = None;
+            session.is_gone_kept = false;
         }
         session.links = 0;
         session.is_goodbye_heard = false;

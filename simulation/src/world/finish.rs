@@ -55,7 +55,15 @@ impl World {
         self.settle();
         for client in 0..self.plan.clients {
             if self.clients[client].stage == Stage::Away {
-                self.connect_with(client, last_terms());
+                // Whoever does not know what the node keeps of its session begins anew, as it would have to.
+                let clean_start = self.clients[client].is_confused;
+                self.connect_with(
+                    client,
+                    Terms {
+                        clean_start,
+                        ..last_terms()
+                    },
+                );
             }
         }
         self.settle();
