@@ -25,6 +25,8 @@ pub struct Keeper {
 
 struct Checkpoint {
     replay_from: Lsn,
+    /// What is older is written once more.
+    move_before: Lsn,
     /// Workers that have not finished.
     left: usize,
     oldest: Option<u64>,
@@ -102,7 +104,7 @@ impl Keeper {
             shard.committed(now, self.told.0);
         }
         if std::mem::replace(&mut follower.checkpoints, self.begun) != self.begun {
-            shard.begin_checkpoint(now, broker::durable::record::Position(0));
+            shard.begin_checkpoint(now, Position(self.checkpoint.as_ref().map_or(0, |c| c.move_before.0)));
         }
         if let Some(part) = shard.walk_on(now) {
             follower.checkpointed = Some((part, Lsn(u64::MAX)));
@@ -128,13 +130,19 @@ impl Keeper {
 
     // --- checkpoints ---
 
-    pub fn begin_checkpoint(&mut self, workers: usize) {
-        if self.checkpoint.is_some() || self.log.state() != State::Ok {
+    pub fn begin_checkpoint(&mut self, workers: usize, random: &mut Random) {
+        if self.checkpoint.is_some() || self.has_failed() {
             return;
         }
+        let (first, replay_from) = (self.log.stats().first, self.log.committed());
+        let move_before = match random.below(3) {
+            0 => Lsn(0),
+            _ => Lsn(random.between(first.0, replay_from.0.max(first.0))),
+        };
         self.begun += 1;
         self.checkpoint = Some(Checkpoint {
-            replay_from: self.log.committed(),
+            replay_from,
+            move_before,
             left: workers,
             oldest: None,
         });

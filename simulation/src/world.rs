@@ -106,7 +106,7 @@ impl World {
                 if let Some(node) = &mut self.node
                     && let Some(keeper) = &mut node.keeper
                 {
-                    keeper.begin_checkpoint(node.workers.len());
+                    keeper.begin_checkpoint(node.workers.len(), &mut self.random);
                 }
             }
         }
