@@ -103,10 +103,6 @@ impl Cold {
         self.queue.len() + self.fresh.len()
     }
 
-    fn is_empty(&self) -> bool {
-        self.inflight.is_empty() && self.queue.is_empty() && self.fresh.is_empty()
-    }
-
     /// Messages stand elsewhere now.
     pub fn moved(&mut self, place_of: impl Fn(Position) -> Option<Position>) {
         for entry in self.inflight.iter_mut().chain(&mut self.queue) {
@@ -196,9 +192,13 @@ impl Outgoing {
         self.forget_empty_cold();
     }
 
+    /// Once nothing is left in the journal only, what came meanwhile is next.
     pub fn forget_empty_cold(&mut self) {
-        if self.cold.as_ref().is_some_and(|cold| cold.is_empty()) {
-            self.cold = None;
+        if let Some(cold) = self
+            .cold
+            .take_if(|cold| cold.inflight.is_empty() && cold.queue.is_empty())
+        {
+            self.queue.extend(cold.fresh);
         }
     }
 

@@ -174,6 +174,7 @@ fn route_rest(now: Now, shards: &mut [Shard], old_shards: u16, unrouted: &[Unrou
         let owner = usize::from(shards[0].retained_owner(p.topic).0);
         let old_owner = hash(p.topic) % u64::from(old_shards.max(1));
         if p.retain && mask >> old_owner & 1 == 1 {
+            shards[owner].shared.note_retaining(ShardId(owner as u16));
             shards[owner].keep_retained(now, &p);
             shards[owner].retain_here(now, &p);
         }
