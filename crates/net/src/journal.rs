@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use ::journal::{Batch, Journal, Log, Lsn, ReadError, State};
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovered;
-use broker::durable::restore::restore;
+use broker::durable::restore::{Restored, restore};
 use broker::{Checkpointed, JournalState, Shard};
 
 use crate::letter::Letter;
@@ -30,13 +30,9 @@ pub struct Restart {
     pub quota_bytes: u64,
 }
 
-pub(crate) struct Restarted {
-    pub(crate) log: Log,
-}
-
 impl Restart {
     /// Fills the shards. What they record thereby is in the log when this returns, and kept with the first commit.
-    pub(crate) fn restore(self, common: &Common, shards: &mut [Shard]) -> Restarted {
+    pub(crate) fn restore(self, common: &Common, shards: &mut [Shard]) -> (Log, Restored) {
         let Restart { mut log, recovered, .. } = self;
         let now = Clock { origin: common.origin }.now();
         for shard in &mut *shards {
@@ -51,8 +47,8 @@ impl Restart {
             let at = log.append(batch);
             (at.base.0, at.end.0)
         };
-        restore(now, shards, recovered, &mut read, &mut append);
-        Restarted { log }
+        let restored = restore(now, shards, recovered, &mut read, &mut append);
+        (log, restored)
     }
 }
 
@@ -73,7 +69,7 @@ pub(crate) struct Keeper {
     /// Where the next checkpoint is due; none while one is being made.
     checkpoint_at: AtomicU64,
     /// What is appended between two of them.
-    checkpoint_bytes: u64,
+    checkpoint_bytes: AtomicU64,
     /// When the last one ended, in monotonic milliseconds.
     checkpointed_ms: AtomicU64,
     /// How many have been begun.
@@ -96,13 +92,12 @@ struct Checkpoint {
 }
 
 impl Keeper {
-    pub(crate) fn new(shards: u16, quota_bytes: u64) -> Keeper {
-        let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_PART);
+    pub(crate) fn new(shards: u16) -> Keeper {
         Keeper {
             journal: OnceLock::new(),
             waits: (0..shards).map(|_| AtomicBool::new(false)).collect(),
-            checkpoint_at: AtomicU64::new(checkpoint_bytes),
-            checkpoint_bytes,
+            checkpoint_at: AtomicU64::new(u64::MAX),
+            checkpoint_bytes: AtomicU64::new(CHECKPOINT_BYTES),
             checkpointed_ms: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             checkpoint: Mutex::default(),
@@ -113,6 +108,7 @@ impl Keeper {
     pub(crate) fn start(
         self: &Arc<Self>,
         log: Log,
+        quota_bytes: u64,
         workers: Vec<Address<Letter>>,
         observer: Arc<dyn Observer>,
     ) -> io::Result<()> {
@@ -133,8 +129,10 @@ impl Keeper {
                 }
             }
         };
+        let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_PART);
+        self.checkpoint_bytes.store(checkpoint_bytes, Ordering::Relaxed);
         self.checkpoint_at
-            .store(log.stats().next.0 + self.checkpoint_bytes, Ordering::Relaxed);
+            .store(log.stats().next.0 + checkpoint_bytes, Ordering::Relaxed);
         let journal = Journal::start(log, on_commit)?;
         self.journal
             .set(journal)
@@ -176,9 +174,10 @@ impl Keeper {
         let mut checkpoint = self.lock();
         checkpoint.replay_from = journal.committed();
         let stats = journal.stats();
-        let is_long = stats.next.0 - stats.first.0 > MOVE_BEYOND * self.checkpoint_bytes;
+        let checkpoint_bytes = self.checkpoint_bytes.load(Ordering::Relaxed);
+        let is_long = stats.next.0 - stats.first.0 > MOVE_BEYOND * checkpoint_bytes;
         checkpoint.move_before = match is_long {
-            true => Lsn(stats.first.0 + MOVE_BEYOND / 2 * self.checkpoint_bytes),
+            true => Lsn(stats.first.0 + MOVE_BEYOND / 2 * checkpoint_bytes),
             false => Lsn(0),
         };
         checkpoint.left = workers;
@@ -208,7 +207,7 @@ impl Keeper {
                 // What cannot be removed now can be the next time.
                 journal.truncate_before(needed, |_| {});
             }
-            let next = journal.stats().next.0 + keeper.checkpoint_bytes;
+            let next = journal.stats().next.0 + keeper.checkpoint_bytes.load(Ordering::Relaxed);
             keeper.checkpoint_at.store(next, Ordering::Release);
         });
     }

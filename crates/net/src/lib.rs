@@ -44,4 +44,4 @@ pub use journal::Restart;
 pub use listener::{BindError, ListenerInfo};
 pub use port_owner::{PortOwner, find as find_port_owner};
 pub use reply::{CallError, Reply};
-pub use server::{Handle, JournalView, Observer, Server, StartError, default_workers};
+pub use server::{Handle, JournalView, Observer, Prepared, Server, StartError, default_workers};

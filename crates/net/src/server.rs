@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use broker::durable::restore::Restored;
 use broker::interest::SHARDS_MAX;
 use broker::{Access, Event, NodeState, Now, Shard, ShardConfig, ShardId};
 
@@ -17,7 +18,7 @@ use crate::auth_pool::{self, Authenticator};
 use crate::config::ServerConfig;
 use crate::counters::{NetCounters, PublishedCounters};
 use crate::crew::{self, AwakeTime};
-use crate::journal::{Keeper, Restart, Restarted};
+use crate::journal::{Keeper, Restart};
 use crate::letter::Letter;
 use crate::listener::{self, BindError, Listener, ListenerInfo};
 use crate::mailbox::{Address, Returned};
@@ -90,16 +91,37 @@ pub(crate) struct Common {
 
 pub struct Server;
 
+/// A server with its ports, whose workers have yet to start: clients may connect and wait.
+pub struct Prepared {
+    handle: Handle,
+    seats: Vec<WorkerSeat>,
+    authenticator: Arc<dyn Authenticator>,
+}
+
 impl Server {
     /// Binds every listener, then starts the workers. Connections are accepted when this returns.
     pub fn start(
-        mut config: ServerConfig,
+        config: ServerConfig,
         shard_config: Arc<ShardConfig>,
         access: Arc<dyn Access>,
         authenticator: Arc<dyn Authenticator>,
         observer: Arc<dyn Observer>,
         restart: Option<Restart>,
     ) -> Result<Handle, StartError> {
+        let prepared = Self::prepare(config, shard_config, access, authenticator, observer)?;
+        let handle = prepared.handle();
+        prepared.start(restart)?;
+        Ok(handle)
+    }
+
+    /// Binds every listener. There may be much to do before the workers can start.
+    pub fn prepare(
+        mut config: ServerConfig,
+        shard_config: Arc<ShardConfig>,
+        access: Arc<dyn Access>,
+        authenticator: Arc<dyn Authenticator>,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Prepared, StartError> {
         let listeners = std::mem::take(&mut config.listeners);
         if let Some(listener) = listeners
             .iter()
@@ -125,27 +147,49 @@ impl Server {
             node: Arc::new(NodeState::new(shards, config.seed)),
             origin: Instant::now(),
             observer,
-            keeper: Arc::new(Keeper::new(
-                shards,
-                restart.as_ref().map_or(u64::MAX, |restart| restart.quota_bytes),
-            )),
+            keeper: Arc::new(Keeper::new(shards)),
             config,
         });
-        let mut shard_list = new_shards(&common);
-        let restored = restart.map(|restart| restart.restore(&common, &mut shard_list));
         let seats = (0..shards)
             .map(|id| WorkerSeat::new(ShardId(id), &sockets))
             .collect::<io::Result<Vec<_>>>()
             .map_err(StartError::Resources)?;
-        if let Some(Restarted { log, .. }) = restored {
-            let addresses = seats.iter().map(|seat: &WorkerSeat| seat.address.clone()).collect();
+        let inner = Arc::new(Inner {
+            common,
+            workers: seats.iter().map(|seat| seat.address.clone()).collect(),
+            threads: Mutex::default(),
+        });
+        Ok(Prepared {
+            handle: Handle { inner },
+            seats,
+            authenticator,
+        })
+    }
+}
+
+impl Prepared {
+    /// Questions to shards are answered once the workers have started.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Restores what the process before left, and starts the workers. Nothing is left running after an error.
+    pub fn start(self, restart: Option<Restart>) -> Result<Restored, StartError> {
+        let Inner { common, workers, .. } = &*self.handle.inner;
+        let mut shards = new_shards(common);
+        let mut restored = Restored::default();
+        if let Some(restart) = restart {
+            let quota_bytes = restart.quota_bytes;
+            let (log, all) = restart.restore(common, &mut shards);
             common
                 .keeper
-                .start(log, addresses, common.observer.clone())
+                .start(log, quota_bytes, workers.clone(), common.observer.clone())
                 .map_err(StartError::Resources)?;
+            restored = all;
         }
-        let seats = seats.into_iter().zip(shard_list).collect();
-        start_threads(common, seats, authenticator).map_err(StartError::Resources)
+        let seats = self.seats.into_iter().zip(shards).collect();
+        start_threads(&self.handle, seats, self.authenticator).map_err(StartError::Resources)?;
+        Ok(restored)
     }
 }
 
@@ -180,27 +224,19 @@ fn new_shards(common: &Common) -> Vec<Shard> {
 }
 
 fn start_threads(
-    common: Arc<Common>,
+    handle: &Handle,
     seats: Vec<(WorkerSeat, Shard)>,
     authenticator: Arc<dyn Authenticator>,
-) -> io::Result<Handle> {
+) -> io::Result<()> {
+    let Inner { common, workers, .. } = &*handle.inner;
     let auth_threads = common
         .config
         .auth_threads
         .map_or_else(|| cores().get().min(4), NonZeroU16::get);
     let (auth, auth_threads) = auth_pool::start(authenticator, auth_threads.into(), common.config.auth_queue_max)?;
-    let addresses: Vec<_> = seats.iter().map(|(seat, _)| seat.address.clone()).collect();
-    let inner = Arc::new(Inner {
-        common: common.clone(),
-        workers: addresses.clone(),
-        threads: Mutex::new(Threads {
-            workers: Vec::new(),
-            auth: auth_threads,
-        }),
-    });
-    let handle = Handle { inner };
+    handle.inner.lock_threads().auth = auth_threads;
     for (seat, shard) in seats {
-        let (common, auth, addresses) = (common.clone(), auth.clone(), addresses.clone());
+        let (common, auth, addresses) = (common.clone(), auth.clone(), workers.clone());
         let name = format!("worker-{}", seat.id.0);
         let started = thread::Builder::new()
             .name(name)
@@ -213,7 +249,7 @@ fn start_threads(
             }
         }
     }
-    Ok(handle)
+    Ok(())
 }
 
 /// The journal as it was at one time.

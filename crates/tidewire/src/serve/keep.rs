@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovery;
+use broker::durable::restore::Restored;
 use journal::{DirectoryStorage, Log, LogConfig, OpenError, Opened, Policy, ReplayError};
 
 use crate::config::Config;
@@ -77,6 +78,25 @@ fn tell(opened: &Opened, sessions: usize, retained: usize, begun: Instant) {
         tracing::info!(
             bytes,
             "the end of the journal was unfinished and has been cut; none of it had been acknowledged"
+        );
+    }
+}
+
+/// What has come back, and what could not.
+pub fn tell_restored(restored: &Restored) {
+    let Restored {
+        sessions,
+        queued_messages,
+        retained_messages,
+        damaged,
+    } = *restored;
+    if sessions + retained_messages > 0 {
+        tracing::info!(sessions, queued_messages, retained_messages, "restored");
+    }
+    if damaged > 0 {
+        tracing::error!(
+            messages = damaged,
+            "the journal could not give these back; `tidewire journal verify` says where it is damaged"
         );
     }
 }

@@ -61,9 +61,9 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     let workers = workers(config);
     let server = translate::server_config(config, workers)?;
     let shard = Arc::new(translate::shard_config(config, workers.get()));
-    let restart = keep::open(config)?;
-    let handle = net::Server::start(server, shard, access.clone(), access.clone(), Arc::new(events), restart)
+    let prepared = net::Server::prepare(server, shard, access.clone(), access.clone(), Arc::new(events))
         .map_err(|error| chain(&error))?;
+    let handle = prepared.handle();
     access.connect(handle.clone());
     let http = match http::start(config, node_name(config), &handle, &access, sys_events) {
         Ok(http) => http,
@@ -72,6 +72,16 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
             return Err(message);
         }
     };
+    // Meanwhile `/readyz` says that the server is starting.
+    let started = keep::open(config).and_then(|restart| prepared.start(restart).map_err(|error| chain(&error)));
+    match started {
+        Ok(restored) => keep::tell_restored(&restored),
+        Err(message) => {
+            http.stop();
+            handle.shutdown(Duration::ZERO);
+            return Err(message);
+        }
+    }
     let notifier = Notifier::new(&NotifyEnvironment::of_process()).map_err(|e| format!("NOTIFY_SOCKET: {e}"))?;
     if !options.is_quiet {
         let style = Style {

@@ -1,0 +1,111 @@
+//! Writes a journal of many sessions that are away with messages waiting, to start a server on:
+//! `cargo run --release --example big_journal -- DATA_DIR SESSIONS MESSAGES_EACH`.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use journal::{Batch, DirectoryStorage, Log, LogConfig, Policy};
+use mqtt::{QoS, SubscriptionOptions};
+use tidewire_broker::durable::record::{
+    MessageRecord, Recipient, Record, SessionKey, SessionRecord, SubscriptionRecord, Target, Targets, Terms,
+};
+
+/// Of a tick's batch.
+const BATCH_BYTES: usize = 256 * 1024;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [data_dir, sessions, messages] = &arguments[..] else {
+        panic!("expected DATA_DIR SESSIONS MESSAGES_EACH");
+    };
+    let (sessions, messages): (u64, u64) = (sessions.parse().unwrap(), messages.parse().unwrap());
+    let storage = DirectoryStorage::open(data_dir.as_ref()).unwrap();
+    let config = LogConfig {
+        policy: Policy::Os,
+        ..LogConfig::default()
+    };
+    let (mut log, _) = Log::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| {}).unwrap();
+    let mut batch = Batch::new();
+    let mut record = |record: Record<'_>| {
+        batch.record(|out| record.put(out));
+        if batch.len() > BATCH_BYTES {
+            log.append(&mut batch);
+            log.flush().unwrap();
+        }
+    };
+    let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    record(Record::Boot {
+        unix_ms,
+        shards: 2,
+        last_key: sessions + 1,
+    });
+    for number in 1..=sessions {
+        session(&mut record, number, unix_ms);
+    }
+    for seq in 1..=messages {
+        for number in 1..=sessions {
+            message(&mut record, number, seq);
+        }
+    }
+    record(Record::Checkpoint {
+        unix_ms,
+        shards: 2,
+        last_key: sessions + 1,
+    });
+    log.append(&mut batch);
+    log.close().unwrap();
+}
+
+fn session(record: &mut impl FnMut(Record<'_>), number: u64, unix_ms: u64) {
+    let filter = format!("fleet/{number:07}/command");
+    record(Record::Session(SessionRecord {
+        session: SessionKey(number),
+        client_id: &format!("device-{number:07}"),
+        created_unix_ms: unix_ms,
+        left_unix_ms: Some(unix_ms),
+        terms: Terms {
+            version: 4,
+            expiry_s: u32::MAX,
+            ..Terms::default()
+        },
+        next_seq: 1,
+        started: 0,
+        subscriptions: vec![SubscriptionRecord {
+            filter: &filter,
+            options: SubscriptionOptions {
+                maximum_qos: QoS::AtLeastOnce,
+                ..SubscriptionOptions::default()
+            },
+            identifier: None,
+        }],
+        received: Vec::new(),
+    }));
+}
+
+fn message(record: &mut impl FnMut(Record<'_>), number: u64, seq: u64) {
+    let mut targets = Vec::new();
+    Target {
+        to: Recipient::Session(SessionKey(number)),
+        seq,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        group: None,
+        identifiers: Vec::new(),
+    }
+    .put(&mut targets);
+    record(Record::Message(MessageRecord {
+        topic: &format!("fleet/{number:07}/command"),
+        payload: &[b'x'; 62],
+        properties: b"",
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        expires_unix_ms: None,
+        publisher_hash: 0,
+        shard: (number % 2) as u16,
+        others: 0,
+        due_unix_ms: None,
+        retained: None,
+        publisher: None,
+        targets: Targets::from_written(&targets),
+    }));
+}
