@@ -103,6 +103,10 @@ impl Keeper {
             follower.committed = self.told;
             shard.committed(now, self.told.0);
         }
+    }
+
+    /// Goes on with a checkpoint, in every tick.
+    pub fn walk_on(&mut self, follower: &mut Follower, shard: &mut Shard, now: broker::Now) {
         if std::mem::replace(&mut follower.checkpoints, self.begun) != self.begun {
             shard.begin_checkpoint(now, Position(self.checkpoint.as_ref().map_or(0, |c| c.move_before.0)));
         }

@@ -95,6 +95,7 @@ impl Worker {
         if s.random.below(4) > 0 {
             keeper.hear(&mut self.follower, &mut self.shard, s.now);
         }
+        keeper.walk_on(&mut self.follower, &mut self.shard, s.now);
         while s.random.below(3) > 0 && keeper.answer(self.id, &mut self.shard, s.now, s.random) {}
     }
 
