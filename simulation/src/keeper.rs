@@ -189,19 +189,28 @@ impl Keeper {
         self.fetches.iter().any(|fetch| fetch.worker == worker)
     }
 
-    /// Answers the oldest of a worker's questions, at least in part. False if there is none.
+    /// Answers the oldest of a worker's questions of which anything is kept, at least in part. False if there is none.
     pub fn answer(&mut self, worker: usize, shard: &mut Shard, now: broker::Now, random: &mut Random) -> bool {
-        let Some(at) = self.fetches.iter().position(|fetch| fetch.worker == worker) else {
+        let committed = self.log.committed().0;
+        let may_answer = |fetch: &Fetch| {
+            let is_kept = fetch.positions.first().is_none_or(|position| position.0 < committed);
+            fetch.worker == worker && is_kept
+        };
+        let Some(fetch) = self
+            .fetches
+            .iter()
+            .position(may_answer)
+            .and_then(|at| self.fetches.remove(at))
+        else {
             return false;
         };
-        let Some(fetch) = self.fetches.remove(at) else {
-            return false;
-        };
+        let kept = fetch.positions.iter().take_while(|position| position.0 < committed);
+        let kept: Vec<Position> = kept.copied().collect();
         let count = match random.below(3) {
-            0 => 1 + random.below(fetch.positions.len()),
-            _ => fetch.positions.len(),
+            0 => 1 + random.below(kept.len()),
+            _ => kept.len(),
         };
-        let records = self.read(&fetch.positions[..count.min(fetch.positions.len())]);
+        let records = self.read(&kept[..count.min(kept.len())]);
         shard.fetched(now, fetch.session, fetch.connects, &fetch.positions, records);
         true
     }

@@ -14,7 +14,7 @@ const USAGE: &str =
   --seed SEED     runs one seed
   --trace         prints every event of it
   --steps N       of each run (500)
-  --durability    what the node promises to keep (none)";
+  --durability    what the node promises to keep (fsync)";
 
 struct Arguments {
     seeds: u64,

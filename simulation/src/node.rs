@@ -46,7 +46,7 @@ pub struct Setup<'a> {
 }
 
 const UNIX_BEGIN_MS: u64 = 1_700_000_000_000;
-const MONOTONIC_BEGIN_MS: u64 = 5_000;
+const MONOTONIC_BEGIN_MS: u64 = 10;
 
 impl Node {
     /// Starts a process, from what the journal has if there is one. The error says why it cannot.

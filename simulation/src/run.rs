@@ -19,7 +19,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             steps: 500,
-            durability: Durability::None,
+            durability: Durability::Fsync,
         }
     }
 }

@@ -1,16 +1,24 @@
-//! What continuous integration runs: some hundred seeds, and that a seed is a run.
+//! What continuous integration runs: some hundred seeds of each kind of node, and that a seed is a run.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use simulation::trace::Trace;
-use simulation::{Settings, check, replay};
+use simulation::{Durability, Settings, check, replay};
 
-#[test]
-fn no_seed_breaks_a_promise() {
-    for seed in 1..=400 {
-        if let Err(failure) = check(seed, Settings::default()) {
+const ALL: [Durability; 3] = [Durability::None, Durability::Fsync, Durability::Os];
+
+fn settings(durability: Durability) -> Settings {
+    Settings {
+        durability,
+        ..Settings::default()
+    }
+}
+
+fn no_seed_breaks_a_promise(durability: Durability) {
+    for seed in 1..=300 {
+        if let Err(failure) = check(seed, settings(durability)) {
             panic!(
-                "{}\nseed {}, {} steps: {}",
+                "{}\nseed {}, {durability:?}, {} steps: {}",
                 failure.lines.join("\n"),
                 failure.seed,
                 failure.steps,
@@ -20,22 +28,38 @@ fn no_seed_breaks_a_promise() {
     }
 }
 
+#[test]
+fn no_seed_breaks_a_promise_of_a_node_that_keeps_nothing() {
+    no_seed_breaks_a_promise(Durability::None);
+}
+
+#[test]
+fn no_seed_breaks_a_promise_of_a_node_whose_disk_loses_what_is_not_synced() {
+    no_seed_breaks_a_promise(Durability::Fsync);
+}
+
+#[test]
+fn no_seed_breaks_a_promise_of_a_node_whose_process_is_killed() {
+    no_seed_breaks_a_promise(Durability::Os);
+}
+
 /// Were it not so, a failure could not be looked at again.
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for seed in 1..=60 {
-        let first = replay(seed, Settings::default(), Trace::default());
-        let second = replay(seed, Settings::default(), Trace::with_lines(false));
-        assert_eq!(first.hash, second.hash, "seed {seed}");
-        assert_eq!(first.steps, second.steps, "seed {seed}");
+    for durability in ALL {
+        for seed in 1..=60 {
+            let first = replay(seed, settings(durability), Trace::default());
+            let second = replay(seed, settings(durability), Trace::with_lines(false));
+            assert_eq!(first.hash, second.hash, "seed {seed}");
+            assert_eq!(first.steps, second.steps, "seed {seed}");
+        }
     }
 }
 
 #[test]
 fn different_seeds_give_different_runs() {
-    let mut hashes: Vec<u64> = (1..=60)
-        .map(|seed| replay(seed, Settings::default(), Trace::default()).hash)
-        .collect();
+    let run = |seed| replay(seed, settings(Durability::Fsync), Trace::default()).hash;
+    let mut hashes: Vec<u64> = (1..=60).map(run).collect();
     hashes.sort_unstable();
     hashes.dedup();
     assert_eq!(hashes.len(), 60);

@@ -127,6 +127,11 @@ impl Session {
         self.order.clear();
     }
 
+    /// A CONNECT is under way.
+    pub fn is_coming_back(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// A CONNECT that ends the session is under way.
     pub fn may_be_ending(&self) -> bool {
         self.pending.as_ref().is_some_and(|terms| terms.clean_start)

@@ -145,7 +145,7 @@ impl Oracle {
     pub(super) fn will_overdue(&mut self, client: usize, ticked_ms: u64) {
         let slop_ms = self.slop_ms;
         let session = &mut self.sessions[client];
-        if session.is_online {
+        if session.is_online || session.is_coming_back() {
             return;
         }
         let Some(will) = session.will.as_ref().filter(|will| will.state == State::Pending) else {
