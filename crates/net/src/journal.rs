@@ -59,6 +59,12 @@ const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
 const CHECKPOINT_PART: u64 = 16;
 const CHECKPOINT_WHEN_FULL_MS: u64 = 1000;
 
+/// How many are made of a full journal while nothing else is written: removing what was needed takes two of them, begun after that.
+const CHECKPOINTS_WHEN_IDLE: u64 = 3;
+
+/// How soon a worker looks again whether a full journal has space.
+const LOOK_MS: u64 = 100;
+
 /// A log of more than so many times what is appended between two checkpoints has its oldest messages written once more.
 const MOVE_BEYOND: u64 = 4;
 
@@ -74,6 +80,8 @@ pub(crate) struct Keeper {
     checkpointed_ms: AtomicU64,
     /// How many have been begun.
     checkpoints: AtomicU64,
+    /// How many of them when something else was last appended.
+    checkpoints_when_used: AtomicU64,
     checkpoint: Mutex<Checkpoint>,
 }
 
@@ -100,6 +108,7 @@ impl Keeper {
             checkpoint_bytes: AtomicU64::new(CHECKPOINT_BYTES),
             checkpointed_ms: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
+            checkpoints_when_used: AtomicU64::new(0),
             checkpoint: Mutex::default(),
         }
     }
@@ -168,6 +177,18 @@ impl Keeper {
                 .is_ok()
     }
 
+    /// Whether it is time for a checkpoint of a full journal to which nothing is appended: what it still holds may be needed no more.
+    fn is_idle_checkpoint_due(&self, now_ms: u64) -> bool {
+        let begun = self.checkpoints.load(Ordering::Acquire);
+        let used = self.checkpoints_when_used.load(Ordering::Relaxed);
+        begun < used + CHECKPOINTS_WHEN_IDLE && self.is_checkpoint_due(Lsn(0), now_ms)
+    }
+
+    fn note_use(&self) {
+        let begun = self.checkpoints.load(Ordering::Acquire);
+        self.checkpoints_when_used.store(begun, Ordering::Relaxed);
+    }
+
     /// Where replay will begin: what is appended from now on, and what of it the shards write once more, is behind that.
     fn begin_checkpoint(&self, workers: usize) {
         let Some(journal) = self.journal.get() else { return };
@@ -232,6 +253,9 @@ impl Worker {
                 State::Failed { .. } => JournalState::Failed,
             });
         }
+        if !is_ok && self.common.keeper.is_idle_checkpoint_due(self.now.monotonic_ms) {
+            self.begin_checkpoint();
+        }
         self.retry_fetches();
         if self.appended > self.committed {
             self.wait_for_journal();
@@ -241,6 +265,11 @@ impl Worker {
                 self.shard.committed(self.now, committed.0);
             }
         }
+    }
+
+    /// When to look at the journal though nobody says anything: publishers may be held until it has space.
+    pub(crate) fn look_at_journal_ms(&self) -> Option<u64> {
+        (!self.is_journal_ok).then_some(self.now.monotonic_ms + LOOK_MS)
     }
 
     /// Has the commit thread wake this worker. Before the worker looks how far it is, so that one of the two sees the other.
@@ -257,6 +286,9 @@ impl Worker {
             self.common.keeper.waits[usize::from(self.id.0)].swap(true, Ordering::AcqRel);
             let at = journal.append(batch);
             self.appended = at.end;
+            if !self.shard.is_walking() {
+                self.common.keeper.note_use();
+            }
             self.shard.appended(at.base.0, at.end.0);
             if let Some((_, end)) = self.checkpointed.as_mut().filter(|(_, end)| *end == Lsn(u64::MAX)) {
                 *end = at.end;

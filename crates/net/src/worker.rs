@@ -247,6 +247,7 @@ impl Worker {
             self.handshake_deadlines.iter().filter_map(Deadlines::next_ms).min(),
             self.linger_deadlines.next_ms(),
             looks_again.then_some(self.now.monotonic_ms + RETRY_MS),
+            self.look_at_journal_ms(),
         ]
         .into_iter()
         .flatten()
