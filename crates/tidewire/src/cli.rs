@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
@@ -10,9 +10,11 @@ use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
 
+use crate::backup;
 use crate::client;
 use crate::config::show::{ShowOptions, show};
 use crate::config::{self, Diagnostic, Listener, Loaded, Sources, reference, schema};
+use crate::journal_command;
 use crate::logging::{self, Surroundings};
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain, fail, print};
 use crate::passwd;
@@ -64,11 +66,14 @@ pub fn command() -> Command {
         .subcommand(client::subscribe_command())
         .subcommand(bench::cli::command())
         .subcommand(passwd::command())
+        .subcommand(journal_command::command())
+        .subcommand(backup::backup_command())
+        .subcommand(backup::restore_command())
         .subcommand(completion_command())
         .subcommand(Command::new("version").about("Print the version"))
 }
 
-fn config_args() -> [Arg; 2] {
+pub(crate) fn config_args() -> [Arg; 2] {
     [
         Arg::new("config")
             .long("config")
@@ -157,6 +162,9 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("sub", own)) => client::subscribe(own),
         Some(("bench", own)) => bench::cli::run(own),
         Some(("passwd", own)) => passwd::run(own),
+        Some(("journal", own)) => journal_command::run(own, |own| data_dir(matches, own)),
+        Some(("backup", own)) => with_data_dir(matches, own, |data_dir| backup::backup(own, data_dir)),
+        Some(("restore", own)) => with_data_dir(matches, own, |data_dir| backup::restore(own, data_dir)),
         Some(("completion", own)) => run_completion(own),
         Some(("version", _)) => print(&format!("tidewire {VERSION}\n")),
         Some((name, _)) => unreachable!("clap knows no command `{name}`"),
@@ -215,6 +223,21 @@ fn run_completion(matches: &ArgMatches) -> ExitCode {
 /// Options before and after the command's name count alike.
 fn load(root: &ArgMatches, own: &ArgMatches) -> Result<Loaded, ExitCode> {
     config::load(&sources(root, own)).map_err(|diagnostics| report(&diagnostics))
+}
+
+/// What `--data-dir` says, or the configuration.
+fn data_dir(root: &ArgMatches, own: &ArgMatches) -> Result<PathBuf, ExitCode> {
+    match own.get_one::<PathBuf>("data-dir") {
+        Some(path) => Ok(path.clone()),
+        None => load(root, own).map(|loaded| loaded.config.data_dir),
+    }
+}
+
+fn with_data_dir(root: &ArgMatches, own: &ArgMatches, run: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
+    match data_dir(root, own) {
+        Ok(data_dir) => run(&data_dir),
+        Err(code) => code,
+    }
 }
 
 fn sources(root: &ArgMatches, own: &ArgMatches) -> Sources {

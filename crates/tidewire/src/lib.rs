@@ -2,10 +2,12 @@
 //!
 //! Only this crate knows every other one. It is a library so that its tests can reach inside; nothing else uses it.
 
+mod backup;
 pub mod banner;
 pub mod cli;
 mod client;
 pub mod config;
+mod journal_command;
 pub mod logging;
 mod output;
 mod passwd;

@@ -105,15 +105,31 @@ fn io_error(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> InspectError 
     |source| InspectError::Io { doing, source }
 }
 
+/// Where replay would begin.
+pub fn replay_from(data_directory: &Path) -> Result<Lsn, InspectError> {
+    let storage = DirectoryStorage::open_read_only(data_directory).map_err(InspectError::Directory)?;
+    let survey = Survey::take(&storage).map_err(InspectError::Journal)?;
+    let first = survey.first();
+    Ok(survey.checkpoint.map_or(first, |checkpoint| checkpoint.replay_from))
+}
+
+/// Shown every valid record of the journal, in order, also those before the checkpoint and behind what is damaged.
+pub type Visit<'a> = dyn FnMut(Lsn, &[u8]) + 'a;
+
 /// Reads the whole journal, checks everything in it, and says what there is.
 pub fn inspect(data_directory: &Path) -> Result<Report, InspectError> {
+    inspect_records(data_directory, &mut |_, _| {})
+}
+
+/// As [`inspect`], for who knows what records mean.
+pub fn inspect_records(data_directory: &Path, visit: &mut Visit<'_>) -> Result<Report, InspectError> {
     let storage = DirectoryStorage::open_read_only(data_directory).map_err(InspectError::Directory)?;
     let survey = Survey::take(&storage).map_err(InspectError::Journal)?;
     if survey.is_empty() {
         let path = storage.path().to_owned();
         return Err(InspectError::NoJournal { path });
     }
-    survey.report(&storage).map_err(InspectError::Journal)
+    survey.report(&storage, visit).map_err(InspectError::Journal)
 }
 
 /// As [`inspect`], but any problem is an error: the first of them.

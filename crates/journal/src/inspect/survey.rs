@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::catalog::{bases_from, missing, open_segment, read_checkpoint};
 use crate::checkpoint::Checkpoint;
-use crate::inspect::{Report, SegmentReport};
+use crate::inspect::{Report, SegmentReport, Visit};
 use crate::layout::{Invalid, SegmentHeader};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
@@ -94,8 +94,8 @@ impl Survey {
         self.checkpoint.map_or(lowest, |checkpoint| checkpoint.first)
     }
 
-    /// Reads every block.
-    pub fn report(mut self, storage: &dyn Storage) -> Result<Report, OpenError> {
+    /// Reads every block, and shows its records.
+    pub fn report(mut self, storage: &dyn Storage, visit: &mut Visit<'_>) -> Result<Report, OpenError> {
         let mut problems = std::mem::take(&mut self.problems);
         let mut report = Report {
             journal_id: self.journal_id(),
@@ -114,7 +114,7 @@ impl Survey {
                 problems.push(missing(storage, report.next));
             }
             let next_base = self.segments.get(at + 1).map(|next| next.base);
-            let contents = self.read(surveyed, next_base, storage, &mut problems)?;
+            let contents = self.read(surveyed, next_base, storage, &mut problems, visit)?;
             report.add(surveyed, &contents);
         }
         if self
@@ -133,6 +133,7 @@ impl Survey {
         next_base: Option<Lsn>,
         storage: &dyn Storage,
         problems: &mut Vec<OpenError>,
+        visit: &mut Visit<'_>,
     ) -> Result<Contents, OpenError> {
         let journal_id = self.journal_id();
         let Some(((segment, header), journal_id)) = surveyed.opened.as_ref().zip(journal_id) else {
@@ -156,6 +157,7 @@ impl Survey {
             journal_id: header.journal_id,
             next_base,
             contents: Contents::default(),
+            visit,
         };
         let found = reading.run().map_err(io_error("reading", &surveyed.name))?;
         problems.extend(found.into_iter().map(|problem| problem.error(storage, segment)));
@@ -207,14 +209,15 @@ impl Problem {
 }
 
 /// Reading the blocks of one segment.
-struct Reading<'a> {
+struct Reading<'a, 'v> {
     segment: &'a Segment,
     journal_id: u64,
     next_base: Option<Lsn>,
     contents: Contents,
+    visit: &'a mut Visit<'v>,
 }
 
-impl Reading<'_> {
+impl Reading<'_, '_> {
     fn run(&mut self) -> io::Result<Vec<Problem>> {
         let mut problems = Vec::new();
         let mut position = self.segment.base;
@@ -258,7 +261,10 @@ impl Reading<'_> {
             match scan.next()? {
                 Scanned::Block(block) => {
                     self.contents.blocks += 1;
-                    self.contents.records += block.records().count() as u64;
+                    for (position, payload) in block.records() {
+                        self.contents.records += 1;
+                        (self.visit)(position, payload);
+                    }
                 }
                 Scanned::End => return Ok((scan.position(), None)),
                 Scanned::Invalid(invalid) => return Ok((scan.position(), Some(invalid))),

@@ -1,0 +1,119 @@
+//! `tidewire backup` and `restore`: the data directory as a whole, the journal and the files beside it.
+//!
+//! A backup is taken from the files, also while a server runs on them: it holds all that was acknowledged before it began. It is
+//! verified, and so is what is restored. Neither overwrites anything.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+
+use crate::config::files::chain;
+use crate::journal_command::holdings::{Holdings, count};
+use crate::journal_command::{data_dir_args, readable_bytes};
+use crate::output::{EXIT_FAILURE, fail, print};
+
+pub fn backup_command() -> Command {
+    Command::new("backup")
+        .about("Copy the data directory, also while the server runs")
+        .args(data_dir_args())
+        .arg(directory("to", "Where to; it must be empty or not there yet"))
+}
+
+pub fn restore_command() -> Command {
+    Command::new("restore")
+        .about("Fill an empty data directory from a backup")
+        .args(data_dir_args())
+        .arg(directory("from", "The backup"))
+}
+
+fn directory(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("DIR")
+        .value_parser(value_parser!(PathBuf))
+        .required(true)
+        .help(help)
+}
+
+pub fn backup(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
+    let to: &PathBuf = matches.get_one("to").expect("clap requires it");
+    report("backed up", data_dir, to, copy(data_dir, to))
+}
+
+pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
+    let from: &PathBuf = matches.get_one("from").expect("clap requires it");
+    report("restored", from, data_dir, copy(from, data_dir))
+}
+
+fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) -> ExitCode {
+    let copied = match result {
+        Ok(copied) => copied,
+        Err(message) => return fail(EXIT_FAILURE, &message),
+    };
+    let mut text = format!("{what} {} to {}\n", from.display(), to.display());
+    let _ = writeln!(
+        text,
+        "the journal: {}, {}, verified",
+        count(copied.segments, "segment"),
+        readable_bytes(copied.journal_bytes)
+    );
+    if !copied.files.is_empty() {
+        let _ = writeln!(text, "beside it: {}", copied.files.join(", "));
+    }
+    let _ = writeln!(text, "it holds: {}", copied.holdings);
+    print(&text)
+}
+
+struct Copied {
+    segments: usize,
+    journal_bytes: u64,
+    /// Beside the journal.
+    files: Vec<String>,
+    holdings: Holdings,
+}
+
+fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
+    refuse_what_is_there(to)?;
+    fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
+    journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
+    let files = copy_files(from, to)?;
+    let (report, holdings) = Holdings::read(to).map_err(|error| chain(&error))?;
+    Ok(Copied {
+        segments: report.segments.len(),
+        journal_bytes: report.file_bytes,
+        files,
+        holdings,
+    })
+}
+
+fn refuse_what_is_there(to: &Path) -> Result<(), String> {
+    match fs::read_dir(to).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("{} is not empty: nothing has been copied", to.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!("{} cannot be read: {error}", to.display())),
+    }
+}
+
+/// The files of the data directory itself: administrators, changes made at run time.
+fn copy_files(from: &Path, to: &Path) -> Result<Vec<String>, String> {
+    let unreadable = |error: io::Error| format!("{} cannot be read: {error}", from.display());
+    let mut names = Vec::new();
+    for entry in fs::read_dir(from).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        if !entry.file_type().map_err(unreadable)?.is_file() {
+            continue;
+        }
+        let target = to.join(entry.file_name());
+        fs::copy(entry.path(), &target)
+            .and_then(|_| fs::File::open(&target)?.sync_all())
+            .map_err(|error| format!("{} cannot be copied: {error}", entry.path().display()))?;
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}

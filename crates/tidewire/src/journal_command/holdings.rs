@@ -1,0 +1,152 @@
+//! What the records of a journal come to: how many of each kind, and the state that a server would begin with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use broker::durable::record::{Position, Record};
+use broker::durable::recovery::{Recovered, Recovery};
+use journal::inspect::{InspectError, Report, inspect_records};
+use serde_json::{Value, json};
+
+use crate::config::files::chain;
+
+#[derive(Debug, Default)]
+pub struct Holdings {
+    /// Records by kind, those before the checkpoint included.
+    pub kinds: BTreeMap<&'static str, u64>,
+    pub sessions: usize,
+    pub subscriptions: usize,
+    pub queued_messages: usize,
+    pub shared_subscriptions: usize,
+    pub shared_messages: usize,
+    pub retained_messages: usize,
+    pub delayed_messages: usize,
+    /// Why the records do not come to a state; the numbers above are then 0.
+    pub problem: Option<String>,
+}
+
+impl Holdings {
+    /// Reads the journal of a data directory.
+    pub fn read(data_dir: &Path) -> Result<(Report, Holdings), InspectError> {
+        let mut holdings = Holdings::default();
+        // Where replay begins is known only when all is read, and there is nothing but counting to do with what is before.
+        let from = replay_from(data_dir)?;
+        let mut recovery = Recovery::new();
+        let report = inspect_records(data_dir, &mut |position, payload| {
+            let position = Position(position.0);
+            let kind = Record::read_at(position, payload).map_or("unknown", |record| kind_of(&record));
+            *holdings.kinds.entry(kind).or_default() += 1;
+            if position.0 >= from
+                && holdings.problem.is_none()
+                && let Err(error) = recovery.record(position, payload)
+            {
+                holdings.problem = Some(chain(&error));
+            }
+        })?;
+        if holdings.problem.is_none() {
+            holdings.count(&recovery.finish());
+        }
+        Ok((report, holdings))
+    }
+
+    fn count(&mut self, recovered: &Recovered) {
+        self.sessions = recovered.sessions.len();
+        self.subscriptions = recovered
+            .sessions
+            .iter()
+            .map(|session| session.subscriptions.len())
+            .sum();
+        self.queued_messages = recovered.sessions.iter().map(|session| session.entries.len()).sum();
+        self.shared_subscriptions = recovered.groups.len();
+        self.shared_messages = recovered.groups.iter().map(|group| group.messages.len()).sum();
+        self.retained_messages = recovered.retained.len();
+        self.delayed_messages = recovered.delayed.len();
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "records_by_kind": self.kinds,
+            "sessions": self.sessions,
+            "subscriptions": self.subscriptions,
+            "queued_messages": self.queued_messages,
+            "shared_subscriptions": self.shared_subscriptions,
+            "shared_messages": self.shared_messages,
+            "retained_messages": self.retained_messages,
+            "delayed_messages": self.delayed_messages,
+            "problem": self.problem,
+        })
+    }
+}
+
+/// One line.
+impl fmt::Display for Holdings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(problem) = &self.problem {
+            return write!(f, "unknown: {problem}");
+        }
+        write!(
+            f,
+            "{} with {} and {} queued, {}",
+            count(self.sessions, "session"),
+            count(self.subscriptions, "subscription"),
+            count(self.queued_messages, "message"),
+            count(self.retained_messages, "retained message"),
+        )?;
+        if self.shared_subscriptions > 0 {
+            let held = count(self.shared_messages, "message");
+            write!(
+                f,
+                ", {} holding {held}",
+                count(self.shared_subscriptions, "shared subscription")
+            )?;
+        }
+        if self.delayed_messages > 0 {
+            write!(f, ", {}", count(self.delayed_messages, "delayed message"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where replay begins.
+fn replay_from(data_dir: &Path) -> Result<u64, InspectError> {
+    journal::inspect::replay_from(data_dir).map(|lsn| lsn.0)
+}
+
+/// A number and its noun.
+pub fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
+fn kind_of(record: &Record<'_>) -> &'static str {
+    match record {
+        Record::Boot { .. } => "boot",
+        Record::Checkpoint { .. } => "checkpoint",
+        Record::Message(_) => "message",
+        Record::Queued { .. } => "queued",
+        Record::Routed { .. } => "routed",
+        Record::Settled(_) => "settled",
+        Record::Freed { .. } => "freed",
+        Record::Session(_) => "session",
+        Record::Entries { .. } => "entries",
+        Record::Connected { .. } => "connected",
+        Record::Disconnected { .. } => "disconnected",
+        Record::WillDone { .. } => "will_done",
+        Record::Ended { .. } => "ended",
+        Record::Subscribed { .. } => "subscribed",
+        Record::Unsubscribed { .. } => "unsubscribed",
+        Record::Group { .. } => "group",
+        Record::GroupEntries { .. } => "group_entries",
+        Record::GroupEnded { .. } => "group_ended",
+        Record::Returned { .. } => "returned",
+        Record::GroupDropped { .. } => "group_dropped",
+        Record::Unheld { .. } => "unheld",
+        Record::Retained { .. } => "retained",
+        Record::RetainedGone { .. } => "retained_gone",
+        Record::Delayed { .. } => "delayed",
+        Record::DelayedDone { .. } => "delayed_done",
+    }
+}

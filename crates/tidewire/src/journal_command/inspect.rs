@@ -1,0 +1,137 @@
+//! `tidewire journal inspect` and `verify`.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use journal::inspect::{Report, SegmentReport};
+use serde_json::{Value, json};
+
+use super::holdings::{Holdings, count};
+use super::{Form, readable_bytes, show};
+use crate::config::files::chain;
+use crate::output::{EXIT_FAILURE, complain, print};
+
+/// Says what there is, and what is wrong with it.
+pub fn inspect(data_dir: &Path, form: Form) -> Result<ExitCode, String> {
+    let (report, holdings) = Holdings::read(data_dir).map_err(|error| chain(&error))?;
+    Ok(match form {
+        Form::Text => print(&text(data_dir, &report, &holdings)),
+        Form::Json => print(&format!("{}\n", json(data_dir, &report, &holdings))),
+    })
+}
+
+/// Fails if anything is wrong.
+pub fn verify(data_dir: &Path, form: Form) -> Result<ExitCode, String> {
+    let (report, holdings) = Holdings::read(data_dir).map_err(|error| chain(&error))?;
+    if form == Form::Json {
+        print(&format!("{}\n", json(data_dir, &report, &holdings)));
+    }
+    let problems: Vec<String> = problems(&report).chain(holdings.problem).collect();
+    for problem in &problems {
+        complain(problem);
+    }
+    Ok(match (problems.is_empty(), form) {
+        (false, _) => ExitCode::from(EXIT_FAILURE),
+        (true, Form::Json) => ExitCode::SUCCESS,
+        (true, Form::Text) => print(&format!(
+            "the journal in {} is whole: {} in {}\n",
+            show(data_dir),
+            count(report.records as usize, "record"),
+            count(report.segments.len(), "segment")
+        )),
+    })
+}
+
+fn problems(report: &Report) -> impl Iterator<Item = String> + '_ {
+    report.problems.iter().map(|problem| chain(problem))
+}
+
+fn text(data_dir: &Path, report: &Report, holdings: &Holdings) -> String {
+    let mut text = String::new();
+    let id = report.journal_id.map_or("unknown".into(), |id| format!("{id:016x}"));
+    let mut line = |name: &str, value: String| _ = writeln!(text, "{name:<12}{value}");
+    line("directory", show(data_dir));
+    line("journal", id);
+    let from = report.replay_from.unwrap_or(report.first);
+    line(
+        "positions",
+        format!("{} to {}, replay begins at {from}", report.first, report.next),
+    );
+    line(
+        "files",
+        format!(
+            "{}, {}",
+            count(report.segments.len(), "segment"),
+            readable_bytes(report.file_bytes)
+        ),
+    );
+    line(
+        "records",
+        format!("{} in {}", report.records, count(report.blocks as usize, "block")),
+    );
+    if report.torn_bytes > 0 {
+        let bytes = report.torn_bytes;
+        line(
+            "unfinished",
+            format!("{bytes} bytes at the end, which the next start cuts"),
+        );
+    }
+    line("holds", holdings.to_string());
+    for (kind, number) in &holdings.kinds {
+        line("", format!("{number:>12} {kind}"));
+    }
+    for segment in &report.segments {
+        line("segment", segment_text(segment));
+    }
+    if report.problems.is_empty() {
+        line("problems", "none".into());
+    }
+    for problem in problems(report) {
+        line("problem", problem);
+    }
+    text
+}
+
+fn segment_text(segment: &SegmentReport) -> String {
+    let SegmentReport {
+        name,
+        base,
+        end,
+        file_bytes,
+        records,
+        ..
+    } = segment;
+    format!(
+        "{name}  {base} to {end}, {records} records, {}",
+        readable_bytes(*file_bytes)
+    )
+}
+
+fn json(data_dir: &Path, report: &Report, holdings: &Holdings) -> Value {
+    let segments = report.segments.iter().map(|segment| {
+        json!({
+            "name": segment.name,
+            "base": segment.base.0,
+            "end": segment.end.0,
+            "file_bytes": segment.file_bytes,
+            "created_unix_ms": segment.created_unix_ms,
+            "blocks": segment.blocks,
+            "records": segment.records,
+        })
+    });
+    json!({
+        "data_dir": show(data_dir),
+        "journal_id": report.journal_id.map(|id| format!("{id:016x}")),
+        "first": report.first.0,
+        "next": report.next.0,
+        "replay_from": report.replay_from.map(|lsn| lsn.0),
+        "blocks": report.blocks,
+        "records": report.records,
+        "file_bytes": report.file_bytes,
+        "torn_bytes": report.torn_bytes,
+        "segments": segments.collect::<Vec<_>>(),
+        "holds": holdings.json(),
+        "problems": problems(report).collect::<Vec<_>>(),
+    })
+}
