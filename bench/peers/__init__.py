@@ -114,7 +114,7 @@ class Rmqtt(CargoPeer):
             f'[plugins]\ndir = "{directory}"\ndefault_startups = []\n[log]\nto = "console"\nlevel = "error"\n'
             f'[rpc]\nserver_addr = "127.0.0.1:{free_port()}"\n'
             f'[listener.tcp.external]\naddr = "127.0.0.1:{port}"\nmax_connections = 100000\nmax_handshaking_limit = 5000\n'
-            "allow_anonymous = true\nmax_inflight = 100\nmax_mqueue_len = 100000\nmqueue_rate_limit = \"10000000/1s\"\n"
+            "allow_anonymous = true\nmax_inflight = 100\nmax_mqueue_len = 100000\nmqueue_rate_limit = \"1000000,1s\"\n"
         )
         return [str(self.program), "-f", str(config)]
 

@@ -1,5 +1,5 @@
 //! Writes a journal of many sessions that are away with messages waiting, to start a server on:
-//! `cargo run --release --example big_journal -- DATA_DIR SESSIONS MESSAGES_EACH`.
+//! `cargo run --release --example big_journal -- DATA_DIR SESSIONS MESSAGES_EACH [bare]`; bare: without subscriptions.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,9 +15,10 @@ const BATCH_BYTES: usize = 256 * 1024;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [data_dir, sessions, messages] = &arguments[..] else {
-        panic!("expected DATA_DIR SESSIONS MESSAGES_EACH");
+    let [data_dir, sessions, messages, rest @ ..] = &arguments[..] else {
+        panic!("expected DATA_DIR SESSIONS MESSAGES_EACH [bare]");
     };
+    let is_bare = rest.iter().any(|word| word == "bare");
     let (sessions, messages): (u64, u64) = (sessions.parse().unwrap(), messages.parse().unwrap());
     let storage = DirectoryStorage::open(data_dir.as_ref()).unwrap();
     let config = LogConfig {
@@ -40,7 +41,7 @@ fn main() {
         last_key: sessions + 1,
     });
     for number in 1..=sessions {
-        session(&mut record, number, unix_ms);
+        session(&mut record, number, unix_ms, is_bare);
     }
     for seq in 1..=messages {
         for number in 1..=sessions {
@@ -56,8 +57,16 @@ fn main() {
     log.close().unwrap();
 }
 
-fn session(record: &mut impl FnMut(Record<'_>), number: u64, unix_ms: u64) {
+fn session(record: &mut impl FnMut(Record<'_>), number: u64, unix_ms: u64, is_bare: bool) {
     let filter = format!("fleet/{number:07}/command");
+    let subscription = SubscriptionRecord {
+        filter: &filter,
+        options: SubscriptionOptions {
+            maximum_qos: QoS::AtLeastOnce,
+            ..SubscriptionOptions::default()
+        },
+        identifier: None,
+    };
     record(Record::Session(SessionRecord {
         session: SessionKey(number),
         client_id: &format!("device-{number:07}"),
@@ -70,14 +79,7 @@ fn session(record: &mut impl FnMut(Record<'_>), number: u64, unix_ms: u64) {
         },
         next_seq: 1,
         started: 0,
-        subscriptions: vec![SubscriptionRecord {
-            filter: &filter,
-            options: SubscriptionOptions {
-                maximum_qos: QoS::AtLeastOnce,
-                ..SubscriptionOptions::default()
-            },
-            identifier: None,
-        }],
+        subscriptions: if is_bare { Vec::new() } else { vec![subscription] },
         received: Vec::new(),
     }));
 }

@@ -8,6 +8,7 @@ use crate::connack::Refused;
 use crate::connection::{Aliases, Phase, PublishQuota};
 use crate::deliver::Link;
 use crate::effect::{ConnSlot, DisconnectReason, Event, Now};
+use crate::fault::{Fault, is_planted};
 use crate::session::{Session, Will};
 use crate::shard::Shard;
 use crate::timers::Timer;
@@ -69,7 +70,8 @@ impl Shard {
         self.attach_connection(now, conn, slot, connect);
         self.attach_session(now, conn, slot, connect, is_superuser);
         self.keep_session(slot);
-        if self.core.link(slot).is_durable || self.core.is_an_end_pending() {
+        let must_wait = self.core.link(slot).is_durable || self.core.is_an_end_pending();
+        if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
             // What the client takes for granted from CONNACK on is not forgotten by a crash.
             self.core.hold_until_kept(conn);
         }

@@ -37,6 +37,7 @@ mod sys;
 mod timers;
 
 pub mod durable;
+pub mod fault;
 pub mod interest;
 pub mod retained;
 pub mod subscriptions;

@@ -7,6 +7,7 @@ use mqtt::{
 
 use crate::access::SubscribeAccess;
 use crate::effect::{ConnSlot, Now};
+use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::{Interested, Shard};
@@ -99,7 +100,7 @@ impl Shard {
     }
 
     fn suback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
-        if self.core.link(slot).is_durable {
+        if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
             self.core.hold_until_kept(conn);
         }
         // [MQTT-3.8.4-1], [MQTT-3.8.4-2], [MQTT-3.8.4-5]
@@ -256,7 +257,7 @@ impl Shard {
                 reasons.push(reason.to_u8());
             }
         }
-        if self.core.link(slot).is_durable {
+        if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
             self.core.hold_until_kept(conn);
         }
         let properties = Properties::EMPTY;

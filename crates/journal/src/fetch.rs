@@ -11,6 +11,10 @@ use crate::reader::{LogReader, ReadError};
 /// Requests that wait; one more is refused.
 pub const FETCHES_MAX: usize = 1024;
 
+/// What one request may hold in memory, and how many records are read before that is looked at.
+const FETCH_BYTES: usize = 1024 * 1024;
+const GROUP: usize = 16;
+
 pub(crate) type Fetched = Vec<Result<Vec<u8>, ReadError>>;
 
 struct Request {
@@ -69,12 +73,24 @@ impl Fetcher {
     }
 }
 
+/// Reads from the first position on, until that is enough memory for one request; `Busy` stands for the rest.
+fn read_some(reader: &LogReader, positions: &[Lsn]) -> Fetched {
+    let mut fetched: Fetched = positions.iter().map(|_| Err(ReadError::Busy)).collect();
+    let mut bytes = 0;
+    for (group, results) in positions.chunks(GROUP).zip(fetched.chunks_mut(GROUP)) {
+        reader.read_many(group, |index, payload| {
+            results[index] = payload.map(<[u8]>::to_vec);
+            bytes += results[index].as_ref().map_or(0, Vec::len);
+        });
+        if bytes >= FETCH_BYTES {
+            break;
+        }
+    }
+    fetched
+}
+
 fn serve(reader: &LogReader, waiting: &Receiver<Request>) {
     for request in waiting {
-        let mut fetched: Fetched = request.positions.iter().map(|_| Err(ReadError::Busy)).collect();
-        reader.read_many(&request.positions, |index, payload| {
-            fetched[index] = payload.map(<[u8]>::to_vec);
-        });
-        (request.done)(fetched);
+        (request.done)(read_some(reader, &request.positions));
     }
 }

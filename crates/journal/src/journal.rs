@@ -121,7 +121,8 @@ impl Journal {
     }
 
     /// Reads the records at `positions` on a thread of the journal and calls `done` there, with results in the order of
-    /// positions given. When too many requests are waiting, `done` is called at once with [`crate::ReadError::Busy`].
+    /// positions given. Records of more than about a megabyte together are not read at once: [`crate::ReadError::Busy`] stands for the
+    /// rest. When too many requests are waiting, `done` is called at once with nothing else.
     pub fn fetch(&self, positions: Vec<Lsn>, done: impl FnOnce(Fetched) + Send + 'static) {
         self.inner.fetcher.fetch(positions, done);
     }

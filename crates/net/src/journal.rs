@@ -196,7 +196,8 @@ impl Keeper {
         checkpoint.replay_from = journal.committed();
         let stats = journal.stats();
         let checkpoint_bytes = self.checkpoint_bytes.load(Ordering::Relaxed);
-        let is_long = stats.next.0 - stats.first.0 > MOVE_BEYOND * checkpoint_bytes;
+        // Not while it is full: there is no space for copies, and everything may be waited for.
+        let is_long = journal.is_ok() && stats.next.0 - stats.first.0 > MOVE_BEYOND * checkpoint_bytes;
         checkpoint.move_before = match is_long {
             true => Lsn(stats.first.0 + MOVE_BEYOND / 2 * checkpoint_bytes),
             false => Lsn(0),

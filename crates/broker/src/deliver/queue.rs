@@ -6,6 +6,7 @@ use crate::config::QueueDrop;
 use crate::deliver::encode::Forms;
 use crate::deliver::{Core, Delivered, Link, NO_CONN, Terms};
 use crate::effect::{ConnSlot, DropReason, Now};
+use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
 use crate::outgoing::{Delivery, GroupRef};
 
@@ -76,7 +77,7 @@ impl Core {
             &p,
             delivery.qos,
             delivery.retain,
-            true,
+            !is_planted(Fault::ForgetDup),
             Some(id),
             extras,
         );
@@ -111,7 +112,10 @@ impl Core {
         let out = &session.outgoing;
         // In flight before the last connection broke, and not back in memory: that comes first.
         let is_early = out.cold.as_ref().is_some_and(|cold| !cold.inflight.is_empty());
-        let is_unkept = next.qos == QoS::ExactlyOnce && link.is_durable && seq > out.kept_seq;
+        let is_unkept = next.qos == QoS::ExactlyOnce
+            && link.is_durable
+            && seq > out.kept_seq
+            && !is_planted(Fault::DeliverBeforeCommit);
         if is_early || needs_id && (out.inflight.len() >= usize::from(session.window) || !out.is_free(seq) || is_unkept)
         {
             return false;

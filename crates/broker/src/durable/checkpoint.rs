@@ -15,6 +15,7 @@ use crate::durable::keep::session_record;
 use crate::durable::moves::Moves;
 use crate::durable::record::{Entries, Entry, GroupKey, Position, Positions, Record, Seq, SessionKey};
 use crate::effect::Now;
+use crate::fault::{Fault, is_planted};
 use crate::mail::Letter;
 use crate::message::Message;
 use crate::outgoing::{Delivery, Tag};
@@ -120,7 +121,8 @@ impl Shard {
                 self.pass(true);
                 // So that there is a batch which is the last of the checkpoint.
                 self.record_checkpoint(now);
-                return Some(Checkpointed { oldest: walk.oldest });
+                let oldest = walk.oldest.filter(|_| !is_planted(Fault::CheckpointForgetsOldest));
+                return Some(Checkpointed { oldest });
             }
             _ => {}
         }
@@ -309,7 +311,8 @@ impl Shard {
 fn warm_entries(session: &Session) -> Vec<Entry> {
     let out = &session.outgoing;
     let mut entries = Vec::new();
-    for inflight in &out.inflight {
+    let inflight = out.inflight.iter();
+    for inflight in inflight.filter(|_| !is_planted(Fault::CheckpointWithoutInflight)) {
         entries.extend(match &inflight.delivery {
             Some(delivery) => warm_entry(delivery, inflight.seq),
             None => Some(Entry {

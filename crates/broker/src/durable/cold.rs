@@ -12,6 +12,7 @@ use crate::deliver::{Core, NO_CONN};
 use crate::durable::ledger::Waiting;
 use crate::durable::record::{Entry, GroupKey, MessageRecord, Position, Record, Seq};
 use crate::effect::{DropReason, Effect, Now};
+use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Origin, Place, Publication};
 use crate::outgoing::{Delivery, Inflight, Outgoing, Tag};
 use crate::shard::Shard;
@@ -121,6 +122,9 @@ impl Cold {
 
     fn cool(&mut self, delivery: Delivery) -> Option<ColdEntry> {
         let position = delivery.message.place().position()?;
+        if is_planted(Fault::DropCold) && delivery.seq % 8 == 5 {
+            return None;
+        }
         if !matches!(delivery.tag, Tag::None) {
             self.tags.insert(delivery.seq, delivery.tag);
         }

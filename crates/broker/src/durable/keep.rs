@@ -17,6 +17,7 @@ use crate::durable::record::{
     Target, Targets, WillRecord,
 };
 use crate::effect::{ConnSlot, Effect, Now};
+use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Place, Publication};
 use crate::outgoing::Delivery;
 use crate::session::{Session, Subscription, Will};
@@ -121,6 +122,7 @@ impl Core {
     /// A session is done with a message, or has come so far with it that only its identifier is still taken.
     pub fn keep_settled(&mut self, slot: u32, seq: u64, is_release: bool) {
         if self.links[slot as usize].is_durable
+            && !is_planted(Fault::ForgetSettled)
             && let Some(ledger) = &mut self.ledger
             && let Some(session) = self.sessions[slot as usize].as_deref()
         {
@@ -198,6 +200,8 @@ impl Shard {
         };
         if let Some(ledger) = &mut self.core.ledger
             && (connection.waiting_acks > 0 || is_kept && ledger.is_behind())
+            && !(is_planted(Fault::AcknowledgeBeforeCommit) && kind != PacketType::PubRel)
+            && !(is_planted(Fault::ReleaseBeforeCommit) && kind == PacketType::PubRel)
         {
             connection.waiting_acks += 1;
             let epoch = connection.epoch;
@@ -283,7 +287,9 @@ impl Shard {
 
     pub(crate) fn keep_unsubscribed(&mut self, slot: u32, filter: &str) {
         if let Some(session) = self.core.durable_key(slot) {
-            self.core.record(&Record::Unsubscribed { session, filter });
+            if !is_planted(Fault::ForgetUnsubscribed) {
+                self.core.record(&Record::Unsubscribed { session, filter });
+            }
         }
     }
 
@@ -292,7 +298,9 @@ impl Shard {
         let Some(session) = self.core.durable_key(slot) else {
             return false;
         };
-        self.core.record(&Record::Freed { session, packet_id });
+        if !is_planted(Fault::ForgetFreed) {
+            self.core.record(&Record::Freed { session, packet_id });
+        }
         true
     }
 
@@ -373,7 +381,9 @@ impl Shard {
     }
 
     pub(crate) fn keep_retained_gone(&mut self, topic: &str) {
-        self.core.record(&Record::RetainedGone { topic });
+        if !is_planted(Fault::ForgetCleared) {
+            self.core.record(&Record::RetainedGone { topic });
+        }
     }
 
     /// Whether a message needs the journal, before anybody has got it.

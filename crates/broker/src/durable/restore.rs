@@ -16,6 +16,7 @@ use crate::durable::recovery::{
     Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredWill, StoredTag, Unrouted,
 };
 use crate::effect::{Now, ShardId};
+use crate::fault::{Fault, is_planted};
 use crate::message::Publication;
 use crate::outgoing::{GroupRef, Tag};
 use crate::session::{Session, Subscription, SubscriptionKind, Will};
@@ -157,6 +158,7 @@ fn restore_delayed(now: Now, shards: &mut [Shard], delayed: &[(Position, u64)], 
 
 /// Messages that a shard had been sent and not yet routed: to the sessions whose home it was.
 fn route_rest(now: Now, shards: &mut [Shard], old_shards: u16, unrouted: &[Unrouted], read: &mut ReadMessages<'_>) {
+    let unrouted = if is_planted(Fault::SkipUnrouted) { &[] } else { unrouted };
     let positions: Vec<Position> = unrouted.iter().map(|unrouted| unrouted.message).collect();
     read(&positions, &mut |index, bytes| {
         let Some(Ok(Record::Message(record))) = bytes.map(Record::read) else {
@@ -333,6 +335,9 @@ impl Shard {
         stats.inflight_messages += cold.inflight.len() as u64;
         let out = &mut self.core.session_mut(slot).outgoing;
         out.last_seq = recovered.next_seq.saturating_sub(1);
+        if is_planted(Fault::ForgetNumbers) && recovered.entries.is_empty() {
+            out.last_seq = 0;
+        }
         out.kept_seq = out.last_seq;
         out.queued_qos0 = queued_qos0;
         out.cold = Some(Box::new(cold));
@@ -384,7 +389,8 @@ fn set_terms(session: &mut Session, recovered: &RecoveredSession) {
     session.expiry_s = terms.expiry_s;
     session.clean_start = false;
     session.created_at_ms = recovered.created_unix_ms;
-    session.will = terms.will.as_deref().map(|will| Box::new(restore_will(will)));
+    let will = terms.will.as_deref().filter(|_| !is_planted(Fault::ForgetWill));
+    session.will = will.map(|will| Box::new(restore_will(will)));
 }
 
 fn restore_will(will: &RecoveredWill) -> Will {
