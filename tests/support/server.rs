@@ -376,7 +376,7 @@ fn tail(log: &str) -> String {
 
 /// A port nobody listens on, outside the range from which the kernel takes ports for outgoing connections: port 0 would
 /// give one that a client of another test may get before the server binds it.
-fn free_port() -> SocketAddr {
+pub fn free_port() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 20_000;
     const COUNT: u32 = 12_000;

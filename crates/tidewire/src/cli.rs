@@ -14,6 +14,7 @@ use crate::backup;
 use crate::client;
 use crate::config::show::{ShowOptions, show};
 use crate::config::{self, Diagnostic, Listener, Loaded, Sources, reference, schema};
+use crate::import;
 use crate::journal_command;
 use crate::logging::{self, Surroundings};
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain, fail, print};
@@ -69,6 +70,7 @@ pub fn command() -> Command {
         .subcommand(journal_command::command())
         .subcommand(backup::backup_command())
         .subcommand(backup::restore_command())
+        .subcommand(import::command())
         .subcommand(completion_command())
         .subcommand(Command::new("version").about("Print the version"))
 }
@@ -165,6 +167,7 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("journal", own)) => journal_command::run(own, |own| data_dir(matches, own)),
         Some(("backup", own)) => with_data_dir(matches, own, |data_dir| backup::backup(own, data_dir)),
         Some(("restore", own)) => with_data_dir(matches, own, |data_dir| backup::restore(own, data_dir)),
+        Some(("import", own)) => import::run(own, |own| data_dir(matches, own)),
         Some(("completion", own)) => run_completion(own),
         Some(("version", _)) => print(&format!("tidewire {VERSION}\n")),
         Some((name, _)) => unreachable!("clap knows no command `{name}`"),

@@ -7,6 +7,7 @@ pub mod banner;
 pub mod cli;
 mod client;
 pub mod config;
+mod import;
 mod journal_command;
 pub mod logging;
 mod output;
