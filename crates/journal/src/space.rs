@@ -1,8 +1,9 @@
 //! Space for the next segment, had before it is needed: a file `spare`, preallocated, that becomes the next segment by renaming.
 //!
-//! As long as there is one, a roll needs no new space. When none can be had the log is full, with what is left of the
-//! segment that is written to as the room in which its owner may tidy up. Once full, the log asks for some more space
-//! than it needs, so that it does not change its mind with every segment.
+//! As long as there is one, a roll needs no new space. When none can be had the log is full, and says so: its owner appends only
+//! what tidies up. That is written beyond quota and reserve, which are ours: a log that stops at them could never make room again. Only
+//! the disk itself can refuse. Once full, the log asks for some more space than it needs, so that it does not change its mind
+//! with every segment.
 
 use std::fmt;
 use std::sync::Arc;
@@ -70,15 +71,18 @@ impl Space {
         self.spare.as_ref().map_or(0, |spare| spare.bytes)
     }
 
-    /// Sees to a spare segment. `used_bytes`: of all segments.
+    /// Sees to a spare segment, if the log may have one. `used_bytes`: of all segments.
     pub fn prepare(&mut self, used_bytes: u64) {
-        if self.spare.is_none() {
-            // Said by `shortage`.
-            let _ = self.obtain(self.segment_bytes, used_bytes);
+        if self.spare.is_some() {
+            return;
         }
+        self.shortage = match self.permit(self.segment_bytes, used_bytes) {
+            Ok(()) => self.make_spare(self.segment_bytes).err(),
+            Err(shortage) => Some(shortage),
+        };
     }
 
-    /// Sees to a spare segment of at least `bytes`.
+    /// Sees to a spare segment of at least `bytes`, for what has been appended: whether the log may have one or not.
     pub fn obtain(&mut self, bytes: u64, used_bytes: u64) -> Result<(), Shortage> {
         if self.spare_bytes() >= bytes {
             return Ok(());
@@ -87,20 +91,20 @@ impl Space {
             // Its space counts for the longer one. If it stays, `create` replaces it.
             let _ = self.storage.remove(SPARE_NAME);
         }
-        let made = self
-            .permit(bytes, used_bytes)
-            .and_then(|()| self.storage.create(SPARE_NAME, bytes).map_err(Shortage::disk));
-        match made {
-            Ok(file) => {
-                self.spare = Some(Spare { file, bytes });
-                self.shortage = None;
-                Ok(())
-            }
-            Err(shortage) => {
-                self.shortage = Some(shortage.clone());
-                Err(shortage)
-            }
-        }
+        let forbidden = self.permit(bytes, used_bytes).err();
+        // A whole segment if there is space, so that what little is appended now does not make a file each time.
+        let made = match self.segment_bytes > bytes {
+            true => self.make_spare(self.segment_bytes).or_else(|_| self.make_spare(bytes)),
+            false => self.make_spare(bytes),
+        };
+        self.shortage = made.as_ref().err().cloned().or(forbidden);
+        made
+    }
+
+    fn make_spare(&mut self, bytes: u64) -> Result<(), Shortage> {
+        let file = self.storage.create(SPARE_NAME, bytes).map_err(Shortage::disk)?;
+        self.spare = Some(Spare { file, bytes });
+        Ok(())
     }
 
     /// Whether the log may take so many bytes more.

@@ -227,11 +227,8 @@ impl Writer {
         self.roll(spare)
     }
 
+    /// Also beyond what the log may have, as with `Space::obtain`.
     fn enlarge_active(&mut self, bytes: u64) -> Result<(), Stop> {
-        let more = bytes - self.active.file_bytes.load(Relaxed);
-        self.space
-            .permit(more, self.segments.file_bytes() + self.space.spare_bytes())
-            .map_err(Stop::Full)?;
         self.active
             .file
             .allocate(bytes)

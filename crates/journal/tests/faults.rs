@@ -140,6 +140,37 @@ fn the_quota_holds_and_ends_when_a_tenth_of_it_is_free() {
     assert_eq!(log.state(), State::Ok);
 }
 
+/// What tidies up has to be written, or there would never be room again.
+#[test]
+fn what_is_appended_to_a_full_log_is_written_beyond_quota_and_reserve() {
+    let disk = Disk::new(1);
+    let max_bytes = 20 * SEGMENT_BYTES;
+    let config = LogConfig { max_bytes, ..config() };
+    let mut log = open(&disk, config.clone());
+    fill(&mut log);
+    for number in 0..200 {
+        let end = append(&mut log, number).end;
+        log.flush().unwrap();
+        assert_eq!(log.committed(), end);
+        assert!(is_full(&log.state()));
+    }
+    let mut large = Batch::new();
+    large.record(|bytes| bytes.resize(3 * SEGMENT_BYTES as usize, 7));
+    let end = log.append(&mut large).end;
+    log.flush().unwrap();
+    assert_eq!(log.committed(), end);
+    assert!(is_full(&log.state()));
+    let stats = log.stats();
+    assert!(stats.file_bytes / stats.segments >= SEGMENT_BYTES / 2, "{stats:?}");
+    log.set_checkpoint(end).unwrap();
+    log.truncate_before(end).unwrap();
+    log.flush().unwrap();
+    assert_eq!(log.state(), State::Ok);
+    assert!(log.stats().file_bytes <= max_bytes);
+    drop(log);
+    assert_eq!(open(&disk, config).committed(), end);
+}
+
 #[test]
 fn a_write_without_space_is_tried_again_until_there_is_some() {
     let disk = Disk::new(1);
