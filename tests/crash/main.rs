@@ -14,6 +14,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod full_disk;
 mod judge;
 mod load;
 mod message;

@@ -20,7 +20,7 @@ use crate::wire::{Heard, hear};
 const CONFIG: &str = r#"
 [durability]
 segment_bytes = "256KiB"
-max_bytes = "8GiB"
+max_bytes = "128MiB"
 reserve_bytes = "0B"
 [mqtt]
 max_queued_messages = 10000000
