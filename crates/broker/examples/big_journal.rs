@@ -1,6 +1,8 @@
 //! Writes a journal of many sessions that are away with messages waiting, to start a server on:
 //! `cargo run --release --example big_journal -- DATA_DIR SESSIONS MESSAGES_EACH [bare]`; bare: without subscriptions.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -39,6 +39,11 @@ impl Shard {
 
     fn may_have_session(&self, connect: &Connect<'_>, client_id: &str, is_superuser: bool) -> Result<(), Refused> {
         let config = &self.core.config;
+        if self.core.has_journal_failed() && self.granted_expiry(connect) > 0 {
+            // Its CONNACK would wait for ever.
+            let because = "the journal has failed, and the session would have to be kept";
+            return Err(Refused(ReasonCode::ServerUnavailable, because));
+        }
         let Some(slot) = self.by_client_id.get(client_id).copied() else {
             return match self.by_client_id.len() < config.sessions_max {
                 true => Ok(()),

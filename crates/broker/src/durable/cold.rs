@@ -212,7 +212,7 @@ impl Outgoing {
             && self
                 .cold
                 .as_ref()
-                .is_some_and(|cold| !cold.is_fetching && !(cold.inflight.is_empty() && cold.queue.is_empty()))
+                .is_some_and(|cold| !(cold.is_fetching || cold.inflight.is_empty() && cold.queue.is_empty()))
     }
 
     pub fn cold_positions(&self) -> Vec<Position> {

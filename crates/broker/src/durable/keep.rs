@@ -160,6 +160,12 @@ impl Core {
             .is_some_and(|ledger| ledger.state != JournalState::Ok)
     }
 
+    pub fn has_journal_failed(&self) -> bool {
+        self.ledger
+            .as_ref()
+            .is_some_and(|ledger| ledger.state == JournalState::Failed)
+    }
+
     /// Holds back all that a connection is sent from now on until the journal has what was recorded so far.
     pub fn hold_until_kept(&mut self, conn: ConnSlot) {
         let Some(epoch) = self.connection_mut(conn).map(|c| c.epoch) else {
@@ -286,10 +292,10 @@ impl Shard {
     }
 
     pub(crate) fn keep_unsubscribed(&mut self, slot: u32, filter: &str) {
-        if let Some(session) = self.core.durable_key(slot) {
-            if !is_planted(Fault::ForgetUnsubscribed) {
-                self.core.record(&Record::Unsubscribed { session, filter });
-            }
+        if let Some(session) = self.core.durable_key(slot)
+            && !is_planted(Fault::ForgetUnsubscribed)
+        {
+            self.core.record(&Record::Unsubscribed { session, filter });
         }
     }
 

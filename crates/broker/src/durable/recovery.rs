@@ -89,8 +89,10 @@ impl Recovery {
 
     /// What is left after the last record.
     pub fn finish(self) -> Recovered {
+        let (sessions, numbered) = self.sessions.into_list();
         let mut recovered = Recovered {
-            sessions: self.sessions.into_list(),
+            sessions,
+            numbered,
             groups: self.groups.into_list(),
             retained: self.retained.into_list(),
             delayed: self.delayed.into_iter().collect(),

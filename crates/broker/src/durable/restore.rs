@@ -11,7 +11,8 @@ use journal::Batch;
 use mqtt::{ProtocolVersion, SubscriptionOptions};
 
 use crate::durable::cold::{Cold, ColdEntry, message_of, publication_of};
-use crate::durable::record::{GroupKey, Position, Record};
+use crate::durable::record;
+use crate::durable::record::{Entry, GroupKey, Position, Recipient, Record, SessionKey, Targets};
 use crate::durable::recovery::{
     Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredWill, StoredTag, Unrouted,
 };
@@ -64,6 +65,9 @@ pub fn restore(
         let home = Shard::home(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
         shards[home].restore_session(now, session, &groups, read);
     }
+    for (session, entry) in recovered.numbered {
+        record_number(&mut shards[0], session, &entry);
+    }
     result.retained_messages = recovered.retained.len() as u64;
     result.damaged += restore_retained(now, shards, &recovered.retained, read);
     result.damaged += restore_delayed(now, shards, &recovered.delayed, read);
@@ -85,6 +89,24 @@ pub fn restore(
 
 fn place_of_group(shards: &[Shard], group: &RecoveredGroup) -> usize {
     usize::from(shards[0].group_home(&group.share_name, &group.filter).0)
+}
+
+/// What was held has its place in the queue now.
+fn record_number(shard: &mut Shard, session: SessionKey, entry: &Entry) {
+    let mut targets = Vec::new();
+    record::Target {
+        to: Recipient::Session(session),
+        seq: entry.seq,
+        qos: entry.qos,
+        retain: entry.retain,
+        group: entry.group,
+        identifiers: entry.identifiers.clone(),
+    }
+    .put(&mut targets);
+    shard.core.record(&Record::Queued {
+        message: entry.message,
+        targets: Targets::from_written(&targets),
+    });
 }
 
 /// Appends what the shards have recorded; mail refers to where that is. The first shard comes last: it says what all have done.

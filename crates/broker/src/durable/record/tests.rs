@@ -1,3 +1,7 @@
+//! What is written comes back, and what is cut short is an error.
+
+use mqtt::RetainHandling;
+
 use super::*;
 
 fn round_trip(record: &Record<'_>) {

@@ -6,12 +6,14 @@ use std::collections::VecDeque;
 use mqtt::{QoS, SubscriptionOptions};
 
 use super::entry::{StoredEntry, StoredTag};
-use crate::durable::record::{GroupKey, Position, Seq, SessionKey, SubscriptionRecord, Terms, WillRecord};
+use crate::durable::record::{Entry, GroupKey, Position, Seq, SessionKey, SubscriptionRecord, Terms, WillRecord};
 
 #[derive(Debug, Default, PartialEq)]
 pub struct Recovered {
     /// By key.
     pub sessions: Vec<RecoveredSession>,
+    /// Entries of them that had no number in the journal: whoever goes on has to record it.
+    pub numbered: Vec<(SessionKey, Entry)>,
     /// By key.
     pub groups: Vec<RecoveredGroup>,
     /// By position.

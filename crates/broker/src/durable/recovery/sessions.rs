@@ -114,15 +114,16 @@ impl Sessions {
         }
     }
 
-    pub fn into_list(mut self) -> Vec<RecoveredSession> {
-        self.number_all();
+    /// The sessions, and what has got its number just now.
+    pub fn into_list(mut self) -> (Vec<RecoveredSession>, Vec<(SessionKey, Entry)>) {
+        let numbered = self.number_all();
         let mut list = self.table.into_items();
         for session in &mut list {
             order::tidy(&mut session.entries);
             session.tags.tidy();
         }
         list.sort_unstable_by_key(|session| session.key);
-        list
+        (list, numbered)
     }
 
     fn wait_for_number(&mut self, key: SessionKey, entry: Entry) {
@@ -132,14 +133,18 @@ impl Sessions {
     }
 
     /// The same numbers whether the records end here or a start follows, so that what comes after that means the same entries.
-    fn number_all(&mut self) {
+    fn number_all(&mut self) -> Vec<(SessionKey, Entry)> {
+        let mut numbered = Vec::new();
         for ((key, _), entry) in std::mem::take(&mut self.unnumbered) {
             let Some(session) = self.find(key) else { continue };
             let seq = session.next_seq.max(1);
             if seq < SEQ_MAX {
-                session.queue(Entry { seq, ..entry });
+                let entry = Entry { seq, ..entry };
+                session.queue(entry.clone());
+                numbered.push((key, entry));
             }
         }
+        numbered
     }
 }
 

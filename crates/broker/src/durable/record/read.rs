@@ -1,0 +1,375 @@
+//! Bytes to records. Whatever the bytes are, there is a record or an error.
+
+use mqtt::{QoS, RetainHandling, SubscriptionOptions};
+
+use super::tags::*;
+use super::*;
+
+impl Record<'_> {
+    fn message_mut(&mut self) -> Option<&mut Position> {
+        match self {
+            Record::Queued { message, .. }
+            | Record::Returned { message, .. }
+            | Record::GroupDropped { message, .. }
+            | Record::Retained { message, .. }
+            | Record::Delayed { message, .. }
+            | Record::DelayedDone { message }
+            | Record::Unheld { message, .. } => Some(message),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Record<'a> {
+    /// A record that stands at `position`.
+    pub fn read_at(position: Position, bytes: &'a [u8]) -> Result<Record<'a>, NotARecord> {
+        let Some((&BACK, rest)) = bytes.split_first() else {
+            return Record::read(bytes);
+        };
+        let mut record = Record::read(rest)?;
+        let before = record.message_mut().and_then(|message| {
+            message.0 = position.0.checked_sub(message.0)?;
+            Some(())
+        });
+        before.map(|()| record).ok_or(NotARecord {
+            expected: "a message before this record",
+        })
+    }
+
+    /// A record that speaks of no message of its own batch.
+    pub fn read(bytes: &'a [u8]) -> Result<Record<'a>, NotARecord> {
+        let mut r = Reader(bytes);
+        let record = match r.u8()? {
+            BOOT => Record::Boot {
+                unix_ms: r.integer()?,
+                shards: r.small()?,
+                last_key: r.integer()?,
+            },
+            CHECKPOINT => Record::Checkpoint {
+                unix_ms: r.integer()?,
+                shards: r.small()?,
+                last_key: r.integer()?,
+            },
+            MESSAGE => Record::Message(r.message()?),
+            QUEUED => Record::Queued {
+                message: r.position()?,
+                targets: Targets(r.rest()),
+            },
+            ROUTED => Record::Routed {
+                by: r.small()?,
+                from: r.small()?,
+                up_to: r.position()?,
+            },
+            SETTLED => Record::Settled(SettledItems(r.rest())),
+            FREED => Record::Freed {
+                session: r.session()?,
+                packet_id: r.small()?,
+            },
+            SESSION => Record::Session(r.session_record()?),
+            ENTRIES => Record::Entries {
+                session: r.session()?,
+                entries: Entries(r.rest()),
+            },
+            CONNECTED => Record::Connected {
+                session: r.session()?,
+                terms: r.terms()?,
+            },
+            DISCONNECTED => Record::Disconnected {
+                session: r.session()?,
+                unix_ms: r.integer()?,
+                expiry_s: r.small()?,
+                has_will: r.integer()? != 0,
+                started: r.integer()?,
+            },
+            WILL_DONE => Record::WillDone { session: r.session()? },
+            ENDED => Record::Ended { session: r.session()? },
+            SUBSCRIBED => Record::Subscribed {
+                session: r.session()?,
+                subscription: r.subscription()?,
+            },
+            UNSUBSCRIBED => Record::Unsubscribed {
+                session: r.session()?,
+                filter: r.text()?,
+            },
+            GROUP => Record::Group {
+                group: r.group()?,
+                share_name: r.text()?,
+                filter: r.text()?,
+            },
+            GROUP_ENTRIES => Record::GroupEntries {
+                group: r.group()?,
+                messages: Positions(r.rest()),
+            },
+            GROUP_ENDED => Record::GroupEnded { group: r.group()? },
+            RETURNED => Record::Returned {
+                session: r.session()?,
+                seq: r.integer()?,
+                group: r.group()?,
+                message: r.position()?,
+            },
+            GROUP_DROPPED => Record::GroupDropped {
+                group: r.group()?,
+                message: r.position()?,
+            },
+            RETAINED => Record::Retained {
+                message: r.position()?,
+                expires_unix_ms: r.integer()?.checked_sub(1),
+                topic: r.text()?,
+            },
+            RETAINED_GONE => Record::RetainedGone { topic: r.text()? },
+            DELAYED => Record::Delayed {
+                message: r.position()?,
+                due_unix_ms: r.integer()?,
+            },
+            DELAYED_DONE => Record::DelayedDone { message: r.position()? },
+            UNHELD => Record::Unheld {
+                session: r.session()?,
+                message: r.position()?,
+            },
+            _ => {
+                return Err(NotARecord {
+                    expected: "a record tag of this version",
+                });
+            }
+        };
+        if r.0.is_empty() {
+            Ok(record)
+        } else {
+            Err(NotARecord {
+                expected: "the end of the record",
+            })
+        }
+    }
+}
+
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    fn u8(&mut self) -> Result<u8, NotARecord> {
+        let (first, rest) = self.0.split_first().ok_or(NotARecord { expected: "a byte" })?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn integer(&mut self) -> Result<u64, NotARecord> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(NotARecord {
+            expected: "an integer of at most 64 bits",
+        })
+    }
+
+    fn small<T: TryFrom<u64>>(&mut self) -> Result<T, NotARecord> {
+        T::try_from(self.integer()?).map_err(|_| NotARecord {
+            expected: "a smaller number",
+        })
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], NotARecord> {
+        let length: usize = self.small()?;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(NotARecord {
+            expected: "as many bytes as the length says",
+        })?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<&'a str, NotARecord> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| NotARecord { expected: "UTF-8" })
+    }
+
+    fn qos(bits: u8) -> Result<QoS, NotARecord> {
+        match bits & QOS {
+            0 => Ok(QoS::AtMostOnce),
+            1 => Ok(QoS::AtLeastOnce),
+            2 => Ok(QoS::ExactlyOnce),
+            _ => Err(NotARecord {
+                expected: "a QoS of 0, 1 or 2",
+            }),
+        }
+    }
+
+    pub(super) fn position(&mut self) -> Result<Position, NotARecord> {
+        self.integer().map(Position)
+    }
+
+    fn session(&mut self) -> Result<SessionKey, NotARecord> {
+        self.integer().map(SessionKey)
+    }
+
+    fn group(&mut self) -> Result<GroupKey, NotARecord> {
+        self.integer().map(GroupKey)
+    }
+
+    fn message(&mut self) -> Result<MessageRecord<'a>, NotARecord> {
+        let flags = self.u8()?;
+        let has = |flag: u8| flags & flag != 0;
+        let (shard, others, publisher_hash) = (self.small()?, self.integer()?, self.small()?);
+        let expires_unix_ms = has(HAS_EXPIRY).then(|| self.integer()).transpose()?;
+        let due_unix_ms = has(HAS_DUE).then(|| self.integer()).transpose()?;
+        let retained = match has(IS_RETAINED) {
+            false => None,
+            true => Some(RetainedTerms {
+                expires_unix_ms: self.integer()?.checked_sub(1),
+            }),
+        };
+        let publisher = match has(HAS_PUBLISHER) {
+            false => None,
+            true => Some((self.session()?, self.small()?)),
+        };
+        Ok(MessageRecord {
+            qos: Self::qos(flags)?,
+            retain: has(RETAIN),
+            expires_unix_ms,
+            publisher_hash,
+            shard,
+            others,
+            due_unix_ms,
+            retained,
+            publisher,
+            topic: self.text()?,
+            properties: self.bytes()?,
+            targets: Targets(self.bytes()?),
+            payload: self.rest(),
+        })
+    }
+
+    pub(super) fn target(&mut self) -> Result<Target, NotARecord> {
+        let flags = self.u8()?;
+        let (key, seq) = (self.integer()?, self.integer()?);
+        Ok(Target {
+            to: match flags & IS_GROUP {
+                0 => Recipient::Session(SessionKey(key)),
+                _ => Recipient::Group(GroupKey(key)),
+            },
+            seq,
+            qos: Self::qos(flags)?,
+            retain: flags & RETAIN != 0,
+            group: self.group_if(flags)?,
+            identifiers: self.identifiers_if(flags)?,
+        })
+    }
+
+    pub(super) fn entry(&mut self) -> Result<Entry, NotARecord> {
+        let flags = self.u8()?;
+        let (message, seq) = (self.position()?, self.integer()?);
+        Ok(Entry {
+            message,
+            seq,
+            qos: Self::qos(flags)?,
+            retain: flags & RETAIN != 0,
+            is_released: flags & IS_RELEASED != 0,
+            group: self.group_if(flags)?,
+            identifiers: self.identifiers_if(flags)?,
+        })
+    }
+
+    fn group_if(&mut self, flags: u8) -> Result<Option<GroupKey>, NotARecord> {
+        (flags & HAS_GROUP != 0).then(|| self.group()).transpose()
+    }
+
+    fn identifiers_if(&mut self, flags: u8) -> Result<Vec<u32>, NotARecord> {
+        if flags & HAS_IDENTIFIERS == 0 {
+            return Ok(Vec::new());
+        }
+        let count = self.integer()?;
+        (0..count).map(|_| self.small()).collect()
+    }
+
+    pub(super) fn settled(&mut self) -> Result<Settled, NotARecord> {
+        let (session, packed) = (self.session()?, self.integer()?);
+        Ok(Settled {
+            session,
+            seq: packed >> 1,
+            is_release: packed & 1 == 1,
+        })
+    }
+
+    fn session_record(&mut self) -> Result<SessionRecord<'a>, NotARecord> {
+        let session = self.session()?;
+        let (created_unix_ms, left) = (self.integer()?, self.integer()?);
+        let (next_seq, started) = (self.integer()?, self.integer()?);
+        let client_id = self.text()?;
+        let count = self.integer()?;
+        let subscriptions = (0..count).map(|_| self.subscription()).collect::<Result<_, _>>()?;
+        let count = self.integer()?;
+        let received = (0..count).map(|_| self.small()).collect::<Result<_, _>>()?;
+        Ok(SessionRecord {
+            session,
+            client_id,
+            created_unix_ms,
+            left_unix_ms: left.checked_sub(1),
+            next_seq,
+            started,
+            subscriptions,
+            received,
+            terms: self.terms()?,
+        })
+    }
+
+    fn terms(&mut self) -> Result<Terms<'a>, NotARecord> {
+        let (version, flags) = (self.u8()?, self.u8()?);
+        let expiry_s = self.small()?;
+        let user_name = (flags & 4 != 0).then(|| self.text()).transpose()?;
+        let will = (self.u8()? == 1).then(|| self.will()).transpose()?;
+        Ok(Terms {
+            user_name,
+            version,
+            is_superuser: flags & 1 != 0,
+            is_bridge: flags & 2 != 0,
+            expiry_s,
+            will,
+        })
+    }
+
+    fn will(&mut self) -> Result<WillRecord<'a>, NotARecord> {
+        let flags = self.u8()?;
+        let (delay_s, expiry) = (self.small()?, self.integer()?);
+        let message_expiry_s = match expiry.checked_sub(1) {
+            None => None,
+            Some(s) => Some(u32::try_from(s).map_err(|_| NotARecord {
+                expected: "a Message Expiry Interval of 32 bits",
+            })?),
+        };
+        Ok(WillRecord {
+            topic: self.text()?,
+            payload: self.bytes()?,
+            properties: self.bytes()?,
+            qos: Self::qos(flags)?,
+            retain: flags & RETAIN != 0,
+            delay_s,
+            message_expiry_s,
+        })
+    }
+
+    fn subscription(&mut self) -> Result<SubscriptionRecord<'a>, NotARecord> {
+        let filter = self.text()?;
+        let flags = self.u8()?;
+        let retain_handling = match flags >> 4 & 0b11 {
+            0 => RetainHandling::SendAtSubscribe,
+            1 => RetainHandling::SendIfNew,
+            _ => RetainHandling::DoNotSend,
+        };
+        let identifier: u32 = self.small()?;
+        Ok(SubscriptionRecord {
+            filter,
+            options: SubscriptionOptions {
+                maximum_qos: Self::qos(flags)?,
+                no_local: flags & 1 << 2 != 0,
+                retain_as_published: flags & 1 << 3 != 0,
+                retain_handling,
+            },
+            identifier: (identifier != 0).then_some(identifier),
+        })
+    }
+}

@@ -1,0 +1,309 @@
+//! Records to bytes.
+
+use mqtt::QoS;
+
+use super::tags::*;
+use super::*;
+
+impl Record<'_> {
+    pub fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Record::Boot {
+                unix_ms,
+                shards,
+                last_key,
+            } => put_all(out, BOOT, [*unix_ms, u64::from(*shards), *last_key]),
+            Record::Checkpoint {
+                unix_ms,
+                shards,
+                last_key,
+            } => put_all(out, CHECKPOINT, [*unix_ms, u64::from(*shards), *last_key]),
+            Record::Message(message) => message.put(out),
+            Record::Queued { message, targets } => {
+                put_all(out, QUEUED, [message.0]);
+                out.extend_from_slice(targets.0);
+            }
+            Record::Routed { by, from, up_to } => put_all(out, ROUTED, [u64::from(*by), u64::from(*from), up_to.0]),
+            Record::Settled(items) => {
+                out.push(SETTLED);
+                out.extend_from_slice(items.0);
+            }
+            Record::Freed { session, packet_id } => put_all(out, FREED, [session.0, u64::from(*packet_id)]),
+            Record::Session(session) => session.put(out),
+            Record::Entries { session, entries } => {
+                put_all(out, ENTRIES, [session.0]);
+                out.extend_from_slice(entries.0);
+            }
+            Record::Connected { session, terms } => {
+                put_all(out, CONNECTED, [session.0]);
+                terms.put(out);
+            }
+            Record::Disconnected {
+                session,
+                unix_ms,
+                expiry_s,
+                has_will,
+                started,
+            } => put_all(
+                out,
+                DISCONNECTED,
+                [
+                    session.0,
+                    *unix_ms,
+                    u64::from(*expiry_s),
+                    u64::from(*has_will),
+                    *started,
+                ],
+            ),
+            Record::WillDone { session } => put_all(out, WILL_DONE, [session.0]),
+            Record::Ended { session } => put_all(out, ENDED, [session.0]),
+            Record::Subscribed { session, subscription } => {
+                put_all(out, SUBSCRIBED, [session.0]);
+                subscription.put(out);
+            }
+            Record::Unsubscribed { session, filter } => {
+                put_all(out, UNSUBSCRIBED, [session.0]);
+                put_bytes(out, filter.as_bytes());
+            }
+            Record::Group {
+                group,
+                share_name,
+                filter,
+            } => {
+                put_all(out, GROUP, [group.0]);
+                put_bytes(out, share_name.as_bytes());
+                put_bytes(out, filter.as_bytes());
+            }
+            Record::GroupEntries { group, messages } => {
+                put_all(out, GROUP_ENTRIES, [group.0]);
+                out.extend_from_slice(messages.0);
+            }
+            Record::GroupEnded { group } => put_all(out, GROUP_ENDED, [group.0]),
+            Record::Returned {
+                session,
+                seq,
+                group,
+                message,
+            } => put_all(out, RETURNED, [session.0, *seq, group.0, message.0]),
+            Record::GroupDropped { group, message } => put_all(out, GROUP_DROPPED, [group.0, message.0]),
+            Record::Retained {
+                message,
+                expires_unix_ms,
+                topic,
+            } => {
+                put_all(out, RETAINED, [message.0, expires_unix_ms.map_or(0, |ms| ms + 1)]);
+                put_bytes(out, topic.as_bytes());
+            }
+            Record::RetainedGone { topic } => {
+                out.push(RETAINED_GONE);
+                put_bytes(out, topic.as_bytes());
+            }
+            Record::Delayed { message, due_unix_ms } => put_all(out, DELAYED, [message.0, *due_unix_ms]),
+            Record::DelayedDone { message } => put_all(out, DELAYED_DONE, [message.0]),
+            Record::Unheld { session, message } => put_all(out, UNHELD, [session.0, message.0]),
+        }
+    }
+}
+
+impl Record<'_> {
+    /// Of a message whose record is in the same batch, and so has no position yet: `message` is how far before this record.
+    pub fn put_back(&self, out: &mut Vec<u8>) {
+        out.push(BACK);
+        self.put(out);
+    }
+}
+
+impl MessageRecord<'_> {
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.push(MESSAGE);
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        out.push(
+            self.qos as u8
+                | flag(self.retain, RETAIN)
+                | flag(self.expires_unix_ms.is_some(), HAS_EXPIRY)
+                | flag(self.due_unix_ms.is_some(), HAS_DUE)
+                | flag(self.retained.is_some(), IS_RETAINED)
+                | flag(self.publisher.is_some(), HAS_PUBLISHER),
+        );
+        put_integer(out, u64::from(self.shard));
+        put_integer(out, self.others);
+        put_integer(out, u64::from(self.publisher_hash));
+        if let Some(ms) = self.expires_unix_ms {
+            put_integer(out, ms);
+        }
+        if let Some(ms) = self.due_unix_ms {
+            put_integer(out, ms);
+        }
+        if let Some(terms) = self.retained {
+            put_integer(out, terms.expires_unix_ms.map_or(0, |ms| ms + 1));
+        }
+        if let Some((session, packet_id)) = self.publisher {
+            put_integer(out, session.0);
+            put_integer(out, u64::from(packet_id));
+        }
+        put_bytes(out, self.topic.as_bytes());
+        put_bytes(out, self.properties);
+        put_bytes(out, self.targets.0);
+        out.extend_from_slice(self.payload);
+    }
+}
+
+impl Target {
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let (key, kind) = match self.to {
+            Recipient::Session(session) => (session.0, 0),
+            Recipient::Group(group) => (group.0, IS_GROUP),
+        };
+        put_place(
+            out,
+            kind,
+            key,
+            self.seq,
+            self.qos,
+            self.retain,
+            self.group,
+            &self.identifiers,
+        );
+    }
+}
+
+impl Entry {
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let kind = if self.is_released { IS_RELEASED } else { 0 };
+        let position = self.message.0;
+        put_place(
+            out,
+            kind,
+            position,
+            self.seq,
+            self.qos,
+            self.retain,
+            self.group,
+            &self.identifiers,
+        );
+    }
+}
+
+impl Settled {
+    pub fn put(&self, out: &mut Vec<u8>) {
+        put_integer(out, self.session.0);
+        put_integer(out, self.seq << 1 | u64::from(self.is_release));
+    }
+}
+
+impl Position {
+    pub fn put(self, out: &mut Vec<u8>) {
+        put_integer(out, self.0);
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn put_place(
+    out: &mut Vec<u8>,
+    kind: u8,
+    key: u64,
+    seq: Seq,
+    qos: QoS,
+    retain: bool,
+    group: Option<GroupKey>,
+    identifiers: &[u32],
+) {
+    let mut flags = kind | qos as u8;
+    flags |= if retain { RETAIN } else { 0 };
+    flags |= if group.is_some() { HAS_GROUP } else { 0 };
+    flags |= if identifiers.is_empty() { 0 } else { HAS_IDENTIFIERS };
+    out.push(flags);
+    put_integer(out, key);
+    put_integer(out, seq);
+    if let Some(group) = group {
+        put_integer(out, group.0);
+    }
+    if !identifiers.is_empty() {
+        put_integer(out, identifiers.len() as u64);
+        for identifier in identifiers {
+            put_integer(out, u64::from(*identifier));
+        }
+    }
+}
+
+impl SessionRecord<'_> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_all(
+            out,
+            SESSION,
+            [
+                self.session.0,
+                self.created_unix_ms,
+                self.left_unix_ms.map_or(0, |ms| ms + 1),
+                self.next_seq,
+                self.started,
+            ],
+        );
+        put_bytes(out, self.client_id.as_bytes());
+        put_integer(out, self.subscriptions.len() as u64);
+        for subscription in &self.subscriptions {
+            subscription.put(out);
+        }
+        put_integer(out, self.received.len() as u64);
+        for id in &self.received {
+            put_integer(out, u64::from(*id));
+        }
+        self.terms.put(out);
+    }
+}
+
+impl Terms<'_> {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[
+            self.version,
+            u8::from(self.is_superuser) | u8::from(self.is_bridge) << 1 | u8::from(self.user_name.is_some()) << 2,
+        ]);
+        put_integer(out, u64::from(self.expiry_s));
+        if let Some(user_name) = self.user_name {
+            put_bytes(out, user_name.as_bytes());
+        }
+        let Some(will) = &self.will else {
+            return out.push(0);
+        };
+        out.extend_from_slice(&[1, will.qos as u8 | if will.retain { RETAIN } else { 0 }]);
+        put_integer(out, u64::from(will.delay_s));
+        put_integer(out, will.message_expiry_s.map_or(0, |s| u64::from(s) + 1));
+        put_bytes(out, will.topic.as_bytes());
+        put_bytes(out, will.payload);
+        put_bytes(out, will.properties);
+    }
+}
+
+impl SubscriptionRecord<'_> {
+    fn put(&self, out: &mut Vec<u8>) {
+        let options = self.options;
+        put_bytes(out, self.filter.as_bytes());
+        out.push(
+            options.maximum_qos as u8
+                | u8::from(options.no_local) << 2
+                | u8::from(options.retain_as_published) << 3
+                | (options.retain_handling as u8) << 4,
+        );
+        put_integer(out, u64::from(self.identifier.unwrap_or(0)));
+    }
+}
+
+fn put_all<const N: usize>(out: &mut Vec<u8>, tag: u8, integers: [u64; N]) {
+    out.push(tag);
+    for integer in integers {
+        put_integer(out, integer);
+    }
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_integer(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn put_integer(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
