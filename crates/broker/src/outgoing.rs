@@ -136,6 +136,8 @@ pub struct Outgoing {
     pub kept_seq: Seq,
     /// How many of `inflight`, from the front, have been sent on the present connection.
     pub sent: usize,
+    /// How often messages have gone from memory to the front of what is cold.
+    pub cooled: u32,
     /// What follows `inflight` and `queue` and is in the journal only.
     pub cold: Option<Box<Cold>>,
 }

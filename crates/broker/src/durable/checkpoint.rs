@@ -53,6 +53,8 @@ enum At {
         slot: u32,
         session: SessionKey,
         behind: Seq,
+        /// `Outgoing::cooled` when it was begun.
+        cooled: u32,
     },
     /// Waiting for the others to end.
     End,
@@ -126,8 +128,6 @@ impl Shard {
             }
             _ => {}
         }
-        walk.moves
-            .settle(self.core.ledger.as_ref().map_or(0, |ledger| ledger.base));
         let limit = self.batch_bytes() + STEP_BYTES;
         while self.batch_bytes() < limit && !matches!(walk.at, At::End) {
             if self.must_wait_for_moves(&mut walk) {
@@ -182,10 +182,10 @@ impl Shard {
             At::Sessions(slot) if (slot as usize) < self.core.sessions.len() => {
                 match self.move_session(now, slot, &mut walk.moves) {
                     true => At::Sessions(slot),
-                    false => self.write_session(slot, oldest),
+                    false => self.write_session(slot),
                 }
             }
-            At::Queue { slot, session, behind } => self.write_queue(slot, session, behind, oldest),
+            at @ At::Queue { .. } => self.write_queue(at, oldest),
             At::Sessions(_) | At::End => At::End,
         }
     }
@@ -250,43 +250,63 @@ impl Shard {
         ledger.record_of(message.place(), |message| Record::Delayed { message, due_unix_ms });
     }
 
-    /// A session, what it has in memory, and the first part of what it has not.
-    fn write_session(&mut self, slot: u32, oldest: &mut Option<Position>) -> At {
+    /// A session; its queue follows.
+    fn write_session(&mut self, slot: u32) -> At {
         let Some(session) = self.core.sessions[slot as usize].as_deref() else {
             return At::Sessions(slot + 1);
         };
-        let key = session.key;
+        let (key, cooled) = (session.key, session.outgoing.cooled);
         if key.0 != 0
             && let Some(ledger) = &mut self.core.ledger
         {
             ledger.record(&Record::Session(session_record(session)));
         }
-        let warm = warm_entries(session);
-        self.write_entries(key, &warm, oldest);
         At::Queue {
             slot,
             session: key,
             behind: 0,
+            cooled,
         }
     }
 
-    /// A part of what a session has in the journal only.
-    fn write_queue(&mut self, slot: u32, key: SessionKey, behind: Seq, oldest: &mut Option<Position>) -> At {
+    /// A part of what a session has in the journal only, and at the end what it has in memory: what becomes warm meanwhile is met
+    /// there. If something has become cold meanwhile, all is written once more: entries that come twice do no harm.
+    fn write_queue(&mut self, at: At, oldest: &mut Option<Position>) -> At {
+        let At::Queue {
+            slot,
+            session: key,
+            behind,
+            cooled,
+        } = at
+        else {
+            return at;
+        };
         let session = self.core.sessions[slot as usize].as_deref();
         let Some(session) = session.filter(|session| session.key == key) else {
             return At::Sessions(slot + 1);
         };
         let cold = session.outgoing.cold.as_deref();
         let part = cold.map_or(Vec::new(), |cold| cold_entries(cold, behind));
-        let Some(last) = part.last().map(|entry| entry.seq) else {
-            return At::Sessions(slot + 1);
-        };
-        self.write_entries(key, &part, oldest);
-        At::Queue {
-            slot,
-            session: key,
-            behind: last,
+        if let Some(last) = part.last().map(|entry| entry.seq) {
+            self.write_entries(key, &part, oldest);
+            return At::Queue {
+                slot,
+                session: key,
+                behind: last,
+                cooled,
+            };
         }
+        if session.outgoing.cooled != cooled {
+            return At::Queue {
+                slot,
+                session: key,
+                behind: 0,
+                cooled: session.outgoing.cooled,
+            };
+        }
+        let warm = warm_entries(session);
+        self.write_entries(key, &warm, oldest);
+        At::Sessions(slot + 1)
     }
 
     /// A session that is not durable has what it has only as long as the process lives: nothing is written, but what it may still

@@ -151,6 +151,7 @@ impl Outgoing {
 
     /// Lets go of all messages in memory.
     fn cool_all(&mut self) {
+        self.cooled = self.cooled.wrapping_add(1);
         let cold = self.cold.get_or_insert_default();
         while let Some(delivery) = self.queue.pop_back() {
             if let Some(entry) = cold.cool(delivery) {
@@ -184,6 +185,7 @@ impl Outgoing {
     }
 
     fn cool_beyond(&mut self, warm_max: usize) {
+        self.cooled = self.cooled.wrapping_add(1);
         let cold = self.cold.get_or_insert_default();
         while self.queue.len() > warm_max
             && let Some(delivery) = self.queue.pop_back()

@@ -221,6 +221,9 @@ impl Shard {
     pub fn appended(&mut self, base: u64, end: u64) {
         let Some(ledger) = &mut self.core.ledger else { return };
         ledger.appended(base, end);
+        if let Some(walk) = &mut self.walk {
+            walk.moves.settle(base);
+        }
         for slot in std::mem::take(&mut ledger.cooling) {
             self.core.cool(slot);
         }

@@ -44,7 +44,7 @@ impl Moves {
         }
     }
 
-    /// A tick later: what was written in the last one stands where that was appended.
+    /// What was written stands in the batch that has been appended.
     pub fn settle(&mut self, base: u64) {
         self.is_unplaced = false;
         if self.moved.len() > MOVED_MAX {
