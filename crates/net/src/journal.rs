@@ -140,8 +140,9 @@ impl Keeper {
         };
         let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_PART);
         self.checkpoint_bytes.store(checkpoint_bytes, Ordering::Relaxed);
+        // From the last one on, or a node that is started anew before it is due would never make one.
         self.checkpoint_at
-            .store(log.stats().next.0 + checkpoint_bytes, Ordering::Relaxed);
+            .store(log.stats().replay_from.0 + checkpoint_bytes, Ordering::Relaxed);
         let journal = Journal::start(log, on_commit)?;
         self.journal
             .set(journal)
