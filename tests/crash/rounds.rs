@@ -16,9 +16,17 @@ use crate::subscriber::{Got, Habit, Subscriber, Want};
 use crate::support::{Config, Connect, Peer, Server, V4, V5};
 use crate::wire::{Heard, hear};
 
-/// A server with small files, so that every run changes them often, and queues that drop nothing.
-const CONFIG: &str = r#"
+/// A server with small files, so that every run changes them often, and a checkpoint every 8 MiB; its queues drop nothing. How many shards it has, and whether it
+/// waits for the disk or for the operating system, is another choice with every start: a kill loses nothing of either.
+fn config(random: &mut Random) -> Config {
+    let workers = 1 + random.below(4);
+    let policy = if random.one_in(3) { "os" } else { "fsync" };
+    Config::new(format!(
+        r#"
+[node]
+workers = {workers}
 [durability]
+policy = "{policy}"
 segment_bytes = "256KiB"
 max_bytes = "128MiB"
 reserve_bytes = "0B"
@@ -27,23 +35,25 @@ max_queued_messages = 10000000
 max_queued_bytes = "16GiB"
 [limits]
 shutdown_grace = "200ms"
-"#;
+"#
+    ))
+}
 
 /// A round ends after so much has been done, or this long.
 const ROUND_MAX: Duration = Duration::from_secs(5);
-const PROGRESS_MAX: u64 = 6000;
+const PROGRESS_MAX: u64 = 20_000;
 /// For a retained message that may not come.
 const RETAINED_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(seed: u64, rounds: u32) {
     println!("seed {seed}, {rounds} rounds");
-    let mut server = Server::start(&Config::new(CONFIG));
+    let mut random = Random::new(seed, 1);
+    let mut server = Server::start(&config(&mut random));
     let mut clients = Clients::new(seed);
     for subscriber in &clients.subscribers {
         subscriber.subscribe(server.mqtt());
     }
     let load = Load::default();
-    let mut random = Random::new(seed, 1);
     for round in 1..=rounds {
         load.begin_round(round);
         let end = End::choose(&mut random);
@@ -145,11 +155,13 @@ impl Clients {
             }
             end.bring(server, load);
         });
+        server.set_config(config(random));
         server.spawn_again();
         // Recovery is interrupted now and then, or what comes right after it.
         while random.one_in(3) {
             thread::sleep(Duration::from_millis(random.below(60)));
             server.kill();
+            server.set_config(config(random));
             server.spawn_again();
         }
         server.wait_until_ready();

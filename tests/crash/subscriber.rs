@@ -23,7 +23,7 @@ pub enum Habit {
     Online,
     /// Away in two rounds of three.
     Sometimes,
-    /// Takes a few messages and then acknowledges none.
+    /// Takes a few messages and then acknowledges none, most of the time.
     Slow,
 }
 
@@ -112,7 +112,7 @@ impl Subscriber {
                 false => u64::MAX,
             };
             self.budget = match self.habit {
-                Habit::Slow => self.random.below(200),
+                Habit::Slow if !self.random.one_in(4) => self.random.below(200),
                 _ => u64::MAX,
             };
             while patience > 0 {

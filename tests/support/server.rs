@@ -145,7 +145,12 @@ impl Server {
         signal(self.pid, "STOP");
     }
 
-    /// Starts the process again after `kill`, with the configuration as it is then, and does not wait for it.
+    /// What the next start reads.
+    pub fn set_config(&mut self, config: Config) {
+        self.config = config;
+    }
+
+    /// Starts the process again after `kill`, and does not wait for it.
     pub fn spawn_again(&mut self) {
         let command = Target::from_environment().command(&self.dir, &self.ports, &self.config);
         let (guard, pid) = spawn(&self.dir, command);
