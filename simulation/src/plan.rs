@@ -6,6 +6,7 @@ use broker::{ShardConfig, ShareStrategy};
 use journal::{LogConfig, Policy};
 
 use crate::random::Random;
+use crate::words::{FILTERS, TOPICS};
 
 /// What survives the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub struct Plan {
     pub config: ShardConfig,
     pub durability: Durability,
     pub log: LogConfig,
+    /// How many of `words::TOPICS` and `words::FILTERS` are used: few, so that messages meet subscriptions, or all.
+    pub topics: usize,
+    pub filters: usize,
     /// Queues are so short that messages are dropped.
     pub is_limited: bool,
     /// The wall clock jumps.
@@ -105,6 +109,7 @@ impl Plan {
         let is_limited = r.percent(10);
         let has_jumps = r.percent(10);
         let is_disk_bad = durability != Durability::None && r.percent(25);
+        let (topics, filters) = *r.pick(&[(1, 1), (2, 4), (2, 4), (4, 8), (TOPICS.len(), FILTERS.len())]);
         Plan {
             seed,
             steps,
@@ -113,6 +118,8 @@ impl Plan {
             config: config(r, is_limited),
             durability,
             log: log_config(r, durability),
+            topics,
+            filters,
             is_limited,
             has_jumps,
             is_disk_bad,
@@ -145,7 +152,11 @@ fn step_weights(r: &mut Random, durability: Durability, has_jumps: bool, is_disk
     weights[Step::Act as usize] = r.between(20, 60) as u32;
     weights[Step::Read as usize] = r.between(15, 50) as u32;
     weights[Step::Pass as usize] = *r.pick(&[1, 3, 8]);
-    weights[Step::Crash as usize] = *r.pick(&[0, 1, 1, 2]);
+    weights[Step::Crash as usize] = if has_journal {
+        *r.pick(&[0, 1, 2, 4])
+    } else {
+        *r.pick(&[0, 0, 1, 2])
+    };
     weights[Step::Audit as usize] = u32::from(r.percent(50));
     weights[Step::Jump as usize] = u32::from(has_jumps);
     weights[Step::Flush as usize] = journal(*r.pick(&[3, 10, 40]));

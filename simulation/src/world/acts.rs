@@ -35,6 +35,12 @@ impl World {
             }
             Stage::Online => {
                 let act = ACT_KINDS[self.random.weighted(&self.plan.acts)];
+                let is_deaf = self.oracle.sessions[client].subscriptions.is_empty();
+                let act = if is_deaf && self.random.one_in(2) {
+                    Act::Subscribe
+                } else {
+                    act
+                };
                 self.trace.number(act as u64);
                 self.perform_act(client, act);
             }
@@ -48,7 +54,7 @@ impl World {
             Act::Publish => self.publish(client),
             Act::Subscribe => self.subscribe(client),
             Act::Unsubscribe => {
-                let filter = *self.random.pick(&FILTERS);
+                let filter = self.filter_to_leave(client);
                 self.with(client, |client, scene| client.unsubscribe(filter, scene));
             }
             Act::Answer => {
@@ -150,7 +156,7 @@ impl World {
         let topic = if retain {
             format!("r{client}/{}", random.pick(&RETAINED))
         } else {
-            (*random.pick(&TOPICS)).to_owned()
+            (*random.pick(&TOPICS[..self.plan.topics])).to_owned()
         };
         let size = match random.below(12) {
             0 => random.between(300, 3_000) as usize,
@@ -168,9 +174,19 @@ impl World {
         self.with(client, |client, scene| client.publish(&order, scene));
     }
 
+    /// Mostly one that it has.
+    fn filter_to_leave(&mut self, client: usize) -> &'static str {
+        let subscriptions = &self.oracle.sessions[client].subscriptions;
+        if subscriptions.is_empty() || self.random.one_in(5) {
+            let filter: &&str = self.random.pick(&FILTERS);
+            return filter;
+        }
+        self.random.pick(subscriptions).filter
+    }
+
     fn subscribe(&mut self, client: usize) {
         let random = &mut self.random;
-        let filter = *random.pick(&FILTERS);
+        let filter = *random.pick(&FILTERS[..self.plan.filters]);
         let is_v5 = self.clients[client].version() == ProtocolVersion::V5;
         let mut options = SubscriptionOptions {
             maximum_qos: *random.pick(&QOS),

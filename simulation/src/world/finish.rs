@@ -21,6 +21,10 @@ impl World {
     /// Everybody comes back and reads everything; then what is missing is missing.
     pub(super) fn finish(&mut self) {
         self.trace.line(|| "the end begins".to_owned());
+        if self.plan.durability != Durability::None && self.random.one_in(2) {
+            // In the middle of everything.
+            self.end_process(self.plan.durability == Durability::Fsync);
+        }
         self.repair();
         self.come_back();
         self.settle();
