@@ -125,7 +125,7 @@ impl Plan {
             is_disk_bad,
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
-            promptness: *r.pick(&[20, 60, 60, 95]),
+            promptness: *r.pick(&[10, 40, 60, 95]),
             link_capacity: *r.pick(&[64, 1_000, 1_000, 64_000, 64_000]),
         }
     }
@@ -151,17 +151,17 @@ fn step_weights(r: &mut Random, durability: Durability, has_jumps: bool, is_disk
     weights[Step::Tick as usize] = r.between(20, 60) as u32;
     weights[Step::Act as usize] = r.between(20, 60) as u32;
     weights[Step::Read as usize] = r.between(15, 50) as u32;
-    weights[Step::Pass as usize] = *r.pick(&[1, 3, 8]);
+    weights[Step::Pass as usize] = *r.pick(&[1, 2, 5]);
     weights[Step::Crash as usize] = if has_journal {
-        *r.pick(&[0, 1, 2, 4])
+        *r.pick(&[0, 1, 1, 2])
     } else {
         *r.pick(&[0, 0, 1, 2])
     };
     weights[Step::Audit as usize] = u32::from(r.percent(50));
     weights[Step::Jump as usize] = u32::from(has_jumps);
-    weights[Step::Flush as usize] = journal(*r.pick(&[3, 10, 40]));
+    weights[Step::Flush as usize] = journal(*r.pick(&[12, 30, 60]));
     weights[Step::Disk as usize] = u32::from(is_disk_bad);
-    weights[Step::Checkpoint as usize] = journal(*r.pick(&[0, 1, 2]));
+    weights[Step::Checkpoint as usize] = journal(*r.pick(&[0, 2, 6]));
     weights
 }
 

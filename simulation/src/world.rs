@@ -87,15 +87,15 @@ impl World {
 
     fn perform(&mut self, step: Step) {
         match step {
+            Step::Tick if self.random.one_in(2) => {
+                (0..usize::from(self.plan.shards)).for_each(|worker| self.tick(worker))
+            }
             Step::Tick => {
                 let worker = self.random.below(usize::from(self.plan.shards));
                 self.tick(worker);
             }
-            Step::Act => self.act(),
-            Step::Read => {
-                let client = self.random.below(self.clients.len());
-                self.read(client);
-            }
+            Step::Act => (0..self.random.between(1, 5)).for_each(|_| self.act()),
+            Step::Read => self.read_some(),
             Step::Pass => self.pass(),
             Step::Crash => self.crash(),
             Step::Audit => self.audit(),
@@ -171,6 +171,12 @@ impl World {
         }
         self.network.node_gone();
         self.oracle.crashed(is_power_cut);
+        // Most notice at once.
+        for client in 0..self.clients.len() {
+            if self.random.one_in(2) {
+                self.with(client, |client, scene| client.read(usize::MAX, scene));
+            }
+        }
     }
 
     fn restart(&mut self) {
@@ -281,6 +287,22 @@ impl World {
     }
 
     // --- clients ---
+
+    /// One client or all of them. What they have read was promised: now and then that is when the process ends, if it has not
+    /// kept everything.
+    fn read_some(&mut self) {
+        let has_read = if self.random.one_in(3) {
+            (0..self.clients.len()).fold(false, |has_read, client| self.read(client) | has_read)
+        } else {
+            let client = self.random.below(self.clients.len());
+            self.read(client)
+        };
+        let is_open = self.node.as_ref().is_some_and(|node| !node.is_level());
+        let may_crash = self.plan.weights[Step::Crash as usize] > 0;
+        if has_read && is_open && may_crash && self.random.one_in(15) {
+            self.crash();
+        }
+    }
 
     fn read(&mut self, client: usize) -> bool {
         if self.clients[client].is_dawdling {

@@ -24,7 +24,7 @@ impl World {
         match self.clients[client].stage {
             Stage::Away => {
                 let is_parting = self.clients[client].is_parting(&self.network);
-                if self.random.one_in(2) && !is_parting {
+                if !self.random.one_in(4) && !is_parting {
                     self.connect(client);
                 }
             }
