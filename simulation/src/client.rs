@@ -345,6 +345,10 @@ impl Client {
                 self.index, connack.reason, connack.session_present
             )
         });
+        if connack.reason == ReasonCode::ServerUnavailable {
+            // The journal has failed. The node closes the connection, and what it knows of the session is as uncertain as ever.
+            return;
+        }
         if connack.reason != ReasonCode::Success {
             let text = format!("client {} was refused: {connack:?}", self.index);
             return scene.oracle.violated(|| text);

@@ -68,8 +68,9 @@ impl Client {
 
     fn check_repetition(&mut self, id: u16, held: Held, serial: u64, came: &Came, scene: &mut Scene<'_>) {
         let index = self.index;
-        if held.qos == QoS::AtLeastOnce && held.crashes < scene.oracle.crashes && !scene.oracle.is_kept(held.serial) {
-            // What was sent before it was kept, and not acknowledged to its publisher, is gone with the process.
+        let may_be_forgotten = !held.is_bound || !scene.oracle.is_kept(held.serial);
+        if held.qos == QoS::AtLeastOnce && held.crashes < scene.oracle.crashes && may_be_forgotten {
+            // That it was sent was not kept, or to whom of a group, and is gone with the process.
             return;
         }
         if (held.serial, held.qos) != (serial, came.qos) {
