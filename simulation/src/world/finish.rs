@@ -1,6 +1,7 @@
 //! Settling: the faults pause, and what is under way arrives. In the middle of a run to look at what is retained, at its end for
 //! everything.
 
+use broker::DropReason;
 use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
 use super::World;
@@ -150,7 +151,12 @@ impl World {
         let may_drop = self.plan.is_limited || self.plan.config.output_buffer_bytes < 10_000;
         let allowed = if may_drop { explained as usize } else { 0 };
         if missing.len() > allowed {
-            let text = format!("{} missing, {explained} dropped: {}", missing.len(), missing[0]);
+            let reasons = self.node.as_ref().map(reasons_of_drops).unwrap_or_default();
+            let text = format!(
+                "{} missing, {explained} dropped, since the start {reasons:?}: {}",
+                missing.len(),
+                missing[0]
+            );
             self.oracle.violated(|| text);
         }
     }
@@ -209,6 +215,14 @@ impl World {
         self.with(auditor, |client, scene| client.disconnect(None, false, scene));
         self.settle();
     }
+}
+
+fn reasons_of_drops(node: &Node) -> Vec<(&'static str, u64)> {
+    let drops = node.stats().drops;
+    let reasons = DropReason::ALL
+        .into_iter()
+        .map(|reason| (reason.name(), drops[reason as usize]));
+    reasons.filter(|(_, count)| *count > 0).collect()
 }
 
 fn last_terms() -> Terms {
