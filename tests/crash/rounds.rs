@@ -16,10 +16,12 @@ use crate::subscriber::{Got, Habit, Subscriber, Want};
 use crate::support::{Config, Connect, Peer, Server, V4, V5};
 use crate::wire::{Heard, hear};
 
-/// A server with small files, so that every run changes them often, and a checkpoint every 8 MiB; its queues drop nothing. How many shards it has, and whether it
+/// A server with small files, so that every run changes them often, and a checkpoint every few megabytes; its queues drop nothing. How many shards it has, and whether it
 /// waits for the disk or for the operating system, is another choice with every start: a kill loses nothing of either.
-fn config(random: &mut Random) -> Config {
+fn config(random: &mut Random, rounds: u32) -> Config {
     let workers = 1 + random.below(4);
+    // What slow subscribers have not taken grows with the rounds.
+    let max_mib = rounds.saturating_mul(3).max(128);
     let policy = if random.one_in(3) { "os" } else { "fsync" };
     Config::new(format!(
         r#"
@@ -28,7 +30,7 @@ workers = {workers}
 [durability]
 policy = "{policy}"
 segment_bytes = "256KiB"
-max_bytes = "128MiB"
+max_bytes = "{max_mib}MiB"
 reserve_bytes = "0B"
 [mqtt]
 max_queued_messages = 10000000
@@ -48,8 +50,8 @@ const RETAINED_PATIENCE: Duration = Duration::from_secs(5);
 pub fn run(seed: u64, rounds: u32) {
     println!("seed {seed}, {rounds} rounds");
     let mut random = Random::new(seed, 1);
-    let mut server = Server::start(&config(&mut random));
-    let mut clients = Clients::new(seed);
+    let mut server = Server::start(&config(&mut random, rounds));
+    let mut clients = Clients::new(seed, rounds);
     for subscriber in &clients.subscribers {
         subscriber.subscribe(server.mqtt());
     }
@@ -113,12 +115,14 @@ impl End {
 }
 
 struct Clients {
+    /// Of the whole run.
+    rounds: u32,
     publishers: Vec<Publisher>,
     subscribers: Vec<Subscriber>,
 }
 
 impl Clients {
-    fn new(seed: u64) -> Clients {
+    fn new(seed: u64, rounds: u32) -> Clients {
         let publishers = (0..6).map(|index| Publisher::new(index, [V5, V4][usize::from(index / 2 % 2)], seed));
         let subscriber = |name, version, filter, qos, habit| {
             let want = Want { filter, qos };
@@ -138,6 +142,7 @@ impl Clients {
             subscriber("member-slow", V5, SHARED, 2, Habit::Slow),
         ];
         Clients {
+            rounds,
             publishers: publishers.collect(),
             subscribers,
         }
@@ -155,13 +160,13 @@ impl Clients {
             }
             end.bring(server, load);
         });
-        server.set_config(config(random));
+        server.set_config(config(random, self.rounds));
         server.spawn_again();
         // Recovery is interrupted now and then, or what comes right after it.
         while random.one_in(3) {
             thread::sleep(Duration::from_millis(random.below(60)));
             server.kill();
-            server.set_config(config(random));
+            server.set_config(config(random, self.rounds));
             server.spawn_again();
         }
         server.wait_until_ready();
