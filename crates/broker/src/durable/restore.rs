@@ -120,10 +120,12 @@ fn append_all(shards: &mut [Shard], append: &mut Append<'_>) {
 }
 
 fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
+    append_all(shards, append);
     loop {
-        append_all(shards, append);
         let mut is_quiet = true;
         for from in 0..shards.len() {
+            // What it was sent just now may have made it record more, and its mail speak of that.
+            append_all(&mut shards[from..=from], append);
             for to in 0..shards.len() {
                 if let Some(mail) = shards[from].take_mail(ShardId(to as u16)) {
                     is_quiet = false;
