@@ -226,6 +226,8 @@ impl Core {
     /// Delivers what was held, in its order; nothing is held any more.
     pub fn release(&mut self, now: Now, slot: u32) {
         self.link_mut(slot).is_replaying = false;
+        // It may be in the middle of another message, whose recipients are not these messages'.
+        let others = self.ledger.as_mut().map(|ledger| std::mem::take(&mut ledger.targets));
         for delivery in self.session_mut(slot).replays.release() {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= delivery.kept_bytes() as u64;
@@ -247,6 +249,9 @@ impl Core {
                 self.keep_unheld(slot, p.place);
             }
             self.keep(now, &p, Some(&message), Keeping::default());
+        }
+        if let (Some(ledger), Some(others)) = (&mut self.ledger, others) {
+            ledger.targets = others;
         }
     }
 
