@@ -79,6 +79,9 @@ impl Shard {
             oldest: None,
             moves: Moves::new(move_before),
         }));
+        if let Some(ledger) = &mut self.core.ledger {
+            ledger.oldest_mentioned = None;
+        }
         self.send_barrier(false);
         self.record_checkpoint(now);
     }
@@ -123,7 +126,9 @@ impl Shard {
                 self.pass(true);
                 // So that there is a batch which is the last of the checkpoint.
                 self.record_checkpoint(now);
-                let oldest = walk.oldest.filter(|_| !is_planted(Fault::CheckpointForgetsOldest));
+                let mentioned = self.core.ledger.as_ref().and_then(|ledger| ledger.oldest_mentioned);
+                let oldest = walk.oldest.into_iter().chain(mentioned).min();
+                let oldest = oldest.filter(|_| !is_planted(Fault::CheckpointForgetsOldest));
                 return Some(Checkpointed { oldest });
             }
             _ => {}

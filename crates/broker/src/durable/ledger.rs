@@ -49,6 +49,9 @@ pub struct Ledger {
     /// The end of what has been appended, and of what is kept.
     end: u64,
     pub committed: u64,
+    /// The oldest message that a record has spoken of since a checkpoint began: what goes from one owner to another meanwhile may be
+    /// met with neither.
+    pub oldest_mentioned: Option<Position>,
     /// The end of the last batch that had the end of a session in it.
     ended: u64,
     next_key: u64,
@@ -88,6 +91,7 @@ impl Ledger {
             base: 0,
             end: 0,
             committed: 0,
+            oldest_mentioned: None,
             ended: 0,
             next_key: first + u64::from(shard),
             state: JournalState::Ok,
@@ -137,6 +141,8 @@ impl Ledger {
     /// Adds a record that speaks of a message, wherever that stands. Nothing, if it stands nowhere.
     pub fn record_of<'r>(&mut self, place: Place, record: impl FnOnce(Position) -> Record<'r>) {
         if let Some(message) = place.position() {
+            let oldest = self.oldest_mentioned.get_or_insert(message);
+            *oldest = message.min(*oldest);
             self.record(&record(message));
         } else if let Some(offset) = place.offset() {
             let back = Position(self.batch.len() as u64 - u64::from(offset));
