@@ -119,22 +119,21 @@ fn append_all(shards: &mut [Shard], append: &mut Append<'_>) {
     }
 }
 
+/// Mail is taken as soon as what it speaks of has been appended, and before anything else is.
 fn exchange_mail(now: Now, shards: &mut [Shard], append: &mut Append<'_>) {
-    append_all(shards, append);
     loop {
-        let mut is_quiet = true;
-        for from in 0..shards.len() {
-            // What it was sent just now may have made it record more, and its mail speak of that.
+        let mut mail = Vec::new();
+        for from in (0..shards.len()).rev() {
             append_all(&mut shards[from..=from], append);
             for to in 0..shards.len() {
-                if let Some(mail) = shards[from].take_mail(ShardId(to as u16)) {
-                    is_quiet = false;
-                    shards[to].mail(now, mail);
-                }
+                mail.extend(shards[from].take_mail(ShardId(to as u16)).map(|mail| (to, mail)));
             }
         }
-        if is_quiet {
+        if mail.is_empty() {
             return;
+        }
+        for (to, mail) in mail {
+            shards[to].mail(now, mail);
         }
     }
 }
