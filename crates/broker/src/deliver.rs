@@ -162,7 +162,7 @@ impl Core {
             return self.deliver_qos0(now, slot, link, p, terms, forms);
         }
         if link.conn != NO_CONN {
-            let is_open = self.takes_more(ConnSlot(link.conn)) && !(link.is_durable && terms.qos == QoS::ExactlyOnce);
+            let is_open = self.takes_more(ConnSlot(link.conn)) && !self.must_be_kept(link, terms);
             let session = self.session(slot);
             let out = &session.outgoing;
             if is_open

@@ -78,6 +78,9 @@ impl Shard {
                 let is_kept = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
                 if is_online == Some(true) {
                     let mut forms = Forms::default();
+                    if !self.core.link(session).is_durable && is_kept {
+                        self.keep_dropped(group.key, p.place);
+                    }
                     self.deliver_member(
                         now,
                         session,

@@ -112,8 +112,9 @@ impl Core {
         let out = &session.outgoing;
         // In flight before the last connection broke, and not back in memory: that comes first.
         let is_early = out.cold.as_ref().is_some_and(|cold| !cold.inflight.is_empty());
-        let is_unkept = next.qos == QoS::ExactlyOnce
-            && link.is_durable
+        let is_kept_first = link.is_durable || next.tag.group().is_some_and(|group| group.key.0 != 0);
+        let is_unkept = is_kept_first
+            && next.qos == QoS::ExactlyOnce
             && seq > out.kept_seq
             && !is_planted(Fault::DeliverBeforeCommit);
         if is_early || needs_id && (out.inflight.len() >= usize::from(session.window) || !out.is_free(seq) || is_unkept)

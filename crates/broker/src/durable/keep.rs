@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
-use crate::deliver::{Core, Forms, Terms};
+use crate::deliver::{Core, Forms, Link, Terms};
 use crate::durable::ledger::{JournalState, Waiting};
 use crate::durable::record;
 use crate::durable::record::{
@@ -36,10 +36,37 @@ pub struct Keeping {
 }
 
 impl Core {
+    /// Whether a message may be sent only after the commit: the client will remember its identifier, or its group must not give it
+    /// to another member after a crash [MQTT-4.8.2-5].
+    pub fn must_be_kept(&self, link: Link, terms: Terms<'_>) -> bool {
+        let is_groups = terms.group.is_some_and(|group| group.key.0 != 0);
+        let is_behind = || self.ledger.as_ref().is_some_and(|ledger| ledger.is_behind());
+        terms.qos == QoS::ExactlyOnce && (link.is_durable || is_groups && is_behind())
+    }
+
+    /// A message of a durable group waits in the queue of a session that is not durable.
+    fn note_member(&mut self, slot: u32, seq: u64, terms: Terms<'_>) {
+        let (Some(group), Some(ledger)) = (terms.group, &mut self.ledger) else {
+            return;
+        };
+        if group.key.0 == 0 || terms.qos != QoS::ExactlyOnce || seq == 0 {
+            return;
+        }
+        let session = self.sessions[slot as usize].as_deref_mut().expect("the caller has it");
+        match ledger.is_behind() {
+            true => ledger.wait(Waiting::Send {
+                slot,
+                epoch: session.epoch,
+                seq,
+            }),
+            false => session.outgoing.kept_seq = seq,
+        }
+    }
+
     /// A durable session gets a message: part of the next record.
     pub fn note_target(&mut self, slot: u32, seq: u64, terms: Terms<'_>) {
         if !self.links[slot as usize].is_durable {
-            return;
+            return self.note_member(slot, seq, terms);
         }
         let session = self.sessions[slot as usize].as_deref().expect("the caller has it");
         let (key, epoch) = (session.key, session.epoch);

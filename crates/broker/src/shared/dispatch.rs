@@ -119,6 +119,9 @@ impl Shard {
         }
         let member = *member;
         if member.session.shard == self.core.id {
+            if is_held && !member.is_durable {
+                self.keep_dropped(reference.key, p.place);
+            }
             self.deliver_member(
                 now,
                 member.session.session,
