@@ -331,7 +331,7 @@ impl Core {
     pub fn dropped(&mut self, now: Now, slot: u32, reason: DropReason) -> Delivered {
         self.stats.drop_message(reason);
         let session = self.session_mut(slot);
-        if session.count_drop(reason, now.unix_ms) {
+        if session.count_drop(reason, now.monotonic_ms) {
             let client_id = session.client_id.clone();
             self.effects.push(Effect::Event(Event::Dropping { client_id, reason }));
         }
