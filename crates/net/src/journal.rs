@@ -41,7 +41,13 @@ impl Restart {
         let reader = log.reader();
         let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
             let positions: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
-            reader.read_many(&positions, |index, record| each(index, record.ok()));
+            reader.read_many(&positions, |index, record| match record {
+                Ok(record) => each(index, Some(record)),
+                Err(error) => {
+                    common.observer.journal_error(UNREADABLE, &error);
+                    each(index, None);
+                }
+            });
         };
         let mut append = |batch: &mut Batch| {
             let at = log.append(batch);
@@ -51,6 +57,9 @@ impl Restart {
         (log, restored)
     }
 }
+
+/// What the operator is told with the file and the place.
+const UNREADABLE: &str = "a message cannot be read back from the journal";
 
 /// A checkpoint is made when so much has been appended since the last one …
 const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
@@ -209,7 +218,7 @@ impl Keeper {
     }
 
     /// One worker's part is kept. The last one has the log begin there.
-    fn finish_checkpoint(self: &Arc<Self>, part: Checkpointed) {
+    fn finish_checkpoint(self: &Arc<Self>, part: Checkpointed, observer: Arc<dyn Observer>) {
         let Some(journal) = self.journal.get() else { return };
         let mut checkpoint = self.lock();
         let oldest = part.oldest.map(|position| position.0);
@@ -226,9 +235,14 @@ impl Keeper {
         journal.set_checkpoint(replay_from, move |result| {
             let Some(keeper) = keeper.upgrade() else { return };
             let Some(journal) = keeper.journal.get() else { return };
-            if result.is_ok() {
+            match result {
                 // What cannot be removed now can be the next time.
-                journal.truncate_before(needed, |_| {});
+                Ok(()) => journal.truncate_before(needed, move |removed| {
+                    if let Err(error) = removed {
+                        observer.journal_error("old segments of the journal cannot be removed", &error);
+                    }
+                }),
+                Err(error) => observer.journal_error("a checkpoint of the journal cannot be written", &error),
             }
             let next = journal.stats().next.0 + keeper.checkpoint_bytes.load(Ordering::Relaxed);
             keeper.checkpoint_at.store(next, Ordering::Release);
@@ -258,7 +272,6 @@ impl Worker {
         if !is_ok && self.common.keeper.is_idle_checkpoint_due(self.now.monotonic_ms) {
             self.begin_checkpoint();
         }
-        self.retry_fetches();
         if self.appended > self.committed {
             self.wait_for_journal();
             let committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
@@ -325,7 +338,7 @@ impl Worker {
         if let Some((part, _)) = self.checkpointed.take_if(|(_, end)| *end <= self.committed) {
             let now_ms = self.now.monotonic_ms;
             self.common.keeper.checkpointed_ms.store(now_ms, Ordering::Relaxed);
-            self.common.keeper.finish_checkpoint(part);
+            self.common.keeper.finish_checkpoint(part, self.common.observer.clone());
         }
     }
 
@@ -344,64 +357,22 @@ impl Worker {
     /// Reads messages back, on the journal's own thread: the first of those asked for that are kept. What has been appended and
     /// not yet written cannot be read.
     pub(crate) fn fetch(&mut self, session: u32, connects: u32, positions: Vec<Position>) {
-        let wanted = Wanted {
-            session,
-            connects,
-            positions,
-        };
-        if let Err(wanted) = self.fetch_kept(wanted) {
-            self.waiting_fetches.push(wanted);
-            self.retry_fetches();
-        }
-    }
-
-    /// Fetches for which nothing was kept when they were asked for. The shard has so many at most under way.
-    fn retry_fetches(&mut self) {
-        if self.waiting_fetches.is_empty() {
-            return;
-        }
-        self.wait_for_journal();
-        for wanted in std::mem::take(&mut self.waiting_fetches) {
-            if let Err(wanted) = self.fetch_kept(wanted) {
-                self.waiting_fetches.push(wanted);
-            }
-        }
-    }
-
-    /// Gives the request back while the journal has not kept the first message of it.
-    fn fetch_kept(&self, wanted: Wanted) -> Result<(), Wanted> {
         let Some(journal) = self.common.keeper.journal() else {
-            return Ok(());
+            return;
         };
-        let committed = journal.committed();
-        let lsns = wanted.positions.iter().map(|position| Lsn(position.0));
-        let kept: Vec<Lsn> = lsns.take_while(|position| *position < committed).collect();
-        if kept.is_empty() && !wanted.positions.is_empty() {
-            return Err(wanted);
-        }
         let address = self.addresses[usize::from(self.id.0)].clone();
-        let Wanted {
-            session,
-            connects,
-            positions,
-        } = wanted;
-        journal.fetch(kept, move |fetched| {
+        let observer = self.common.observer.clone();
+        let wanted = positions.iter().map(|position| Lsn(position.0)).collect();
+        journal.fetch(wanted, move |fetched| {
             let read = fetched
                 .into_iter()
                 .take_while(|record| !matches!(record, Err(ReadError::Busy | ReadError::NotWritten { .. })));
-            let records: Vec<_> = read.map(Result::ok).collect();
+            let told = |error: ReadError| observer.journal_error(UNREADABLE, &error);
+            let records: Vec<_> = read.map(|record| record.map_err(told).ok()).collect();
             // A worker that is gone needs nothing any more.
             let _ = address.send(Letter::Call(Box::new(move |shard, now| {
                 shard.fetched(now, session, connects, &positions, records);
             })));
         });
-        Ok(())
     }
-}
-
-/// Messages that a session is to be sent next.
-pub(crate) struct Wanted {
-    session: u32,
-    connects: u32,
-    positions: Vec<Position>,
 }

@@ -32,6 +32,9 @@ pub trait Observer: Send + Sync {
 
     /// The journal has got into another state. Called on its own thread: the next commit waits for it.
     fn journal_state(&self, _state: &journal::State) {}
+
+    /// The journal could not do something and goes on: what, and why. Called on a thread of its own.
+    fn journal_error(&self, _what: &'static str, _error: &dyn std::error::Error) {}
 }
 
 /// Why the server did not start. Nothing is left running.

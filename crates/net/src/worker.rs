@@ -24,7 +24,6 @@ use crate::crew::Lodger;
 use crate::deadlines::Deadlines;
 use crate::flush::Notice;
 use crate::handshake::POT_BYTES;
-use crate::journal::Wanted;
 use crate::letter::Letter;
 use crate::mailbox::{self, Address, MAILBOX_BYTES, MAILBOX_LETTERS, Mailbox};
 use crate::outlet::Scratch;
@@ -119,7 +118,6 @@ pub(crate) struct Worker {
     pub(crate) appended: Lsn,
     pub(crate) committed: Lsn,
     pub(crate) is_journal_ok: bool,
-    pub(crate) waiting_fetches: Vec<Wanted>,
     /// Checkpoints that this worker has begun.
     pub(crate) checkpoints: u64,
     /// What the last one came to, and the end of its records; until the journal has them.
@@ -184,7 +182,6 @@ impl Worker {
             appended: Lsn(0),
             committed: Lsn(0),
             is_journal_ok: true,
-            waiting_fetches: Vec::new(),
             checkpoints: 0,
             checkpointed: None,
             clock,

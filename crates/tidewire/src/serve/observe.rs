@@ -12,6 +12,8 @@ use std::thread;
 use api::ClientEventSender;
 use broker::Event;
 
+use crate::config::files::chain;
+
 /// Events that may wait to be written.
 const WAITING_MAX: usize = 8192;
 
@@ -45,6 +47,10 @@ impl net::Observer for EventLog {
         if let Err(TrySendError::Full(_)) = self.sender.try_send(event.clone()) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn journal_error(&self, what: &'static str, error: &dyn std::error::Error) {
+        tracing::error!(error = chain(error), "{what}");
     }
 
     fn journal_state(&self, state: &journal::State) {
