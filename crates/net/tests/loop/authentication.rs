@@ -101,7 +101,10 @@ fn a_full_queue_is_answered_with_server_busy() {
     questions.recv().unwrap();
     let mut second = running.tcp();
     second.write_all(&connect_as("second", "ann")).unwrap();
-    // The second waits in the queue, so one of those after it is refused.
+    eventually("the second waits in the queue", || {
+        running.handle.counters().auth_submitted >= 2
+    });
+    // So one of those after it is refused.
     let mut third = running.tcp();
     eventually("the queue is full", || {
         third = running.tcp();
