@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what the Makefile needs and is missing. Takes one word: build, test or lint.
+# Installs what the Makefile needs and is missing. Takes one word: build, test, lint, postgres or redis.
 # Says in one line what it does, does nothing when all is there, and says clearly where it may not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -81,15 +81,29 @@ need_mosquitto() {
 	! has mosquitto || had_broker=yes
 	if ! has mosquitto || ! has mosquitto_pub || ! has mosquitto_passwd; then
 		install_packages "Mosquitto, the broker that tests compare with" mosquitto mosquitto-clients
-		[ "$had_broker" = yes ] || stop_installed_broker
+		[ "$had_broker" = yes ] || stop_installed_service mosquitto
 	fi
 }
 
-# Debian starts the service at once, on the port that `make run` uses. One that was there before is its owner's business.
-stop_installed_broker() {
-	if has systemctl && systemctl is-active --quiet mosquitto 2>/dev/null; then
-		say "stopping the mosquitto service that the package has started (systemctl start mosquitto brings it back)"
-		as_root systemctl disable --now --quiet mosquitto
+need_redis() {
+	if ! has redis-server || ! has redis-cli; then
+		install_packages "Redis, for the connector's tests" redis-server redis-tools
+		stop_installed_service redis-server
+	fi
+}
+
+need_postgres() {
+	if ! compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null && ! has initdb; then
+		install_packages "PostgreSQL, for the connector's tests" postgresql
+		stop_installed_service postgresql
+	fi
+}
+
+# Debian starts a service at once, on its usual port. One that was there before is its owner's business.
+stop_installed_service() {
+	if has systemctl && systemctl is-active --quiet "$1" 2>/dev/null; then
+		say "stopping the $1 service that the package has started (systemctl start $1 brings it back)"
+		as_root systemctl disable --now --quiet "$1"
 	fi
 }
 
@@ -100,11 +114,19 @@ build)
 	;;
 test)
 	need_mosquitto
+	need_postgres
+	need_redis
+	;;
+postgres)
+	need_postgres
+	;;
+redis)
+	need_redis
 	;;
 lint)
 	has shellcheck || install_packages "shellcheck" shellcheck
 	;;
 *)
-	fail "dev/setup.sh takes build, test or lint, not $1"
+	fail "dev/setup.sh takes build, test, lint, postgres or redis, not $1"
 	;;
 esac
