@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("net", &["broker", "mqtt", "journal"]),
     ("auth", &["mqtt"]),
     ("api", &["mqtt", "journal", "broker", "net", "auth"]),
+    ("connectors", &["mqtt", "journal"]),
     ("bench", &["mqtt"]),
     ("simulation", &["mqtt", "journal", "broker"]),
     (

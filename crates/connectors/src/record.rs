@@ -1,0 +1,305 @@
+//! Records: what an action is given for each message, and how they lie in a buffer, in memory as on disk.
+//!
+//! A data-plane thread collects the [`Records`] of one tick and appends them to the action's buffer at once; they stay
+//! together as a *chunk*. The sink reads them as [`Record`]s, which share the chunk's memory and copy nothing.
+//!
+//! # Layout of a chunk, version 1
+//!
+//! All integers are little-endian. A chunk is the payload of one record of the journal, which has the checksum.
+//!
+//! ```text
+//! chunk   kind u8 = 1 | zeros to 4 | records u32 | record ...
+//! record  bytes u32, of what follows | unix_ms u64 | key_hash u64 | fields u32 | end u32 for each field | fields
+//! end     where the field ends, counted from the end of the table; the highest bit: the field is null (and empty)
+//! ```
+
+use std::sync::Arc;
+
+pub(crate) const KIND_RECORDS: u8 = 1;
+pub(crate) const CHUNK_HEADER_BYTES: usize = 8;
+
+const NULL: u32 = 1 << 31;
+const TIME_AT: usize = 4;
+const KEY_AT: usize = 12;
+const FIELDS_AT: usize = 20;
+const TABLE_AT: usize = 24;
+
+/// What one thread appends to one action in one tick. Keeps its memory when it is emptied.
+#[derive(Debug, Default)]
+pub struct Records {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl Records {
+    pub fn new() -> Records {
+        Records::default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bytes that it takes in a buffer.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds a record. `key_hash`: records of the same keep their order. `fields`: the action's templates filled in, in
+    /// the order of its templates; `None` for null.
+    pub fn push(&mut self, unix_ms: u64, key_hash: u64, fields: &[Option<&[u8]>]) {
+        self.write(unix_ms, key_hash, fields.len(), |writer| {
+            for field in fields {
+                match field {
+                    Some(bytes) => writer.field(|out| out.extend_from_slice(bytes)),
+                    None => writer.null(),
+                }
+            }
+        });
+    }
+
+    /// As [`Records::push`], with fields that are written where they stay. Fields that `write` leaves out are null; more
+    /// than `fields` are ignored.
+    pub fn write(&mut self, unix_ms: u64, key_hash: u64, fields: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(CHUNK_HEADER_BYTES, 0);
+            self.bytes[0] = KIND_RECORDS;
+        }
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; TIME_AT]);
+        self.bytes.extend_from_slice(&unix_ms.to_le_bytes());
+        self.bytes.extend_from_slice(&key_hash.to_le_bytes());
+        self.bytes.extend_from_slice(&(fields as u32).to_le_bytes());
+        let table = self.bytes.len();
+        self.bytes.resize(table + fields * 4, 0);
+        let mut writer = RecordWriter {
+            data: self.bytes.len(),
+            bytes: &mut self.bytes,
+            table,
+            fields,
+            written: 0,
+        };
+        write(&mut writer);
+        while writer.written < fields {
+            writer.null();
+        }
+        let record_bytes = (self.bytes.len() - at - TIME_AT) as u32;
+        self.bytes[at..at + TIME_AT].copy_from_slice(&record_bytes.to_le_bytes());
+        self.count += 1;
+        self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
+    }
+
+    /// Empties it but keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.count = 0;
+    }
+
+    /// The chunk, leaving this empty and with room for as much again.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        let room = Vec::with_capacity(self.bytes.len());
+        self.count = 0;
+        std::mem::replace(&mut self.bytes, room)
+    }
+}
+
+/// Writes the fields of one record, one after the other.
+pub struct RecordWriter<'a> {
+    bytes: &'a mut Vec<u8>,
+    table: usize,
+    data: usize,
+    fields: usize,
+    written: usize,
+}
+
+impl RecordWriter<'_> {
+    /// The next field is what `write` appends to the vector; what the vector has already is not its business.
+    pub fn field(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.written < self.fields {
+            write(self.bytes);
+            self.end(0);
+        }
+    }
+
+    /// The next field is null.
+    pub fn null(&mut self) {
+        if self.written < self.fields {
+            self.end(NULL);
+        }
+    }
+
+    fn end(&mut self, flag: u32) {
+        let end = (self.bytes.len() - self.data) as u32 | flag;
+        let at = self.table + self.written * 4;
+        self.bytes[at..at + 4].copy_from_slice(&end.to_le_bytes());
+        self.written += 1;
+    }
+}
+
+/// One message as the sink gets it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Record {
+    chunk: Arc<Vec<u8>>,
+    at: u32,
+    bytes: u32,
+    position: u64,
+}
+
+impl Record {
+    /// Where it stands in the buffer: grows from record to record, and stays over restarts if the buffer does.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// When the message arrived.
+    pub fn unix_ms(&self) -> u64 {
+        self.u64_at(TIME_AT)
+    }
+
+    /// Records of the same keep their order.
+    pub fn key_hash(&self) -> u64 {
+        self.u64_at(KEY_AT)
+    }
+
+    /// Bytes that it takes in the buffer.
+    pub fn len(&self) -> usize {
+        self.bytes as usize + TIME_AT
+    }
+
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    pub fn fields(&self) -> usize {
+        u32_at(self.bytes(), FIELDS_AT) as usize
+    }
+
+    /// What the action's template number `index` was filled in to. `None`: null, or there is no such template.
+    pub fn field(&self, index: usize) -> Option<&[u8]> {
+        let fields = self.fields();
+        if index >= fields {
+            return None;
+        }
+        let bytes = self.bytes();
+        let end = |index: usize| u32_at(bytes, TABLE_AT + index * 4);
+        let start = index.checked_sub(1).map_or(0, |before| end(before) & !NULL) as usize;
+        let stop = end(index);
+        if stop & NULL != 0 {
+            return None;
+        }
+        bytes.get(TABLE_AT + fields * 4..)?.get(start..stop as usize)
+    }
+
+    /// As [`Record::field`], for text.
+    pub fn text(&self, index: usize) -> Option<std::borrow::Cow<'_, str>> {
+        self.field(index).map(String::from_utf8_lossy)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.chunk[self.at as usize..self.at as usize + self.len()]
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        u64::from_le_bytes(
+            *self.bytes()[at..]
+                .first_chunk()
+                .expect("`records` has checked the length"),
+        )
+    }
+}
+
+/// The records of a chunk that stands at `position`. `None`: the bytes are none.
+pub(crate) fn records(chunk: &Arc<Vec<u8>>, position: u64, each: &mut dyn FnMut(Record)) -> Option<()> {
+    let count = count(chunk)?;
+    let mut at = CHUNK_HEADER_BYTES;
+    for _ in 0..count {
+        let header = chunk.get(at..at + TABLE_AT)?;
+        let bytes = u32_at(header, 0) as usize;
+        let table = u32_at(header, FIELDS_AT) as usize * 4;
+        let end = at + TIME_AT + bytes;
+        if end > chunk.len() || at + TABLE_AT + table > end {
+            return None;
+        }
+        each(Record {
+            chunk: Arc::clone(chunk),
+            at: at as u32,
+            bytes: bytes as u32,
+            position: position + at as u64,
+        });
+        at = end;
+    }
+    Some(())
+}
+
+/// How many records a chunk has. `None`: the bytes are none.
+pub(crate) fn count(chunk: &[u8]) -> Option<u32> {
+    let is_chunk = chunk.len() >= CHUNK_HEADER_BYTES && chunk[0] == KIND_RECORDS;
+    is_chunk.then(|| u32_at(chunk, 4))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("`records` has checked the length"))
+}
+
+/// Records with the given fields, as a sink would get them out of a buffer: for tests of sinks, and to try an action out.
+pub fn sample(fields: &[&[Option<&[u8]>]]) -> Vec<Record> {
+    let mut batch = Records::new();
+    for (index, fields) in fields.iter().enumerate() {
+        batch.push(0, index as u64, fields);
+    }
+    let mut sampled = Vec::with_capacity(fields.len());
+    records(&Arc::new(batch.take()), 0, &mut |record| sampled.push(record));
+    sampled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(records_in: &mut Records) -> Vec<Record> {
+        let mut read = Vec::new();
+        records(&Arc::new(records_in.take()), 100, &mut |record| read.push(record)).expect("a chunk");
+        read
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut batch = Records::new();
+        batch.push(17, 4, &[Some(b"one"), None, Some(b""), Some(b"four")]);
+        batch.push(18, 5, &[]);
+        batch.write(19, 6, 3, |writer| {
+            writer.field(|out| out.push(b'x'));
+            writer.null();
+        });
+        assert_eq!(batch.count(), 3);
+        let read = read(&mut batch);
+        let fields: Vec<Option<&[u8]>> = (0..5).map(|index| read[0].field(index)).collect();
+        assert_eq!(fields, [Some(&b"one"[..]), None, Some(b""), Some(b"four"), None]);
+        assert_eq!((read[0].unix_ms(), read[0].key_hash(), read[0].fields()), (17, 4, 4));
+        assert_eq!((read[1].unix_ms(), read[1].fields(), read[1].field(0)), (18, 0, None));
+        assert_eq!(
+            (read[2].field(0), read[2].field(1), read[2].field(2)),
+            (Some(&b"x"[..]), None, None)
+        );
+        assert!(read[0].position() == 108 && read[1].position() > read[0].position());
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_broken_chunk_is_told_not_read() {
+        let mut batch = Records::new();
+        batch.push(1, 1, &[Some(b"abc")]);
+        let good = batch.take();
+        for cut in 0..good.len() {
+            let bytes = Arc::new(good[..cut].to_vec());
+            assert!(records(&bytes, 0, &mut |_| ()).is_none(), "{cut} bytes");
+        }
+        let mut table = good;
+        table[CHUNK_HEADER_BYTES + FIELDS_AT] = 200;
+        assert!(records(&Arc::new(table), 0, &mut |_| ()).is_none());
+    }
+}
