@@ -100,6 +100,11 @@ impl Tag {
             _ => None,
         }
     }
+
+    /// Of the durable group that it comes from.
+    pub fn group_key(&self) -> Option<GroupKey> {
+        self.group().map(|group| group.key).filter(|key| key.0 != 0)
+    }
 }
 
 #[derive(Debug)]

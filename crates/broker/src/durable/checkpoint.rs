@@ -10,10 +10,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::deliver::Core;
 use crate::durable::cold::{Cold, ColdEntry};
 use crate::durable::keep::session_record;
 use crate::durable::moves::Moves;
-use crate::durable::record::{Entries, Entry, GroupKey, Position, Positions, Record, Seq, SessionKey};
+use crate::durable::record::{Entries, Entry, Position, Positions, Record, Seq, SessionKey};
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::mail::Letter;
@@ -320,7 +321,14 @@ impl Shard {
         for entry in entries.iter().filter(|entry| !entry.is_released) {
             note(oldest, entry.message);
         }
-        let Some(ledger) = self.core.ledger.as_mut().filter(|_| session.0 != 0) else {
+        self.core.record_entries(session, entries);
+    }
+}
+
+impl Core {
+    /// Says of entries of a durable session where their messages stand.
+    pub(super) fn record_entries(&mut self, session: SessionKey, entries: &[Entry]) {
+        let Some(ledger) = self.ledger.as_mut().filter(|_| session.0 != 0) else {
             return;
         };
         for part in entries.chunks(ENTRIES_MAX) {
@@ -371,7 +379,7 @@ fn cold_entries(cold: &Cold, behind: Seq) -> Vec<Entry> {
     let queue = cold.queue.range(after(&cold.queue)..);
     let entry = |entry: &ColdEntry| {
         let tag = cold.tags.get(&entry.seq());
-        entry.to_entry(tag, tag.and_then(group_key))
+        entry.to_entry(tag, tag.and_then(Tag::group_key))
     };
     inflight.chain(queue).take(ENTRIES_MAX).map(entry).collect()
 }
@@ -383,13 +391,9 @@ fn warm_entry(delivery: &Delivery, seq: u64) -> Option<Entry> {
         qos: delivery.qos,
         retain: delivery.retain,
         is_released: false,
-        group: group_key(&delivery.tag),
+        group: delivery.tag.group_key(),
         identifiers: delivery.tag.identifiers().to_vec(),
     })
-}
-
-fn group_key(tag: &Tag) -> Option<GroupKey> {
-    tag.group().map(|group| group.key).filter(|key| key.0 != 0)
 }
 
 fn note(oldest: &mut Option<Position>, position: Position) {

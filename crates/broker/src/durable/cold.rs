@@ -104,13 +104,17 @@ impl Cold {
         self.queue.len() + self.fresh.len()
     }
 
-    /// Messages stand elsewhere now.
-    pub fn moved(&mut self, place_of: impl Fn(Position) -> Option<Position>) {
+    /// Messages stand elsewhere now. Returns their entries.
+    pub fn moved(&mut self, place_of: impl Fn(Position) -> Option<Position>) -> Vec<Entry> {
+        let mut moved = Vec::new();
         for entry in self.inflight.iter_mut().chain(&mut self.queue) {
             if let Some(position) = place_of(entry.position()) {
                 entry.position = position.0;
+                let tag = self.tags.get(&entry.seq());
+                moved.push(entry.to_entry(tag, tag.and_then(Tag::group_key)));
             }
         }
+        moved
     }
 
     /// The oldest queued message, gone for good.

@@ -1,8 +1,9 @@
 //! Writing old messages once more, so that one that waits for long does not keep all of the journal behind it.
 //!
 //! Part of the walk of a checkpoint: before a session or a group is written, what it has before `Moves::before` is appended again, from
-//! memory or read back for it. The copies say nothing of recipients: the checkpoint does, by their new positions. Until it has
-//! ended the old ones are there too, so a crash in between changes nothing.
+//! memory or read back for it. The copies say nothing of recipients: what a session has of them is recorded with their new positions as
+//! soon as they have one, so that what was moved stays moved if the checkpoint does not come to its end. Until it has, the old ones
+//! are there too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -129,7 +130,9 @@ impl Shard {
         if moves.before == Position(0) {
             return false;
         }
-        cold.moved(|position| moves.moved.get(&position).copied());
+        let stands = |position| moves.moved.get(&position).copied();
+        let moved = cold.moved(|position| Some(position).filter(|at| moves.is_old(*at)).and_then(stands));
+        let key = session.key;
         let old = cold
             .inflight
             .iter()
@@ -147,6 +150,7 @@ impl Shard {
                 positions: positions.into_iter().collect(),
             });
         }
+        self.core.record_entries(key, &moved);
         moves.is_fetching || moves.is_unplaced
     }
 
