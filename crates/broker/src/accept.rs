@@ -44,8 +44,8 @@ impl Shard {
             let because = "the journal has failed, and the session would have to be kept";
             return Err(Refused(ReasonCode::ServerUnavailable, because));
         }
-        let Some(slot) = self.by_client_id.get(client_id).copied() else {
-            return match self.by_client_id.len() < config.sessions_max {
+        let Some(slot) = self.slot_of(client_id) else {
+            return match self.client_ids.len() < config.sessions_max {
                 true => Ok(()),
                 false => Err(Refused(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
             };
@@ -68,7 +68,7 @@ impl Shard {
         is_superuser: bool,
         properties: &[u8],
     ) {
-        let existing = self.by_client_id.get(client_id).copied();
+        let existing = self.slot_of(client_id);
         let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
         let session_present = resumed.is_some();
         let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client_id));
@@ -141,8 +141,8 @@ impl Shard {
         };
         self.core.sessions[slot as usize] = Some(Box::new(session));
         *self.core.link_mut(slot) = Link::default();
-        self.by_client_id.insert(client_id.into(), slot);
-        self.core.stats.sessions = self.by_client_id.len() as u64;
+        self.client_ids.insert(client_id, slot);
+        self.core.stats.sessions = self.client_ids.len() as u64;
         self.core.stats.sessions_max = self.core.stats.sessions_max.max(self.core.stats.sessions);
         slot
     }
@@ -194,7 +194,7 @@ impl Shard {
             .address;
         let session = self.core.session_mut(slot);
         session.conn = Some(conn);
-        session.address = address;
+        session.address = address.into();
         session.version = connect.version;
         session.user_name = connect.user_name.map(Into::into);
         session.is_superuser = is_superuser;
@@ -234,7 +234,7 @@ impl Shard {
         let event = Event::Connected {
             client_id: session.client_id.clone(),
             user_name: session.user_name.clone(),
-            address: session.address,
+            address: session.address.get(),
             session_present,
         };
         self.event(event);

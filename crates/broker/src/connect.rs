@@ -145,7 +145,7 @@ impl Shard {
     fn assign_client_id(&mut self) -> Box<str> {
         loop {
             let id = format!("auto-{:016X}{:04X}", self.next_random(), self.next_random() as u16);
-            if Shard::home(&id, self.core.shards) == Some(self.core.id) && !self.by_client_id.contains_key(&*id) {
+            if Shard::home(&id, self.core.shards) == Some(self.core.id) && self.slot_of(&id).is_none() {
                 return id.into();
             }
         }

@@ -104,7 +104,7 @@ impl ClientFilter {
         };
         has(&session.client_id, &self.client_id)
             && (self.user_name.is_none() || has(session.user_name.as_deref().unwrap_or(""), &self.user_name))
-            && (self.address.is_none() || has(&session.address.to_string(), &self.address))
+            && (self.address.is_none() || has(&session.address.get().to_string(), &self.address))
             && self.is_connected.is_none_or(|wanted| wanted == session.conn.is_some())
     }
 }
@@ -136,7 +136,7 @@ impl Shard {
     }
 
     pub fn client(&self, client_id: &str) -> Option<ClientView> {
-        let slot = *self.by_client_id.get(client_id)?;
+        let slot = self.slot_of(client_id)?;
         Some(self.view(slot, self.core.session(slot)))
     }
 
@@ -150,7 +150,7 @@ impl Shard {
         ClientView {
             client_id: session.client_id.to_string(),
             user_name: session.user_name.as_deref().map(str::to_owned),
-            address: session.address,
+            address: session.address.get(),
             transport: connection.map(|c| c.peer.transport),
             listener: connection.map(|c| c.peer.listener),
             version: session.version,
@@ -181,7 +181,7 @@ impl Shard {
     }
 
     pub fn subscriptions_of(&self, client_id: &str) -> Option<Vec<SubscriptionView>> {
-        let slot = *self.by_client_id.get(client_id)?;
+        let slot = self.slot_of(client_id)?;
         let session = self.core.session(slot);
         let view = |(filter, s): (&str, &crate::session::Subscription)| SubscriptionView {
             client_id: client_id.to_owned(),
@@ -283,7 +283,7 @@ impl Shard {
         filter: &str,
         options: SubscriptionOptions,
     ) -> Option<ReasonCode> {
-        let slot = *self.by_client_id.get(client_id)?;
+        let slot = self.slot_of(client_id)?;
         let reason = self
             .subscribe_filter(now, slot, SubscribeFilter { filter, options }, None, 0)
             .0;
@@ -293,13 +293,13 @@ impl Shard {
 
     /// False when there was no such subscription; `None` when there is no such client here.
     pub fn unsubscribe_client(&mut self, client_id: &str, filter: &str) -> Option<bool> {
-        let slot = *self.by_client_id.get(client_id)?;
+        let slot = self.slot_of(client_id)?;
         Some(self.unsubscribe_filter(slot, filter))
     }
 
     /// The connection of a client, for the driver's own view of it.
     pub fn connection_of(&self, client_id: &str) -> Option<ConnSlot> {
-        self.core.session(*self.by_client_id.get(client_id)?).conn
+        self.core.session(self.slot_of(client_id)?).conn
     }
 }
 

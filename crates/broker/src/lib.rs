@@ -7,8 +7,10 @@
 
 mod accept;
 mod access;
+mod address;
 mod authenticate;
 mod broadcast;
+mod client_ids;
 mod config;
 mod connack;
 mod connect;
@@ -18,6 +20,7 @@ mod effect;
 mod exclusive;
 mod id_table;
 mod inspect;
+mod lazy_deque;
 mod letters;
 mod lifecycle;
 mod mail;

@@ -163,7 +163,7 @@ impl Shard {
         session.disconnected_at_ms = now.unix_ms;
         session.left_at_ms = now.monotonic_ms;
         session.last_disconnect = Some(reason);
-        session.subacks.clear();
+        session.subacks.take();
         if let Some(replay) = session.replays.first_mut().filter(|r| r.is_waiting) {
             // What was asked for arrives too late to be told from what the next connection asks for.
             self.epochs = self.epochs.wrapping_add(1);
@@ -175,7 +175,7 @@ impl Shard {
         let session = self.core.session(slot);
         let event = Event::Disconnected {
             client_id: session.client_id.clone(),
-            address: session.address,
+            address: session.address.get(),
             reason,
             because: because.into(),
         };
@@ -286,8 +286,8 @@ impl Shard {
         stats.queued_messages -= out.queued() as u64;
         stats.queued_bytes -= out.queued_bytes as u64;
         stats.inflight_messages -= out.unacknowledged() as u64;
-        self.by_client_id.remove(&session.client_id);
-        self.core.stats.sessions = self.by_client_id.len() as u64;
+        self.client_ids.remove(&session.client_id, slot);
+        self.core.stats.sessions = self.client_ids.len() as u64;
         self.core.link_mut(slot).conn = NO_CONN;
         self.free_sessions.push(slot);
         self.event(Event::SessionEnded {
@@ -391,7 +391,7 @@ impl Shard {
 
     /// Ends a client's connection on an operator's word. False when it has none.
     pub fn kick(&mut self, now: Now, client_id: &str, end_session: bool) -> bool {
-        let Some(slot) = self.by_client_id.get(client_id).copied() else {
+        let Some(slot) = self.slot_of(client_id) else {
             return false;
         };
         let epoch = self.core.session(slot).epoch;

@@ -4,7 +4,6 @@
 //! the same after a restart. Identifiers go in a circle that stops at the oldest one in use; an acknowledgement is found by
 //! bisection. Both lists are bounded by the caller (Receive Maximum, queue limits).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mqtt::{PacketId, QoS};
@@ -12,6 +11,7 @@ use mqtt::{PacketId, QoS};
 use crate::ShardId;
 use crate::durable::cold::{Cold, ColdEntry};
 use crate::durable::record::{GroupKey, Seq};
+use crate::lazy_deque::LazyDeque;
 use crate::message::Message;
 
 /// A message for one session, with what differs from the message itself.
@@ -130,11 +130,11 @@ const IDS: u64 = u16::MAX as u64;
 
 #[derive(Debug, Default)]
 pub struct Outgoing {
-    pub inflight: VecDeque<Inflight>,
-    pub queue: VecDeque<Delivery>,
+    pub inflight: LazyDeque<Inflight>,
+    pub queue: LazyDeque<Delivery>,
     pub queued_bytes: usize,
     /// How many are queued at QoS 0, kept while the client was away: what follows at QoS 0 must not pass them.
-    pub queued_qos0: usize,
+    pub queued_qos0: u32,
     /// Of the latest message; numbers are never used twice.
     pub last_seq: Seq,
     /// Messages up to this one may be sent at QoS 2: the journal has them.
@@ -298,7 +298,7 @@ impl Outgoing {
 
     pub fn push_queue(&mut self, delivery: Delivery) {
         self.queued_bytes += delivery.kept_bytes();
-        self.queued_qos0 += usize::from(delivery.qos == QoS::AtMostOnce);
+        self.queued_qos0 += u32::from(delivery.qos == QoS::AtMostOnce);
         match &mut self.cold {
             Some(cold) => cold.fresh.push_back(delivery),
             None => self.queue.push_back(delivery),
@@ -310,13 +310,13 @@ impl Outgoing {
         let cold = self.cold.as_mut()?;
         let oldest = match cold.pop_oldest() {
             Some(entry) => {
-                self.queued_qos0 -= usize::from(entry.qos() == QoS::AtMostOnce);
+                self.queued_qos0 -= u32::from(entry.qos() == QoS::AtMostOnce);
                 entry.seq()
             }
             None => {
                 let delivery = cold.fresh.pop_front()?;
                 self.queued_bytes -= delivery.kept_bytes();
-                self.queued_qos0 -= usize::from(delivery.qos == QoS::AtMostOnce);
+                self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
                 delivery.seq
             }
         };
@@ -327,10 +327,7 @@ impl Outgoing {
     pub fn pop_queue(&mut self) -> Option<Delivery> {
         let delivery = self.queue.pop_front()?;
         self.queued_bytes -= delivery.kept_bytes();
-        self.queued_qos0 -= usize::from(delivery.qos == QoS::AtMostOnce);
-        if self.queue.is_empty() && self.queue.capacity() > 64 {
-            self.queue = VecDeque::new();
-        }
+        self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
         Some(delivery)
     }
 
@@ -349,10 +346,10 @@ impl Outgoing {
                 at += 1;
             }
         }
-        for delivery in std::mem::take(&mut self.queue) {
+        for delivery in self.queue.take() {
             if wanted(&delivery) {
                 self.queued_bytes -= delivery.kept_bytes();
-                self.queued_qos0 -= usize::from(delivery.qos == QoS::AtMostOnce);
+                self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
                 taken.push(delivery);
             } else {
                 self.queue.push_back(delivery);

@@ -1,36 +1,76 @@
 //! Packet identifiers of QoS 2 messages that a client has sent and not yet released: what makes a duplicate a duplicate.
 
-/// A set of packet identifiers; a few sorted ones, or a bitmap when a client keeps many open.
-#[derive(Debug, Default)]
-pub struct ReceivedIds {
-    few: Vec<u16>,
-    many: Option<Box<[u64; 1024]>>,
+/// A set of packet identifiers: a few in place, more in a list, a bitmap when a client keeps many open.
+#[derive(Debug)]
+pub struct ReceivedIds(Ids);
+
+// The list is boxed because a set of a few should not be as large as it.
+#[allow(clippy::box_collection)]
+#[derive(Debug)]
+enum Ids {
+    Few { len: u8, ids: [u16; FEW_MAX] },
+    Some(Box<Vec<u16>>),
+    Many(Box<Bitmap>),
+}
+
+#[derive(Debug)]
+struct Bitmap {
+    bits: [u64; 1024],
     len: usize,
 }
 
-const FEW_MAX: usize = 64;
+/// As many as fit beside the other forms.
+const FEW_MAX: usize = 6;
+
+const SOME_MAX: usize = 64;
+
+impl Default for ReceivedIds {
+    fn default() -> Self {
+        ReceivedIds(Ids::Few {
+            len: 0,
+            ids: [0; FEW_MAX],
+        })
+    }
+}
 
 impl ReceivedIds {
     pub fn len(&self) -> usize {
-        self.len
-    }
-
-    #[cfg(test)]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    pub fn contains(&self, id: u16) -> bool {
-        match &self.many {
-            Some(bits) => bits[usize::from(id) / 64] >> (id % 64) & 1 == 1,
-            None => self.few.binary_search(&id).is_ok(),
+        match &self.0 {
+            Ids::Many(bitmap) => bitmap.len,
+            _ => self.listed().len(),
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In no order; none while it is a bitmap.
+    fn listed(&self) -> &[u16] {
+        match &self.0 {
+            Ids::Few { len, ids } => &ids[..usize::from(*len)],
+            Ids::Some(ids) => ids,
+            Ids::Many(_) => &[],
+        }
+    }
+
+    pub fn contains(&self, id: u16) -> bool {
+        match &self.0 {
+            Ids::Many(bitmap) => bitmap.contains(id),
+            _ => self.listed().contains(&id),
+        }
+    }
+
+    /// In no order.
     pub fn iter(&self) -> impl Iterator<Item = u16> {
-        let many = self.many.is_some();
-        let bitmap = (1..=u16::MAX).filter(move |id| many && self.contains(*id));
-        self.few.iter().copied().filter(move |_| !many).chain(bitmap)
+        let bitmap = match &self.0 {
+            Ids::Many(bitmap) => Some(bitmap),
+            _ => None,
+        };
+        let spread = bitmap
+            .into_iter()
+            .flat_map(|bitmap| (1..=u16::MAX).filter(|id| bitmap.contains(*id)));
+        self.listed().iter().copied().chain(spread)
     }
 
     /// False when it was there already.
@@ -38,15 +78,15 @@ impl ReceivedIds {
         if self.contains(id) {
             return false;
         }
-        self.len += 1;
-        if let Some(bits) = &mut self.many {
-            bits[usize::from(id) / 64] |= 1 << (id % 64);
-            return true;
-        }
-        let at = self.few.partition_point(|have| *have < id);
-        self.few.insert(at, id);
-        if self.few.len() > FEW_MAX {
-            self.spread();
+        match &mut self.0 {
+            Ids::Few { len, ids } if usize::from(*len) < FEW_MAX => {
+                ids[usize::from(*len)] = id;
+                *len += 1;
+            }
+            Ids::Few { ids, .. } => self.0 = Ids::Some(Box::new(ids.iter().copied().chain([id]).collect())),
+            Ids::Some(ids) if ids.len() < SOME_MAX => ids.push(id),
+            Ids::Some(ids) => self.0 = Ids::Many(Bitmap::of(ids.iter().copied().chain([id]))),
+            Ids::Many(bitmap) => bitmap.set(id),
         }
         true
     }
@@ -56,24 +96,45 @@ impl ReceivedIds {
         if !self.contains(id) {
             return false;
         }
-        self.len -= 1;
-        match &mut self.many {
-            Some(bits) => bits[usize::from(id) / 64] &= !(1 << (id % 64)),
-            None => self.few.retain(|have| *have != id),
+        let is_this = |have: &u16| *have == id;
+        match &mut self.0 {
+            Ids::Few { len, ids } => {
+                let at = ids.iter().position(is_this).expect("`contains` found it");
+                *len -= 1;
+                ids[at] = ids[usize::from(*len)];
+            }
+            Ids::Some(ids) => ids.retain(|have| *have != id),
+            Ids::Many(bitmap) => bitmap.clear(id),
         }
-        if self.len == 0 {
+        if self.is_empty() {
             *self = ReceivedIds::default();
         }
         true
     }
+}
 
-    fn spread(&mut self) {
-        let mut bits = Box::new([0u64; 1024]);
-        for id in self.few.drain(..) {
-            bits[usize::from(id) / 64] |= 1 << (id % 64);
-        }
-        self.few = Vec::new();
-        self.many = Some(bits);
+impl Bitmap {
+    fn of(ids: impl Iterator<Item = u16>) -> Box<Bitmap> {
+        let mut bitmap = Box::new(Bitmap {
+            bits: [0; 1024],
+            len: 0,
+        });
+        ids.for_each(|id| bitmap.set(id));
+        bitmap
+    }
+
+    fn contains(&self, id: u16) -> bool {
+        self.bits[usize::from(id) / 64] >> (id % 64) & 1 == 1
+    }
+
+    fn set(&mut self, id: u16) {
+        self.bits[usize::from(id) / 64] |= 1 << (id % 64);
+        self.len += 1;
+    }
+
+    fn clear(&mut self, id: u16) {
+        self.bits[usize::from(id) / 64] &= !(1 << (id % 64));
+        self.len -= 1;
     }
 }
 
@@ -92,6 +153,20 @@ mod tests {
         for id in 1..=u16::MAX {
             assert!(ids.contains(id) && ids.remove(id) && !ids.remove(id));
         }
-        assert!(ids.is_empty() && ids.many.is_none());
+        assert!(ids.is_empty() && matches!(ids.0, Ids::Few { .. }));
+    }
+
+    #[test]
+    fn few_are_kept_in_place_and_each_form_has_what_the_one_before_had() {
+        let mut ids = ReceivedIds::default();
+        assert_eq!(size_of_val(&ids), 16);
+        for n in 1..=2 * SOME_MAX as u16 {
+            assert!(ids.insert(n * 7));
+            let mut have: Vec<u16> = ids.iter().collect();
+            have.sort_unstable();
+            assert_eq!(have, (1..=n).map(|n| n * 7).collect::<Vec<_>>());
+        }
+        assert!(ids.remove(7) && ids.remove(14) && !ids.contains(7));
+        assert_eq!(ids.len(), 2 * SOME_MAX - 2);
     }
 }

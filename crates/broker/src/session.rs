@@ -1,6 +1,6 @@
 //! A session: all that the server keeps for a client id, connected or not [MQTT-4.1.0-1].
 //!
-//! Owned by the home shard of its client id. An idle session without subscriptions is one allocation of some 400 bytes
+//! Owned by the home shard of its client id. An idle session without subscriptions is one allocation of some 300 bytes
 //! besides its names; everything that only some sessions need is behind a pointer that is empty for the others.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,7 +10,9 @@ use std::sync::Arc;
 use mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
 
 use crate::access::{Identity, SessionAccess};
+use crate::address::KeptAddress;
 use crate::durable::record::SessionKey;
+use crate::lazy_deque::LazyDeque;
 use crate::outgoing::{Delivery, Outgoing};
 use crate::receive_window::ReceivedIds;
 use crate::retained::ScanCursor;
@@ -19,7 +21,7 @@ use crate::{ConnSlot, DisconnectReason, DropReason, Now, ShardId};
 pub struct Session {
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
-    pub address: SocketAddr,
+    pub address: KeptAddress,
     /// Tells this session from an earlier one in the same slot.
     pub epoch: u32,
     pub conn: Option<ConnSlot>,
@@ -53,7 +55,7 @@ pub struct Session {
     pub bytes_received: u64,
     /// In `Core::unfinished`.
     pub is_unfinished: bool,
-    pub subacks: Vec<PendingSubAck>,
+    pub subacks: LazyDeque<PendingSubAck>,
     /// Its name in the journal; none while it ends with its connection, or where there is no journal.
     pub key: SessionKey,
     /// Of its subscriptions, those that are shared.
@@ -68,7 +70,7 @@ impl Session {
         Session {
             client_id: client_id.into(),
             user_name: None,
-            address,
+            address: address.into(),
             epoch,
             conn: None,
             version: ProtocolVersion::V3_1_1,
@@ -95,7 +97,7 @@ impl Session {
             messages_received: 0,
             bytes_received: 0,
             is_unfinished: false,
-            subacks: Vec::new(),
+            subacks: LazyDeque::default(),
             key: SessionKey::default(),
             shared: 0,
             is_cooling: false,
@@ -106,7 +108,7 @@ impl Session {
         Identity {
             client_id: self.client_id.clone(),
             user_name: self.user_name.clone(),
-            address: self.address.ip(),
+            address: self.address.get().ip(),
             is_superuser: self.is_superuser,
         }
     }
@@ -330,68 +332,107 @@ pub struct Replay {
 // The map is boxed because a session that has none should not pay for its 24 bytes.
 #[allow(clippy::box_collection)]
 #[derive(Debug)]
-pub struct FilterMap<V> {
-    few: Vec<(Box<str>, V)>,
-    many: Option<Box<BTreeMap<Box<str>, V>>>,
+pub enum FilterMap<V> {
+    /// Exactly as long as it has to be: most sessions have one.
+    Few(Box<[(Box<str>, V)]>),
+    Many(Box<BTreeMap<Box<str>, V>>),
 }
 
 const FEW_MAX: usize = 24;
 
 impl<V> Default for FilterMap<V> {
     fn default() -> Self {
-        FilterMap {
-            few: Vec::new(),
-            many: None,
-        }
+        FilterMap::Few(Box::default())
     }
 }
 
 impl<V> FilterMap<V> {
     pub fn len(&self) -> usize {
-        self.many.as_ref().map_or(self.few.len(), |many| many.len())
+        match self {
+            FilterMap::Few(few) => few.len(),
+            FilterMap::Many(many) => many.len(),
+        }
     }
 
     pub fn get(&self, filter: &str) -> Option<&V> {
-        match &self.many {
-            Some(many) => many.get(filter),
-            None => self.few.iter().find(|(have, _)| &**have == filter).map(|(_, v)| v),
+        match self {
+            FilterMap::Few(few) => few.iter().find(|(have, _)| &**have == filter).map(|(_, v)| v),
+            FilterMap::Many(many) => many.get(filter),
         }
     }
 
     /// Returns the value it replaces.
     pub fn insert(&mut self, filter: &str, value: V) -> Option<V> {
-        if let Some(many) = &mut self.many {
-            return many.insert(filter.into(), value);
-        }
-        if let Some((_, have)) = self.few.iter_mut().find(|(have, _)| &**have == filter) {
+        let few = match self {
+            FilterMap::Many(many) => return many.insert(filter.into(), value),
+            FilterMap::Few(few) => few,
+        };
+        if let Some((_, have)) = few.iter_mut().find(|(have, _)| &**have == filter) {
             return Some(std::mem::replace(have, value));
         }
-        self.few.reserve_exact(if self.few.is_empty() {
-            1
-        } else {
-            self.few.len().min(FEW_MAX)
-        });
-        self.few.push((filter.into(), value));
-        if self.few.len() > FEW_MAX {
-            self.many = Some(Box::new(std::mem::take(&mut self.few).into_iter().collect()));
-        }
+        let mut list = std::mem::take(few).into_vec();
+        list.reserve_exact(1);
+        list.push((filter.into(), value));
+        *self = match list.len() > FEW_MAX {
+            true => FilterMap::Many(Box::new(list.into_iter().collect())),
+            false => FilterMap::Few(list.into()),
+        };
         None
     }
 
     pub fn remove(&mut self, filter: &str) -> Option<V> {
-        if let Some(many) = &mut self.many {
-            let removed = many.remove(filter);
-            if many.is_empty() {
-                self.many = None;
+        match self {
+            FilterMap::Many(many) => {
+                let removed = many.remove(filter);
+                if many.is_empty() {
+                    *self = FilterMap::default();
+                }
+                removed
             }
-            return removed;
+            FilterMap::Few(few) => {
+                let at = few.iter().position(|(have, _)| &**have == filter)?;
+                let mut list = std::mem::take(few).into_vec();
+                let removed = list.swap_remove(at).1;
+                *few = list.into();
+                Some(removed)
+            }
         }
-        let at = self.few.iter().position(|(have, _)| &**have == filter)?;
-        Some(self.few.swap_remove(at).1)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
-        let many = self.many.iter().flat_map(|many| many.iter().map(|(k, v)| (&**k, v)));
-        self.few.iter().map(|(k, v)| (&**k, v)).chain(many)
+        let (few, many) = match self {
+            FilterMap::Few(few) => (&few[..], None),
+            FilterMap::Many(many) => (&[][..], Some(many)),
+        };
+        let many = many.into_iter().flat_map(|many| many.iter().map(|(k, v)| (&**k, v)));
+        few.iter().map(|(k, v)| (&**k, v)).chain(many)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_small() {
+        assert!(size_of::<Session>() <= 296, "{} bytes", size_of::<Session>());
+    }
+
+    #[test]
+    fn filters_come_and_go_as_a_list_and_as_a_map() {
+        assert_eq!(size_of::<FilterMap<Subscription>>(), 16);
+        for count in [1, FEW_MAX, 3 * FEW_MAX] {
+            let mut map = FilterMap::default();
+            for n in 0..count {
+                assert_eq!(map.insert(&format!("f/{n}"), n), None);
+                assert_eq!((map.insert(&format!("f/{n}"), n + 1), map.len()), (Some(n), n + 1));
+            }
+            assert_eq!(map.iter().map(|(_, n)| n).sum::<usize>(), count * (count + 1) / 2);
+            for n in (0..count).rev() {
+                assert_eq!(map.get(&format!("f/{n}")), Some(&(n + 1)));
+                assert_eq!(map.remove(&format!("f/{n}")), Some(n + 1));
+                assert_eq!((map.remove(&format!("f/{n}")), map.len()), (None, n));
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! `route`, `broadcast`, `shared`, `letters`, `replay`, `lifecycle`. All of them are `impl Shard`; what one message does for one session is
 //! `impl Core`, in `deliver`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use mqtt::{Decoded, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 
 use crate::access::{Access, AuthOutcome};
+use crate::client_ids::ClientIds;
 use crate::config::ShardConfig;
 use crate::connection::{Connection, Phase};
 use crate::deliver::Core;
@@ -48,8 +49,7 @@ pub struct Shard {
     pub(crate) retained_timer_ms: u64,
     /// What is left of `replay::STEPS_PER_TICK`.
     pub(crate) replay_steps_left: usize,
-    /// Hashed with a seed that nobody knows: clients choose the keys.
-    pub(crate) by_client_id: HashMap<Box<str>, u32, foldhash::fast::RandomState>,
+    pub(crate) client_ids: ClientIds,
     pub(crate) free_sessions: Vec<u32>,
     /// Filters of durable sessions and groups; None where nothing outlives the process.
     pub(crate) durable_interest: Option<InterestCounts>,
@@ -163,7 +163,7 @@ impl Shard {
             retained,
             retained_timer_ms: u64::MAX,
             replay_steps_left: STEPS_PER_TICK,
-            by_client_id: HashMap::default(),
+            client_ids: ClientIds::default(),
             free_sessions: Vec::new(),
             durable_interest: None,
             held_publishers: Vec::new(),

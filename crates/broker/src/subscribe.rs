@@ -88,7 +88,7 @@ impl Shard {
         }
         let packet_id = subscribe.packet_id;
         if waiting > 0 {
-            self.core.session_mut(slot).subacks.push(PendingSubAck {
+            self.core.session_mut(slot).subacks.push_back(PendingSubAck {
                 packet_id,
                 reasons,
                 waiting,
@@ -134,8 +134,8 @@ impl Shard {
         if session.subacks[at].waiting > 0 {
             return;
         }
-        let done = session.subacks.swap_remove(at);
-        if let Some(conn) = session.conn {
+        let done = session.subacks.remove(at);
+        if let (Some(conn), Some(done)) = (session.conn, done) {
             self.suback(now, conn, slot, done.packet_id, &done.reasons);
         }
     }

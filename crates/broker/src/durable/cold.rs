@@ -13,6 +13,7 @@ use crate::durable::ledger::Waiting;
 use crate::durable::record::{Entry, GroupKey, MessageRecord, Position, Record, Seq};
 use crate::effect::{DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
+use crate::lazy_deque::LazyDeque;
 use crate::message::{Message, Origin, Place, Publication};
 use crate::outgoing::{Delivery, Inflight, Outgoing, Tag};
 use crate::shard::Shard;
@@ -40,7 +41,7 @@ pub struct Cold {
     /// Of the few that have one.
     pub tags: BTreeMap<Seq, Tag>,
     /// What came in this tick: it has no position before the batch is appended.
-    pub fresh: VecDeque<Delivery>,
+    pub fresh: LazyDeque<Delivery>,
     /// Asked for and not yet there.
     pub is_fetching: bool,
 }
@@ -172,6 +173,8 @@ impl Outgoing {
             }
         }
         self.sent = 0;
+        self.inflight.release();
+        self.queue.release();
         self.queued_bytes = cold.fresh.iter().map(Delivery::kept_bytes).sum();
         self.cool_fresh();
     }
@@ -185,6 +188,7 @@ impl Outgoing {
                 cold.queue.push_back(entry);
             }
         }
+        cold.fresh.release();
         self.forget_empty_cold();
     }
 
@@ -208,7 +212,7 @@ impl Outgoing {
             .cold
             .take_if(|cold| cold.inflight.is_empty() && cold.queue.is_empty())
         {
-            self.queue.extend(cold.fresh);
+            self.queue.extend({ cold.fresh }.take());
         }
     }
 

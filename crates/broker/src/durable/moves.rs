@@ -185,7 +185,7 @@ impl Outgoing {
     /// What is in memory.
     fn warm(&self) -> impl Iterator<Item = &Delivery> {
         let inflight = self.inflight.iter().filter_map(|entry| entry.delivery.as_ref());
-        let fresh = self.cold.iter().flat_map(|cold| &cold.fresh);
-        inflight.chain(&self.queue).chain(fresh)
+        let fresh = self.cold.iter().flat_map(|cold| cold.fresh.iter());
+        inflight.chain(self.queue.iter()).chain(fresh)
     }
 }

@@ -346,7 +346,7 @@ impl Shard {
             if seq <= recovered.started && qos != mqtt::QoS::AtMostOnce {
                 cold.inflight.push_back(stored);
             } else {
-                queued_qos0 += usize::from(qos == mqtt::QoS::AtMostOnce);
+                queued_qos0 += u32::from(qos == mqtt::QoS::AtMostOnce);
                 cold.queue.push_back(stored);
             }
         }
