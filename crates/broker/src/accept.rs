@@ -11,6 +11,7 @@ use crate::effect::{ConnSlot, DisconnectReason, Event, Now};
 use crate::fault::{Fault, is_planted};
 use crate::session::{Session, Will};
 use crate::shard::Shard;
+use crate::tap::{Happening, Wants};
 use crate::timers::Timer;
 
 impl Shard {
@@ -86,6 +87,14 @@ impl Shard {
             properties: Properties::from_validated(properties),
         };
         self.send(conn, &Packet::ConnAck(connack));
+        let session = self.core.session(slot);
+        let what = Happening::ConnAck {
+            reason: ReasonCode::Success,
+            clean_start: session.clean_start,
+            keep_alive_s: session.keep_alive_s,
+            expiry_s: session.expiry_s,
+        };
+        self.core.tap_session(now, slot, Wants::CONNACK, &what);
         self.set_keep_alive(now, conn, self.core.session(slot).keep_alive_s);
         self.connected(now, slot, session_present);
     }
@@ -238,6 +247,16 @@ impl Shard {
             session_present,
         };
         self.event(event);
+        let session = self.core.session(slot);
+        let what = Happening::Connected {
+            session_present,
+            clean_start: session.clean_start,
+            keep_alive_s: session.keep_alive_s,
+            expiry_s: session.expiry_s,
+            is_bridge: session.is_bridge,
+            connected_at_ms: session.connected_at_ms,
+        };
+        self.core.tap_session(now, slot, Wants::CONNECTED, &what);
         if let Some(retry_ms) = self.core.config.retry_interval_ms
             && !is_v5
         {

@@ -7,6 +7,7 @@ use crate::connection::Phase;
 use crate::effect::{ConnSlot, Effect, Event, Now};
 use crate::inspect::Refusal;
 use crate::shard::{REFUSALS_KEPT, Shard};
+use crate::tap::{Happening, TapClient, Wants};
 
 /// Why a CONNECT is refused: the code for the client and the sentence for the operator.
 pub(crate) struct Refused(pub ReasonCode, pub &'static str);
@@ -146,6 +147,7 @@ impl Shard {
         };
         connection.phase = Phase::Closing;
         connection.pending = None;
+        let version = connection.version;
         let refusal = Refusal {
             at_unix_ms: now.unix_ms,
             client_id: client_id.into(),
@@ -155,6 +157,19 @@ impl Shard {
             reason,
             because: because.into(),
         };
+        let client = TapClient {
+            client_id,
+            user_name,
+            address: refusal.address,
+            version,
+        };
+        let what = Happening::ConnAck {
+            reason,
+            clean_start: true,
+            keep_alive_s: 0,
+            expiry_s: 0,
+        };
+        self.core.tap_client(now, client, Wants::CONNACK, &what);
         self.event(Event::Refused {
             client_id: refusal.client_id.clone(),
             user_name: refusal.user_name.clone(),

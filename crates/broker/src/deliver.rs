@@ -27,6 +27,7 @@ use crate::outgoing::{Delivery, GroupRef, Tag};
 use crate::session::Session;
 use crate::shard::hash;
 use crate::stats::Stats;
+use crate::tapping::TapSeat;
 use crate::timer::TimerWheel;
 use crate::timers::Timer;
 
@@ -53,6 +54,7 @@ pub struct Core {
     pub only_homes: Option<(u16, u64)>,
     /// None where nothing outlives the process.
     pub ledger: Option<Box<Ledger>>,
+    pub tap: TapSeat,
     /// Members that are rid of a message which they have not acknowledged; their groups are told in the next tick.
     pub let_go: Vec<(SessionRef, GroupRef)>,
 }
@@ -93,6 +95,7 @@ impl Core {
             let_go: Vec::new(),
             only_homes: None,
             ledger: None,
+            tap: TapSeat::default(),
         }
     }
 

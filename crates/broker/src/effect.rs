@@ -240,10 +240,12 @@ pub enum DropReason {
     JournalFull,
     /// The journal could not give it back.
     Damaged,
+    /// The buffer of an action that would have to keep it is full.
+    BufferFull,
 }
 
 impl DropReason {
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 16;
 
     pub const ALL: [DropReason; Self::COUNT] = [
         DropReason::OfflineQoS0,
@@ -261,6 +263,7 @@ impl DropReason {
         DropReason::NoSubscriber,
         DropReason::JournalFull,
         DropReason::Damaged,
+        DropReason::BufferFull,
     ];
 
     /// As it stands in metrics and the API.
@@ -281,6 +284,7 @@ impl DropReason {
             DropReason::NoSubscriber => "no_subscriber",
             DropReason::JournalFull => "journal_full",
             DropReason::Damaged => "damaged",
+            DropReason::BufferFull => "buffer_full",
         }
     }
 }

@@ -37,6 +37,7 @@ mod shared;
 mod stats;
 mod subscribe;
 mod sys;
+mod tapping;
 mod timers;
 
 pub mod durable;
@@ -44,6 +45,7 @@ pub mod fault;
 pub mod interest;
 pub mod retained;
 pub mod subscriptions;
+pub mod tap;
 pub mod timer;
 
 pub use access::{Access, AuthOutcome, Credentials, Identity, OpenAccess, SessionAccess, SubscribeAccess};

@@ -9,6 +9,7 @@ use crate::inspect::LOOK_MAX;
 use crate::message::{Origin, Place, Publication};
 use crate::session::Will;
 use crate::shard::{Shard, hash};
+use crate::tap::{Happening, Wants};
 use crate::timers::Timer;
 
 impl Will {
@@ -180,6 +181,12 @@ impl Shard {
             because: because.into(),
         };
         self.event(event);
+        let what = Happening::Disconnected {
+            reason,
+            because,
+            connected_at_ms: self.core.session(slot).connected_at_ms,
+        };
+        self.core.tap_session(now, slot, Wants::DISCONNECTED, &what);
         if expiry_s == 0 {
             return self.end_session(now, slot, "its expiry interval is 0");
         }
@@ -255,6 +262,7 @@ impl Shard {
             publisher_hash,
             place: Place::NONE,
         };
+        self.core.tap_message(now, Some(slot), &p, false);
         self.publish(now, &p, None);
     }
 

@@ -89,7 +89,22 @@ pub struct Publication<'a> {
     pub place: Place,
 }
 
-impl Publication<'_> {
+impl<'a> Publication<'a> {
+    /// A message that no client sent: at QoS 0, without properties, not in the journal.
+    pub fn of_server(topic: &'a str, payload: &'a [u8]) -> Publication<'a> {
+        Publication {
+            topic,
+            payload,
+            properties: &[],
+            qos: QoS::AtMostOnce,
+            retain: false,
+            expires_at_ms: None,
+            origin: Origin::NONE,
+            publisher_hash: 0,
+            place: Place::NONE,
+        }
+    }
+
     pub fn is_expired(&self, now: Now) -> bool {
         self.expires_at_ms.is_some_and(|at| at <= now.monotonic_ms)
     }

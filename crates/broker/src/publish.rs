@@ -15,6 +15,7 @@ use crate::lifecycle::is_reserved;
 use crate::message::{Message, Origin, Place, Publication};
 use crate::outgoing::{Acknowledged, Delivery};
 use crate::shard::{Shard, hash};
+use crate::tap::{Happening, Wants};
 use crate::timers::Timer;
 
 /// Of all messages that a shard keeps for `$delayed`: their number alone says little where one may have a megabyte.
@@ -94,7 +95,9 @@ impl Shard {
         if session.received.contains(id.get()) {
             // A duplicate: the same answer, no second delivery.
             let is_durable = session.key.0 != 0;
-            return self.acknowledge_when_kept(conn, PacketType::PubRec, id, ReasonCode::Success, is_durable);
+            let is_tapped = self.may_tap_have_missed(slot) && self.tap_again(now, slot, publish);
+            let is_kept = is_durable || is_tapped;
+            return self.acknowledge_when_kept(conn, PacketType::PubRec, id, ReasonCode::Success, is_kept);
         }
         if session.version == ProtocolVersion::V5 && session.received.len() >= usize::from(receive_maximum) {
             // [MQTT-3.3.4-9]
@@ -143,6 +146,12 @@ impl Shard {
                 .access
                 .as_ref()
                 .is_none_or(|a| a.may_publish(topic, publish.qos, publish.retain));
+        let what = Happening::Authorized {
+            is_publish: true,
+            topic,
+            is_allowed,
+        };
+        self.core.tap_session(now, slot, Wants::AUTHORIZED, &what);
         if !is_allowed {
             return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
         }
@@ -150,8 +159,6 @@ impl Shard {
         {
             return self.reject(now, slot, DropReason::JournalFull, ReasonCode::QuotaExceeded);
         }
-        self.core.stats.messages_received[publish.qos as usize] += 1;
-        self.core.stats.publish_bytes_received += publish.payload.len() as u64;
         let publisher_hash = hash(&self.core.session(slot).client_id) as u32;
         let mut forwarded = Vec::new();
         let properties = if publish.properties.is_forwarded_whole() {
@@ -174,6 +181,11 @@ impl Shard {
             publisher_hash,
             place: Place::NONE,
         };
+        if self.core.tap_refuses(now, slot, &p) {
+            return self.reject(now, slot, DropReason::BufferFull, ReasonCode::QuotaExceeded);
+        }
+        self.core.stats.messages_received[publish.qos as usize] += 1;
+        self.core.stats.publish_bytes_received += publish.payload.len() as u64;
         let key = self.core.session(slot).key;
         let publisher = match (publish.qos, publish.packet_id) {
             (QoS::ExactlyOnce, Some(id)) if key.0 != 0 => Some((key, id.get())),
@@ -182,11 +194,29 @@ impl Shard {
         if let Some(seconds) = delay_s {
             return self.delay(now, slot, &p, seconds, publisher);
         }
+        let is_tapped = self.core.tap_message(now, Some(slot), &p, publish.dup);
         let published = self.publish(now, &p, publisher);
+        let is_kept = published.is_kept || is_tapped;
         match published.is_wanted {
-            true => (ReasonCode::Success, published.is_kept),
-            false => (ReasonCode::NoMatchingSubscribers, published.is_kept),
+            true => (ReasonCode::Success, is_kept),
+            false => {
+                self.core.tap_dropped(now, Some(slot), &p, DropReason::NoSubscriber);
+                (ReasonCode::NoMatchingSubscribers, is_kept)
+            }
         }
+    }
+
+    /// Gives the tap a message once more that came again. True if what is said of it has to wait.
+    fn tap_again(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> bool {
+        let mut properties = Vec::new();
+        publish.properties.append_forwarded(&mut properties);
+        let p = Publication {
+            properties: &properties,
+            qos: publish.qos,
+            retain: publish.retain,
+            ..Publication::of_server(publish.topic, publish.payload)
+        };
+        self.core.tap_message(now, Some(slot), &p, publish.dup)
     }
 
     fn reject(&mut self, now: Now, slot: u32, drop: DropReason, reason: ReasonCode) -> (ReasonCode, bool) {
@@ -198,16 +228,13 @@ impl Shard {
     /// want it.
     pub fn publish_from_server(&mut self, now: Now, message: ServerMessage<'_>) -> bool {
         let p = Publication {
-            topic: message.topic,
-            payload: message.payload,
             properties: message.properties,
             qos: message.qos,
             retain: message.retain,
             expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
-            origin: Origin::NONE,
-            publisher_hash: 0,
-            place: Place::NONE,
+            ..Publication::of_server(message.topic, message.payload)
         };
+        self.core.tap_message(now, None, &p, false);
         self.publish(now, &p, None).is_wanted
     }
 
@@ -483,6 +510,7 @@ impl Shard {
             place: Place::NONE,
             ..message.publication()
         };
+        self.core.tap_message(now, None, &p, false);
         self.publish(now, &p, None);
     }
 }

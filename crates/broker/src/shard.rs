@@ -288,7 +288,7 @@ impl Shard {
         match mqtt::decode(bytes, version, limit) {
             Ok(Decoded::Incomplete { needed }) => Err(Next::Read { needed }),
             Ok(Decoded::Complete { packet, size }) => {
-                if self.must_hold(conn, version, &packet) {
+                if self.must_hold(now, conn, version, &packet) {
                     return Err(Next::Pause);
                 }
                 self.packet(now, conn, packet, &bytes[..size]);
@@ -302,14 +302,14 @@ impl Shard {
     }
 
     /// A client of 3.1 or 3.1.1 cannot be told that the journal takes nothing: it is not read from until it does.
-    fn must_hold(&mut self, conn: ConnSlot, version: ProtocolVersion, packet: &Packet<'_>) -> bool {
+    fn must_hold(&mut self, now: Now, conn: ConnSlot, version: ProtocolVersion, packet: &Packet<'_>) -> bool {
         let Packet::Publish(publish) = packet else { return false };
-        if !self.core.is_journal_stuck()
-            || version == ProtocolVersion::V5
-            || publish.qos == QoS::AtMostOnce
-            || !self.needs_journal(publish.topic, publish.qos, publish.retain)
-                && !publish.topic.starts_with("$delayed/")
-        {
+        let waits_for_journal = self.core.is_journal_stuck()
+            && version != ProtocolVersion::V5
+            && publish.qos != QoS::AtMostOnce
+            && (self.needs_journal(publish.topic, publish.qos, publish.retain)
+                || publish.topic.starts_with("$delayed/"));
+        if !waits_for_journal && !self.must_hold_for_tap(now, conn, version, publish) {
             return false;
         }
         if let Some(connection) = self.core.connection_mut(conn)

@@ -11,6 +11,7 @@ use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
 use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::{Interested, Shard};
+use crate::tap::{Happening, Wants};
 
 /// A filter as the client wrote it, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +151,14 @@ impl Shard {
         identifier: Option<u32>,
         ticket: u32,
     ) -> (ReasonCode, bool) {
-        let target = match self.check_filter(slot, asked.filter) {
+        let checked = self.check_filter(slot, asked.filter);
+        let what = Happening::Authorized {
+            is_publish: false,
+            topic: asked.filter,
+            is_allowed: !matches!(checked, Err(ReasonCode::NotAuthorized)),
+        };
+        self.core.tap_session(now, slot, Wants::AUTHORIZED, &what);
+        let target = match checked {
             Ok(target) => target,
             Err(reason) => return (reason, false),
         };
@@ -206,6 +214,11 @@ impl Shard {
                 }
             }
         }
+        let what = Happening::Subscribed {
+            filter: asked.filter,
+            qos: options.maximum_qos,
+        };
+        self.core.tap_session(now, slot, Wants::SUBSCRIBED, &what);
         let reason = match options.maximum_qos {
             mqtt::QoS::AtMostOnce => ReasonCode::Success,
             mqtt::QoS::AtLeastOnce => ReasonCode::GrantedQoS1,
@@ -250,7 +263,11 @@ impl Shard {
         for filter in unsubscribe.filters.iter() {
             let reason = match Target::parse(filter) {
                 Err(reason) => reason,
-                Ok(_) if self.unsubscribe_filter(slot, filter) => ReasonCode::Success,
+                Ok(_) if self.unsubscribe_filter(slot, filter) => {
+                    let what = Happening::Unsubscribed { filter };
+                    self.core.tap_session(now, slot, Wants::UNSUBSCRIBED, &what);
+                    ReasonCode::Success
+                }
                 Ok(_) => ReasonCode::NoSubscriptionExisted,
             };
             if is_v5 {

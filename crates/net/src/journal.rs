@@ -140,12 +140,7 @@ impl Keeper {
                 observer.journal_state(&journal.state());
                 keeper.waits.iter().for_each(|wait| wait.store(true, Ordering::Release));
             }
-            for (wait, worker) in keeper.waits.iter().zip(&workers) {
-                // A worker whose mailbox is full is not asleep.
-                if wait.swap(false, Ordering::AcqRel) && worker.offer(Letter::Committed).is_ok() {
-                    worker.ring();
-                }
-            }
+            keeper.wake(&workers);
         };
         let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_PART);
         self.checkpoint_bytes.store(checkpoint_bytes, Ordering::Relaxed);
@@ -156,6 +151,16 @@ impl Keeper {
         self.journal
             .set(journal)
             .map_err(|_| io::Error::other("the journal runs already"))
+    }
+
+    /// Wakes the workers that wait for something to be kept.
+    pub(crate) fn wake(&self, workers: &[Address<Letter>]) {
+        for (wait, worker) in self.waits.iter().zip(workers) {
+            // A worker whose mailbox is full is not asleep.
+            if wait.swap(false, Ordering::AcqRel) && worker.offer(Letter::Committed).is_ok() {
+                worker.ring();
+            }
+        }
     }
 
     pub(crate) fn journal(&self) -> Option<&Journal> {
@@ -257,6 +262,10 @@ fn min_of(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 impl Worker {
     /// The beginning of a tick: what the journal has kept meanwhile.
     pub(crate) fn hear_of_journal(&mut self) {
+        if self.shard.is_waiting_for_tap() {
+            self.wait_for_journal();
+            self.shard.look_at_tap(self.now);
+        }
         let Some(journal) = self.common.keeper.journal() else {
             return;
         };
@@ -284,7 +293,7 @@ impl Worker {
 
     /// When to look at the journal though nobody says anything: publishers may be held until it has space.
     pub(crate) fn look_at_journal_ms(&self) -> Option<u64> {
-        (!self.is_journal_ok).then_some(self.now.monotonic_ms + LOOK_MS)
+        (!self.is_journal_ok || self.shard.is_tap_full()).then_some(self.now.monotonic_ms + LOOK_MS)
     }
 
     /// Has the commit thread wake this worker. Before the worker looks how far it is, so that one of the two sees the other.
@@ -294,6 +303,10 @@ impl Worker {
 
     /// The end of a tick: before mail leaves, which refers to what is appended here, and before anything is written.
     pub(crate) fn append_to_journal(&mut self) {
+        if self.shard.is_tap_used() {
+            self.wait_for_journal();
+            self.shard.end_tap_tick();
+        }
         let Some(journal) = self.common.keeper.journal() else {
             return;
         };

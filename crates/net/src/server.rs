@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use broker::durable::restore::Restored;
 use broker::interest::SHARDS_MAX;
+use broker::tap::Tap;
 use broker::{Access, Event, NodeState, Now, Shard, ShardConfig, ShardId};
 
 use crate::auth_pool::{self, Authenticator};
@@ -113,7 +114,7 @@ impl Server {
     ) -> Result<Handle, StartError> {
         let prepared = Self::prepare(config, shard_config, access, authenticator, observer)?;
         let handle = prepared.handle();
-        prepared.start(restart)?;
+        prepared.start(restart, Vec::new())?;
         Ok(handle)
     }
 
@@ -176,8 +177,9 @@ impl Prepared {
         self.handle.clone()
     }
 
-    /// Restores what the process before left, and starts the workers. Nothing is left running after an error.
-    pub fn start(self, restart: Option<Restart>) -> Result<Restored, StartError> {
+    /// Restores what the process before left, and starts the workers with their taps, if there are any. Nothing is left running
+    /// after an error.
+    pub fn start(self, restart: Option<Restart>, taps: Vec<Box<dyn Tap>>) -> Result<Restored, StartError> {
         let Inner { common, workers, .. } = &*self.handle.inner;
         let mut shards = new_shards(common);
         let mut restored = Restored::default();
@@ -189,6 +191,9 @@ impl Prepared {
                 .start(log, quota_bytes, workers.clone(), common.observer.clone())
                 .map_err(StartError::Resources)?;
             restored = all;
+        }
+        for (shard, tap) in shards.iter_mut().zip(taps) {
+            shard.set_tap(tap);
         }
         let seats = self.seats.into_iter().zip(shards).collect();
         start_threads(&self.handle, seats, self.authenticator).map_err(StartError::Resources)?;
@@ -300,6 +305,11 @@ const CONTROL_TIMEOUT: Duration = Duration::from_secs(2);
 impl Handle {
     pub fn shards(&self) -> u16 {
         self.inner.common.shards
+    }
+
+    /// Something that taps had to keep may be kept: wakes the workers that wait for it. Cheap when none does.
+    pub fn wake_waiting(&self) {
+        self.inner.common.keeper.wake(&self.inner.workers);
     }
 
     /// Runs `f` on the shard's own thread, between two batches of packets, and waits for its result. `f` must not block.

@@ -40,8 +40,7 @@ pub struct Ledger {
     pub fetches: usize,
     pub fetch_queue: VecDeque<(u32, u32)>,
     waiting: VecDeque<Waiting>,
-    /// How many of `waiting` wait for the journal to be kept up to where.
-    marks: VecDeque<(u64, usize)>,
+    marks: VecDeque<Mark>,
     /// How many of `waiting` are of this tick.
     unmarked: usize,
     /// Where this tick's batch was appended; mail refers to it.
@@ -52,10 +51,22 @@ pub struct Ledger {
     /// The oldest message that a record has spoken of since a checkpoint began: what goes from one owner to another meanwhile may be
     /// met with neither.
     pub oldest_mentioned: Option<Position>,
+    /// The number of the last tick in which the tap took something to keep, and up to which it is kept.
+    pub tapped: u64,
+    pub tap_kept: u64,
+    /// The tap has taken something in this tick.
+    pub is_tap_used: bool,
     /// The end of the last batch that had the end of a session in it.
     ended: u64,
     next_key: u64,
     pub state: JournalState,
+}
+
+/// How many of those that wait do so until the journal and the tap have kept what they had by then.
+struct Mark {
+    end: u64,
+    tapped: u64,
+    count: usize,
 }
 
 /// What is done when the journal has what came before it.
@@ -92,6 +103,9 @@ impl Ledger {
             end: 0,
             committed: 0,
             oldest_mentioned: None,
+            tapped: 0,
+            tap_kept: 0,
+            is_tap_used: false,
             ended: 0,
             next_key: first + u64::from(shard),
             state: JournalState::Ok,
@@ -163,7 +177,8 @@ impl Ledger {
 
     /// Whether something has been recorded that the journal has not kept yet.
     pub fn is_behind(&self) -> bool {
-        !self.batch.is_empty() || !self.settled.is_empty() || self.end > self.committed
+        let is_tap_behind = self.is_tap_used || self.tapped > self.tap_kept;
+        !self.batch.is_empty() || !self.settled.is_empty() || self.end > self.committed || is_tap_behind
     }
 
     pub fn wait(&mut self, waiting: Waiting) {
@@ -187,8 +202,11 @@ impl Ledger {
 
     fn mark(&mut self) {
         if self.unmarked > 0 {
-            self.marks.push_back((self.end, self.unmarked));
-            self.unmarked = 0;
+            self.marks.push_back(Mark {
+                end: self.end,
+                tapped: self.tapped,
+                count: std::mem::take(&mut self.unmarked),
+            });
         }
     }
 
@@ -205,12 +223,12 @@ impl Ledger {
 
     /// The next thing that waits for no more than what is kept.
     fn next_due(&mut self) -> Option<Waiting> {
-        let (at, count) = self.marks.front_mut()?;
-        if *at > self.committed {
+        let mark = self.marks.front_mut()?;
+        if mark.end > self.committed || mark.tapped > self.tap_kept {
             return None;
         }
-        *count -= 1;
-        if *count == 0 {
+        mark.count -= 1;
+        if mark.count == 0 {
             self.marks.pop_front();
         }
         self.waiting.pop_front()
@@ -239,6 +257,11 @@ impl Shard {
     pub fn committed(&mut self, now: Now, end: u64) {
         let Some(ledger) = &mut self.core.ledger else { return };
         ledger.committed = ledger.committed.max(end);
+        self.do_due(now);
+    }
+
+    /// What waited for no more than what is kept.
+    pub(crate) fn do_due(&mut self, now: Now) {
         while let Some(waiting) = self.core.ledger.as_mut().and_then(|ledger| ledger.next_due()) {
             self.is_due(now, waiting);
         }

@@ -463,6 +463,16 @@ impl World {
         );
     }
 
+    pub fn unsubscribe(&mut self, client: usize, filter: &str) {
+        let mut filters = Vec::new();
+        let packet = Packet::Unsubscribe(Unsubscribe {
+            packet_id: PacketId::new(8).unwrap(),
+            properties: Properties::EMPTY,
+            filters: UnsubscribeFilters::encode([filter], &mut filters),
+        });
+        self.send(client, &packet);
+    }
+
     pub fn subscribe_with(
         &mut self,
         client: usize,

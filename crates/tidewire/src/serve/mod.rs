@@ -73,7 +73,8 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         }
     };
     // Meanwhile `/readyz` says that the server is starting.
-    let started = keep::open(config).and_then(|restart| prepared.start(restart).map_err(|error| chain(&error)));
+    let started =
+        keep::open(config).and_then(|restart| prepared.start(restart, Vec::new()).map_err(|error| chain(&error)));
     match started {
         Ok(restored) => keep::tell_restored(&restored),
         Err(message) => {

@@ -1,0 +1,142 @@
+//! What looks at the messages that are published and at what happens to clients: rules.
+//!
+//! A tap runs on the shard's own thread, between the acceptance of a message and its routing. What it takes, it may have to keep: then
+//! the publisher's acknowledgement waits until the tap says that what it took in that tick is kept, as it waits for the journal.
+//! A tap that cannot take more is the publisher's problem, not the tap's: MQTT 5 is told, others are not read from until it can.
+//! Without a tap, or with one that wants nothing, this costs a look at one integer per message.
+
+use std::net::SocketAddr;
+
+use mqtt::{ProtocolVersion, QoS, ReasonCode};
+
+use crate::effect::{DisconnectReason, DropReason, Now};
+
+/// What a tap wants to be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants(u16);
+
+impl Wants {
+    pub const NOTHING: Wants = Wants(0);
+    pub const MESSAGES: Wants = Wants(1);
+    pub const CONNECTED: Wants = Wants(1 << 1);
+    pub const DISCONNECTED: Wants = Wants(1 << 2);
+    pub const CONNACK: Wants = Wants(1 << 3);
+    pub const AUTHORIZED: Wants = Wants(1 << 4);
+    pub const SUBSCRIBED: Wants = Wants(1 << 5);
+    pub const UNSUBSCRIBED: Wants = Wants(1 << 6);
+    pub const DROPPED: Wants = Wants(1 << 7);
+    pub const DELIVERED: Wants = Wants(1 << 8);
+    pub const ACKED: Wants = Wants(1 << 9);
+    pub const DELIVERY_DROPPED: Wants = Wants(1 << 10);
+    /// It cannot take all that it may be given: to be asked first.
+    pub const TO_BE_ASKED: Wants = Wants(1 << 15);
+
+    #[inline]
+    pub fn has(self, other: Wants) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl std::ops::BitOr for Wants {
+    type Output = Wants;
+
+    fn bitor(self, other: Wants) -> Wants {
+        Wants(self.0 | other.0)
+    }
+}
+
+/// Who did it, or to whom it was done.
+#[derive(Clone, Copy, Debug)]
+pub struct TapClient<'a> {
+    pub client_id: &'a str,
+    pub user_name: Option<&'a str>,
+    pub address: SocketAddr,
+    pub version: ProtocolVersion,
+}
+
+/// A message that has been accepted and is about to be routed.
+#[derive(Clone, Copy, Debug)]
+pub struct TapMessage<'a> {
+    /// Tells it from all others of the node, roughly in their order.
+    pub id: u128,
+    /// None for messages that the server, its operator or time has published.
+    pub client: Option<TapClient<'a>>,
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+    /// The MQTT 5 properties that are forwarded, as wire bytes.
+    pub properties: &'a [u8],
+    pub qos: QoS,
+    pub retain: bool,
+    pub is_duplicate: bool,
+}
+
+/// What became of a message in a tap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tapped {
+    /// Nothing that anybody has to wait for.
+    Passed,
+    /// Taken, and to be kept by the end of the tick.
+    Kept,
+}
+
+/// What happened to a client or to a message of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Happening<'a> {
+    Connected {
+        session_present: bool,
+        clean_start: bool,
+        keep_alive_s: u16,
+        expiry_s: u32,
+        is_bridge: bool,
+        connected_at_ms: u64,
+    },
+    Disconnected {
+        reason: DisconnectReason,
+        because: &'a str,
+        connected_at_ms: u64,
+    },
+    /// A CONNACK, also one that refuses.
+    ConnAck {
+        reason: ReasonCode,
+        clean_start: bool,
+        keep_alive_s: u16,
+        expiry_s: u32,
+    },
+    /// A client asked for the right to do something.
+    Authorized {
+        is_publish: bool,
+        topic: &'a str,
+        is_allowed: bool,
+    },
+    Subscribed {
+        filter: &'a str,
+        qos: QoS,
+    },
+    Unsubscribed {
+        filter: &'a str,
+    },
+    /// Nobody wanted it, or it was not accepted.
+    Dropped {
+        message: TapMessage<'a>,
+        reason: DropReason,
+    },
+}
+
+/// One for each shard, on its thread. Must not block.
+pub trait Tap: Send {
+    /// The beginning of a tick: what it wants until the next one.
+    fn begin_tick(&mut self, now: Now) -> Wants;
+
+    /// Whether it would have to refuse this message. Asked while it wants `TO_BE_ASKED`.
+    fn is_full(&mut self, now: Now, message: &TapMessage<'_>) -> bool;
+
+    fn message(&mut self, now: Now, message: &TapMessage<'_>) -> Tapped;
+
+    fn happened(&mut self, now: Now, client: TapClient<'_>, what: &Happening<'_>);
+
+    /// The end of a tick in which it was told something. Returns the number of what is to be kept; numbers grow.
+    fn end_tick(&mut self) -> u64;
+
+    /// Up to which of these numbers all is kept.
+    fn kept(&mut self) -> u64;
+}
