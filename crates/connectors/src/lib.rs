@@ -16,10 +16,14 @@
 mod backoff;
 mod config;
 mod health;
+pub mod http;
+mod isolate;
 mod record;
 mod secret;
 mod sink;
 mod source;
+mod stream;
+mod tls;
 
 pub use backoff::Backoff;
 pub use config::{BatchConfig, BufferConfig, BufferMode, DeliveryConfig, Overflow, QueryMode, RetryConfig, SyncMode};
@@ -28,3 +32,4 @@ pub use record::{Record, RecordWriter, Records, sample};
 pub use secret::{REDACTED, Secret};
 pub use sink::{BoxFuture, Failure, Order, Outcome, Sink, Template, all};
 pub use source::{Incoming, Origin, Receiver, Source, Stop, Stopper, stop};
+pub use tls::TlsConfig;

@@ -1,0 +1,170 @@
+//! What the tests against real servers share: temporary directories, certificates, the scripts in `dev/`, records with
+//! numbers in them, and a loop that sends until everything is taken.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use connectors::{Failure, Record, Sink, sample};
+
+/// Long enough for a slow machine; tests wait for conditions, not for times.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A directory that is removed at the end, reachable for other users.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Directory {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tidewire-{name}-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("the directory for temporary files can be written to");
+        Directory(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.join(name);
+        fs::write(&path, content).expect("a file can be written");
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that a script in `dev/` runs.
+pub struct Server {
+    script: PathBuf,
+    pub directory: Directory,
+    /// The first value of what the script prints.
+    pub address: String,
+}
+
+impl Server {
+    /// `options`: as the script takes them.
+    pub fn start(script: &str, verb: &str, options: &[&str]) -> Server {
+        Server::start_in(Directory::new(script), script, verb, options)
+    }
+
+    pub fn start_in(directory: Directory, script: &str, verb: &str, options: &[&str]) -> Server {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev");
+        let mut server = Server {
+            script: root.join(script),
+            directory,
+            address: String::new(),
+        };
+        let said = server.run(verb, options);
+        let first = said.lines().next().and_then(|line| line.split_once('='));
+        server.address = first.expect("the script prints NAME=VALUE").1.to_owned();
+        server
+    }
+
+    pub fn port(&self) -> u16 {
+        let port = self.address.rsplit(':').next().expect("there is a last part");
+        port.parse().expect("an address ends with a port")
+    }
+
+    pub fn kill(&self) {
+        self.run("kill", &[]);
+    }
+
+    pub fn start_again(&self) {
+        self.run("start", &[]);
+    }
+
+    fn run(&self, verb: &str, options: &[&str]) -> String {
+        let mut command = Command::new(&self.script);
+        command.arg(verb).arg(self.directory.path()).args(options);
+        let output = command.output().expect("the script can be run");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {verb}: {complaint}", self.script.display());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = Command::new(&self.script)
+            .arg("kill")
+            .arg(self.directory.path())
+            .output();
+    }
+}
+
+/// Files `ca.pem`, `cert.pem` and `key.pem` for a server at 127.0.0.1 and localhost.
+pub fn certificates(directory: &Directory) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = rcgen::CertifiedIssuer::self_signed(params, key).expect("a certificate");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let params = rcgen::CertificateParams::new(names).expect("names");
+    let certificate = params.signed_by(&key, &ca).expect("a certificate");
+    directory.write("ca.pem", ca.pem());
+    directory.write("cert.pem", certificate.pem());
+    directory.write("key.pem", key.serialize_pem());
+}
+
+/// A record for each number, its fields made by `fields`.
+pub fn numbered(numbers: std::ops::Range<u32>, fields: impl Fn(u32) -> Vec<Option<Vec<u8>>>) -> Vec<Record> {
+    let owned: Vec<Vec<Option<Vec<u8>>>> = numbers.map(fields).collect();
+    let borrowed: Vec<Vec<Option<&[u8]>>> = owned
+        .iter()
+        .map(|fields| fields.iter().map(|field| field.as_deref()).collect())
+        .collect();
+    let slices: Vec<&[Option<&[u8]>]> = borrowed.iter().map(Vec::as_slice).collect();
+    sample(&slices)
+}
+
+pub fn text(text: impl Into<String>) -> Option<Vec<u8>> {
+    Some(text.into().into_bytes())
+}
+
+/// Sends what is not taken again and again until all is. `between` is called after each round with the number of records
+/// that wait. Returns how many tries failed.
+pub async fn deliver(sink: &dyn Sink, records: &[Record], mut between: impl FnMut(usize)) -> usize {
+    let end = Instant::now() + PATIENCE;
+    let mut waiting = records.to_vec();
+    let mut failures = 0;
+    while !waiting.is_empty() {
+        assert!(Instant::now() < end, "{} records still wait", waiting.len());
+        let outcome = sink.send(&waiting).await;
+        assert_eq!(outcome.len(), waiting.len());
+        let again = |(record, result): (&Record, &Result<(), Failure>)| match result {
+            Ok(()) => None,
+            Err(Failure::Refused(reason)) => panic!("refused: {reason}"),
+            Err(_) => Some(record.clone()),
+        };
+        waiting = waiting.iter().zip(&outcome).filter_map(again).collect();
+        if !waiting.is_empty() {
+            failures += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        between(waiting.len());
+    }
+    failures
+}
+
+/// Waits until the condition holds.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < end, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
