@@ -9,6 +9,7 @@ use mqtt::{
 use crate::config::{PublishRate, ShardConfig};
 use crate::connection::PublishQuota;
 use crate::durable::keep::Keeping;
+use crate::durable::ledger::Waiting;
 use crate::durable::record::{Record, SessionKey};
 use crate::effect::{ConnSlot, DropReason, Effect, Now};
 use crate::lifecycle::is_reserved;
@@ -181,7 +182,7 @@ impl Shard {
             publisher_hash,
             place: Place::NONE,
         };
-        if self.core.tap_refuses(now, slot, &p) {
+        if self.core.tap_refuses(now, Some(slot), &p) {
             return self.reject(now, slot, DropReason::BufferFull, ReasonCode::QuotaExceeded);
         }
         self.core.stats.messages_received[publish.qos as usize] += 1;
@@ -196,7 +197,8 @@ impl Shard {
         }
         let is_tapped = self.core.tap_message(now, Some(slot), &p, publish.dup);
         let published = self.publish(now, &p, publisher);
-        let is_kept = published.is_kept || is_tapped;
+        let is_made_kept = self.core.tap.is_used() && self.publish_made(now);
+        let is_kept = published.is_kept || is_tapped || is_made_kept;
         match published.is_wanted {
             true => (ReasonCode::Success, is_kept),
             false => {
@@ -236,6 +238,26 @@ impl Shard {
         };
         self.core.tap_message(now, None, &p, false);
         self.publish(now, &p, None).is_wanted
+    }
+
+    /// Whether a message at QoS 1 or 2 would be kept wherever it has to be, now.
+    pub fn may_keep(&mut self, now: Now, message: &ServerMessage<'_>) -> bool {
+        let p = Publication {
+            properties: message.properties,
+            qos: message.qos,
+            retain: message.retain,
+            ..Publication::of_server(message.topic, message.payload)
+        };
+        !(self.core.is_journal_stuck() && self.needs_journal(p.topic, p.qos, p.retain))
+            && !self.core.tap_refuses(now, None, &p)
+    }
+
+    /// Calls `done` when all that has been published before is kept wherever it has to be; at once if it is.
+    pub fn when_kept(&mut self, done: Box<dyn FnOnce() + Send>) {
+        match &mut self.core.ledger {
+            Some(ledger) if ledger.is_behind() => ledger.wait(Waiting::Tell(done)),
+            _ => done(),
+        }
     }
 
     fn resolve_topic(&mut self, conn: ConnSlot, publish: &Publish<'_>) -> Topic {

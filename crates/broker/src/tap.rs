@@ -68,6 +68,21 @@ pub struct TapMessage<'a> {
     pub qos: QoS,
     pub retain: bool,
     pub is_duplicate: bool,
+    /// `MadeMessage::mark`, if the tap has made it.
+    pub mark: u64,
+}
+
+/// A message that a tap publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeMessage {
+    pub topic: String,
+    pub payload: Vec<u8>,
+    /// MQTT 5 properties that are forwarded, as wire bytes.
+    pub properties: Vec<u8>,
+    pub qos: QoS,
+    pub retain: bool,
+    /// So that the tap knows it when it sees it: it is given what it makes too. Not 0.
+    pub mark: u64,
 }
 
 /// What became of a message in a tap.
@@ -133,6 +148,10 @@ pub trait Tap: Send {
     fn message(&mut self, now: Now, message: &TapMessage<'_>) -> Tapped;
 
     fn happened(&mut self, now: Now, client: TapClient<'_>, what: &Happening<'_>);
+
+    /// What it has made since it was asked last; it is published at once, and an acknowledgement of what it was made of waits for
+    /// it too. What is made of what was made has to come to an end.
+    fn take_made(&mut self) -> Vec<MadeMessage>;
 
     /// The end of a tick in which it was told something. Returns the number of what is to be kept; numbers grow.
     fn end_tick(&mut self) -> u64;

@@ -22,6 +22,11 @@ pub struct TapSeat {
 }
 
 impl TapSeat {
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.is_used
+    }
+
     /// Of a new message.
     fn next_id(&mut self, now: Now, shard: u16) -> u128 {
         self.ids += 1;
@@ -65,12 +70,20 @@ impl Core {
 
     /// Has the tap take a message of a client, or of the server where `slot` is none. True if what is said of it has to wait.
     pub fn tap_message(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>, is_duplicate: bool) -> bool {
+        self.tap_marked(now, slot, p, is_duplicate, 0)
+    }
+
+    fn tap_marked(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>, is_duplicate: bool, mark: u64) -> bool {
         if !self.tap.wants.has(Wants::MESSAGES) || p.topic.starts_with("$SYS/") {
             return false;
         }
         let id = self.tap.next_id(now, self.id.0);
         let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
-        let message = tap_message(id, session, p, is_duplicate);
+        let message = TapMessage {
+            is_duplicate,
+            mark,
+            ..tap_message(id, session, p)
+        };
         let Some(tap) = &mut self.tap.tap else { return false };
         self.tap.is_used = true;
         let is_kept = tap.message(now, &message) == Tapped::Kept;
@@ -92,22 +105,22 @@ impl Core {
             return;
         };
         self.tap.is_used = true;
-        let message = tap_message(id, Some(session), p, false);
+        let message = tap_message(id, Some(session), p);
         tap.happened(now, session.tap_client(), &Happening::Dropped { message, reason });
     }
 
     /// Whether the tap is asked before a message is accepted, and cannot take this one.
-    pub fn tap_refuses(&mut self, now: Now, slot: u32, p: &Publication<'_>) -> bool {
+    pub fn tap_refuses(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>) -> bool {
         if !self.tap.wants.has(Wants::TO_BE_ASKED) || p.qos == QoS::AtMostOnce {
             return false;
         }
-        let session = self.sessions[slot as usize].as_deref();
-        let message = tap_message(0, session, p, false);
+        let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
+        let message = tap_message(0, session, p);
         self.tap.tap.as_mut().is_some_and(|tap| tap.is_full(now, &message))
     }
 }
 
-fn tap_message<'a>(id: u128, session: Option<&'a Session>, p: &Publication<'a>, is_duplicate: bool) -> TapMessage<'a> {
+fn tap_message<'a>(id: u128, session: Option<&'a Session>, p: &Publication<'a>) -> TapMessage<'a> {
     TapMessage {
         id,
         client: session.map(Session::tap_client),
@@ -116,7 +129,8 @@ fn tap_message<'a>(id: u128, session: Option<&'a Session>, p: &Publication<'a>, 
         properties: p.properties,
         qos: p.qos,
         retain: p.retain,
-        is_duplicate,
+        is_duplicate: false,
+        mark: 0,
     }
 }
 
@@ -146,11 +160,34 @@ impl Shard {
         self.core.tap.wants.has(Wants::TO_BE_ASKED)
     }
 
+    /// Publishes what the tap has made, and what it makes of that. True if what is said of what it was made of has to wait.
+    pub(crate) fn publish_made(&mut self, now: Now) -> bool {
+        let mut is_kept = false;
+        loop {
+            let made = self.core.tap.tap.as_mut().map_or(Vec::new(), |tap| tap.take_made());
+            if made.is_empty() {
+                return is_kept;
+            }
+            for message in made {
+                let p = Publication {
+                    properties: &message.properties,
+                    qos: message.qos,
+                    retain: message.retain,
+                    ..Publication::of_server(&message.topic, &message.payload)
+                };
+                is_kept |= self.core.tap_marked(now, None, &p, false, message.mark);
+                is_kept |= self.publish(now, &p, None).is_kept;
+            }
+        }
+    }
+
     /// The end of a tick, before `journal_batch`.
-    pub fn end_tap_tick(&mut self) {
-        if !std::mem::take(&mut self.core.tap.is_used) {
+    pub fn end_tap_tick(&mut self, now: Now) {
+        if !self.core.tap.is_used {
             return;
         }
+        self.publish_made(now);
+        self.core.tap.is_used = false;
         let Some(tap) = &mut self.core.tap.tap else { return };
         let number = tap.end_tick();
         if let Some(ledger) = &mut self.core.ledger
@@ -206,6 +243,6 @@ impl Shard {
             retain: publish.retain,
             ..Publication::of_server(publish.topic, publish.payload)
         };
-        self.core.tap_refuses(now, slot, &p)
+        self.core.tap_refuses(now, Some(slot), &p)
     }
 }

@@ -18,6 +18,7 @@ struct Script {
     /// Messages on topics below this are kept.
     keeps: &'static str,
     seen: Vec<String>,
+    made: Vec<MadeMessage>,
     ticks: u64,
     kept: u64,
 }
@@ -39,6 +40,19 @@ impl Tap for Recorder {
         let payload = String::from_utf8_lossy(message.payload);
         let by = message.client.map_or("server", |client| client.client_id);
         script.seen.push(format!("{by} {} {payload}", message.topic));
+        if message.topic.starts_with("again/") {
+            script.made.push(MadeMessage {
+                topic: "made".into(),
+                payload: message.payload.into(),
+                properties: Vec::new(),
+                qos: AtLeastOnce,
+                retain: false,
+                mark: 7,
+            });
+        }
+        if message.mark == 7 {
+            script.seen.push("its own".into());
+        }
         match message.topic.starts_with(script.keeps) {
             true => Tapped::Kept,
             false => Tapped::Passed,
@@ -60,6 +74,10 @@ impl Tap for Recorder {
             .unwrap()
             .seen
             .push(format!("{}: {what}", client.client_id));
+    }
+
+    fn take_made(&mut self) -> Vec<MadeMessage> {
+        std::mem::take(&mut self.0.lock().unwrap().made)
     }
 
     fn end_tick(&mut self) -> u64 {
@@ -85,7 +103,7 @@ impl Recorder {
 
     /// All that it has taken is kept.
     fn keep(&self, w: &mut World) {
-        w.shards[0].end_tap_tick();
+        w.shards[0].end_tap_tick(w.now);
         assert!(w.shards[0].journal_batch().is_none(), "nothing here is durable");
         let mut script = self.0.lock().unwrap();
         script.kept = script.ticks;
@@ -193,6 +211,24 @@ fn clients_are_told_of_as_far_as_that_is_wanted() {
         "c: disconnected by_client",
     ];
     assert_eq!(tap.seen(), expected);
+}
+
+#[test]
+fn what_a_tap_makes_is_published_and_told_to_it() {
+    let (mut w, tap) = world("made");
+    let client = w.connect(V5, "c", true, &[]);
+    w.subscribe(client, "made", AtMostOnce);
+    w.take(client);
+    tap.wants(&mut w, Wants::MESSAGES);
+    w.publish(client, "again/1", "x", AtLeastOnce);
+    assert_eq!(
+        w.take(client),
+        ["PUBLISH made x q0 id=0"],
+        "its acknowledgement waits for what was made of it"
+    );
+    assert_eq!(tap.seen(), ["c again/1 x", "server made x", "its own"]);
+    tap.keep(&mut w);
+    assert_eq!(w.take(client), ["PUBACK 1 NoMatchingSubscribers"]);
 }
 
 /// The journal may have the message and the tap not: the process ended between the two.

@@ -305,7 +305,7 @@ impl Worker {
     pub(crate) fn append_to_journal(&mut self) {
         if self.shard.is_tap_used() {
             self.wait_for_journal();
-            self.shard.end_tap_tick();
+            self.shard.end_tap_tick(self.now);
         }
         let Some(journal) = self.common.keeper.journal() else {
             return;

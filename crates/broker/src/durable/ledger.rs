@@ -80,6 +80,8 @@ pub enum Waiting {
     },
     /// The output of a connection is held back.
     Release { conn: ConnSlot, epoch: u32 },
+    /// Somebody outside is told.
+    Tell(Box<dyn FnOnce() + Send>),
     /// Messages of a session up to this one may be sent at QoS 2; 0: its messages can be read from the journal.
     Send { slot: u32, epoch: u32, seq: u64 },
 }
@@ -287,6 +289,7 @@ impl Shard {
                     self.core.outbox.release(conn);
                 }
             }
+            Waiting::Tell(done) => done(),
             Waiting::Send { slot, epoch, seq } => {
                 let Some(session) = self.core.live_session(slot, epoch) else {
                     return;
