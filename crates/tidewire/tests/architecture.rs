@@ -12,6 +12,7 @@ use serde_json::Value;
 const ARROWS: &[(&str, &[&str])] = &[
     ("mqtt", &[]),
     ("journal", &[]),
+    ("rules", &["mqtt"]),
     ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal"]),
     ("auth", &["mqtt"]),
@@ -26,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that are machines: what happens in them depends on their input only.
-const PURE: &[&str] = &["mqtt", "broker", "journal"];
+const PURE: &[&str] = &["mqtt", "broker", "journal", "rules"];
 
 /// Runtimes, protocols and drivers that a pure crate pulls in under no circumstances, however deep.
 const IMPURE: &[&str] = &[
