@@ -1,7 +1,7 @@
 //! A queue that is one pointer as long as nothing has ever been put into it: most sessions have several that stay empty.
 //!
 //! Reads as a `VecDeque`. What is emptied keeps its memory, so that a busy queue does not come and go with each message;
-//! whoever knows that it stays empty gives that back (`release`).
+//! whoever knows that it stays empty gives that back (`take`).
 
 use std::collections::VecDeque;
 use std::ops::{Deref, IndexMut};
@@ -49,10 +49,6 @@ impl<T: 'static> LazyDeque<T> {
         item
     }
 
-    pub fn pop_back(&mut self) -> Option<T> {
-        self.0.as_deref_mut()?.pop_back()
-    }
-
     pub fn remove(&mut self, at: usize) -> Option<T> {
         self.0.as_deref_mut()?.remove(at)
     }
@@ -64,11 +60,6 @@ impl<T: 'static> LazyDeque<T> {
     /// All items; no memory is kept.
     pub fn take(&mut self) -> VecDeque<T> {
         self.0.take().map_or(VecDeque::new(), |list| *list)
-    }
-
-    /// Gives back the memory of an empty list.
-    pub fn release(&mut self) {
-        self.0.take_if(|list| list.is_empty());
     }
 }
 
@@ -106,20 +97,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_pointer_until_something_comes_and_after_it_is_released() {
+    fn one_pointer_until_something_comes_and_after_all_is_taken() {
         let mut list = LazyDeque::default();
         assert_eq!(size_of_val(&list), size_of::<usize>());
         assert_eq!((list.len(), list.pop_front(), list.front()), (0, None, None));
         list.extend([1, 2, 3]);
         list.push_back(4);
         list[0] = 7;
-        assert_eq!(
-            (list.pop_front(), list.remove(1), list.pop_back()),
-            (Some(7), Some(3), Some(4))
-        );
-        list.release();
-        assert!(list.0.is_some(), "2 is left");
-        assert_eq!(list.take(), [2]);
+        assert_eq!((list.pop_front(), list.remove(1)), (Some(7), Some(3)));
+        assert_eq!(list.take(), [2, 4]);
         assert!(list.0.is_none() && list.is_empty());
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mqtt::{PacketId, QoS};
 
 use crate::ShardId;
-use crate::durable::cold::{Cold, ColdEntry};
+use crate::durable::cold::Cold;
 use crate::durable::record::{GroupKey, Seq};
 use crate::lazy_deque::LazyDeque;
 use crate::message::Message;
@@ -33,7 +33,7 @@ impl Delivery {
 }
 
 /// What only some deliveries carry.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Tag {
     #[default]
     None,
@@ -42,7 +42,7 @@ pub enum Tag {
     Full(Box<FullTag>),
 }
 
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct FullTag {
     pub identifiers: Vec<u32>,
     /// The shared subscription that chose this session, to which the message returns if the session cannot take it.
@@ -164,7 +164,7 @@ impl Outgoing {
             .cold
             .as_ref()
             .and_then(|cold| cold.inflight.front())
-            .map(ColdEntry::seq);
+            .map(|entry| entry.seq());
         let oldest = self.inflight.front().map(|entry| entry.seq).or(oldest_cold);
         oldest.is_none_or(|oldest| seq - oldest < IDS)
     }
@@ -189,7 +189,7 @@ impl Outgoing {
             .cold
             .as_ref()
             .and_then(|cold| cold.inflight.back())
-            .map(ColdEntry::seq);
+            .map(|entry| entry.seq());
         cold.or(self.inflight.back().map(|entry| entry.seq)).unwrap_or(0)
     }
 
@@ -292,8 +292,8 @@ impl Outgoing {
     /// In flight and not known to have arrived.
     pub fn undelivered(&self) -> usize {
         let warm = self.inflight.iter().filter(|entry| entry.delivery.is_some()).count();
-        let cold = self.cold.iter().flat_map(|cold| &cold.inflight);
-        warm + cold.filter(|entry| !entry.is_released()).count()
+        let cold = self.cold.iter().flat_map(|cold| cold.inflight.iter());
+        warm + cold.filter(|(entry, _)| !entry.is_released()).count()
     }
 
     pub fn push_queue(&mut self, delivery: Delivery) {
@@ -308,7 +308,7 @@ impl Outgoing {
     /// Gives up the oldest message that is not in memory.
     pub fn pop_cold(&mut self) -> Option<Seq> {
         let cold = self.cold.as_mut()?;
-        let oldest = match cold.pop_oldest() {
+        let oldest = match cold.queue.pop_front() {
             Some(entry) => {
                 self.queued_qos0 -= u32::from(entry.qos() == QoS::AtMostOnce);
                 entry.seq()

@@ -7,11 +7,11 @@
 //! It begins when every other shard has begun and all that they had sent before has come (`Letter::Barrier`), and has ended when the
 //! same is true of their ends: what is on its way between shards is in the checkpoint or has a record behind it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::deliver::Core;
-use crate::durable::cold::{Cold, ColdEntry};
+use crate::durable::cold::Cold;
+use crate::durable::entry_list::Item;
 use crate::durable::keep::session_record;
 use crate::durable::moves::Moves;
 use crate::durable::record::{Entries, Entry, Position, Positions, Record, Seq, SessionKey};
@@ -19,7 +19,7 @@ use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::mail::Letter;
 use crate::message::Message;
-use crate::outgoing::{Delivery, Tag};
+use crate::outgoing::Delivery;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::Session;
 use crate::shard::Shard;
@@ -372,16 +372,24 @@ fn warm_entries(session: &Session) -> Vec<Entry> {
     entries
 }
 
-/// The entries behind one, as many as make a record.
+/// The entries behind one, as many as make a record; all that is in flight comes with the first of them.
 fn cold_entries(cold: &Cold, behind: Seq) -> Vec<Entry> {
-    let after = |list: &VecDeque<ColdEntry>| list.partition_point(|entry| entry.seq() <= behind);
-    let inflight = cold.inflight.range(after(&cold.inflight)..);
-    let queue = cold.queue.range(after(&cold.queue)..);
-    let entry = |entry: &ColdEntry| {
-        let tag = cold.tags.get(&entry.seq());
-        entry.to_entry(tag, tag.and_then(Tag::group_key))
-    };
-    inflight.chain(queue).take(ENTRIES_MAX).map(entry).collect()
+    let inflight = cold.inflight.iter().filter(|_| behind == 0);
+    let queue = cold.queue.iter_behind(behind).take(ENTRIES_MAX);
+    inflight.chain(queue).map(entry_of).collect()
+}
+
+/// As it is recorded.
+pub(super) fn entry_of((entry, tag): Item) -> Entry {
+    Entry {
+        message: entry.message(),
+        seq: entry.seq(),
+        qos: entry.qos(),
+        retain: entry.retain(),
+        is_released: entry.is_released(),
+        group: tag.group_key(),
+        identifiers: tag.identifiers().to_vec(),
+    }
 }
 
 fn warm_entry(delivery: &Delivery, seq: u64) -> Option<Entry> {

@@ -1,16 +1,18 @@
-//! The part of a session's queue that is in the journal only: 16 bytes a message, whatever its size.
+//! The part of a session's queue that is in the journal only: a few bytes a message, whatever its size.
 //!
 //! A session that is away, or has more to be sent than it takes, keeps positions instead of messages. When its connection wants
 //! more, the first few are fetched (`Effect::Fetch`) and become ordinary deliveries again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mqtt::QoS;
 
 use crate::deliver::{Core, NO_CONN};
+use crate::durable::entry::StoredEntry;
+use crate::durable::entry_list::{EntryList, Item};
 use crate::durable::ledger::Waiting;
-use crate::durable::record::{Entry, GroupKey, MessageRecord, Position, Record, Seq};
+use crate::durable::record::{MessageRecord, Position, Record, Seq};
 use crate::effect::{DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::lazy_deque::LazyDeque;
@@ -36,68 +38,12 @@ pub(super) const MOVER: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct Cold {
     /// Sent before, oldest first.
-    pub inflight: VecDeque<ColdEntry>,
-    pub queue: VecDeque<ColdEntry>,
-    /// Of the few that have one.
-    pub tags: BTreeMap<Seq, Tag>,
+    pub inflight: EntryList,
+    pub queue: EntryList,
     /// What came in this tick: it has no position before the batch is appended.
     pub fresh: LazyDeque<Delivery>,
     /// Asked for and not yet there.
     pub is_fetching: bool,
-}
-
-/// A message in the journal: its position, its number in the session, and how the session gets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ColdEntry {
-    position: u64,
-    /// The number, and below it 8 bits of flags.
-    packed: u64,
-}
-
-const QOS: u64 = 0b11;
-const RETAIN: u64 = 1 << 2;
-const RELEASED: u64 = 1 << 3;
-
-impl ColdEntry {
-    pub fn new(position: Position, seq: Seq, qos: QoS, retain: bool, is_released: bool) -> ColdEntry {
-        let flags = qos as u64 | if retain { RETAIN } else { 0 } | if is_released { RELEASED } else { 0 };
-        ColdEntry {
-            position: position.0,
-            packed: seq << 8 | flags,
-        }
-    }
-
-    pub fn position(&self) -> Position {
-        Position(self.position)
-    }
-
-    pub fn seq(&self) -> Seq {
-        self.packed >> 8
-    }
-
-    pub fn qos(&self) -> QoS {
-        QoS::from_bits((self.packed & QOS) as u8).expect("made from a QoS")
-    }
-
-    pub fn retain(&self) -> bool {
-        self.packed & RETAIN != 0
-    }
-
-    pub fn is_released(&self) -> bool {
-        self.packed & RELEASED != 0
-    }
-
-    pub(crate) fn to_entry(self, tag: Option<&Tag>, group: Option<GroupKey>) -> Entry {
-        Entry {
-            message: self.position(),
-            seq: self.seq(),
-            qos: self.qos(),
-            retain: self.retain(),
-            is_released: self.is_released(),
-            group,
-            identifiers: tag.map_or(Vec::new(), |tag| tag.identifiers().to_vec()),
-        }
-    }
 }
 
 impl Cold {
@@ -105,42 +51,37 @@ impl Cold {
         self.queue.len() + self.fresh.len()
     }
 
+    fn is_empty(&self) -> bool {
+        self.inflight.is_empty() && self.queue.is_empty()
+    }
+
     /// Messages stand elsewhere now. Returns their entries.
-    pub fn moved(&mut self, place_of: impl Fn(Position) -> Option<Position>) -> Vec<Entry> {
-        let mut moved = Vec::new();
-        for entry in self.inflight.iter_mut().chain(&mut self.queue) {
-            if let Some(position) = place_of(entry.position()) {
-                entry.position = position.0;
-                let tag = self.tags.get(&entry.seq());
-                moved.push(entry.to_entry(tag, tag.and_then(Tag::group_key)));
-            }
-        }
+    pub fn moved(&mut self, place_of: impl Fn(Position) -> Option<Position>) -> Vec<Item> {
+        let mut change = |entry: &mut StoredEntry| {
+            let position = place_of(entry.message()).filter(|_| !entry.is_released());
+            position.is_some_and(|position| {
+                entry.move_to(position);
+                true
+            })
+        };
+        let mut moved = self.inflight.change(&mut change);
+        moved.extend(self.queue.change(&mut change));
         moved
     }
+}
 
-    /// The oldest queued message, gone for good.
-    pub fn pop_oldest(&mut self) -> Option<ColdEntry> {
-        let oldest = self.queue.pop_front()?;
-        self.tags.remove(&oldest.seq());
-        Some(oldest)
+/// What is kept of a delivery: none if the journal does not have its message.
+fn cool(delivery: Delivery) -> Option<Item> {
+    let position = delivery.message.place().position()?;
+    if is_planted(Fault::DropCold) && delivery.seq % 8 == 5 {
+        return None;
     }
+    let entry = StoredEntry::of(position, delivery.seq, delivery.qos, delivery.retain);
+    Some((entry, delivery.tag))
+}
 
-    fn cool(&mut self, delivery: Delivery) -> Option<ColdEntry> {
-        let position = delivery.message.place().position()?;
-        if is_planted(Fault::DropCold) && delivery.seq % 8 == 5 {
-            return None;
-        }
-        if !matches!(delivery.tag, Tag::None) {
-            self.tags.insert(delivery.seq, delivery.tag);
-        }
-        Some(ColdEntry::new(
-            position,
-            delivery.seq,
-            delivery.qos,
-            delivery.retain,
-            false,
-        ))
-    }
+fn cool_inflight(Inflight { seq, delivery }: Inflight) -> Option<Item> {
+    delivery.map_or(Some((StoredEntry::released(seq), Tag::None)), cool)
 }
 
 impl Outgoing {
@@ -158,23 +99,10 @@ impl Outgoing {
     fn cool_all(&mut self) {
         self.cooled = self.cooled.wrapping_add(1);
         let cold = self.cold.get_or_insert_default();
-        while let Some(delivery) = self.queue.pop_back() {
-            if let Some(entry) = cold.cool(delivery) {
-                cold.queue.push_front(entry);
-            }
-        }
-        while let Some(Inflight { seq, delivery }) = self.inflight.pop_back() {
-            let entry = match delivery {
-                Some(delivery) => cold.cool(delivery),
-                None => Some(ColdEntry::new(Position(0), seq, QoS::ExactlyOnce, false, true)),
-            };
-            if let Some(entry) = entry {
-                cold.inflight.push_front(entry);
-            }
-        }
+        cold.queue.prepend(self.queue.take().into_iter().filter_map(cool));
+        cold.inflight
+            .prepend(self.inflight.take().into_iter().filter_map(cool_inflight));
         self.sent = 0;
-        self.inflight.release();
-        self.queue.release();
         self.queued_bytes = cold.fresh.iter().map(Delivery::kept_bytes).sum();
         self.cool_fresh();
     }
@@ -182,37 +110,57 @@ impl Outgoing {
     /// What came in the last tick joins what is cold already.
     fn cool_fresh(&mut self) {
         let Some(cold) = &mut self.cold else { return };
-        while let Some(delivery) = cold.fresh.pop_front() {
-            self.queued_bytes -= delivery.kept_bytes();
-            if let Some(entry) = cold.cool(delivery) {
-                cold.queue.push_back(entry);
-            }
-        }
-        cold.fresh.release();
+        let fresh = cold.fresh.take();
+        self.queued_bytes -= fresh.iter().map(Delivery::kept_bytes).sum::<usize>();
+        cold.queue.extend(fresh.into_iter().filter_map(cool));
         self.forget_empty_cold();
     }
 
     fn cool_beyond(&mut self, warm_max: usize) {
         self.cooled = self.cooled.wrapping_add(1);
         let cold = self.cold.get_or_insert_default();
-        while self.queue.len() > warm_max
-            && let Some(delivery) = self.queue.pop_back()
-        {
-            self.queued_bytes -= delivery.kept_bytes();
-            if let Some(entry) = cold.cool(delivery) {
-                cold.queue.push_front(entry);
+        let mut beyond = self.queue.take();
+        self.queue.extend(beyond.drain(..warm_max.min(beyond.len())));
+        self.queued_bytes -= beyond.iter().map(Delivery::kept_bytes).sum::<usize>();
+        cold.queue.prepend(beyond.into_iter().filter_map(cool));
+        self.forget_empty_cold();
+    }
+
+    /// Returns those that could not be had again.
+    fn warm_inflight(&mut self, entries: Vec<Item>, revive: impl Fn(StoredEntry, Tag) -> Option<Delivery>) -> Vec<Seq> {
+        let mut lost = Vec::new();
+        for (entry, tag) in entries {
+            let seq = entry.seq();
+            let delivery = revive(entry, tag);
+            match delivery.is_some() || entry.is_released() {
+                true => self.inflight.push_back(Inflight { seq, delivery }),
+                false => lost.push(seq),
             }
         }
-        self.forget_empty_cold();
+        lost
+    }
+
+    fn warm_queue(&mut self, entries: Vec<Item>, revive: impl Fn(StoredEntry, Tag) -> Option<Delivery>) -> Vec<Seq> {
+        let mut lost = Vec::new();
+        for (entry, tag) in entries {
+            match revive(entry, tag) {
+                Some(delivery) => {
+                    self.queued_bytes += delivery.kept_bytes();
+                    self.queue.push_back(delivery);
+                }
+                None => {
+                    self.queued_qos0 -= u32::from(entry.qos() == QoS::AtMostOnce);
+                    lost.push(entry.seq());
+                }
+            }
+        }
+        lost
     }
 
     /// Once nothing is left in the journal only, what came meanwhile is next.
     pub fn forget_empty_cold(&mut self) {
-        if let Some(cold) = self
-            .cold
-            .take_if(|cold| cold.inflight.is_empty() && cold.queue.is_empty())
-        {
-            self.queue.extend({ cold.fresh }.take());
+        if let Some(mut cold) = self.cold.take_if(|cold| cold.is_empty()) {
+            self.queue.extend(cold.fresh.take());
         }
     }
 
@@ -222,16 +170,16 @@ impl Outgoing {
             && self
                 .cold
                 .as_ref()
-                .is_some_and(|cold| !(cold.is_fetching || cold.inflight.is_empty() && cold.queue.is_empty()))
+                .is_some_and(|cold| !(cold.is_fetching || cold.is_empty()))
     }
 
     pub fn cold_positions(&self) -> Vec<Position> {
         let cold = self
             .cold
             .iter()
-            .flat_map(|cold| cold.inflight.iter().chain(&cold.queue));
-        cold.filter(|entry| !entry.is_released())
-            .map(ColdEntry::position)
+            .flat_map(|cold| cold.inflight.iter().chain(cold.queue.iter()));
+        cold.filter(|(entry, _)| !entry.is_released())
+            .map(|(entry, _)| entry.message())
             .collect()
     }
 
@@ -244,10 +192,11 @@ impl Outgoing {
         } else {
             &cold.inflight
         };
-        let is_kept = |entry: &&ColdEntry| entry.is_released() || entry.position < kept;
-        let wanted: Vec<_> = next.iter().take(FETCH_MAX).take_while(is_kept).collect();
+        let entries = next.iter().take(FETCH_MAX).map(|(entry, _)| entry);
+        let is_kept = |entry: &StoredEntry| entry.is_released() || entry.message().0 < kept;
+        let wanted: Vec<_> = entries.take_while(is_kept).collect();
         let positions = wanted.iter().filter(|entry| !entry.is_released());
-        (!wanted.is_empty()).then(|| positions.map(|entry| entry.position()).collect())
+        (!wanted.is_empty()).then(|| positions.map(StoredEntry::message).collect())
     }
 }
 
@@ -337,7 +286,7 @@ impl Shard {
         let is_current = self.core.sessions.get(slot as usize).and_then(Option::as_deref);
         if is_current.is_some_and(|session| session.connects == connects && session.conn.is_some()) {
             let records: BTreeMap<Position, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
-            self.warm(now, slot, records);
+            self.warm(now, slot, &records);
             self.pump(now, slot);
         }
         while let Some((slot, connects)) = self
@@ -357,47 +306,27 @@ impl Shard {
     }
 
     /// Turns cold messages into deliveries again, in their order, as far as they have come.
-    pub(super) fn warm(&mut self, now: Now, slot: u32, records: BTreeMap<Position, Option<Vec<u8>>>) {
-        let mut lost = Vec::new();
-        let session = self.core.session_mut(slot);
-        let out = &mut session.outgoing;
-        let before = out.queued_bytes;
-        while let Some(cold) = &mut out.cold {
-            cold.is_fetching = false;
-            let is_inflight = !cold.inflight.is_empty();
-            let list = if is_inflight {
-                &mut cold.inflight
-            } else {
-                &mut cold.queue
-            };
-            let Some(entry) = list.front().copied() else { break };
-            let record = records.get(&entry.position());
-            if record.is_none() && !entry.is_released() {
-                break;
-            }
-            list.pop_front();
-            let tag = cold.tags.remove(&entry.seq()).unwrap_or_default();
-            let bytes = record.and_then(|bytes| bytes.as_deref());
-            let delivery = bytes.and_then(|bytes| revive(now, entry, tag, bytes));
-            match delivery {
-                None if !entry.is_released() => lost.push((entry.seq(), is_inflight)),
-                delivery if is_inflight => out.inflight.push_back(Inflight {
-                    seq: entry.seq(),
-                    delivery,
-                }),
-                None => {}
-                Some(delivery) => {
-                    out.queued_bytes += delivery.kept_bytes();
-                    out.queue.push_back(delivery);
-                }
-            }
-            out.forget_empty_cold();
-        }
-        self.core.stats.queued_bytes += (out.queued_bytes - before) as u64;
-        for (seq, was_inflight) in lost {
-            let stats = &mut self.core.stats;
-            stats.inflight_messages -= u64::from(was_inflight);
-            stats.queued_messages -= u64::from(!was_inflight);
+    pub(super) fn warm(&mut self, now: Now, slot: u32, records: &BTreeMap<Position, Option<Vec<u8>>>) {
+        let out = &mut self.core.session_mut(slot).outgoing;
+        let Some(cold) = &mut out.cold else { return };
+        cold.is_fetching = false;
+        let has_come = |entry: &StoredEntry| entry.is_released() || records.contains_key(&entry.message());
+        let inflight = cold.inflight.take_while(has_come);
+        // What was in flight comes first, all of it.
+        let queue = match cold.inflight.is_empty() {
+            true => cold.queue.take_while(has_come),
+            false => Vec::new(),
+        };
+        let bytes_before = out.queued_bytes;
+        let lost_inflight = out.warm_inflight(inflight, |entry, tag| revive(now, entry, tag, records));
+        let lost = out.warm_queue(queue, |entry, tag| revive(now, entry, tag, records));
+        let more_bytes = (out.queued_bytes - bytes_before) as u64;
+        out.forget_empty_cold();
+        let stats = &mut self.core.stats;
+        stats.queued_bytes += more_bytes;
+        stats.inflight_messages -= lost_inflight.len() as u64;
+        stats.queued_messages -= lost.len() as u64;
+        for seq in lost_inflight.into_iter().chain(lost) {
             self.core.keep_settled(slot, seq, false);
             self.core.dropped(now, slot, DropReason::Damaged);
         }
@@ -405,12 +334,13 @@ impl Shard {
 }
 
 /// A delivery again, from the record of its message.
-fn revive(now: Now, entry: ColdEntry, tag: Tag, bytes: &[u8]) -> Option<Delivery> {
+fn revive(now: Now, entry: StoredEntry, tag: Tag, records: &BTreeMap<Position, Option<Vec<u8>>>) -> Option<Delivery> {
+    let bytes = records.get(&entry.message())?.as_deref()?;
     let Ok(Record::Message(record)) = Record::read(bytes) else {
         return None;
     };
     Some(Delivery {
-        message: message_of(now, &record, entry.position()),
+        message: message_of(now, &record, entry.message()),
         qos: entry.qos(),
         retain: entry.retain(),
         seq: entry.seq(),

@@ -8,10 +8,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::durable::checkpoint::Walk;
+use crate::durable::checkpoint::{Walk, entry_of};
 use crate::durable::cold::MOVER;
 use crate::durable::ledger::Ledger;
-use crate::durable::record::{MessageRecord, Position, Record, Targets};
+use crate::durable::record::{Entry, MessageRecord, Position, Record, Targets};
 use crate::effect::{Effect, Now};
 use crate::message::{Message, Place};
 use crate::outgoing::{Delivery, Outgoing};
@@ -133,13 +133,10 @@ impl Shard {
         let stands = |position| moves.moved.get(&position).copied();
         let moved = cold.moved(|position| Some(position).filter(|at| moves.is_old(*at)).and_then(stands));
         let key = session.key;
-        let old = cold
-            .inflight
-            .iter()
-            .chain(&cold.queue)
-            .filter(|entry| !entry.is_released());
-        let old = old
-            .map(|entry| entry.position())
+        let entries = cold.inflight.iter().chain(cold.queue.iter()).map(|(entry, _)| entry);
+        let old = entries
+            .filter(|entry| !entry.is_released())
+            .map(|entry| entry.message())
             .filter(|position| moves.is_old(*position));
         let positions: BTreeSet<Position> = old.take(READ_MAX).collect();
         if !positions.is_empty() {
@@ -150,6 +147,7 @@ impl Shard {
                 positions: positions.into_iter().collect(),
             });
         }
+        let moved: Vec<Entry> = moved.into_iter().map(entry_of).collect();
         self.core.record_entries(key, &moved);
         moves.is_fetching || moves.is_unplaced
     }

@@ -19,7 +19,8 @@ mod write;
 
 use mqtt::{QoS, SubscriptionOptions};
 
-use read::Reader;
+pub(super) use read::Reader;
+pub(super) use write::put_integer;
 
 /// Where a record stands in the journal: its LSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

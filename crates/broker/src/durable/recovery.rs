@@ -17,24 +17,25 @@
 //!
 //! No I/O and no clock. Memory is that of the result, 16 bytes for each entry of a queue; nothing is kept per message.
 
-mod entry;
 mod groups;
 mod order;
 mod recovered;
 mod sessions;
 mod table;
+mod tag;
 mod unrouted;
 
 use std::collections::BTreeMap;
 
 use foldhash::quality::RandomState;
 
-pub use entry::{FullTag, StoredEntry, StoredTag};
 pub use recovered::{
     Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredSubscription, RecoveredTerms,
     RecoveredWill, Tags, Unrouted,
 };
+pub use tag::{FullTag, StoredTag};
 
+use crate::durable::entry::StoredEntry;
 use crate::durable::record::{
     Entry, MessageRecord, NotARecord, Position, Recipient, Record, SessionKey, Target, Targets,
 };

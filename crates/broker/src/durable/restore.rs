@@ -10,7 +10,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use journal::Batch;
 use mqtt::{ProtocolVersion, SubscriptionOptions};
 
-use crate::durable::cold::{Cold, ColdEntry, message_of, publication_of};
+use crate::durable::cold::{Cold, message_of, publication_of};
+use crate::durable::entry::StoredEntry;
 use crate::durable::record;
 use crate::durable::record::{Entry, GroupKey, Position, Recipient, Record, SessionKey, Targets};
 use crate::durable::recovery::{
@@ -303,7 +304,7 @@ impl Shard {
         read(&positions, &mut |index, bytes| {
             records.insert(positions[index], bytes.map(<[u8]>::to_vec));
         });
-        self.warm(now, slot, records);
+        self.warm(now, slot, &records);
     }
 
     fn restore_subscription(
@@ -338,21 +339,21 @@ impl Shard {
     }
 
     fn restore_queue(&mut self, slot: u32, recovered: RecoveredSession, groups: &HashMap<GroupKey, GroupRef>) {
+        let tag_of = |entry: &StoredEntry| {
+            let tag = Some(entry.seq()).filter(|_| entry.is_tagged());
+            let tag = tag.and_then(|seq| recovered.tags.get(seq));
+            tag.map_or(Tag::None, |tag| restore_tag(tag, groups))
+        };
+        let was_sent = |entry: &StoredEntry| entry.seq() <= recovered.started && entry.qos() != mqtt::QoS::AtMostOnce;
+        let (inflight, queue): (Vec<StoredEntry>, Vec<_>) = recovered.entries.iter().partition(|entry| was_sent(entry));
+        let queued_qos0 = queue
+            .iter()
+            .filter(|entry| entry.qos() == mqtt::QoS::AtMostOnce)
+            .count();
         let mut cold = Cold::default();
-        let mut queued_qos0 = 0;
-        for entry in &recovered.entries {
-            let (seq, qos) = (entry.seq(), entry.qos());
-            let stored = ColdEntry::new(entry.message(), seq, qos, entry.retain(), entry.is_released());
-            if seq <= recovered.started && qos != mqtt::QoS::AtMostOnce {
-                cold.inflight.push_back(stored);
-            } else {
-                queued_qos0 += u32::from(qos == mqtt::QoS::AtMostOnce);
-                cold.queue.push_back(stored);
-            }
-        }
-        for (seq, tag) in recovered.tags.iter() {
-            cold.tags.insert(*seq, restore_tag(tag, groups));
-        }
+        cold.inflight
+            .extend(inflight.iter().map(|entry| (*entry, tag_of(entry))));
+        cold.queue.extend(queue.iter().map(|entry| (*entry, tag_of(entry))));
         let stats = &mut self.core.stats;
         stats.queued_messages += cold.queue.len() as u64;
         stats.inflight_messages += cold.inflight.len() as u64;
@@ -362,7 +363,7 @@ impl Shard {
             out.last_seq = 0;
         }
         out.kept_seq = out.last_seq;
-        out.queued_qos0 = queued_qos0;
+        out.queued_qos0 = queued_qos0 as u32;
         out.cold = Some(Box::new(cold));
         out.forget_empty_cold();
     }

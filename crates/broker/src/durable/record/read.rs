@@ -142,20 +142,20 @@ impl<'a> Record<'a> {
     }
 }
 
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(in crate::durable) struct Reader<'a>(pub(in crate::durable) &'a [u8]);
 
 impl<'a> Reader<'a> {
     fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
 
-    fn u8(&mut self) -> Result<u8, NotARecord> {
+    pub(in crate::durable) fn u8(&mut self) -> Result<u8, NotARecord> {
         let (first, rest) = self.0.split_first().ok_or(NotARecord { expected: "a byte" })?;
         self.0 = rest;
         Ok(*first)
     }
 
-    fn integer(&mut self) -> Result<u64, NotARecord> {
+    pub(in crate::durable) fn integer(&mut self) -> Result<u64, NotARecord> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn small<T: TryFrom<u64>>(&mut self) -> Result<T, NotARecord> {
+    pub(in crate::durable) fn small<T: TryFrom<u64>>(&mut self) -> Result<T, NotARecord> {
         T::try_from(self.integer()?).map_err(|_| NotARecord {
             expected: "a smaller number",
         })

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use mqtt::{QoS, SubscriptionOptions};
 
-use super::entry::{StoredEntry, StoredTag};
+use super::tag::StoredTag;
+use crate::durable::entry::StoredEntry;
 use crate::durable::record::{Entry, GroupKey, Position, Seq, SessionKey, SubscriptionRecord, Terms, WillRecord};
 
 #[derive(Debug, Default, PartialEq)]

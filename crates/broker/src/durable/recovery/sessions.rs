@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::{SEQ_MAX, StoredEntry, StoredTag};
 use super::order;
 use super::recovered::{RecoveredSession, Tags};
 use super::table::Table;
+use super::tag::StoredTag;
+use crate::durable::entry::{SEQ_MAX, StoredEntry};
 use crate::durable::record::{
     Entry, NotARecord, Position, Seq, SessionKey, SessionRecord, Settled, SubscriptionRecord,
 };
