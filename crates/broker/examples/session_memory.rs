@@ -1,0 +1,234 @@
+//! Measures what a durable session that is away takes, messages in its queue included:
+//! `cargo run --release -p tidewire-broker --example session_memory [sessions] [messages]`.
+//!
+//! One shard, driven as a worker drives it, by clients that connect, subscribe or not, leave, and are sent messages in turn. The
+//! journal is a counter: its bytes are the disk's. "resident" is what the process has more than before, "asked" what the broker
+//! asked of the allocator; both divided by the sessions.
+
+#![allow(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use mqtt::{
+    Connect, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Subscribe, SubscribeFilter, SubscribeFilters,
+    SubscriptionOptions,
+};
+use tidewire_broker::*;
+
+struct Counting;
+
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ASKED.fetch_add(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        ASKED.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        ASKED.fetch_add(bytes.wrapping_sub(layout.size()), Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|n| n.parse::<u32>().unwrap());
+    let (sessions, messages) = (arguments.next().unwrap_or(100_000), arguments.next().unwrap_or(10));
+    println!("{sessions} sessions that are away, {messages} QoS 1 messages each; bytes of a session:");
+    let mut node = Node::new();
+    let start = Memory::now();
+    for number in 0..sessions {
+        node.visit(number, false);
+    }
+    start.print("without a subscription", sessions);
+    for number in 0..sessions {
+        node.visit(number, true);
+    }
+    start.print("with one", sessions);
+    let subscribed = Memory::now();
+    for _ in 0..messages {
+        for number in 0..sessions {
+            node.publish(number);
+        }
+    }
+    subscribed.print("the messages", sessions);
+    start.print("all", sessions);
+    assert_eq!(
+        node.shard.stats().queued_messages,
+        u64::from(sessions) * u64::from(messages)
+    );
+}
+
+struct Node {
+    shard: Shard,
+    now: Now,
+    journal_end: u64,
+    is_publisher_there: bool,
+}
+
+const DEVICE: ConnSlot = ConnSlot(0);
+const PUBLISHER: ConnSlot = ConnSlot(1);
+
+/// Messages of a tick.
+const BATCH: u32 = 32;
+
+impl Node {
+    fn new() -> Node {
+        let now = Now {
+            monotonic_ms: 1_000_000,
+            unix_ms: 1_700_000_000_000,
+        };
+        let config = Arc::new(ShardConfig::default());
+        let state = Arc::new(NodeState::new(1, 7));
+        let mut shard = Shard::new(now, ShardId(0), 1, config, Arc::new(OpenAccess), state, 42);
+        shard.keep_journal(0);
+        Node {
+            shard,
+            now,
+            journal_end: 3_000_000_000,
+            is_publisher_there: false,
+        }
+    }
+
+    /// A device connects, subscribes or not, and is cut off.
+    fn visit(&mut self, number: u32, subscribes: bool) {
+        self.connect(DEVICE, &format!("device-{number:07}"));
+        if subscribes {
+            let mut bytes = Vec::new();
+            let filter = SubscribeFilter {
+                filter: &topic(number),
+                options: SubscriptionOptions {
+                    maximum_qos: QoS::AtLeastOnce,
+                    ..SubscriptionOptions::default()
+                },
+            };
+            let filters = SubscribeFilters::encode([filter], ProtocolVersion::V3_1_1, &mut bytes);
+            let packet_id = PacketId::new(1).unwrap();
+            let properties = Properties::EMPTY;
+            self.send(
+                DEVICE,
+                &Packet::Subscribe(Subscribe {
+                    packet_id,
+                    properties,
+                    filters,
+                }),
+            );
+        }
+        self.tick();
+        self.shard.closed(self.now, DEVICE, CloseCause::Network);
+        self.tick();
+    }
+
+    fn publish(&mut self, number: u32) {
+        if !self.is_publisher_there {
+            self.is_publisher_there = true;
+            self.connect(PUBLISHER, "publisher");
+        }
+        let publish = Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: &topic(number),
+            packet_id: PacketId::new(1),
+            properties: Properties::EMPTY,
+            payload: &[b'x'; 62],
+        };
+        self.send(PUBLISHER, &Packet::Publish(publish));
+        if number % BATCH == BATCH - 1 {
+            self.tick();
+        }
+    }
+
+    fn connect(&mut self, conn: ConnSlot, client_id: &str) {
+        let peer = Peer {
+            address: ([192, 0, 2, 1], 1883).into(),
+            transport: Transport::Tcp,
+            listener: 0,
+            maximum_packet_size: None,
+            certificate_common_name: None,
+        };
+        self.shard.open(self.now, conn, peer);
+        let connect = Connect {
+            version: ProtocolVersion::V3_1_1,
+            clean_start: false,
+            is_bridge: false,
+            keep_alive: 0,
+            properties: Properties::EMPTY,
+            client_id,
+            will: None,
+            user_name: None,
+            password: None,
+        };
+        self.send(conn, &Packet::Connect(connect));
+    }
+
+    fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) {
+        let mut bytes = Vec::new();
+        packet.encode(ProtocolVersion::V3_1_1, &mut bytes);
+        let received = self.shard.receive(self.now, conn, &bytes);
+        assert_eq!(received.consumed, bytes.len());
+    }
+
+    /// What was recorded is appended and at once kept; what clients are sent, they take.
+    fn tick(&mut self) {
+        let mut effects = Vec::new();
+        self.shard.take_effects(&mut effects);
+        if let Some(batch) = self.shard.journal_batch() {
+            let base = self.journal_end;
+            self.journal_end += batch.len() as u64;
+            batch.clear();
+            self.shard.appended(base, self.journal_end);
+        }
+        self.shard.committed(self.now, self.journal_end);
+        let outbox = self.shard.outbox();
+        for conn in outbox.dirty().to_vec() {
+            let queued = outbox.queued_bytes(conn);
+            outbox.wrote(conn, queued);
+        }
+        outbox.end_tick();
+    }
+}
+
+fn topic(number: u32) -> String {
+    format!("fleet/{number:07}/command")
+}
+
+struct Memory {
+    resident: usize,
+    asked: usize,
+}
+
+impl Memory {
+    fn now() -> Memory {
+        let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = status.split(' ').nth(1).unwrap().parse().unwrap();
+        Memory {
+            resident: pages * 4096,
+            asked: ASKED.load(Relaxed),
+        }
+    }
+
+    fn print(&self, what: &str, sessions: u32) {
+        let (now, sessions) = (Memory::now(), sessions as usize);
+        let resident = (now.resident - self.resident) / sessions;
+        println!(
+            "{what:>24}: resident {resident}, asked {}",
+            (now.asked - self.asked) / sessions
+        );
+    }
+}
