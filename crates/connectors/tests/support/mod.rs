@@ -5,13 +5,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use connectors::{Failure, Record, Sink, sample};
 
 /// Long enough for a slow machine; tests wait for conditions, not for times.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory that is removed at the end, reachable for other users.
 pub struct Directory(PathBuf);
@@ -49,6 +50,7 @@ impl Drop for Directory {
 /// A server that a script in `dev/` runs.
 pub struct Server {
     script: PathBuf,
+    verb: String,
     pub directory: Directory,
     /// The first value of what the script prints.
     pub address: String,
@@ -64,6 +66,7 @@ impl Server {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev");
         let mut server = Server {
             script: root.join(script),
+            verb: verb.to_owned(),
             directory,
             address: String::new(),
         };
@@ -78,12 +81,14 @@ impl Server {
         port.parse().expect("an address ends with a port")
     }
 
-    pub fn kill(&self) {
-        self.run("kill", &[]);
-    }
-
-    pub fn start_again(&self) {
-        self.run("start", &[]);
+    /// Kills the server and starts it again at its old address; others go on meanwhile.
+    pub async fn crash_and_return(server: &Arc<Server>) {
+        let server = Arc::clone(server);
+        let restart = move || {
+            server.run("kill", &[]);
+            server.run(&server.verb, &[]);
+        };
+        tokio::task::spawn_blocking(restart).await.expect("the scripts succeed");
     }
 
     fn run(&self, verb: &str, options: &[&str]) -> String {
@@ -140,17 +145,20 @@ pub fn text(text: impl Into<String>) -> Option<Vec<u8>> {
 pub async fn deliver(sink: &dyn Sink, records: &[Record], mut between: impl FnMut(usize)) -> usize {
     let end = Instant::now() + PATIENCE;
     let mut waiting = records.to_vec();
-    let mut failures = 0;
+    let (mut failures, mut last) = (0, None);
     while !waiting.is_empty() {
-        assert!(Instant::now() < end, "{} records still wait", waiting.len());
+        assert!(Instant::now() < end, "{} records still wait: {last:?}", waiting.len());
         let outcome = sink.send(&waiting).await;
         assert_eq!(outcome.len(), waiting.len());
-        let again = |(record, result): (&Record, &Result<(), Failure>)| match result {
+        let mut again = |(record, result): (&Record, &Result<(), Failure>)| match result {
             Ok(()) => None,
             Err(Failure::Refused(reason)) => panic!("refused: {reason}"),
-            Err(_) => Some(record.clone()),
+            Err(failure) => {
+                last = Some(failure.clone());
+                Some(record.clone())
+            }
         };
-        waiting = waiting.iter().zip(&outcome).filter_map(again).collect();
+        waiting = waiting.iter().zip(&outcome).filter_map(&mut again).collect();
         if !waiting.is_empty() {
             failures += 1;
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -158,6 +166,31 @@ pub async fn deliver(sink: &dyn Sink, records: &[Record], mut between: impl FnMu
         between(waiting.len());
     }
     failures
+}
+
+/// Delivers batches of new records, numbered from 0, while `fault` runs and a little longer. Returns how many records
+/// were delivered and how many tries failed.
+pub async fn deliver_during(
+    fault: impl Future<Output = ()>,
+    sink: &dyn Sink,
+    batch: u32,
+    fields: impl Fn(u32) -> Vec<Option<Vec<u8>>>,
+) -> (u32, usize) {
+    let is_over = AtomicBool::new(false);
+    let fault = async {
+        fault.await;
+        is_over.store(true, Ordering::Release);
+    };
+    let load = async {
+        let (mut sent, mut failures, mut batches_left) = (0, 0, 5);
+        while batches_left > 0 {
+            batches_left -= u32::from(is_over.load(Ordering::Acquire));
+            failures += deliver(sink, &numbered(sent..sent + batch, &fields), |_| ()).await;
+            sent += batch;
+        }
+        (sent, failures)
+    };
+    tokio::join!(load, fault).0
 }
 
 /// Waits until the condition holds.

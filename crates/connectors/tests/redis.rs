@@ -1,0 +1,307 @@
+//! The Redis action against a real Redis, a real cluster and a real sentinel (`dev/redis`).
+
+mod support;
+
+use std::sync::Arc;
+
+use connectors::redis::{RedisActionConfig, RedisConnector, RedisConnectorConfig, RedisMode, RedisSink};
+use connectors::{Failure, Outcome, Secret, Sink, TlsConfig};
+
+use support::{Directory, Server, certificates, deliver, deliver_during, numbered, text, until};
+
+fn connector(addresses: &str) -> RedisConnectorConfig {
+    let servers: Vec<&str> = addresses.split(',').collect();
+    serde_json::from_value(serde_json::json!({ "servers": servers })).expect("a configuration")
+}
+
+fn sink(connector: &RedisConnectorConfig, command: &[&str]) -> RedisSink {
+    let connector = Arc::new(RedisConnector::new(connector).expect("a sound connector"));
+    RedisSink::new(connector, &action(command)).expect("a sound action")
+}
+
+fn action(command: &[&str]) -> RedisActionConfig {
+    RedisActionConfig {
+        command: command.iter().map(|part| (*part).to_owned()).collect(),
+    }
+}
+
+async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
+    let client = redis::Client::open(url).expect("a URL");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
+    let mut ask = redis::cmd(command[0]);
+    ask.arg(&command[1..]);
+    ask.query_async(&mut connection).await.expect("an answer")
+}
+
+fn url(server: &Server) -> String {
+    format!("redis://{}/", server.address)
+}
+
+fn reason(outcome: &Outcome, index: usize) -> &str {
+    outcome[index].as_ref().expect_err("it failed").reason()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_is_a_command_and_a_bad_one_stops_no_other() {
+    let server = Server::start("redis", "start", &[]);
+    let _: String = ask(&url(&server), &["SET", "taken", "a string"]).await;
+    let sink = sink(&connector(&server.address), &["RPUSH", "${key}", "${payload}"]);
+    let fields: Vec<&str> = sink
+        .templates()
+        .iter()
+        .map(|template| template.field.as_str())
+        .collect();
+    assert_eq!(fields, ["command[1]", "command[2]"]);
+    sink.check().await.expect("it is there");
+    let values = |number: u32| {
+        let key = if number == 50 { "taken" } else { "list" };
+        vec![text(key), text(format!("{number} \"'\r\nQUIT"))]
+    };
+    let outcome = sink.send(&numbered(0..100, values)).await;
+    let failed: Vec<usize> = (0..100).filter(|&index| outcome[index].is_err()).collect();
+    assert_eq!(failed, [50]);
+    assert!(
+        matches!(&outcome[50], Err(Failure::Refused(reason)) if reason.starts_with("WRONGTYPE")),
+        "{outcome:?}"
+    );
+    let list: Vec<String> = ask(&url(&server), &["LRANGE", "list", "0", "-1"]).await;
+    let expected: Vec<String> = (0..100)
+        .filter(|&n| n != 50)
+        .map(|n| format!("{n} \"'\r\nQUIT"))
+        .collect();
+    assert_eq!(list, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_cannot_do_now_waits() {
+    let server = Server::start("redis", "start", &[]);
+    let url = url(&server);
+    let sink = sink(&connector(&server.address), &["SET", "${key}", "${payload}"]);
+    let records = numbered(0..3, |number| vec![text(number.to_string()), text("x")]);
+    let replica: &[&str] = &["REPLICAOF", "127.0.0.1", "1"];
+    let full: &[&str] = &["CONFIG", "SET", "maxmemory", "1"];
+    for (fault, cure, told) in [
+        (replica, &["REPLICAOF", "NO", "ONE"][..], "READONLY"),
+        (full, &["CONFIG", "SET", "maxmemory", "0"], "OOM"),
+    ] {
+        let _: String = ask(&url, fault).await;
+        let outcome = sink.send(&records).await;
+        assert!(
+            matches!(&outcome[2], Err(Failure::Away(reason)) if reason.contains(told)),
+            "{outcome:?}"
+        );
+        let _: String = ask(&url, cure).await;
+        assert_eq!(deliver(&sink, &records, |_| ()).await, 0);
+    }
+    let unknown = self::sink(&connector(&server.address), &["STE", "${key}"]);
+    assert!(unknown.check().await.expect_err("no such command").contains("STE"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_and_back_misses_nothing() {
+    let durable = ["--appendonly", "yes", "--appendfsync", "always"];
+    let server = Arc::new(Server::start("redis", "start", &durable));
+    let url = url(&server);
+    let sink = sink(&connector(&server.address), &["RPUSH", "load", "${id}"]);
+    let fault = async {
+        until("some records", async || {
+            ask::<u32>(&url, &["LLEN", "load"]).await > 1000
+        })
+        .await;
+        Server::crash_and_return(&server).await;
+    };
+    let (sent, failures) = deliver_during(fault, &sink, 100, |number| vec![text(number.to_string())]).await;
+    assert!(failures > 0, "the server was gone for a while");
+    let mut list: Vec<u32> = ask(&url, &["LRANGE", "load", "0", "-1"]).await;
+    let all = list.len();
+    list.sort_unstable();
+    list.dedup();
+    assert_eq!(list, (0..sent).collect::<Vec<u32>>());
+    let duplicates = all - list.len();
+    assert!(
+        duplicates <= 100,
+        "only the batch in flight can be there twice, not {duplicates}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_takes_every_key_where_it_belongs() {
+    let server = Arc::new(Server::start("redis", "cluster", &[]));
+    let config = RedisConnectorConfig {
+        mode: RedisMode::Cluster,
+        ..connector(&server.address)
+    };
+    let sink = sink(&config, &["SET", "${key}", "${payload}", "${more}"]);
+    let values = |number: u32| {
+        let option = if number == 30 { "NONSENSE" } else { "KEEPTTL" };
+        vec![text(format!("key{number}")), text("x"), text(option)]
+    };
+    let outcome = sink.send(&numbered(0..200, values)).await;
+    let failed: Vec<usize> = (0..200).filter(|&index| outcome[index].is_err()).collect();
+    assert_eq!(failed, [30], "{outcome:?}");
+    assert!(
+        matches!(&outcome[30], Err(Failure::Refused(reason)) if reason.contains("syntax")),
+        "{outcome:?}"
+    );
+    let mut sizes = Vec::new();
+    for node in server.address.split(',') {
+        sizes.push(ask::<u32>(&format!("redis://{node}/"), &["DBSIZE"]).await);
+    }
+    assert_eq!(sizes.iter().sum::<u32>(), 199);
+    assert!(sizes.iter().all(|&size| size > 20), "{sizes:?}");
+    // The nodes keep nothing over a crash here: only that the client finds them again counts.
+    let fault = Server::crash_and_return(&server);
+    let (_, failures) = deliver_during(fault, &sink, 10, |_| vec![text("k"), text("x"), text("KEEPTTL")]).await;
+    assert!(failures > 0, "the cluster was gone for a while");
+    let single = self::sink(
+        &connector(server.address.split(',').next().expect("a node")),
+        &["SET", "${key}", "x"],
+    );
+    let outcome = single
+        .send(&numbered(0..20, |number| vec![text(number.to_string()), text("x")]))
+        .await;
+    assert!(
+        outcome
+            .iter()
+            .any(|result| matches!(result, Err(Failure::Away(reason)) if reason.contains("MOVED"))),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_says_where_the_master_is() {
+    let master = Server::start("redis", "start", &[]);
+    let sentinel = Server::start("redis", "sentinel", &[&master.port().to_string()]);
+    let config = |name: &str| RedisConnectorConfig {
+        mode: RedisMode::Sentinel,
+        sentinel_master: Some(name.to_owned()),
+        ..connector(&sentinel.address)
+    };
+    let records = numbered(0..1, |_| vec![text("here")]);
+    let found = sink(&config("mymaster"), &["SET", "${key}", "x"]);
+    assert_eq!(deliver(&found, &records, |_| ()).await, 0);
+    assert_eq!(ask::<u32>(&url(&master), &["EXISTS", "here"]).await, 1);
+    let outcome = sink(&config("other"), &["SET", "${key}", "x"]).send(&records).await;
+    assert!(matches!(outcome[0], Err(Failure::Away(_))), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_and_who_is_not_there_is_told() {
+    let server = Server::start("redis", "start", &["--requirepass", "right"]);
+    let right = RedisConnectorConfig {
+        password: Some(Secret::new("right")),
+        ..connector(&server.address)
+    };
+    let records = numbered(0..2, |_| vec![text("k")]);
+    let command = ["SET", "${key}", "x"];
+    assert_eq!(deliver(&sink(&right, &command), &records, |_| ()).await, 0);
+    let wrong = RedisConnectorConfig {
+        password: Some(Secret::new("guessed-it")),
+        ..connector(&server.address)
+    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = listener.local_addr().expect("an address").to_string();
+    drop(listener);
+    let tls = RedisConnectorConfig {
+        tls: Some(TlsConfig {
+            verify: false,
+            ..TlsConfig::default()
+        }),
+        ..right.clone()
+    };
+    for (config, told) in [
+        (wrong, "authentication failed"),
+        (connector(&server.address), "uthentication"),
+        (connector(&nobody), "refused"),
+        (tls, "cannot connect"),
+    ] {
+        let sink = sink(&config, &command);
+        let outcome = sink.send(&records).await;
+        assert!(matches!(outcome[1], Err(Failure::Away(_))), "{outcome:?}");
+        assert!(
+            reason(&outcome, 1).contains(told) && !reason(&outcome, 1).contains("guessed-it"),
+            "{outcome:?}"
+        );
+        assert!(sink.check().await.expect_err("not usable").contains(told), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_checks_the_certificate() {
+    let directory = Directory::new("redis-tls");
+    certificates(&directory);
+    let file = |name: &str| directory.join(name).display().to_string();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("an address")
+        .port();
+    let (cert, key, ca) = (file("cert.pem"), file("key.pem"), directory.join("ca.pem"));
+    let port = port.to_string();
+    let options = [
+        "--tls-port",
+        &port,
+        "--tls-cert-file",
+        &cert,
+        "--tls-key-file",
+        &key,
+        "--tls-auth-clients",
+        "no",
+    ];
+    let ca_file = ca.display().to_string();
+    let options: Vec<&str> = options.into_iter().chain(["--tls-ca-cert-file", &ca_file]).collect();
+    let _server = Server::start_in(directory, "redis", "start", &options);
+    let with = |tls: TlsConfig| RedisConnectorConfig {
+        tls: Some(tls),
+        ..connector(&format!("127.0.0.1:{port}"))
+    };
+    let records = numbered(0..1, |_| vec![text("k")]);
+    let trusted = TlsConfig {
+        ca_file: Some(ca),
+        ..TlsConfig::default()
+    };
+    let unchecked = TlsConfig {
+        verify: false,
+        ..TlsConfig::default()
+    };
+    for tls in [trusted, unchecked] {
+        assert_eq!(
+            sink(&with(tls), &["SET", "${key}", "x"]).send(&records).await,
+            vec![Ok(())]
+        );
+    }
+    let other = Directory::new("redis-other");
+    certificates(&other);
+    let foreign = TlsConfig {
+        ca_file: Some(other.join("ca.pem")),
+        ..TlsConfig::default()
+    };
+    let error = sink(&with(foreign), &["SET", "${key}", "x"])
+        .check()
+        .await
+        .expect_err("not trusted");
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (json, field) in [
+        (r#"{"servers": []}"#, "servers"),
+        (r#"{"servers": ["localhost"]}"#, "servers"),
+        (r#"{"servers": ["a:1", "b:1"]}"#, "servers"),
+        (r#"{"servers": ["a:1"], "mode": "sentinel"}"#, "sentinel_master"),
+        (r#"{"servers": ["a:1"], "mode": "cluster", "database": 1}"#, "database"),
+        (r#"{"servers": ["a:1"], "user": "u"}"#, "password"),
+        (r#"{"servers": ["a:1"], "tls": {"cert_file": "x"}}"#, "tls.key_file"),
+    ] {
+        let config: RedisConnectorConfig = serde_json::from_str(json).expect("the right types");
+        let problems = RedisConnector::new(&config).err().expect("wrong").join("\n");
+        assert!(problems.contains(field), "{json}: {problems}");
+    }
+    for command in [&[][..], &["${x}"], &["subscribe", "x"]] {
+        assert!(
+            action(command).problems().join("").starts_with("command"),
+            "{command:?}"
+        );
+    }
+}
