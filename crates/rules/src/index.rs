@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use crate::event::EventKind;
 use crate::rule::Source;
 
@@ -20,7 +22,7 @@ pub struct RuleIndex<T> {
 
 #[derive(Debug)]
 struct Level<T> {
-    children: HashMap<Box<str>, Level<T>>,
+    children: HashMap<Box<str>, Level<T>, RandomState>,
     /// Below `+`.
     any: Option<Box<Level<T>>>,
     /// Filters that end here.
@@ -32,7 +34,7 @@ struct Level<T> {
 impl<T> Default for Level<T> {
     fn default() -> Level<T> {
         Level {
-            children: HashMap::new(),
+            children: HashMap::default(),
             any: None,
             here: Vec::new(),
             all_below: Vec::new(),

@@ -8,9 +8,12 @@ mod arrays;
 mod bits;
 mod codec;
 mod convert;
+mod dates;
+mod format;
 mod maps;
 mod message;
 mod regexes;
+mod sparkplug;
 mod store;
 mod strings;
 
@@ -154,12 +157,15 @@ const TABLES: &[&[Function]] = &[
     convert::TABLE,
     strings::TABLE,
     regexes::TABLE,
+    format::TABLE,
     maps::TABLE,
     arrays::TABLE,
     bits::TABLE,
     codec::TABLE,
+    dates::TABLE,
     store::RANDOM,
     store::TABLE,
+    sparkplug::TABLE,
 ];
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Function> {

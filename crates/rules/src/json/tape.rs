@@ -334,9 +334,7 @@ impl Scanner<'_> {
         self.at += 1;
         let index = self.open(Kind::String)?;
         loop {
-            let rest = &self.bytes[self.at..];
-            let plain = rest.iter().position(|byte| IS_SPECIAL[usize::from(*byte)]);
-            self.at += plain.unwrap_or(rest.len());
+            self.at += plain_run(&self.bytes[self.at..]);
             match self.peek() {
                 b'"' => break,
                 b'\\' => {
@@ -433,18 +431,29 @@ impl Scanner<'_> {
     }
 }
 
-/// What ends a run of plain characters in a string.
-static IS_SPECIAL: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = true;
-        byte += 1;
+/// How many bytes come before a quote, a backslash or a control character.
+fn plain_run(bytes: &[u8]) -> usize {
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let special = special_bytes(u64::from_le_bytes(*word));
+        if special != 0 {
+            return i * 8 + special.trailing_zeros() as usize / 8;
+        }
     }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table
-};
+    let is_special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    words.len() * 8 + tail.iter().position(is_special).unwrap_or(tail.len())
+}
+
+/// The highest bit of every byte that ends a run; the lowest one that is set is right, those above it may be wrong.
+fn special_bytes(word: u64) -> u64 {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let zero_in = |word: u64| word.wrapping_sub(LOW) & !word;
+    let control = word.wrapping_sub(LOW * 0x20) & !word;
+    let quote = zero_in(word ^ (LOW * b'"' as u64));
+    let backslash = zero_in(word ^ (LOW * b'\\' as u64));
+    (control | quote | backslash) & HIGH
+}
 
 fn integer(digits: &[u8]) -> Value {
     if digits.len() <= 18 {
