@@ -56,6 +56,11 @@ impl HealthCell {
         });
     }
 
+    /// The connection was ended, and nothing is wrong.
+    pub fn disconnected_by_order(&self) {
+        self.with(|health| health.become_state(HealthState::Disconnected));
+    }
+
     /// Something went wrong that says nothing of the connection.
     pub fn error(&self, error: impl Into<String>) {
         self.with(|health| health.tell(error.into()));

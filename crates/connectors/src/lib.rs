@@ -14,11 +14,14 @@
 //! - Everything that waits is bounded; what is dropped is counted by reason.
 
 mod backoff;
+mod buffer;
 mod config;
 mod health;
 pub mod http;
 mod isolate;
+mod metrics;
 pub mod postgres;
+mod pump;
 mod record;
 pub mod redis;
 mod secret;
@@ -28,8 +31,11 @@ mod stream;
 mod tls;
 
 pub use backoff::Backoff;
+pub use buffer::{Buffer, BufferError, BufferStats, Full, Ticket};
 pub use config::{BatchConfig, BufferConfig, BufferMode, DeliveryConfig, Overflow, QueryMode, RetryConfig, SyncMode};
 pub use health::{Health, HealthCell, HealthState};
+pub use metrics::{ActionStats, Dropped, LATENCY_BOUNDS_US, LatencyBucket};
+pub use pump::Action;
 pub use record::{Record, RecordWriter, Records, sample};
 pub use secret::{REDACTED, Secret};
 pub use sink::{BoxFuture, Failure, Order, Outcome, Sink, Template, all};

@@ -99,6 +99,10 @@ impl Records {
         self.count = 0;
     }
 
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The chunk, leaving this empty and with room for as much again.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let room = Vec::with_capacity(self.bytes.len());

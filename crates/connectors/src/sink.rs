@@ -14,7 +14,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub type Outcome = Vec<Result<(), Failure>>;
 
 pub trait Sink: Send + Sync {
-    /// Sends, and resolves when the target has confirmed or refused each record. It may be dropped before that, when the
+    /// Sends, and resolves when the target has confirmed or refused each record. When a record is [`Failure::Busy`], later
+    /// ones of its key in the batch should be as well: otherwise they overtake it. The future may be dropped before that, when the
     /// time for a request is over or the action is stopped hard: the records count as not sent.
     fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome>;
 

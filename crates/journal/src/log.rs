@@ -46,7 +46,8 @@ impl Log {
         let (catalog, opened) = (recovered.catalog, recovered.opened);
         let status = Arc::new(Status::default());
         status.torn_bytes_cut.store(opened.torn_bytes_cut, Relaxed);
-        let tail = Tail::new(opened.next, catalog.checkpoint.journal_id, Arc::clone(&status));
+        let journal_id = catalog.checkpoint.journal_id;
+        let tail = Tail::new(opened.next, journal_id, Arc::clone(&status));
         let writer = Writer::new(Start {
             storage,
             config,
@@ -55,7 +56,7 @@ impl Log {
             next: opened.next,
             status: Arc::clone(&status),
         });
-        let reader = LogReader::new(Arc::clone(writer.segments()), Arc::clone(&status));
+        let reader = LogReader::new(Arc::clone(writer.segments()), Arc::clone(&status), journal_id);
         let log = Log {
             tail,
             writer,

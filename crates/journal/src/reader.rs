@@ -19,6 +19,7 @@ const WINDOW_BYTES: u64 = 256 << 10;
 pub struct LogReader {
     segments: Arc<Segments>,
     status: Arc<Status>,
+    journal_id: u64,
 }
 
 /// Why a record cannot be read.
@@ -69,20 +70,32 @@ impl std::error::Error for ReadError {
 
 /// Consecutive bytes of one segment.
 #[derive(Default)]
-struct Window {
+pub(crate) struct Window {
     start: Lsn,
     bytes: Vec<u8>,
 }
 
 /// A segment, and how far records in it may be read.
-struct Readable {
+pub(crate) struct Readable {
     segment: Arc<Segment>,
     end: Lsn,
 }
 
 impl LogReader {
-    pub(crate) fn new(segments: Arc<Segments>, status: Arc<Status>) -> LogReader {
-        LogReader { segments, status }
+    pub(crate) fn new(segments: Arc<Segments>, status: Arc<Status>, journal_id: u64) -> LogReader {
+        LogReader {
+            segments,
+            status,
+            journal_id,
+        }
+    }
+
+    pub(crate) fn journal_id(&self) -> u64 {
+        self.journal_id
+    }
+
+    pub(crate) fn committed(&self) -> Lsn {
+        self.status.lsn(|status| &status.committed)
     }
 
     /// Replaces the contents of `into` by the payload of the record at `position`, checked. A position that was never given
@@ -127,7 +140,7 @@ impl LogReader {
         }
     }
 
-    fn readable(&self, position: Lsn) -> Result<Readable, ReadError> {
+    pub(crate) fn readable(&self, position: Lsn) -> Result<Readable, ReadError> {
         let written = self.status.lsn(|status| &status.written);
         if position >= written {
             return Err(ReadError::NotWritten { position });
@@ -143,7 +156,13 @@ impl LogReader {
 impl Readable {
     /// Sees to it that the window has `needed` bytes from `position` on, as far as the segment has them: a damaged length
     /// costs no more memory than a segment.
-    fn load(&self, position: Lsn, needed: u64, read_ahead: u64, window: &mut Window) -> Result<(), ReadError> {
+    pub(crate) fn load(
+        &self,
+        position: Lsn,
+        needed: u64,
+        read_ahead: u64,
+        window: &mut Window,
+    ) -> Result<(), ReadError> {
         if window.from(position).len() as u64 >= needed {
             return Ok(());
         }
@@ -167,7 +186,7 @@ impl Readable {
         }
     }
 
-    fn damaged(&self, position: Lsn) -> ReadError {
+    pub(crate) fn damaged(&self, position: Lsn) -> ReadError {
         ReadError::Damaged {
             position,
             file: self.segment.name.clone(),
@@ -178,7 +197,7 @@ impl Readable {
 
 impl Window {
     /// What the window has from `position` on.
-    fn from(&self, position: Lsn) -> &[u8] {
+    pub(crate) fn from(&self, position: Lsn) -> &[u8] {
         let at = position.0.checked_sub(self.start.0).map(|at| at as usize);
         at.and_then(|at| self.bytes.get(at..)).unwrap_or_default()
     }

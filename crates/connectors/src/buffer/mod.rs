@@ -1,0 +1,484 @@
+//! The buffer of an action: what was published and is not yet confirmed by the sink.
+//!
+//! Threads of the data plane append the records of a tick at once; one reader, the pump's, takes them in the same order and moves
+//! the cursor behind what is done. With `disk` every chunk goes to a journal of the action's own, and the newest ones stay in
+//! memory too, so that a pump that keeps up reads no disk. With `hybrid` chunks go to memory first and to the disk
+//! beyond a size; then all go there until the disk has been read empty, which keeps the order.
+//!
+//! Appending takes one short mutex per call and never waits for the disk. Whoever was told [`Full`] is woken by the
+//! callback of [`Buffer::open`], which also tells that more is committed.
+
+mod disk;
+mod queue;
+mod reader;
+
+use std::path::Path;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
+
+use journal::{Batch, Journal, Lsn, State};
+use tokio::sync::Notify;
+
+pub use disk::BufferError;
+pub(crate) use queue::{Chunk, Cursor};
+pub(crate) use reader::{Reader, Returned};
+
+use crate::config::{BufferConfig, BufferMode, Overflow, QueryMode};
+use crate::record::Records;
+use queue::{FRAME_BYTES, Queue};
+
+/// Appended and not yet written: beyond it appending waits for the disk.
+const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+/// A publish that was appended may be acknowledged when [`Buffer::committed`] is at or above this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// Nothing was appended, because there is no room now. The callback tells when to try again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Full {
+    Quota {
+        max_bytes: u64,
+    },
+    /// The disk does not take what was appended fast enough.
+    Behind,
+    Disk {
+        because: String,
+    },
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Full::Quota { max_bytes } => write!(f, "the buffer has reached its limit of {max_bytes} bytes"),
+            Full::Behind => f.write_str("the disk is slower than what is published"),
+            Full::Disk { because } => write!(f, "the disk does not take more: {because}"),
+        }
+    }
+}
+
+impl std::error::Error for Full {}
+
+/// Numbers of a buffer. All but `queued_*` count from its opening.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferStats {
+    pub appended_records: u64,
+    pub appended_bytes: u64,
+    /// Not yet read by the pump.
+    pub unread_records: u64,
+    /// Not yet confirmed, with what they take beside.
+    pub queued_bytes: u64,
+    pub dropped_oldest: u64,
+    pub dropped_newest: u64,
+    pub dropped_disk: u64,
+    /// Appends that were told [`Full`].
+    pub refused_appends: u64,
+    /// Of the files on the disk.
+    pub file_bytes: u64,
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Buffer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: BufferConfig,
+    query_mode: QueryMode,
+    queue: Mutex<Queue>,
+    journal: Option<Journal>,
+    /// Of `hybrid`: where in the queue and in the journal the part on the disk begins.
+    spill: Mutex<Option<Spill>>,
+    signals: Arc<Signals>,
+    counters: Counters,
+    /// Ends what is done with, for tickets of [`QueryMode::Sync`].
+    confirmed: AtomicU64,
+    appended: AtomicU64,
+    was_refused: AtomicBool,
+    reader: Mutex<Option<Reader>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Spill {
+    queue_base: u64,
+    log_base: u64,
+}
+
+struct Signals {
+    /// There may be more to read.
+    readable: Notify,
+    /// The journal has been asked to give back space.
+    is_releasing: AtomicBool,
+    on_progress: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Counters {
+    appended_records: AtomicU64,
+    appended_bytes: AtomicU64,
+    dropped_oldest: AtomicU64,
+    dropped_newest: AtomicU64,
+    dropped_disk: AtomicU64,
+    refused_appends: AtomicU64,
+}
+
+impl Buffer {
+    /// Opens what is in `directory`, or begins there; with [`BufferMode::Memory`] it is not touched. `on_progress` is called when
+    /// [`Buffer::committed`] has grown and when there is room again for whoever was told [`Full`], on any thread; it should only wake others.
+    pub fn open(
+        directory: &Path,
+        config: &BufferConfig,
+        query_mode: QueryMode,
+        on_progress: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Buffer, BufferError> {
+        let signals = Arc::new(Signals {
+            readable: Notify::new(),
+            is_releasing: AtomicBool::new(false),
+            on_progress: Box::new(on_progress),
+        });
+        let (journal, queue) = match config.mode {
+            BufferMode::Memory => (None, Queue::new(0)),
+            BufferMode::Disk => {
+                let (log, queue) = disk::open(directory, config)?;
+                (Some(start(log, &signals)?), queue)
+            }
+            BufferMode::Hybrid => {
+                disk::wipe(directory)?;
+                let (log, _) = disk::open(directory, config)?;
+                (Some(start(log, &signals)?), Queue::new(0))
+            }
+        };
+        let reader = Reader::new(journal.as_ref().map(Journal::reader), queue.cursor);
+        let inner = Inner {
+            config: config.clone(),
+            query_mode,
+            confirmed: AtomicU64::new(queue.cursor.position),
+            appended: AtomicU64::new(queue.next),
+            queue: Mutex::new(queue),
+            journal,
+            spill: Mutex::new(None),
+            signals,
+            counters: Counters::default(),
+            was_refused: AtomicBool::new(false),
+            reader: Mutex::new(Some(reader)),
+        };
+        Ok(Buffer { inner: Arc::new(inner) })
+    }
+
+    /// Takes all of the records, leaving `records` empty, or none of them. What is dropped by the overflow policy counts as
+    /// taken.
+    pub fn append(&self, records: &mut Records) -> Result<Ticket, Full> {
+        if records.is_empty() {
+            return Ok(Ticket(self.inner.appended.load(Acquire)));
+        }
+        match self.inner.append(records) {
+            Ok(ticket) => Ok(ticket),
+            Err(full) => self.inner.overflow(records, full),
+        }
+    }
+
+    /// All tickets up to this may be acknowledged.
+    pub fn committed(&self) -> Ticket {
+        let inner = &*self.inner;
+        let kept = match &inner.journal {
+            Some(journal) if inner.config.mode == BufferMode::Disk => journal.committed().0,
+            _ => inner.appended.load(Acquire),
+        };
+        Ticket(match inner.query_mode {
+            QueryMode::Async => kept,
+            QueryMode::Sync => kept.min(inner.confirmed.load(Acquire)),
+        })
+    }
+
+    /// An append would be told [`Full`] now, as far as can be told without trying: for holding publishers back early.
+    pub fn is_full(&self) -> bool {
+        let used = self.inner.queue().used_bytes();
+        self.inner.config.overflow == Overflow::BackPressure && self.inner.obstacle(used, 0).is_some()
+    }
+
+    pub fn stats(&self) -> BufferStats {
+        let inner = &*self.inner;
+        let counters = &inner.counters;
+        let (unread_records, queued_bytes) = {
+            let queue = inner.queue();
+            (queue.unread_records, queue.used_bytes())
+        };
+        BufferStats {
+            appended_records: counters.appended_records.load(Relaxed),
+            appended_bytes: counters.appended_bytes.load(Relaxed),
+            unread_records,
+            queued_bytes,
+            dropped_oldest: counters.dropped_oldest.load(Relaxed),
+            dropped_newest: counters.dropped_newest.load(Relaxed),
+            dropped_disk: counters.dropped_disk.load(Relaxed),
+            refused_appends: counters.refused_appends.load(Relaxed),
+            file_bytes: inner.journal.as_ref().map_or(0, |journal| journal.stats().file_bytes),
+        }
+    }
+
+    /// Saves the cursor and, with `disk`, syncs all that was appended. What is appended later is lost.
+    pub fn shut_down(&self) -> Result<(), BufferError> {
+        self.save_cursor();
+        match &self.inner.journal {
+            Some(journal) => journal.clone().shut_down().map_err(BufferError::Close),
+            None => Ok(()),
+        }
+    }
+
+    /// There is one; `None` while somebody has it.
+    pub(crate) fn take_reader(&self) -> Option<Reader> {
+        self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn put_back(&self, reader: Reader) {
+        *self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader);
+    }
+
+    pub(crate) async fn readable(&self) {
+        self.inner.signals.readable.notified().await;
+    }
+
+    /// All before the cursor is done with; `None`: all that was read. In memory only, until [`Buffer::save_cursor`].
+    pub(crate) fn confirm(&self, cursor: Option<Cursor>) {
+        let inner = &*self.inner;
+        {
+            let mut queue = inner.queue();
+            let cursor = cursor.unwrap_or(queue.at_read());
+            if cursor.position <= queue.cursor.position {
+                return;
+            }
+            queue.cursor = cursor;
+            inner.confirmed.store(cursor.position, Release);
+        }
+        if inner.was_refused.swap(false, AcqRel) || inner.query_mode == QueryMode::Sync {
+            (inner.signals.on_progress)();
+        }
+    }
+
+    /// Leaves the cursor in the journal: at a crash from now on nothing before it is sent again.
+    pub(crate) fn save_cursor(&self) {
+        let inner = &*self.inner;
+        if let (Some(journal), BufferMode::Disk) = (&inner.journal, inner.config.mode) {
+            let cursor = inner.queue().cursor;
+            inner.append_cursor(journal, cursor);
+        }
+    }
+
+    /// Gives back the space of what is done with.
+    pub(crate) fn release(&self) {
+        self.inner.release();
+    }
+
+    /// Drops all that nobody has read yet. Returns how many records it was.
+    pub(crate) fn purge(&self) -> u64 {
+        let mut queue = self.inner.queue();
+        let all = queue.next - queue.read;
+        queue.drop_oldest(all)
+    }
+}
+
+fn start(log: journal::Log, signals: &Arc<Signals>) -> Result<Journal, BufferError> {
+    let signals = Arc::clone(signals);
+    disk::start(log, move || {
+        signals.readable.notify_one();
+        (signals.on_progress)();
+    })
+}
+
+impl Inner {
+    fn append(&self, records: &mut Records) -> Result<Ticket, Full> {
+        let log_bytes = FRAME_BYTES + records.len() as u64;
+        let count = u64::from(records.count());
+        let mut batch = self.batch(records);
+        let mut queue = self.queue();
+        if let Some(full) = self.obstacle(queue.used_bytes(), log_bytes) {
+            return Err(full);
+        }
+        let chunk = Chunk {
+            base: queue.next,
+            end: queue.next + log_bytes,
+            records: records.count(),
+            bytes: Arc::new(records.take()),
+        };
+        let end = match &self.journal {
+            Some(journal) if self.config.mode == BufferMode::Disk => {
+                let appended = journal.append(&mut batch);
+                self.keep_hot(&mut queue, chunk, appended.base.0, appended.end.0);
+                appended.end.0
+            }
+            Some(journal) => self.keep_or_spill(&mut queue, chunk, journal),
+            None => {
+                queue.extend(chunk.base, chunk.end, count);
+                let end = chunk.end;
+                queue.keep(chunk);
+                end
+            }
+        };
+        self.appended.store(end, Release);
+        drop(queue);
+        self.counters.appended_records.fetch_add(count, Relaxed);
+        self.counters.appended_bytes.fetch_add(log_bytes, Relaxed);
+        if self.config.mode != BufferMode::Disk {
+            self.signals.readable.notify_one();
+        }
+        Ok(Ticket(end))
+    }
+
+    /// The chunk as the journal gets it, made before the mutex is taken.
+    fn batch(&self, records: &Records) -> Batch {
+        let mut batch = Batch::new();
+        if self.config.mode == BufferMode::Disk {
+            batch.record(|bytes| bytes.extend_from_slice(records.bytes()));
+        }
+        batch
+    }
+
+    fn keep_hot(&self, queue: &mut Queue, mut chunk: Chunk, base: u64, end: u64) {
+        (chunk.base, chunk.end) = (base, end);
+        queue.extend(base, end, u64::from(chunk.records));
+        queue.keep(chunk);
+        queue.shrink_hot(self.config.memory_bytes as usize);
+    }
+
+    fn keep_or_spill(&self, queue: &mut Queue, chunk: Chunk, journal: &Journal) -> u64 {
+        let mut spill = self.spill();
+        let end = chunk.end;
+        queue.extend(chunk.base, end, u64::from(chunk.records));
+        if spill.is_none() && queue.hot_bytes + chunk.bytes.capacity() <= self.config.memory_bytes as usize {
+            queue.keep(chunk);
+            return end;
+        }
+        let mut batch = Batch::new();
+        batch.record(|bytes| bytes.extend_from_slice(&chunk.bytes));
+        let appended = journal.append(&mut batch);
+        spill.get_or_insert(Spill {
+            queue_base: chunk.base,
+            log_base: appended.base.0,
+        });
+        end
+    }
+
+    /// Why `bytes` more cannot be taken.
+    fn obstacle(&self, used: u64, bytes: u64) -> Option<Full> {
+        let max_bytes = match self.config.mode {
+            BufferMode::Memory => self.config.memory_bytes,
+            BufferMode::Disk | BufferMode::Hybrid => self.config.max_bytes,
+        };
+        // A buffer that is empty takes anything: otherwise a long message would wait for ever.
+        if used >= max_bytes || (used > 0 && used + bytes > max_bytes) {
+            return Some(Full::Quota { max_bytes });
+        }
+        let journal = self.journal.as_ref()?;
+        if !journal.is_ok() {
+            return match journal.state() {
+                State::Ok => None,
+                State::Full { because } | State::Failed { because } => Some(Full::Disk { because }),
+            };
+        }
+        (journal.backlog_bytes() > BACKLOG_BYTES_MAX).then_some(Full::Behind)
+    }
+
+    fn overflow(&self, records: &mut Records, full: Full) -> Result<Ticket, Full> {
+        let counters = &self.counters;
+        match (self.config.overflow, &full) {
+            (Overflow::BackPressure, _) => {
+                counters.refused_appends.fetch_add(1, Relaxed);
+                self.was_refused.store(true, Release);
+                return Err(full);
+            }
+            (Overflow::DropOldest, Full::Quota { .. }) => {
+                let dropped = self.queue().drop_oldest(FRAME_BYTES + records.len() as u64);
+                counters.dropped_oldest.fetch_add(dropped, Relaxed);
+                self.release();
+                if let Ok(ticket) = self.append(records) {
+                    return Ok(ticket);
+                }
+                counters.dropped_newest.fetch_add(u64::from(records.count()), Relaxed);
+            }
+            (Overflow::DropNewest, Full::Quota { .. }) => {
+                counters.dropped_newest.fetch_add(u64::from(records.count()), Relaxed);
+            }
+            (_, Full::Behind | Full::Disk { .. }) => {
+                counters.dropped_disk.fetch_add(u64::from(records.count()), Relaxed);
+            }
+        }
+        records.clear();
+        Ok(Ticket(self.appended.load(Acquire)))
+    }
+
+    /// Gives back the space of what is done with.
+    fn release(&self) {
+        let Some(journal) = &self.journal else {
+            return;
+        };
+        let Some(done) = self.done_in_log() else {
+            return;
+        };
+        let signals = Arc::clone(&self.signals);
+        if done.0 < journal.stats().first.0 + self.config.segment_bytes || signals.is_releasing.swap(true, AcqRel) {
+            return;
+        }
+        let truncating = journal.clone();
+        let finish = move |result: io::Result<()>| {
+            if let Err(error) = result {
+                tracing::warn!(position = done.0, %error, "space of an action's buffer could not be given back; it is tried again");
+            }
+            signals.is_releasing.store(false, Release);
+            (signals.on_progress)();
+        };
+        journal.set_checkpoint(done, move |result: io::Result<()>| match result {
+            Ok(()) => truncating.truncate_before(done, move |result| finish(result.map(drop))),
+            Err(error) => finish(Err(error)),
+        });
+    }
+
+    fn append_cursor(&self, journal: &Journal, cursor: Cursor) {
+        let mut queue = self.queue();
+        let appended = journal.append(&mut disk::cursor_batch(cursor));
+        let (base, end) = (appended.base.0, appended.end.0);
+        // It stands in the log, and nothing of it waits.
+        queue.extend(base, end, 0);
+        if queue.read < base {
+            queue.keep(Chunk {
+                base,
+                end,
+                records: 0,
+                bytes: Arc::default(),
+            });
+        } else {
+            queue.advance(end, 0);
+            if queue.cursor.base == base {
+                queue.cursor = queue.at_read();
+            }
+        }
+        self.appended.store(end, Release);
+    }
+
+    /// Where the journal may be cut.
+    fn done_in_log(&self) -> Option<Lsn> {
+        let queue = self.queue();
+        match (self.config.mode, *self.spill()) {
+            (BufferMode::Disk, _) => Some(Lsn(queue.cursor.base)),
+            // Nothing of it is left to be read: what is being sent is in memory.
+            (_, None) => self.journal.as_ref().map(Journal::committed),
+            (_, Some(spill)) => queue
+                .read
+                .checked_sub(spill.queue_base)
+                .map(|read| Lsn(spill.log_base + read)),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spill(&self) -> MutexGuard<'_, Option<Spill>> {
+        self.spill.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

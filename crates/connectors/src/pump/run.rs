@@ -1,0 +1,538 @@
+//! The pump's task. It waits for nothing but its own events; everything that takes time is a task beside it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
+
+use super::lane::{Entry, Lane, Limits, Readiness};
+use super::task::{self, Batch, Done, Turn};
+use super::window::Window;
+use super::{Control, Shared};
+use crate::backoff::Backoff;
+use crate::buffer::{BufferError, Reader, Returned};
+use crate::config::DeliveryConfig;
+use crate::health::unix_ms;
+use crate::sink::{Failure, Order, Sink};
+
+/// Records in memory that are not done with, at least.
+const WINDOW_RECORDS: usize = 64 << 10;
+const WINDOW_BYTES: usize = 8 << 20;
+/// How long it takes at most until the cursor is in the journal: what a crash may have sent once more.
+const SAVE_EVERY: Duration = Duration::from_millis(200);
+/// Between tries to read a buffer that cannot be read.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// Messages about failed records in the log are no more frequent.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// How long a sink may take to close.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How long batches in flight may take to come back from a sink that has closed.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
+
+pub(super) struct Pump {
+    shared: Arc<Shared>,
+    sink: Arc<dyn Sink>,
+    config: DeliveryConfig,
+    order: Order,
+    limits: Limits,
+    window_records: usize,
+    window_bytes: usize,
+    /// `None` as long as somebody else reads the buffer.
+    reader: Option<Reader>,
+    window: Window,
+    lanes: Vec<Lane>,
+    tasks: JoinSet<Done>,
+    control: watch::Receiver<Control>,
+    purges: u64,
+    /// The target is away until it has been asked again, not before this.
+    away_until: Option<Instant>,
+    backoff: Backoff,
+    is_checking: bool,
+    next_check: Instant,
+    read_again: Option<Instant>,
+    save_at: Option<Instant>,
+    stop_at: Option<Instant>,
+    told: Told,
+}
+
+/// What the log was told of records that failed.
+#[derive(Default)]
+struct Told {
+    at: Option<Instant>,
+    since: u64,
+}
+
+impl Pump {
+    pub fn new(
+        shared: Arc<Shared>,
+        sink: Arc<dyn Sink>,
+        config: DeliveryConfig,
+        control: watch::Receiver<Control>,
+    ) -> Pump {
+        let now = Instant::now();
+        let in_flight = config.in_flight.max(1);
+        let order = sink.order();
+        let (lanes, in_flight_max) = match order {
+            Order::ByPump => (in_flight, 1),
+            Order::BySink => (1, in_flight),
+        };
+        let limits = Limits {
+            records_max: config.batch.records_max.max(1) as usize,
+            bytes_max: config.batch.bytes_max.max(1) as usize,
+            linger: Duration::from_millis(config.batch.linger_ms),
+            in_flight_max,
+        };
+        Pump {
+            order,
+            window_records: WINDOW_RECORDS.max(2 * in_flight as usize * limits.records_max),
+            window_bytes: WINDOW_BYTES.max(2 * in_flight as usize * limits.bytes_max),
+            limits,
+            reader: shared.buffer.take_reader(),
+            window: Window::default(),
+            lanes: (0..lanes).map(|_| Lane::new(&config, now)).collect(),
+            tasks: JoinSet::new(),
+            control,
+            purges: 0,
+            away_until: None,
+            backoff: Backoff::new(&config.retry),
+            is_checking: false,
+            next_check: now,
+            read_again: None,
+            save_at: None,
+            stop_at: None,
+            told: Told::default(),
+            shared,
+            sink,
+            config,
+        }
+    }
+
+    pub async fn run(mut self) {
+        self.shared.health.connecting();
+        self.take_returned();
+        loop {
+            let control = *self.control.borrow_and_update();
+            let now = Instant::now();
+            self.obey(&control, now);
+            if self.is_at_end(&control, now) {
+                break;
+            }
+            self.fill(now);
+            let due = self.dispatch(&control, now);
+            let due = due.earlier(self.check_if_due(now)).earlier(self.save_if_due(now));
+            self.publish();
+            self.wait(due).await;
+        }
+        self.finish().await;
+    }
+
+    fn obey(&mut self, control: &Control, now: Instant) {
+        if let (Some(within), None) = (control.stop_within, self.stop_at) {
+            self.stop_at = Some(now + within);
+        }
+        if control.purges > self.purges {
+            self.purges = control.purges;
+            self.purge();
+        }
+    }
+
+    fn is_at_end(&self, control: &Control, now: Instant) -> bool {
+        let Some(stop_at) = self.stop_at else {
+            return false;
+        };
+        let is_stuck = self.away_until.is_some() || control.is_paused;
+        let is_idle = self.lanes.iter().all(Lane::is_idle);
+        is_idle || now >= stop_at || (is_stuck && self.in_flight_batches() == 0)
+    }
+
+    fn in_flight_batches(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.in_flight).sum()
+    }
+
+    /// Records that an earlier pump had read.
+    fn take_returned(&mut self) {
+        let returned = self.reader.as_mut().map(|reader| std::mem::take(&mut reader.returned));
+        let now = Instant::now();
+        for Returned { record, base } in returned.unwrap_or_default() {
+            self.admit(record, base, now);
+        }
+    }
+
+    fn admit(&mut self, record: crate::record::Record, base: u64, now: Instant) {
+        let sequence = self.window.push(record.clone(), base);
+        let lane = (record.key_hash() % self.lanes.len() as u64) as usize;
+        let entry = Entry {
+            sequence,
+            tries: 0,
+            record,
+        };
+        self.lanes[lane].push(entry, now);
+    }
+
+    /// Reads as much as memory allows.
+    fn fill(&mut self, now: Instant) {
+        if self.stop_at.is_some() || self.read_again.is_some_and(|at| at > now) {
+            return;
+        }
+        self.read_again = None;
+        let Some(mut reader) = self.reader.take() else {
+            return;
+        };
+        while self.window.len() < self.window_records && self.window.bytes() < self.window_bytes {
+            match self.read_chunk(&mut reader, now) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    self.cannot_read(&error, now);
+                    break;
+                }
+            }
+        }
+        self.reader = Some(reader);
+    }
+
+    fn read_chunk(&mut self, reader: &mut Reader, now: Instant) -> Result<bool, BufferError> {
+        let buffer = self.shared.buffer.clone();
+        let Some(chunk) = reader.next_chunk(&buffer)? else {
+            return Ok(false);
+        };
+        reader.records(&chunk, &mut |record| self.admit(record, chunk.base, now))?;
+        Ok(true)
+    }
+
+    fn cannot_read(&mut self, error: &BufferError, now: Instant) {
+        let source = std::error::Error::source(error).map_or(String::new(), |source| format!(": {source}"));
+        let text = format!("{error}{source}");
+        tracing::error!(
+            action = self.shared.name,
+            error = text,
+            "the buffer cannot be read; nothing more is sent until it can"
+        );
+        self.shared.health.error(text);
+        self.read_again = Some(now + READ_AGAIN);
+    }
+
+    /// Sends what can be sent. Returns when there will be more.
+    fn dispatch(&mut self, control: &Control, now: Instant) -> Readiness {
+        if control.is_paused || self.away_until.is_some() {
+            return Readiness::Never;
+        }
+        let is_flushing = self.stop_at.is_some();
+        let mut due = Readiness::Never;
+        for index in 0..self.lanes.len() {
+            loop {
+                match self.lanes[index].readiness(&self.limits, is_flushing, now) {
+                    Readiness::Now => self.send(index, now),
+                    later => {
+                        due = due.earlier(later);
+                        break;
+                    }
+                }
+            }
+        }
+        due
+    }
+
+    fn send(&mut self, index: usize, now: Instant) {
+        let lane = &mut self.lanes[index];
+        let mut entries = lane.cut(&self.limits, now);
+        self.drop_expired(&mut entries);
+        if entries.is_empty() {
+            return;
+        }
+        let metrics = &self.shared.metrics;
+        metrics.in_flight.fetch_add(entries.len() as u64, Relaxed);
+        let retried = entries.iter().filter(|entry| entry.tries > 0).count();
+        metrics.retried.fetch_add(retried as u64, Relaxed);
+        let lane = &mut self.lanes[index];
+        lane.in_flight += 1;
+        let turn = (self.order == Order::BySink).then(|| {
+            let (mine, after) = oneshot::channel();
+            Turn {
+                before: lane.turn.replace(after),
+                mine,
+            }
+        });
+        let time_limit = Duration::from_millis(self.config.request_timeout_ms);
+        self.tasks
+            .spawn(task::send(Arc::clone(&self.sink), index, entries, time_limit, turn));
+    }
+
+    fn drop_expired(&mut self, entries: &mut Vec<Entry>) {
+        let Some(ttl_ms) = self.config.request_ttl_ms else {
+            return;
+        };
+        let oldest = unix_ms().saturating_sub(ttl_ms);
+        let before = entries.len();
+        entries.retain(|entry| {
+            let is_expired = entry.record.unix_ms() < oldest;
+            if is_expired {
+                self.window.done(entry.sequence);
+            }
+            !is_expired
+        });
+        if before > entries.len() {
+            let expired = (before - entries.len()) as u64;
+            self.shared.metrics.expired.fetch_add(expired, Relaxed);
+            self.moved();
+        }
+    }
+
+    /// Asks the target whether it is there: when it is away, and now and then while nothing is sent.
+    fn check_if_due(&mut self, now: Instant) -> Readiness {
+        if self.is_checking || self.stop_at.is_some() {
+            return Readiness::Never;
+        }
+        if self.in_flight_batches() > 0 && self.away_until.is_none() {
+            self.next_check = now + self.check_interval();
+        }
+        let at = self.away_until.unwrap_or(self.next_check);
+        if at > now {
+            return Readiness::At(at);
+        }
+        self.is_checking = true;
+        self.next_check = now + self.check_interval();
+        let time_limit = Duration::from_millis(self.config.request_timeout_ms);
+        self.tasks.spawn(task::check(Arc::clone(&self.sink), time_limit));
+        Readiness::Never
+    }
+
+    fn check_interval(&self) -> Duration {
+        Duration::from_millis(self.config.health_check_interval_ms)
+    }
+
+    fn save_if_due(&mut self, now: Instant) -> Readiness {
+        match self.save_at {
+            None => Readiness::Never,
+            Some(at) if at > now => Readiness::At(at),
+            Some(_) => {
+                self.save_at = None;
+                self.shared.buffer.save_cursor();
+                self.shared.buffer.release();
+                Readiness::Never
+            }
+        }
+    }
+
+    fn publish(&self) {
+        let metrics = &self.shared.metrics;
+        metrics.held.store(self.window.open() as u64, Relaxed);
+        let oldest = self.window.oldest().map_or(0, crate::record::Record::unix_ms);
+        metrics.oldest_unix_ms.store(oldest, Relaxed);
+    }
+
+    async fn wait(&mut self, due: Readiness) {
+        let due = match due {
+            Readiness::Never => None,
+            Readiness::Now => return,
+            Readiness::At(at) => Some(at),
+        };
+        let due = due.into_iter().chain(self.stop_at).chain(self.read_again).min();
+        let shared = Arc::clone(&self.shared);
+        let done = tokio::select! {
+            Some(done) = self.tasks.join_next() => Some(done),
+            () = shared.buffer.readable() => None,
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => None,
+            _ = self.control.changed() => None,
+        };
+        let mut next = done;
+        while let Some(done) = next {
+            self.done(done);
+            next = self.tasks.try_join_next();
+        }
+    }
+
+    fn done(&mut self, done: Result<Done, JoinError>) {
+        match done {
+            Ok(Done::Batch(batch)) => self.batch_done(batch),
+            Ok(Done::Check(result)) => self.check_done(result),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => {}
+        }
+    }
+
+    fn check_done(&mut self, result: Result<(), String>) {
+        self.is_checking = false;
+        match result {
+            Ok(()) => {
+                if self.away_until.take().is_some() {
+                    tracing::info!(action = self.shared.name, "the target is back");
+                }
+                self.shared.health.connected();
+            }
+            Err(reason) => {
+                self.is_away(reason);
+                self.away_until = Some(Instant::now() + self.backoff.pause());
+            }
+        }
+    }
+
+    fn is_away(&mut self, reason: String) {
+        if self.away_until.is_none() {
+            tracing::warn!(
+                action = self.shared.name,
+                reason,
+                "the target is away; what is published for it waits"
+            );
+            self.away_until = Some(Instant::now() + self.backoff.pause());
+        }
+        self.shared.health.disconnected(reason);
+    }
+
+    fn batch_done(&mut self, batch: Batch) {
+        let now = Instant::now();
+        let count = batch.entries.len() as u64;
+        self.shared.metrics.in_flight.fetch_sub(count, Relaxed);
+        let mut sorted = Sorted::default();
+        let mut results = batch.outcome.into_iter();
+        for entry in batch.entries {
+            let missing = || Err(Failure::Busy("the sink has given no result for the message".to_owned()));
+            let result = results.next().unwrap_or_else(missing);
+            self.sort(entry, result, &mut sorted);
+        }
+        let us = batch.took.as_micros() as u64;
+        self.shared.metrics.add_latency(us, sorted.sent);
+        self.settle(batch.lane, sorted, now);
+    }
+
+    fn sort(&mut self, mut entry: Entry, result: Result<(), Failure>, sorted: &mut Sorted) {
+        entry.tries = entry.tries.saturating_add(1);
+        match result {
+            Ok(()) => {
+                sorted.sent += 1;
+                sorted.sent_bytes += entry.record.len() as u64;
+                self.window.done(entry.sequence);
+            }
+            Err(Failure::Refused(reason)) => {
+                sorted.refused += 1;
+                self.failed(&entry, &reason);
+            }
+            Err(Failure::Busy(reason)) if self.config.retry.tries_max.is_some_and(|max| entry.tries >= max) => {
+                sorted.refused += 1;
+                self.failed(&entry, &format!("given up after {} tries: {reason}", entry.tries));
+            }
+            Err(Failure::Busy(reason)) => {
+                sorted.busy.push(entry);
+                sorted.busy_reason = Some(reason);
+            }
+            Err(Failure::Away(reason)) => {
+                sorted.away.push(entry);
+                sorted.away_reason = Some(reason);
+            }
+        }
+    }
+
+    fn settle(&mut self, index: usize, sorted: Sorted, now: Instant) {
+        let metrics = &self.shared.metrics;
+        metrics.sent.fetch_add(sorted.sent, Relaxed);
+        metrics.sent_bytes.fetch_add(sorted.sent_bytes, Relaxed);
+        let took_any = sorted.sent + sorted.refused > 0;
+        let lane = &mut self.lanes[index];
+        // A try that the target never saw is none.
+        let away = sorted.away.into_iter().map(|mut entry| {
+            entry.tries -= 1;
+            entry
+        });
+        lane.put_back(away, false, now);
+        match took_any || sorted.away_reason.is_some() {
+            _ if sorted.busy.is_empty() => {}
+            true => lane.park(sorted.busy, now),
+            false => lane.put_back(sorted.busy, true, now),
+        }
+        if sorted.busy_reason.is_none() && took_any {
+            lane.went_well();
+        }
+        lane.settle();
+        if let Some(reason) = sorted.busy_reason {
+            self.shared.health.error(reason);
+        }
+        if let Some(reason) = sorted.away_reason {
+            self.is_away(reason);
+        } else if took_any {
+            self.backoff.reset();
+            self.shared.health.connected();
+        }
+        if took_any {
+            self.moved();
+        }
+    }
+
+    fn failed(&mut self, entry: &Entry, reason: &str) {
+        self.window.done(entry.sequence);
+        self.shared.metrics.failed.fetch_add(1, Relaxed);
+        self.shared.health.error(reason);
+        self.told.since += 1;
+        let now = Instant::now();
+        if self.told.at.is_some_and(|at| now - at < TELL_EVERY) {
+            return;
+        }
+        let (action, position, messages) = (&self.shared.name, entry.record.position(), self.told.since);
+        tracing::warn!(
+            action,
+            reason,
+            position,
+            messages,
+            "messages failed: the target takes them never; this is the last one"
+        );
+        self.told = Told {
+            at: Some(now),
+            since: 0,
+        };
+    }
+
+    /// Something is done with: moves the cursor as far as it goes.
+    fn moved(&mut self) {
+        self.shared.buffer.confirm(self.window.cursor());
+        self.save_at.get_or_insert_with(|| Instant::now() + SAVE_EVERY);
+    }
+
+    fn purge(&mut self) {
+        let mut purged = self.shared.buffer.purge();
+        for lane in &mut self.lanes {
+            for entry in lane.clear() {
+                self.window.done(entry.sequence);
+                purged += 1;
+            }
+        }
+        self.shared.metrics.purged.fetch_add(purged, Relaxed);
+        tracing::warn!(action = self.shared.name, messages = purged, "the buffer was purged");
+        self.moved();
+    }
+
+    /// What is still in flight is given up, and sent again by the next pump.
+    async fn finish(mut self) {
+        if tokio::time::timeout(CLOSE_WITHIN, self.sink.close()).await.is_err() {
+            tracing::warn!(action = self.shared.name, "the sink has not closed in time");
+        }
+        // What the sink gives back because it closes.
+        let until = Instant::now() + GIVE_BACK_WITHIN;
+        while let Ok(Some(done)) = tokio::time::timeout_at(until.into(), self.tasks.join_next()).await {
+            self.done(done);
+        }
+        self.tasks.shutdown().await;
+        let metrics = &self.shared.metrics;
+        metrics.in_flight.store(0, Relaxed);
+        self.publish();
+        self.shared.buffer.confirm(self.window.cursor());
+        self.shared.buffer.save_cursor();
+        self.shared.health.disconnected_by_order();
+        if let Some(mut reader) = self.reader.take() {
+            reader.returned = std::mem::take(&mut self.window).into_open();
+            self.shared.buffer.put_back(reader);
+        }
+    }
+}
+
+/// The records of a batch by how they went.
+#[derive(Default)]
+struct Sorted {
+    sent: u64,
+    sent_bytes: u64,
+    refused: u64,
+    busy: Vec<Entry>,
+    busy_reason: Option<String>,
+    away: Vec<Entry>,
+    away_reason: Option<String>,
+}

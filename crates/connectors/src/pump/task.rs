@@ -1,0 +1,85 @@
+//! What runs beside the pump: a batch on its way, or a look whether the target is there.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::lane::Entry;
+use crate::record::Record;
+use crate::sink::{Failure, Outcome, Sink};
+
+pub(super) enum Done {
+    Batch(Batch),
+    Check(Result<(), String>),
+}
+
+/// A batch that came back.
+pub(super) struct Batch {
+    pub lane: usize,
+    pub entries: Vec<Entry>,
+    pub outcome: Outcome,
+    pub took: Duration,
+}
+
+/// When a batch may be handed to a sink that keeps the order.
+pub(super) struct Turn {
+    pub before: Option<oneshot::Receiver<()>>,
+    pub mine: oneshot::Sender<()>,
+}
+
+/// `turn`: the sink keeps the order, and sees to time limits itself.
+pub(super) async fn send(
+    sink: Arc<dyn Sink>,
+    lane: usize,
+    entries: Vec<Entry>,
+    time_limit: Duration,
+    turn: Option<Turn>,
+) -> Done {
+    let started = Instant::now();
+    let records: Vec<Record> = entries.iter().map(|entry| entry.record.clone()).collect();
+    let outcome = match turn {
+        None => match timeout(time_limit, sink.send(&records)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let reason = format!("the target has not answered within {} ms", time_limit.as_millis());
+                crate::sink::all(&records, Err(Failure::Busy(reason)))
+            }
+        },
+        Some(turn) => send_in_turn(&*sink, &records, turn).await,
+    };
+    Done::Batch(Batch {
+        lane,
+        entries,
+        outcome,
+        took: started.elapsed(),
+    })
+}
+
+async fn send_in_turn(sink: &dyn Sink, records: &[Record], turn: Turn) -> Outcome {
+    if let Some(before) = turn.before {
+        // An error: the batch before was given up.
+        let _ = before.await;
+    }
+    let mut sending = sink.send(records);
+    let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
+    // Nobody may wait for it.
+    let _ = turn.mine.send(());
+    match first {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => sending.await,
+    }
+}
+
+pub(super) async fn check(sink: Arc<dyn Sink>, time_limit: Duration) -> Done {
+    let answer = timeout(time_limit, sink.check()).await;
+    Done::Check(answer.unwrap_or_else(|_| {
+        Err(format!(
+            "the target has not answered within {} ms",
+            time_limit.as_millis()
+        ))
+    }))
+}

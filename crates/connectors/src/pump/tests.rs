@@ -1,0 +1,479 @@
+//! The pump with a sink that does as a script says: failures, order per key, poison, quota, stops.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
+use std::time::Instant;
+use std::{env, fs, process};
+
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::config::{BatchConfig, BufferConfig, BufferMode, QueryMode, RetryConfig};
+use crate::health::HealthState;
+use crate::record::{Record, Records};
+use crate::sink::{BoxFuture, Failure, Order, Outcome};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+type Answer = Box<dyn Fn(u32, u32) -> Result<(), Failure> + Send + Sync>;
+
+/// Answers each record by its number and how often it has come.
+struct Script {
+    answer: Answer,
+    order: Order,
+    /// A permit for each batch that may be answered.
+    gate: Semaphore,
+    seen: Mutex<Seen>,
+    is_there: std::sync::atomic::AtomicBool,
+}
+
+#[derive(Default)]
+struct Seen {
+    tries: BTreeMap<u32, u32>,
+    /// Numbers in the order in which they were taken.
+    taken: Vec<u32>,
+    /// Numbers in the order in which they came, each time.
+    came: Vec<u32>,
+    in_flight: u32,
+    in_flight_max: u32,
+    checks: u32,
+    largest_batch: usize,
+}
+
+impl Script {
+    fn new(answer: impl Fn(u32, u32) -> Result<(), Failure> + Send + Sync + 'static) -> Script {
+        Script {
+            answer: Box::new(answer),
+            order: Order::ByPump,
+            gate: Semaphore::new(Semaphore::MAX_PERMITS),
+            seen: Mutex::default(),
+            is_there: true.into(),
+        }
+    }
+
+    fn taking() -> Script {
+        Script::new(|_, _| Ok(()))
+    }
+
+    fn gated(self) -> Script {
+        let gate = Semaphore::new(0);
+        Script { gate, ..self }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    fn taken(&self) -> Vec<u32> {
+        self.seen().taken.clone()
+    }
+
+    fn answer(&self, batch: &[Record]) -> Outcome {
+        let mut seen = self.seen();
+        let answered = batch.iter().map(|record| {
+            let number = number(record);
+            let tries = seen.tries.entry(number).or_default();
+            *tries += 1;
+            let answer = (self.answer)(number, *tries);
+            if answer.is_ok() {
+                seen.taken.push(number);
+            }
+            answer
+        });
+        answered.collect()
+    }
+}
+
+impl Sink for Script {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            {
+                let mut seen = self.seen();
+                seen.in_flight += 1;
+                seen.in_flight_max = seen.in_flight_max.max(seen.in_flight);
+                seen.largest_batch = seen.largest_batch.max(batch.len());
+                seen.came.extend(batch.iter().map(number));
+            }
+            tokio::task::yield_now().await;
+            self.gate.acquire().await.unwrap().forget();
+            let outcome = self.answer(batch);
+            self.seen().in_flight -= 1;
+            outcome
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.seen().checks += 1;
+        let is_there = self.is_there.load(Relaxed);
+        Box::pin(async move {
+            if is_there {
+                Ok(())
+            } else {
+                Err("nobody there".to_owned())
+            }
+        })
+    }
+
+    fn order(&self) -> Order {
+        self.order
+    }
+}
+
+fn number(record: &Record) -> u32 {
+    u32::from_le_bytes(record.field(0).unwrap().try_into().unwrap())
+}
+
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn scratch() -> Scratch {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("tidewire-pump-{}-{}", process::id(), COUNT.fetch_add(1, Relaxed));
+    Scratch(env::temp_dir().join(name))
+}
+
+fn open(scratch: &Scratch, mode: BufferMode) -> Buffer {
+    let config = BufferConfig {
+        mode,
+        segment_bytes: 1 << 20,
+        ..BufferConfig::default()
+    };
+    Buffer::open(&scratch.0, &config, QueryMode::Async, || ()).unwrap()
+}
+
+fn config() -> DeliveryConfig {
+    DeliveryConfig {
+        batch: BatchConfig {
+            records_max: 10,
+            ..BatchConfig::default()
+        },
+        retry: RetryConfig {
+            first_ms: 1,
+            longest_ms: 20,
+            tries_max: None,
+        },
+        in_flight: 8,
+        health_check_interval_ms: 100,
+        ..DeliveryConfig::default()
+    }
+}
+
+/// Appends numbers as records of `keys` keys, in batches of 25.
+fn append(buffer: &Buffer, numbers: std::ops::Range<u32>, keys: u32) {
+    let mut records = Records::new();
+    for number in numbers {
+        let payload = [9; 50];
+        records.push(
+            crate::health::unix_ms(),
+            u64::from(number % keys),
+            &[Some(&number.to_le_bytes()), Some(&payload)],
+        );
+        if records.count() == 25 {
+            buffer.append(&mut records).unwrap();
+        }
+    }
+    buffer.append(&mut records).unwrap();
+}
+
+fn start(buffer: &Buffer, sink: &Arc<Script>, config: &DeliveryConfig) -> Action {
+    let action = Action::new("test", buffer.clone());
+    action.start(Arc::clone(sink) as Arc<dyn Sink>, config, &Handle::current());
+    action
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+fn assert_order_per_key(taken: &[u32], keys: u32) {
+    for key in 0..keys {
+        let of_key: Vec<u32> = taken.iter().copied().filter(|number| number % keys == key).collect();
+        assert!(of_key.is_sorted(), "key {key}: {of_key:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_is_sent_once_side_by_side_and_in_order_per_key() {
+    for mode in [BufferMode::Disk, BufferMode::Memory, BufferMode::Hybrid] {
+        let scratch = scratch();
+        let buffer = open(&scratch, mode);
+        let sink = Arc::new(Script::taking());
+        let action = start(&buffer, &sink, &config());
+        append(&buffer, 0..20_000, 100);
+        until("all is sent", || action.stats().sent == 20_000).await;
+        let taken = sink.taken();
+        assert_order_per_key(&taken, 100);
+        assert_eq!(taken.len(), 20_000);
+        let seen_max = sink.seen().in_flight_max;
+        assert!((2..=8).contains(&seen_max), "{seen_max} batches in flight");
+        assert!(sink.seen().largest_batch <= 10);
+        let stats = action.stats();
+        assert_eq!(
+            (stats.matched, stats.failed, stats.queued_messages, stats.in_flight),
+            (20_000, 0, 0, 0)
+        );
+        assert_eq!(stats.latency.iter().map(|bucket| bucket.messages).sum::<u64>(), 20_000);
+        assert_eq!(action.health().state, HealthState::Connected);
+        action.stop(PATIENCE).await;
+        buffer.shut_down().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn poison_is_counted_and_stops_nothing() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let sink = Arc::new(Script::new(|number, _| match number % 1000 {
+        13 => Err(Failure::Refused("value out of range".to_owned())),
+        _ => Ok(()),
+    }));
+    let action = start(&buffer, &sink, &config());
+    append(&buffer, 0..5000, 7);
+    until("all is done", || action.stats().sent + action.stats().failed == 5000).await;
+    assert_eq!(action.stats().failed, 5);
+    assert_eq!(action.health().last_error.as_deref(), Some("value out of range"));
+    assert_eq!(action.health().state, HealthState::Connected);
+    action.stop(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_turned_away_is_tried_again_and_overtaken_by_other_keys_only() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let sink = Arc::new(Script::new(|number, tries| match (number, tries) {
+        (40, 1..=30) => Err(Failure::Busy("locked".to_owned())),
+        _ => Ok(()),
+    }));
+    let one_lane = DeliveryConfig {
+        in_flight: 1,
+        ..config()
+    };
+    let action = start(&buffer, &sink, &one_lane);
+    append(&buffer, 0..2000, 10);
+    until("all is sent", || action.stats().sent == 2000).await;
+    let taken = sink.taken();
+    assert_order_per_key(&taken, 10);
+    let at = taken.iter().position(|number| *number == 40).unwrap();
+    assert!(at > 200, "the others do not wait for it: it came as number {at}");
+    assert!(action.stats().retried >= 30);
+    action.stop(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tries_are_limited_if_wanted() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let sink = Arc::new(Script::new(|number, _| match number {
+        5 => Err(Failure::Busy("locked".to_owned())),
+        _ => Ok(()),
+    }));
+    let mut config = config();
+    config.retry.tries_max = Some(3);
+    let action = start(&buffer, &sink, &config);
+    append(&buffer, 0..100, 10);
+    until("all is done", || action.stats().sent + action.stats().failed == 100).await;
+    assert_eq!((action.stats().failed, sink.seen().tries[&5]), (1, 3));
+    let error = action.health().last_error.unwrap();
+    assert!(error.contains("3 tries") && error.contains("locked"), "{error}");
+    action.stop(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_target_is_away_everything_waits_and_nothing_is_lost() {
+    for order in [Order::ByPump, Order::BySink] {
+        let scratch = scratch();
+        let buffer = open(&scratch, BufferMode::Disk);
+        let sink = Arc::new(Script {
+            order,
+            ..Script::new(|number, tries| match tries {
+                1 if number >= 500 => Err(Failure::Away("connection refused".to_owned())),
+                _ => Ok(()),
+            })
+        });
+        sink.is_there.store(false, Relaxed);
+        let action = start(&buffer, &sink, &config());
+        until("it is away", || action.health().state == HealthState::Disconnected).await;
+        append(&buffer, 0..1000, 10);
+        let checks = sink.seen().checks;
+        until("it was asked several times", || sink.seen().checks > checks + 3).await;
+        assert_eq!(action.stats().sent, 0);
+        sink.is_there.store(true, Relaxed);
+        until("all is sent", || action.stats().sent == 1000).await;
+        assert_order_per_key(&sink.taken(), 10);
+        assert_eq!(
+            (action.stats().failed, action.health().state),
+            (0, HealthState::Connected)
+        );
+        action.stop(PATIENCE).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sink_that_keeps_the_order_gets_several_batches_in_their_order() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let sink = Arc::new(Script {
+        order: Order::BySink,
+        ..Script::taking().gated()
+    });
+    let action = start(&buffer, &sink, &config());
+    append(&buffer, 0..500, 500);
+    until("eight are in flight", || sink.seen().in_flight == 8).await;
+    sink.gate.add_permits(1 << 20);
+    until("all is sent", || action.stats().sent == 500).await;
+    assert_eq!(sink.seen().came, (0..500).collect::<Vec<u32>>());
+    assert_eq!(sink.seen().in_flight_max, 8);
+    action.stop(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_confirmed_is_sent_by_the_next_pump_or_the_next_process() {
+    for mode in [BufferMode::Disk, BufferMode::Memory] {
+        let scratch = scratch();
+        let mut buffer = open(&scratch, mode);
+        let stuck = Arc::new(Script::taking().gated());
+        let action = start(&buffer, &stuck, &config());
+        append(&buffer, 0..1000, 10);
+        until("batches are in flight", || stuck.seen().in_flight == 8).await;
+        stuck.gate.add_permits(3);
+        until("three batches are through", || {
+            action.stats().latency_sum_us > 0 && stuck.taken().len() >= 3 * 4
+        })
+        .await;
+        action.stop(Duration::ZERO).await;
+        assert!(!action.is_running());
+        if mode == BufferMode::Disk {
+            buffer.shut_down().unwrap();
+            drop(action);
+            drop(buffer);
+            buffer = open(&scratch, mode);
+        }
+        let sink = Arc::new(Script::taking());
+        let action = start(&buffer, &sink, &config());
+        let mut all = stuck.taken();
+        until("the rest is sent", || {
+            action.stats().queued_messages == 0 && action.stats().sent > 900
+        })
+        .await;
+        assert_order_per_key(&sink.taken(), 10);
+        all.extend(sink.taken());
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all, (0..1000).collect::<Vec<u32>>(), "{mode:?}");
+        action.stop(PATIENCE).await;
+        buffer.shut_down().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clean_stop_sends_nothing_twice() {
+    let scratch = scratch();
+    let sink = Arc::new(Script::taking());
+    for round in 0..5 {
+        let buffer = open(&scratch, BufferMode::Disk);
+        let action = start(&buffer, &sink, &config());
+        append(&buffer, round * 333..round * 333 + 333, 10);
+        until("some are sent", || action.stats().sent > 0).await;
+        action.stop(PATIENCE).await;
+        buffer.shut_down().unwrap();
+    }
+    let buffer = open(&scratch, BufferMode::Disk);
+    let action = start(&buffer, &sink, &config());
+    until("all is sent", || sink.taken().len() >= 5 * 333).await;
+    action.stop(PATIENCE).await;
+    let mut taken = sink.taken();
+    taken.sort_unstable();
+    assert_eq!(taken, (0..5 * 333).collect::<Vec<u32>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_does_not_answer_gets_the_request_again() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let sink = Arc::new(Script::taking().gated());
+    let impatient = DeliveryConfig {
+        request_timeout_ms: 30,
+        ..config()
+    };
+    let action = start(&buffer, &sink, &impatient);
+    append(&buffer, 0..5, 1);
+    until("it came twice", || sink.seen().came.len() >= 10).await;
+    sink.gate.add_permits(1 << 20);
+    until("all is sent", || action.stats().sent == 5).await;
+    let error = action.health().last_error.unwrap();
+    assert!(error.contains("30 ms"), "{error}");
+    action.stop(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pause_holds_and_purge_throws_away() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let sink = Arc::new(Script::taking());
+    let action = start(&buffer, &sink, &config());
+    action.pause();
+    append(&buffer, 0..1000, 10);
+    until("it has read them", || action.stats().queued_messages == 1000).await;
+    assert_eq!(action.stats().sent, 0);
+    action.purge();
+    until("they are gone", || action.stats().dropped.purged == 1000).await;
+    action.resume();
+    append(&buffer, 1000..1100, 10);
+    until("the new ones are sent", || action.stats().sent == 100).await;
+    assert!(sink.taken().iter().all(|number| *number >= 1000));
+    assert_eq!(action.stats().queued_messages, 0);
+    action.stop(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_old_is_dropped_as_expired() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let mut records = Records::new();
+    for number in 0..10_u32 {
+        records.push(1000, 0, &[Some(&number.to_le_bytes())]);
+    }
+    buffer.append(&mut records).unwrap();
+    append(&buffer, 10..20, 10);
+    let sink = Arc::new(Script::taking());
+    let with_ttl = DeliveryConfig {
+        request_ttl_ms: Some(3_600_000),
+        ..config()
+    };
+    let action = start(&buffer, &sink, &with_ttl);
+    until("all is done", || {
+        action.stats().sent + action.stats().dropped.expired == 20
+    })
+    .await;
+    assert_eq!(action.stats().dropped.expired, 10);
+    action.stop(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_is_bounded_while_the_target_hangs() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let sink = Arc::new(Script::taking().gated());
+    let action = start(&buffer, &sink, &config());
+    append(&buffer, 0..200_000, 10);
+    until("it has read what it may", || {
+        action.shared.metrics.held.load(Relaxed) >= 64 << 10
+    })
+    .await;
+    assert!(action.shared.metrics.held.load(Relaxed) < (64 << 10) + 100);
+    until("all is counted", || action.stats().queued_messages == 200_000).await;
+    sink.gate.add_permits(1 << 20);
+    until("all is sent", || action.stats().sent == 200_000).await;
+    assert_order_per_key(&sink.taken(), 10);
+    action.stop(PATIENCE).await;
+}
