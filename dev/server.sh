@@ -1,4 +1,4 @@
-# How dev/postgres and dev/redis run a server; sourced after lib.sh, not run.
+# How dev/kafka, dev/postgres and dev/redis run a server; sourced after lib.sh, not run.
 
 # Prints the comment at the head of a script and fails.
 usage() {

@@ -32,6 +32,9 @@ install_packages() {
 need_compiler() {
 	# The cryptographic provider has C and assembler in it.
 	has cc || install_packages "a C compiler" gcc libc6-dev
+	# The Kafka client is C and C++, and uses the system's OpenSSL and zlib.
+	{ has c++ && has make && has pkg-config && pkg-config --exists openssl zlib; } ||
+		install_packages "the Kafka client" g++ make pkg-config libssl-dev zlib1g-dev
 }
 
 need_rust() {
@@ -85,6 +88,12 @@ need_mosquitto() {
 	fi
 }
 
+# Kafka itself comes from Maven Central, by dev/kafka.
+need_kafka() {
+	has java || install_packages "Kafka" default-jre-headless
+	has mvn || install_packages "fetching Kafka" maven
+}
+
 need_redis() {
 	if ! has redis-server || ! has redis-cli; then
 		install_packages "Redis, for the connector's tests" redis-server redis-tools
@@ -116,6 +125,10 @@ test)
 	need_mosquitto
 	need_postgres
 	need_redis
+	need_kafka
+	;;
+kafka)
+	need_kafka
 	;;
 postgres)
 	need_postgres
@@ -127,6 +140,6 @@ lint)
 	has shellcheck || install_packages "shellcheck" shellcheck
 	;;
 *)
-	fail "dev/setup.sh takes build, test, lint, postgres or redis, not $1"
+	fail "dev/setup.sh takes build, test, lint, kafka, postgres or redis, not $1"
 	;;
 esac
