@@ -16,6 +16,8 @@
 mod backoff;
 mod buffer;
 mod config;
+pub mod console;
+pub mod file;
 mod health;
 pub mod http;
 mod isolate;

@@ -1,0 +1,218 @@
+//! The files: appending whole lines, beginning another file, removing the oldest. Blocks; no async.
+//!
+//! - A file holds whole lines. What a crash or a full disk has left of a line is cut off.
+//! - The file that is written is locked: no other process or action writes it.
+//! - Full files are named by the time at which they were full, so that their names sort by age.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use chrono::{DateTime, Utc};
+
+use super::config::{FileActionConfig, FileSync};
+
+const EXTENSION: &str = "jsonl";
+/// Bytes that are read at a time to find the end of the last whole line.
+const TAIL_BYTES: u64 = 4096;
+
+pub(super) struct Writer {
+    directory: PathBuf,
+    name: String,
+    bytes_max: u64,
+    age_max: Option<Duration>,
+    files_max: usize,
+    sync: FileSync,
+    open: Option<Open>,
+}
+
+struct Open {
+    file: File,
+    /// Of whole lines.
+    bytes: u64,
+    since: SystemTime,
+}
+
+impl Writer {
+    pub fn new(config: &FileActionConfig) -> Writer {
+        Writer {
+            directory: config.directory.clone(),
+            name: config.name.clone(),
+            bytes_max: config.file_bytes_max,
+            age_max: config.file_age_max_s.map(Duration::from_secs),
+            files_max: config.files_max as usize,
+            sync: config.sync,
+            open: None,
+        }
+    }
+
+    /// Appends whole lines. After an error none of them counts as written, and the file is opened anew.
+    pub fn append(&mut self, lines: &[u8], now: SystemTime) -> Result<(), String> {
+        self.rotate_if_full(now)?;
+        let sync = self.sync;
+        let path = self.path();
+        let open = self.open(now)?;
+        let written = open.append(lines, sync);
+        if let Err(error) = written {
+            self.open = None;
+            return Err(at(&path, "cannot be written to", &error));
+        }
+        Ok(())
+    }
+
+    /// Whether the file can be written to.
+    pub fn check(&mut self, now: SystemTime) -> Result<(), String> {
+        self.open(now).map(drop)
+    }
+
+    pub fn close(&mut self) {
+        self.open = None;
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(format!("{}.{EXTENSION}", self.name))
+    }
+
+    fn open(&mut self, now: SystemTime) -> Result<&mut Open, String> {
+        if self.open.is_none() {
+            fs::create_dir_all(&self.directory).map_err(|error| at(&self.directory, "cannot be made", &error))?;
+            let path = self.path();
+            self.open = Some(Open::open(&path, now).map_err(|error| at(&path, "cannot be opened", &error))?);
+        }
+        Ok(self.open.as_mut().expect("it was opened above"))
+    }
+
+    fn rotate_if_full(&mut self, now: SystemTime) -> Result<(), String> {
+        let (bytes_max, age_max) = (self.bytes_max, self.age_max);
+        let open = self.open(now)?;
+        let age = now.duration_since(open.since).unwrap_or_default();
+        let is_old = age_max.is_some_and(|age_max| age >= age_max);
+        if open.bytes == 0 || !(open.bytes >= bytes_max || is_old) {
+            return Ok(());
+        }
+        let (from, to) = (self.path(), self.full_path(now));
+        self.open = None;
+        fs::rename(&from, &to).map_err(|error| at(&from, "cannot be renamed", &error))?;
+        self.sync_directory()?;
+        self.remove_oldest()
+    }
+
+    /// A name that sorts behind those of the files that were full before.
+    fn full_path(&self, now: SystemTime) -> PathBuf {
+        let time = DateTime::<Utc>::from(now).format("%Y%m%dT%H%M%S%.6fZ");
+        let mut path = self.directory.join(format!("{}-{time}.{EXTENSION}", self.name));
+        let mut number = 1;
+        while path.exists() {
+            path = self
+                .directory
+                .join(format!("{}-{time}-{number:04}.{EXTENSION}", self.name));
+            number += 1;
+        }
+        path
+    }
+
+    fn sync_directory(&self) -> Result<(), String> {
+        match self.sync {
+            FileSync::Os => Ok(()),
+            FileSync::Fsync => File::open(&self.directory)
+                .and_then(|directory| directory.sync_all())
+                .map_err(|error| at(&self.directory, "cannot be synced", &error)),
+        }
+    }
+
+    fn remove_oldest(&self) -> Result<(), String> {
+        let mut full = self
+            .full_files()
+            .map_err(|error| at(&self.directory, "cannot be read", &error))?;
+        full.sort();
+        // One place is for the file that is written.
+        let excess = (full.len() + 1).saturating_sub(self.files_max);
+        for path in &full[..excess] {
+            fs::remove_file(path).map_err(|error| at(path, "cannot be removed", &error))?;
+        }
+        Ok(())
+    }
+
+    fn full_files(&self) -> io::Result<Vec<PathBuf>> {
+        let (prefix, suffix) = (format!("{}-", self.name), format!("Z.{EXTENSION}"));
+        // `name-20260102T030405.000000Z.jsonl`, perhaps with `-0001` behind the Z: nobody else's files.
+        let is_ours = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(time) = name.strip_prefix(&prefix) else {
+                return false;
+            };
+            let digits = time.bytes().take_while(|byte| byte.is_ascii_digit()).count();
+            digits == 8 && (time.ends_with(&suffix) || time.contains("Z-")) && time.ends_with(EXTENSION)
+        };
+        let entries = fs::read_dir(&self.directory)?;
+        let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+        Ok(paths
+            .collect::<io::Result<Vec<_>>>()?
+            .into_iter()
+            .filter(is_ours)
+            .collect())
+    }
+}
+
+impl Open {
+    fn open(path: &Path, now: SystemTime) -> io::Result<Open> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(path)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => {
+                io::Error::other("another action or process writes it; give this one another name")
+            }
+            TryLockError::Error(error) => error,
+        })?;
+        let metadata = file.metadata()?;
+        let bytes = end_of_last_line(&mut file, metadata.len())?;
+        if bytes < metadata.len() {
+            file.set_len(bytes)?;
+        }
+        file.seek(SeekFrom::Start(bytes))?;
+        let since = match bytes {
+            0 => now,
+            _ => metadata.created().unwrap_or(now),
+        };
+        Ok(Open { file, bytes, since })
+    }
+
+    fn append(&mut self, lines: &[u8], sync: FileSync) -> io::Result<()> {
+        let result = self.file.write_all(lines).and_then(|()| match sync {
+            FileSync::Fsync => self.file.sync_data(),
+            FileSync::Os => Ok(()),
+        });
+        if result.is_err() {
+            // What is left of a line would be cut off when the file is opened; this takes off whole lines too, which are sent again.
+            let _ = self.file.set_len(self.bytes);
+        } else {
+            self.bytes += lines.len() as u64;
+        }
+        result
+    }
+}
+
+fn end_of_last_line(file: &mut File, length: u64) -> io::Result<u64> {
+    let mut end = length;
+    let mut part = Vec::new();
+    while end > 0 {
+        let start = end.saturating_sub(TAIL_BYTES);
+        part.clear();
+        file.seek(SeekFrom::Start(start))?;
+        file.take(end - start).read_to_end(&mut part)?;
+        if let Some(at) = part.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+fn at(path: &Path, what: &str, error: &io::Error) -> String {
+    format!("{} {what}: {error}", path.display())
+}
