@@ -46,7 +46,8 @@ pub struct Setup<'a> {
 }
 
 const UNIX_BEGIN_MS: u64 = 1_700_000_000_000;
-const MONOTONIC_BEGIN_MS: u64 = 10;
+/// As in `net`: what was before the process has a time too.
+const MONOTONIC_BEGIN_MS: u64 = 1 << 42;
 
 impl Node {
     /// Starts a process, from what the journal has if there is one. The error says why it cannot.

@@ -47,6 +47,9 @@ pub struct Oracle {
     slop_ms: u64,
     has_jumps: bool,
     is_qos0_queued: bool,
+    has_short_queues: bool,
+    /// When the last process ended.
+    crashed_at: u64,
     /// Processes that have ended.
     pub crashes: u64,
     /// Messages that the node says it has dropped although they were owed, in all its lives.
@@ -70,6 +73,8 @@ impl Oracle {
             slop_ms: 0,
             has_jumps: plan.has_jumps,
             is_qos0_queued: plan.config.is_qos0_queued,
+            has_short_queues: plan.is_limited,
+            crashed_at: 0,
             crashes: 0,
             drops: 0,
             violation: None,
@@ -102,7 +107,7 @@ impl Oracle {
 
     /// The process has ended. `is_power_cut`: what was not synced is lost.
     pub fn crashed(&mut self, is_power_cut: bool) {
-        self.event();
+        self.crashed_at = self.event();
         self.crashes += 1;
         let keeps_acknowledged = match self.durability {
             Durability::None => false,

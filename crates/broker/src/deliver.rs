@@ -310,7 +310,8 @@ impl Core {
         terms: Terms<'_>,
         forms: &mut Forms,
     ) -> Delivered {
-        if !self.config.is_qos0_queued || self.session(slot).expiry_s == 0 {
+        let is_lost = self.links[slot as usize].conn == NO_CONN && self.session(slot).expiry_s == 0;
+        if !self.config.is_qos0_queued || is_lost {
             return self.dropped(now, slot, DropReason::OfflineQoS0);
         }
         let delivery = Delivery {

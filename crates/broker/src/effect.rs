@@ -9,7 +9,8 @@ use mqtt::ReasonCode;
 use crate::access::Credentials;
 use crate::durable::record::Position;
 
-/// Milliseconds on a clock that never goes back, and since the Unix epoch. Passed in with every input.
+/// Milliseconds on a clock that never goes back, and since the Unix epoch. Passed in with every input. The first begins with a number so
+/// large that what was before the process has a time too: sessions that were away expire by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     pub monotonic_ms: u64,

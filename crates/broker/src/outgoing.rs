@@ -10,6 +10,7 @@ use mqtt::{PacketId, QoS};
 
 use crate::ShardId;
 use crate::durable::cold::Cold;
+use crate::durable::entry::StoredEntry;
 use crate::durable::record::{GroupKey, Seq};
 use crate::lazy_deque::LazyDeque;
 use crate::message::Message;
@@ -160,13 +161,15 @@ pub enum Acknowledged {
 impl Outgoing {
     /// Whether the identifier of a message is free: not so while one that is 65,535 messages older is in flight.
     pub fn is_free(&self, seq: Seq) -> bool {
-        let oldest_cold = self
-            .cold
-            .as_ref()
-            .and_then(|cold| cold.inflight.front())
-            .map(|entry| entry.seq());
-        let oldest = self.inflight.front().map(|entry| entry.seq).or(oldest_cold);
-        oldest.is_none_or(|oldest| seq - oldest < IDS)
+        self.oldest_in_flight().is_none_or(|oldest| seq - oldest < IDS)
+    }
+
+    fn oldest_in_flight(&self) -> Option<Seq> {
+        let cold = self.cold.as_ref().and_then(|cold| cold.inflight.front());
+        self.inflight
+            .front()
+            .map(|entry| entry.seq)
+            .or(cold.map(|entry| entry.seq()))
     }
 
     /// Begins to wait for the acknowledgement of a message.
@@ -181,6 +184,31 @@ impl Outgoing {
             delivery: Some(delivery),
         });
         self.sent += 1;
+    }
+
+    /// Of a session without a connection: its first messages at QoS 1 count as sent before. One at QoS 2 is never sent before it is kept,
+    /// and nothing passes it. Returns how many.
+    pub fn count_as_sent(&mut self) -> usize {
+        let mut count = 0;
+        while let Some(Delivery { qos, seq, .. }) = self.queue.front()
+            && (*qos, self.is_free(*seq)) == (QoS::AtLeastOnce, true)
+            && let Some(delivery) = self.pop_queue()
+        {
+            self.inflight.push_back(Inflight {
+                seq: delivery.seq,
+                delivery: Some(delivery),
+            });
+            count += 1;
+        }
+        let oldest = self.oldest_in_flight();
+        if let Some(cold) = &mut self.cold {
+            let oldest = oldest.or(cold.queue.front().map(|next| next.seq())).unwrap_or(0);
+            let may_be = |next: &StoredEntry| next.qos() == QoS::AtLeastOnce && next.seq() - oldest < IDS;
+            let sent = cold.queue.take_while(may_be);
+            count += sent.len();
+            cold.inflight.extend(sent);
+        }
+        count
     }
 
     /// The latest message that has been sent, on this connection or before; 0 if none is in flight.

@@ -14,7 +14,7 @@ use crate::durable::cold::Cold;
 use crate::durable::entry_list::Item;
 use crate::durable::keep::session_record;
 use crate::durable::moves::Moves;
-use crate::durable::record::{Entries, Entry, Position, Positions, Record, Seq, SessionKey};
+use crate::durable::record::{Entries, Entry, Position, Positions, Record, Seq, SessionKey, Targets};
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::mail::Letter;
@@ -229,7 +229,7 @@ impl Shard {
             return None;
         };
         let each = |topic: &str, message: &Arc<Message>| {
-            moves.message(now, ledger, message);
+            moves.message(now, ledger, message, Targets::default());
             let place = message.place();
             if let Some(position) = place.position() {
                 note(oldest, position);
@@ -248,7 +248,10 @@ impl Shard {
         let (Some((message, due_ms)), Some(ledger)) = (&self.delayed[index], &mut self.core.ledger) else {
             return;
         };
-        moves.message(now, ledger, message);
+        if let Some(message) = moves.message(now, ledger, message, Targets::default()) {
+            // The copy is another message, with a time of its own, if the checkpoint does not come to its end.
+            ledger.record(&Record::DelayedDone { message });
+        }
         if let Some(position) = message.place().position() {
             note(oldest, position);
         }

@@ -333,8 +333,12 @@ impl Shard {
     }
 }
 
-/// A delivery again, from the record of its message.
+/// A delivery again, from the record of its message. Of a released one only the identifier is left, also if the session has another entry
+/// of the same message.
 fn revive(now: Now, entry: StoredEntry, tag: Tag, records: &BTreeMap<Position, Option<Vec<u8>>>) -> Option<Delivery> {
+    if entry.is_released() {
+        return None;
+    }
     let bytes = records.get(&entry.message())?.as_deref()?;
     let Ok(Record::Message(record)) = Record::read(bytes) else {
         return None;

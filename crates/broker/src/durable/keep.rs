@@ -88,19 +88,9 @@ impl Core {
 
     /// A durable group has a message, and no member yet.
     pub fn note_group(&mut self, group: GroupKey) {
-        if group.0 == 0 {
-            return;
+        if let Some(ledger) = &mut self.ledger {
+            put_group_target(group, &mut ledger.targets);
         }
-        let Some(ledger) = &mut self.ledger else { return };
-        let target = Target {
-            to: Recipient::Group(group),
-            seq: 0,
-            qos: QoS::AtLeastOnce,
-            retain: false,
-            group: None,
-            identifiers: Vec::new(),
-        };
-        target.put(&mut ledger.targets);
     }
 
     /// Records who got a message, and the message itself if the journal does not have it. `kept` is the message if somebody keeps
@@ -433,6 +423,22 @@ impl Shard {
             self.core.effects.push(Effect::Resume { conn });
         }
     }
+}
+
+/// That a group has a message and no member yet: nothing, if the group is not durable.
+pub(crate) fn put_group_target(group: GroupKey, targets: &mut Vec<u8>) {
+    if group.0 == 0 {
+        return;
+    }
+    Target {
+        to: Recipient::Group(group),
+        seq: 0,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        group: None,
+        identifiers: Vec::new(),
+    }
+    .put(targets);
 }
 
 fn terms_of(session: &Session) -> record::Terms<'_> {

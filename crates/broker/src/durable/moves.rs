@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::durable::checkpoint::{Walk, entry_of};
 use crate::durable::cold::MOVER;
+use crate::durable::keep::put_group_target;
 use crate::durable::ledger::Ledger;
 use crate::durable::record::{Entry, MessageRecord, Position, Record, Targets};
 use crate::effect::{Effect, Now};
@@ -66,11 +67,15 @@ impl Moves {
         position < self.before
     }
 
-    /// Writes a message that is in memory once more, if it is old.
-    pub fn message(&mut self, now: Now, ledger: &mut Ledger, message: &Arc<Message>) {
-        if !message.place().position().is_some_and(|position| self.is_old(position)) {
-            return;
-        }
+    /// Writes a message that is in memory once more, if it is old, for `targets`. Returns where it stood.
+    pub fn message(
+        &mut self,
+        now: Now,
+        ledger: &mut Ledger,
+        message: &Arc<Message>,
+        targets: Targets<'_>,
+    ) -> Option<Position> {
+        let old = message.place().position().filter(|position| self.is_old(*position))?;
         let p = message.publication();
         let record = MessageRecord {
             topic: p.topic,
@@ -85,11 +90,12 @@ impl Moves {
             due_unix_ms: None,
             retained: None,
             publisher: None,
-            targets: Targets::default(),
+            targets,
         };
         let place = Place::pending(ledger.batch.record(|out| record.put(out)));
         ledger.place_later(message, place);
         self.is_unplaced = true;
+        Some(old)
     }
 }
 
@@ -99,7 +105,8 @@ impl Shard {
         walk.moves.is_fetching || walk.moves.is_unplaced || !walk.moves.fresh.is_empty()
     }
 
-    /// Has a group's old messages written once more. False when there are none.
+    /// Has a group's old messages written once more. False when there are none. A group knows its messages by their positions, so the
+    /// batch that has the copies says too that it holds these and not the old ones.
     pub(super) fn move_group(&mut self, now: Now, index: u32, moves: &mut Moves) -> bool {
         let Some(ledger) = &mut self.core.ledger else {
             return false;
@@ -107,8 +114,14 @@ impl Shard {
         let Some(group) = self.groups.get_mut(index) else {
             return false;
         };
+        let mut held = Vec::new();
+        put_group_target(group.key, &mut held);
         for message in &group.queue {
-            moves.message(now, ledger, message);
+            let old = moves.message(now, ledger, message, Targets::from_written(&held));
+            if let Some(message) = old.filter(|_| group.is_durable()) {
+                let group = group.key;
+                ledger.record(&Record::GroupDropped { group, message });
+            }
         }
         moves.is_unplaced
     }
@@ -122,7 +135,7 @@ impl Shard {
             return false;
         };
         for delivery in session.outgoing.warm().chain(session.replays.held_messages()) {
-            moves.message(now, ledger, &delivery.message);
+            moves.message(now, ledger, &delivery.message, Targets::default());
         }
         let Some(cold) = &mut session.outgoing.cold else {
             return moves.is_unplaced;

@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use journal::Batch;
 use mqtt::{ProtocolVersion, SubscriptionOptions};
 
+use crate::deliver::Core;
 use crate::durable::cold::{Cold, message_of, publication_of};
 use crate::durable::entry::StoredEntry;
 use crate::durable::record;
@@ -56,15 +57,18 @@ pub fn restore(
         let home = place_of_group(shards, &group);
         result.damaged += shards[home].restore_group(now, group, &mut groups, read);
     }
+    let mut connected = Vec::new();
     for mut session in recovered.sessions {
-        if session.left_unix_ms.is_none() {
+        let was_connected = session.left_unix_ms.is_none();
+        if was_connected {
             // Until the process ended, and nobody knows when that was.
             session.away_since(now.unix_ms);
         }
         result.sessions += 1;
         result.queued_messages += session.entries.len() as u64;
         let home = Shard::home(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
-        shards[home].restore_session(now, session, &groups, read);
+        let slot = shards[home].restore_session(now, session, &groups, read);
+        connected.extend(was_connected.then_some((home, slot)));
     }
     for (session, entry) in recovered.numbered {
         record_number(&mut shards[0], session, &entry);
@@ -74,6 +78,10 @@ pub fn restore(
     result.damaged += restore_delayed(now, shards, &recovered.delayed, read);
     exchange_mail(now, shards, append);
     route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
+    exchange_mail(now, shards, append);
+    for (home, slot) in connected {
+        shards[home].core.may_have_been_sent(slot);
+    }
     for shard in &mut *shards {
         shard.resume_deadlines(now);
     }
@@ -269,7 +277,7 @@ impl Shard {
         recovered: RecoveredSession,
         groups: &HashMap<GroupKey, GroupRef>,
         read: &mut ReadMessages<'_>,
-    ) {
+    ) -> u32 {
         let slot = self.add_session(now, &recovered.client_id, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.unix_ms);
         let session = self.core.session_mut(slot);
@@ -296,6 +304,7 @@ impl Shard {
             // It may have to go to another member of the group as soon as there is one.
             self.warm_all(now, slot, read);
         }
+        slot
     }
 
     fn warm_all(&mut self, now: Now, slot: u32, read: &mut ReadMessages<'_>) {
@@ -396,6 +405,22 @@ impl Shard {
         self.index(filter, GROUP_KEY | index, interested);
         self.core.stats.shared_groups = self.groups.len() as u64;
         index
+    }
+}
+
+impl Core {
+    /// What has just been routed to a session that was connected when the process ended had perhaps been sent, and its record not yet
+    /// written: it is sent again with DUP [MQTT-3.3.1-1].
+    fn may_have_been_sent(&mut self, slot: u32) {
+        let Some(session) = self.sessions[slot as usize].as_deref_mut() else {
+            return;
+        };
+        let out = &mut session.outgoing;
+        let before = out.queued_bytes;
+        let count = out.count_as_sent() as u64;
+        self.stats.queued_bytes -= (before - out.queued_bytes) as u64;
+        self.stats.queued_messages -= count;
+        self.stats.inflight_messages += count;
     }
 }
 

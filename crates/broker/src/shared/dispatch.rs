@@ -99,6 +99,7 @@ impl Shard {
         forms: &mut Forms,
         is_held: bool,
     ) -> Given {
+        let must_note = self.must_note(is_held);
         let Some(group) = self.groups.get_mut(index) else {
             return Given::ToNobody;
         };
@@ -134,7 +135,7 @@ impl Shard {
             );
             return Given::Here;
         }
-        if !is_held && qos != QoS::AtMostOnce {
+        if must_note && qos != QoS::AtMostOnce {
             // Until the member's shard has recorded it.
             self.core.note_group(reference.key);
         }
@@ -187,6 +188,12 @@ impl Shard {
         }
     }
 
+    /// Whether that the group has a message is to be recorded: not again, except while a checkpoint is written. What goes from the
+    /// group to a member of another shard and back may be met with neither.
+    fn must_note(&self, is_held: bool) -> bool {
+        !is_held || self.walk.is_some()
+    }
+
     /// Nobody is connected: the group keeps it until somebody is.
     fn keep_in_group(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms, is_held: bool) -> Given {
         let Some(group) = self.groups.get_mut(index) else {
@@ -201,10 +208,14 @@ impl Shard {
         if !self.make_room_in_group(now, index, p.kept_bytes()) {
             return Given::ToNobody;
         }
-        if !is_held {
+        if self.must_note(is_held) {
             self.core.note_group(key);
         }
-        let message = forms.message(p);
+        // What the journal has as the group's is the group's own here too: a checkpoint that moves it for a session says nothing of groups.
+        let message = match is_held && p.place.position().is_some() {
+            true => p.to_message(),
+            false => forms.message(p),
+        };
         self.core.stats.queued_messages += 1;
         self.core.stats.queued_bytes += message.kept_bytes() as u64;
         if let Some(group) = self.groups.get_mut(index) {
