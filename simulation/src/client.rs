@@ -44,6 +44,8 @@ pub struct Client {
     pub parting: Option<usize>,
     /// It has no session that would be worth resuming: the last CONNECT was never answered.
     pub is_confused: bool,
+    /// It has forgotten its session, which the node may still have.
+    has_forgotten: bool,
     /// Retained messages that came, for who audits.
     pub retained: Vec<(String, u64)>,
     /// Answers owed on this connection, oldest first.
@@ -106,6 +108,7 @@ impl Client {
             is_dawdling: false,
             parting: None,
             is_confused: false,
+            has_forgotten: false,
             retained: Vec::new(),
             answers: VecDeque::new(),
             is_ping_pending: false,
@@ -177,6 +180,7 @@ impl Client {
     }
 
     fn forget_session(&mut self) {
+        self.has_forgotten = true;
         self.outgoing.clear();
         self.held.clear();
     }
@@ -299,6 +303,9 @@ impl Client {
                 Ok(Decoded::Complete { packet, size }) => {
                     used += size;
                     self.packet(&packet, scene);
+                    if self.link.is_none() {
+                        return used;
+                    }
                 }
                 Ok(Decoded::Incomplete { .. }) => return used,
                 Err(error) => {
@@ -356,11 +363,20 @@ impl Client {
         self.stage = Stage::Online;
         self.window = usize::from(connack.properties.receive_maximum().unwrap_or(u16::MAX)).min(8);
         scene.oracle.connected(self.index, connack.session_present);
-        if connack.session_present {
-            self.resend(scene);
-        } else {
+        if !connack.session_present {
             self.is_confused = false;
             self.forget_session();
+            self.has_forgotten = false;
+        } else if !self.has_forgotten {
+            self.resend(scene);
+        } else if self.version().has_properties() {
+            // [MQTT-3.2.2-4]
+            self.is_confused = true;
+            self.cut(false, scene);
+        } else {
+            // MQTT 3.1.1, 3.2.2.2: it may go on.
+            scene.oracle.unsure(self.index);
+            self.has_forgotten = false;
         }
     }
 }

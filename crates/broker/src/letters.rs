@@ -2,7 +2,7 @@
 
 use mqtt::QoS;
 
-use crate::deliver::Forms;
+use crate::deliver::{Delivered, Forms};
 use crate::effect::{DropReason, Now};
 use crate::lifecycle::granted;
 use crate::mail::{Envelope, Letter, SessionRef};
@@ -78,10 +78,11 @@ impl Shard {
                 let is_kept = granted(p.qos, maximum_qos) != QoS::AtMostOnce;
                 if is_online == Some(true) {
                     let mut forms = Forms::default();
-                    if !self.core.link(session).is_durable && is_kept {
+                    let is_lent = self.core.is_lent(session, granted(p.qos, maximum_qos), group.key);
+                    if !self.core.link(session).is_durable && is_kept && !is_lent {
                         self.keep_dropped(group.key, p.place);
                     }
-                    self.deliver_member(
+                    let delivered = self.deliver_member(
                         now,
                         session,
                         p,
@@ -91,7 +92,9 @@ impl Shard {
                         identifier,
                         &mut forms,
                     );
-                    self.keep_given(now, group.key, p, &forms);
+                    if !is_lent || matches!(delivered, Delivered::Dropped(_)) {
+                        self.keep_given(now, group.key, p, &forms);
+                    }
                 } else if is_kept {
                     // It left while the message was on its way.
                     if self.core.config.counts_inflight() {

@@ -398,6 +398,9 @@ impl Shard {
 
     fn group_acknowledged(&mut self, slot: u32, delivery: &Delivery) {
         if let Some(group) = delivery.tag.group() {
+            if self.core.is_lent(slot, delivery.qos, group.key) {
+                self.keep_dropped(group.key, delivery.message.place());
+            }
             self.member_acknowledged(slot, group);
         }
     }

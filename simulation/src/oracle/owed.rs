@@ -100,17 +100,39 @@ impl Oracle {
         }
     }
 
-    /// After a crash: a member whose session ended with it may have been the one that was chosen.
+    /// After a crash: a member whose session ended with it may have been the one that was chosen. At QoS 1 the message is owed to another
+    /// member, if there is one [MQTT-4.8.2-5].
     pub(super) fn forget_groups_of_clean_members(&mut self) {
-        for group in groups() {
-            let mut members = self
-                .sessions
-                .iter()
-                .filter(|s| s.subscriptions.iter().any(|s| s.filter == group));
-            if members.any(|s| !s.is_mortal_only_by_time()) {
-                self.group_owed.retain(|(_, of)| *of != group);
+        for client in 0..self.sessions.len() {
+            self.ghosts_are_gone(client);
+            if !self.sessions[client].is_mortal_only_by_time() {
+                let memberships: Vec<_> = self.sessions[client].memberships().collect();
+                memberships
+                    .into_iter()
+                    .for_each(|membership| self.was_chosen_and_lost(membership));
             }
         }
+    }
+
+    /// A connection that the client has left before it began its session anew has been closed: until then it was a member.
+    pub(super) fn ghosts_are_gone(&mut self, client: usize) {
+        for (group, qos) in std::mem::take(&mut self.sessions[client].ghosts) {
+            self.member_left.insert(group, self.at);
+            if qos == QoS::AtMostOnce {
+                self.careless_member_left.insert(group, self.at);
+            }
+            self.was_chosen_and_lost((group, qos));
+        }
+    }
+
+    /// Whoever took messages of a group at this QoS may have been given any of them, and nobody else gets it.
+    fn was_chosen_and_lost(&mut self, (group, granted): (&'static str, QoS)) {
+        let mut owed = std::mem::take(&mut self.group_owed);
+        owed.retain(|(serial, of)| {
+            let qos = self.message(*serial).map(|message| message.qos.min(granted));
+            *of != group || qos == Some(QoS::AtLeastOnce)
+        });
+        self.group_owed = owed;
     }
 
     pub(super) fn group_got(&mut self, serial: u64) {

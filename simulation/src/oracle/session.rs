@@ -42,6 +42,8 @@ pub struct Session {
     ticked_ms: u64,
     pub will: Option<Will>,
     pub subscriptions: Vec<Subscription>,
+    /// What it was a member of before it began anew, as long as the node may not know.
+    pub ghosts: Vec<(&'static str, QoS)>,
     pub owed: Vec<u64>,
     pub seen: BTreeMap<u64, Seen>,
     /// The last serial that came first, by publisher, topic, and QoS as published and as delivered.
@@ -84,6 +86,7 @@ impl Session {
             ticked_ms: 0,
             will: None,
             subscriptions: Vec::new(),
+            ghosts: Vec::new(),
             owed: Vec::new(),
             seen: BTreeMap::new(),
             order: BTreeMap::new(),
@@ -117,6 +120,14 @@ impl Session {
                     && s.unsent.is_none()
                     && self.subscriptions.iter().all(is_unchanged)
             })
+    }
+
+    /// The groups that it may be a member of, and at which QoS.
+    pub fn memberships(&self) -> impl Iterator<Item = (&'static str, QoS)> {
+        self.subscriptions
+            .iter()
+            .filter(|s| s.share.is_some())
+            .map(|s| (s.filter, s.qos))
     }
 
     fn begin_anew(&mut self) {
@@ -181,7 +192,11 @@ impl Oracle {
         self.event();
         if self.sessions[client].exists == Exists::No {
             self.session_leaves_groups(client);
-            self.sessions[client].begin_anew();
+            let session = &mut self.sessions[client];
+            if session.links > 0 {
+                session.ghosts = session.memberships().collect();
+            }
+            session.begin_anew();
         }
         let session = &mut self.sessions[client];
         session.links += 1;
@@ -313,6 +328,15 @@ impl Oracle {
         if !self.sessions[client].is_mortal_only_by_time() {
             self.session_leaves_groups(client);
         }
+        if !is_current {
+            self.ghosts_are_gone(client);
+        }
+    }
+
+    /// The client does not know what the session that it has got holds.
+    pub fn unsure(&mut self, client: usize) {
+        self.sessions[client].is_sure = false;
+        self.sessions[client].owed.clear();
     }
 
     /// What the client said last has been read, and survives the process.

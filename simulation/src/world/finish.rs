@@ -56,8 +56,20 @@ impl World {
         for client in 0..self.plan.clients {
             self.clients[client].is_dawdling = false;
         }
-        // Those that do not know yet that their connection is gone find out.
+        // Those that do not know yet that their connection is gone find out; some have to begin anew when they hear of a session.
+        for _ in 0..2 {
+            self.settle();
+            self.connect_all();
+        }
         self.settle();
+        for client in 0..self.plan.clients {
+            if self.clients[client].stage == Stage::Online {
+                self.with(client, |client, scene| client.ping(scene));
+            }
+        }
+    }
+
+    fn connect_all(&mut self) {
         for client in 0..self.plan.clients {
             if self.clients[client].stage == Stage::Away {
                 // Whoever does not know what the node keeps of its session begins anew, as it would have to.
@@ -69,12 +81,6 @@ impl World {
                         ..last_terms()
                     },
                 );
-            }
-        }
-        self.settle();
-        for client in 0..self.plan.clients {
-            if self.clients[client].stage == Stage::Online {
-                self.with(client, |client, scene| client.ping(scene));
             }
         }
     }

@@ -5,9 +5,11 @@ use mqtt::{PacketId, PacketType, PublishExtras, QoS};
 use crate::config::QueueDrop;
 use crate::deliver::encode::Forms;
 use crate::deliver::{Core, Delivered, Link, NO_CONN, Terms};
+use crate::durable::record::Record;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::mail::SessionRef;
+use crate::message::Place;
 use crate::outgoing::{Delivery, GroupRef};
 
 impl Core {
@@ -94,7 +96,7 @@ impl Core {
             };
             self.stats.inflight_messages -= u64::from(is_done);
             if let Some(group) = delivery.tag.group() {
-                self.let_go(slot, group);
+                self.let_go(slot, group, delivery.message.place());
             }
             return;
         }
@@ -128,7 +130,7 @@ impl Core {
             self.keep_settled(slot, seq, false);
             self.dropped(now, slot, DropReason::Expired);
             if let Some(group) = delivery.tag.group() {
-                self.let_go(slot, group);
+                self.let_go(slot, group, delivery.message.place());
             }
             return true;
         }
@@ -149,13 +151,17 @@ impl Core {
             self.keep_settled(slot, seq, false);
         }
         if let (Delivered::Dropped(_), Some(group)) = (delivered, terms.group) {
-            self.let_go(slot, group);
+            self.let_go(slot, group, p.place);
         }
         true
     }
 
     /// A message that a group gave to a session is gone without an acknowledgement.
-    fn let_go(&mut self, slot: u32, group: GroupRef) {
+    fn let_go(&mut self, slot: u32, group: GroupRef, place: Place) {
+        if self.is_lent(slot, QoS::AtLeastOnce, group.key) {
+            let group = group.key;
+            self.record_of(place, |message| Record::GroupDropped { group, message });
+        }
         if self.config.counts_inflight() {
             let member = SessionRef {
                 shard: self.id,
@@ -210,7 +216,7 @@ impl Core {
             self.keep_settled(slot, oldest.seq, false);
             self.dropped(now, slot, reason);
             if let Some(group) = oldest.tag.group() {
-                self.let_go(slot, group);
+                self.let_go(slot, group, oldest.message.place());
             }
         } else if let Some(seq) = out.pop_cold() {
             self.stats.queued_messages -= 1;

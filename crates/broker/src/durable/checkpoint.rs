@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use mqtt::QoS;
+
 use crate::deliver::Core;
 use crate::durable::cold::Cold;
 use crate::durable::entry_list::Item;
@@ -324,11 +326,28 @@ impl Shard {
         for entry in entries.iter().filter(|entry| !entry.is_released) {
             note(oldest, entry.message);
         }
+        if session.0 == 0 {
+            self.core.record_lent(entries);
+        }
         self.core.record_entries(session, entries);
     }
 }
 
 impl Core {
+    /// Groups hold what they have lent to a session that is not durable, whichever shard's record is read first.
+    fn record_lent(&mut self, entries: &[Entry]) {
+        for entry in entries.iter().filter(|entry| entry.qos == QoS::AtLeastOnce) {
+            if let (Some(group), Some(ledger)) = (entry.group, &mut self.ledger) {
+                ledger.record(&Record::Returned {
+                    session: SessionKey(0),
+                    seq: 0,
+                    group,
+                    message: entry.message,
+                });
+            }
+        }
+    }
+
     /// Says of entries of a durable session where their messages stand.
     pub(super) fn record_entries(&mut self, session: SessionKey, entries: &[Entry]) {
         let Some(ledger) = self.ledger.as_mut().filter(|_| session.0 != 0) else {
@@ -341,6 +360,19 @@ impl Core {
             ledger.record(&Record::Entries { session, entries });
         }
     }
+}
+
+/// All that a session is still to be sent and that stands in the journal.
+pub(super) fn entries_of(session: &Session) -> Vec<Entry> {
+    let mut entries = warm_entries(session);
+    let mut behind = 0;
+    while let Some(cold) = session.outgoing.cold.as_deref() {
+        let part = cold_entries(cold, behind);
+        let Some(last) = part.last() else { break };
+        behind = last.seq;
+        entries.extend(part);
+    }
+    entries
 }
 
 /// What a session is still to be sent and has in memory, and what is held.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 use crate::deliver::{Core, Forms, Link, Terms};
-use crate::durable::ledger::{JournalState, Waiting};
+use crate::durable::checkpoint::entries_of;
+use crate::durable::ledger::{JournalState, Ledger, Waiting};
 use crate::durable::record;
 use crate::durable::record::{
     GroupKey, MessageRecord, Position, Recipient, Record, RetainedTerms, SessionKey, SessionRecord, SubscriptionRecord,
@@ -84,6 +85,12 @@ impl Core {
         if terms.qos == QoS::ExactlyOnce && seq != 0 {
             ledger.wait(Waiting::Send { slot, epoch, seq });
         }
+    }
+
+    /// Whether a durable group that gives a message to this session keeps it until that has acknowledged it: the session ends with its
+    /// connection, and the message then goes to another member. Not at QoS 2, where it must go to no other [MQTT-4.8.2-5].
+    pub fn is_lent(&self, slot: u32, qos: QoS, group: GroupKey) -> bool {
+        qos == QoS::AtLeastOnce && group.0 != 0 && self.ledger.is_some() && !self.links[slot as usize].is_durable
     }
 
     /// A durable group has a message, and no member yet.
@@ -259,6 +266,7 @@ impl Shard {
                 ledger.record(&Record::Connected { session: key, terms });
             }
             (true, false) => {
+                lend(session, ledger);
                 session.key = SessionKey(0);
                 ledger.record_end(key);
                 self.mind_durable_filters(slot, false);
@@ -357,7 +365,7 @@ impl Shard {
         let seq = delivery.seq;
         let Some(session) = self.core.durable_key(slot).filter(|_| group.0 != 0) else {
             self.core.keep_settled(slot, seq, false);
-            return false;
+            return self.core.is_lent(slot, delivery.qos, group) && !delivery.message.place().is_none();
         };
         self.core
             .record_of(delivery.message.place(), |message| Record::Returned {
@@ -421,6 +429,20 @@ impl Shard {
                 connection.is_held_by_journal = false;
             }
             self.core.effects.push(Effect::Resume { conn });
+        }
+    }
+}
+
+/// The groups of a session that is durable no longer have again what they gave to it, until it has acknowledged that.
+fn lend(session: &Session, ledger: &mut Ledger) {
+    for entry in entries_of(session) {
+        if let Some(group) = entry.group.filter(|_| entry.qos == QoS::AtLeastOnce) {
+            ledger.record(&Record::Returned {
+                session: session.key,
+                seq: entry.seq,
+                group,
+                message: entry.message,
+            });
         }
     }
 }

@@ -8,6 +8,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use mqtt::QoS;
+
 use crate::durable::checkpoint::{Walk, entry_of};
 use crate::durable::cold::MOVER;
 use crate::durable::keep::put_group_target;
@@ -134,8 +136,18 @@ impl Shard {
         let Some(session) = self.core.sessions[slot as usize].as_deref_mut() else {
             return false;
         };
+        let is_lending = session.key.0 == 0;
         for delivery in session.outgoing.warm().chain(session.replays.held_messages()) {
-            moves.message(now, ledger, &delivery.message, Targets::default());
+            let lender = delivery
+                .tag
+                .group_key()
+                .filter(|_| is_lending && delivery.qos == QoS::AtLeastOnce);
+            let mut held = Vec::new();
+            put_group_target(lender.unwrap_or_default(), &mut held);
+            let old = moves.message(now, ledger, &delivery.message, Targets::from_written(&held));
+            if let (Some(message), Some(group)) = (old, lender) {
+                ledger.record(&Record::GroupDropped { group, message });
+            }
         }
         let Some(cold) = &mut session.outgoing.cold else {
             return moves.is_unplaced;

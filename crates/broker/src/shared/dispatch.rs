@@ -22,7 +22,7 @@ use crate::shared::group_home;
 enum Given {
     /// To a session of this shard.
     Here,
-    /// To another shard's, or into the group's queue.
+    /// To another shard's, or into the group's queue; or lent.
     Elsewhere,
     ToNobody,
 }
@@ -120,10 +120,11 @@ impl Shard {
         }
         let member = *member;
         if member.session.shard == self.core.id {
-            if is_held && !member.is_durable {
+            let is_lent = self.core.is_lent(member.session.session, qos, reference.key);
+            if is_held && !member.is_durable && !is_lent {
                 self.keep_dropped(reference.key, p.place);
             }
-            self.deliver_member(
+            let delivered = self.deliver_member(
                 now,
                 member.session.session,
                 p,
@@ -133,7 +134,16 @@ impl Shard {
                 member.identifier,
                 forms,
             );
-            return Given::Here;
+            return match delivered {
+                Delivered::Dropped(_) if is_lent => Given::ToNobody,
+                _ if is_lent => {
+                    if self.must_note(is_held) {
+                        self.core.note_group(reference.key);
+                    }
+                    Given::Elsewhere
+                }
+                _ => Given::Here,
+            };
         }
         if must_note && qos != QoS::AtMostOnce {
             // Until the member's shard has recorded it.
@@ -169,7 +179,7 @@ impl Shard {
         retain_as_published: bool,
         identifier: u32,
         forms: &mut Forms,
-    ) {
+    ) -> Delivered {
         let identifiers = if identifier == 0 {
             &[][..]
         } else {
@@ -186,6 +196,7 @@ impl Shard {
         if matches!(delivered, Delivered::Dropped(_)) && qos != QoS::AtMostOnce {
             self.member_acknowledged(slot, group);
         }
+        delivered
     }
 
     /// Whether that the group has a message is to be recorded: not again, except while a checkpoint is written. What goes from the
