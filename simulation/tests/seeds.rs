@@ -5,7 +5,7 @@
 use simulation::trace::Trace;
 use simulation::{Durability, Settings, check, replay};
 
-const FIRST: u64 = 240;
+const FIRST: u64 = 1;
 const SEEDS: u64 = 300;
 
 const ALL: [Durability; 3] = [Durability::None, Durability::Fsync, Durability::Os];
