@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["mqtt", "journal", "broker", "net", "auth"]),
     ("connectors", &["mqtt", "journal"]),
     ("bench", &["mqtt"]),
+    ("timeseries", &[]),
     ("simulation", &["mqtt", "journal", "broker"]),
     (
         "tidewire",
@@ -27,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that are machines: what happens in them depends on their input only.
-const PURE: &[&str] = &["mqtt", "broker", "journal", "rules"];
+const PURE: &[&str] = &["mqtt", "broker", "journal", "rules", "timeseries"];
 
 /// Runtimes, protocols and drivers that a pure crate pulls in under no circumstances, however deep.
 const IMPURE: &[&str] = &[

@@ -1,0 +1,258 @@
+//! All series there are, in memory: entities, keys, the latest value of each, and where its head is.
+//!
+//! Numbers are given in order and kept for good: segments refer to series by number. A series costs 48 bytes and its share
+//! of tables and entity, some 70 in all; nothing else is held for one that is idle.
+
+use std::hash::BuildHasher;
+
+use foldhash::quality::FixedState;
+use hashbrown::HashTable;
+
+use crate::head::NO_SLOT;
+use crate::value::{EntityId, TimedValue, Value, ValueRef};
+
+/// Of lists of series.
+const NONE: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub(crate) struct SeriesEntry {
+    pub entity: u32,
+    pub key: u32,
+    /// Of the same entity.
+    next: u32,
+    pub slot: u32,
+    latest_ts: i64,
+    latest: Option<Value>,
+}
+
+#[derive(Debug)]
+pub(crate) struct EntityEntry {
+    pub id: EntityId,
+    pub class: u8,
+    first_series: u32,
+    last_series: u32,
+}
+
+pub(crate) struct Catalog {
+    pub entities: Vec<EntityEntry>,
+    pub keys: Vec<Box<str>>,
+    pub series: Vec<SeriesEntry>,
+    entity_table: HashTable<u32>,
+    key_table: HashTable<u32>,
+    series_table: HashTable<u32>,
+    hasher: FixedState,
+    text_bytes: usize,
+}
+
+impl Catalog {
+    /// The seed keeps those who choose entities and keys from choosing collisions.
+    pub fn new(seed: u64) -> Catalog {
+        Catalog {
+            entities: Vec::new(),
+            keys: Vec::new(),
+            series: Vec::new(),
+            entity_table: HashTable::new(),
+            key_table: HashTable::new(),
+            series_table: HashTable::new(),
+            hasher: FixedState::with_seed(seed),
+            text_bytes: 0,
+        }
+    }
+
+    pub fn entity(&self, id: EntityId) -> Option<u32> {
+        let hash = self.hasher.hash_one(id);
+        self.entity_table
+            .find(hash, |&index| self.entities[index as usize].id == id)
+            .copied()
+    }
+
+    pub fn key(&self, key: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        self.key_table
+            .find(hash, |&index| *self.keys[index as usize] == *key)
+            .copied()
+    }
+
+    pub fn find(&self, id: EntityId, key: &str) -> Option<u32> {
+        self.series_of(self.entity(id)?, key)
+    }
+
+    pub fn series_of(&self, entity: u32, key: &str) -> Option<u32> {
+        let key = self.key(key)?;
+        let hash = self.hasher.hash_one((entity, key));
+        let is_it = |&index: &u32| {
+            let series = &self.series[index as usize];
+            series.entity == entity && series.key == key
+        };
+        self.series_table.find(hash, is_it).copied()
+    }
+
+    /// The series that follows `series` in its entity, if it has this key: devices send their keys in one order.
+    #[inline]
+    pub fn follows(&self, series: u32, key: &str) -> Option<u32> {
+        let entry = &self.series[series as usize];
+        let next = match entry.next {
+            NONE => self.entities[entry.entity as usize].first_series,
+            next => next,
+        };
+        let is_it = *self.keys[self.series[next as usize].key as usize] == *key;
+        is_it.then_some(next)
+    }
+
+    /// As [`Catalog::series_of`], and quick for the first key of an entity.
+    #[inline]
+    pub fn first_or_series_of(&self, entity: u32, key: &str) -> Option<u32> {
+        let first = self.entities[entity as usize].first_series;
+        let is_first = |entry: &SeriesEntry| *self.keys[entry.key as usize] == *key;
+        if self.series.get(first as usize).is_some_and(is_first) {
+            return Some(first);
+        }
+        self.series_of(entity, key)
+    }
+
+    pub fn add_entity(&mut self, id: EntityId, class: u8) -> u32 {
+        let index = self.entities.len() as u32;
+        reserve(&mut self.entities);
+        self.entities.push(EntityEntry {
+            id,
+            class,
+            first_series: NONE,
+            last_series: NONE,
+        });
+        let Catalog {
+            entities,
+            entity_table,
+            hasher,
+            ..
+        } = self;
+        let hash = |&index: &u32| hasher.hash_one(entities[index as usize].id);
+        entity_table.insert_unique(hasher.hash_one(id), index, hash);
+        index
+    }
+
+    pub fn add_key(&mut self, key: &str) -> u32 {
+        let index = self.keys.len() as u32;
+        self.text_bytes += key.len() + 32;
+        self.keys.push(key.into());
+        let Catalog {
+            keys,
+            key_table,
+            hasher,
+            ..
+        } = self;
+        let hash = |&index: &u32| hasher.hash_one(&*keys[index as usize]);
+        key_table.insert_unique(hasher.hash_one(key), index, hash);
+        index
+    }
+
+    /// `entity` and `key` exist, the pair does not.
+    pub fn add_series(&mut self, entity: u32, key: u32) -> u32 {
+        let index = self.series.len() as u32;
+        reserve(&mut self.series);
+        self.series.push(SeriesEntry {
+            entity,
+            key,
+            next: NONE,
+            slot: NO_SLOT,
+            latest_ts: i64::MIN,
+            latest: None,
+        });
+        let owner = &mut self.entities[entity as usize];
+        match std::mem::replace(&mut owner.last_series, index) {
+            NONE => owner.first_series = index,
+            last => self.series[last as usize].next = index,
+        }
+        let Catalog {
+            series,
+            series_table,
+            hasher,
+            ..
+        } = self;
+        let hash = |&index: &u32| {
+            let series = &series[index as usize];
+            hasher.hash_one((series.entity, series.key))
+        };
+        series_table.insert_unique(hasher.hash_one((entity, key)), index, hash);
+        index
+    }
+
+    /// Series of an entity, in the order in which they came.
+    pub fn series_of_entity(&self, entity: u32) -> impl Iterator<Item = u32> {
+        let mut next = self.entities[entity as usize].first_series;
+        std::iter::from_fn(move || {
+            let current = next;
+            let entry = self.series.get(current as usize)?;
+            next = entry.next;
+            Some(current)
+        })
+    }
+
+    pub fn class_of(&self, series: u32) -> u8 {
+        self.entities[self.series[series as usize].entity as usize].class
+    }
+
+    pub fn key_of(&self, series: u32) -> &str {
+        &self.keys[self.series[series as usize].key as usize]
+    }
+
+    pub fn latest(&self, series: u32) -> Option<(i64, &Value)> {
+        let entry = &self.series[series as usize];
+        entry.latest.as_ref().map(|value| (entry.latest_ts, value))
+    }
+
+    pub fn latest_owned(&self, series: u32) -> Option<TimedValue> {
+        let (ts_ms, value) = self.latest(series)?;
+        Some(TimedValue {
+            ts_ms,
+            value: value.clone(),
+        })
+    }
+
+    /// Kept if it is not older than what is there.
+    #[inline]
+    pub fn offer_latest(&mut self, series: u32, ts_ms: i64, value: ValueRef<'_>) {
+        let entry = &mut self.series[series as usize];
+        if entry.latest.is_some() && ts_ms < entry.latest_ts {
+            return;
+        }
+        entry.latest_ts = ts_ms;
+        match (&mut entry.latest, value) {
+            (Some(Value::Long(held)), ValueRef::Long(value)) => *held = value,
+            (Some(Value::Double(held)), ValueRef::Double(value)) => *held = value,
+            (Some(Value::Bool(held)), ValueRef::Bool(value)) => *held = value,
+            (held, value) => {
+                let value = value.to_owned();
+                let freed = held.as_ref().map_or(0, Value::heap_bytes);
+                self.text_bytes = (self.text_bytes + value.heap_bytes()).saturating_sub(freed);
+                *held = Some(value);
+            }
+        }
+    }
+
+    pub fn set_latest(&mut self, series: u32, latest: Option<TimedValue>) {
+        let entry = &mut self.series[series as usize];
+        let freed = entry.latest.as_ref().map_or(0, Value::heap_bytes);
+        let added = latest.as_ref().map_or(0, |latest| latest.value.heap_bytes());
+        self.text_bytes = (self.text_bytes + added).saturating_sub(freed);
+        entry.latest_ts = latest.as_ref().map_or(i64::MIN, |latest| latest.ts_ms);
+        entry.latest = latest.map(|latest| latest.value);
+    }
+
+    /// Of memory.
+    pub fn bytes(&self) -> usize {
+        self.entities.capacity() * size_of::<EntityEntry>()
+            + self.series.capacity() * size_of::<SeriesEntry>()
+            + self.keys.capacity() * size_of::<Box<str>>()
+            + self.entity_table.allocation_size()
+            + self.series_table.allocation_size()
+            + self.key_table.allocation_size()
+            + self.text_bytes
+    }
+}
+
+/// Grows by an eighth instead of doubling: these vectors are most of what an idle series costs.
+fn reserve<T>(vec: &mut Vec<T>) {
+    if vec.len() == vec.capacity() {
+        vec.reserve_exact((vec.len() / 8).max(64));
+    }
+}

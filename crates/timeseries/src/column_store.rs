@@ -1,0 +1,250 @@
+//! The embedded store. It owns no thread, reads no clock and keeps no log: the caller replays its own log after a crash,
+//! and calls [`Store::maintain`] from a thread of its own.
+//!
+//! # Locks, in the order in which they are taken
+//!
+//! - `flushing`: one flush or deletion at a time, so that sequence numbers follow the order of writes.
+//! - `compacting`: one merge of files at a time.
+//! - `files`: numbers of files, the series log, the manifest; held while the manifest is replaced.
+//! - `state`: everything in memory; held for moments, never during disk access.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::disk::{Disk, FileName};
+use crate::error::{StoreError, WriteError};
+use crate::files::Files;
+use crate::head::Heads;
+use crate::manifest::{self, Manifest};
+use crate::merge::ReadCounters;
+use crate::segment::{self, Segment};
+use crate::series_log;
+use crate::state::State;
+use crate::store::{Delete, Maintained, Order, Query, Series, Stats, Store, Visit, Written};
+use crate::value::{Class, EntityId, Point, Position, TimedValue};
+
+pub struct ColumnStore {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) config: Config,
+    pub(crate) flushing: Mutex<()>,
+    pub(crate) compacting: Mutex<()>,
+    pub(crate) files: Mutex<Files>,
+    state: RwLock<State>,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub read: ReadCounters,
+    pub written_points: AtomicU64,
+    pub replayed_batches: AtomicU64,
+    pub refused_points: AtomicU64,
+    pub expired_points: AtomicU64,
+    pub flushes: AtomicU64,
+    pub flush_errors: AtomicU64,
+    pub compactions: AtomicU64,
+    pub compacted_bytes: AtomicU64,
+    pub last_error: Mutex<Option<String>>,
+}
+
+impl ColumnStore {
+    /// Opens what is there, or begins with nothing. Replay the log from [`Store::durable_position`] before reading.
+    pub fn open(disk: Arc<dyn Disk>, config: Config) -> Result<ColumnStore, StoreError> {
+        let manifest = match Manifest::read(&*disk)? {
+            Some(manifest) => manifest,
+            None => begin(&disk)?,
+        };
+        remove_leftovers(&*disk, &manifest)?;
+        let mut catalog = Catalog::new(config.hash_seed);
+        let (number, bytes) = manifest.series_log;
+        if bytes > 0 {
+            series_log::read(&*disk, number, bytes, &mut catalog)?;
+        }
+        let segments: Result<Vec<_>, StoreError> = manifest
+            .segments
+            .iter()
+            .map(|&record| Segment::open(&disk, record).map(Arc::new))
+            .collect();
+        let position = Position(manifest.durable_position);
+        let files = Files::new(&manifest, &catalog);
+        let state = State {
+            catalog,
+            active: Heads::default(),
+            frozen: None,
+            segments: Arc::new(segments?),
+            tombstones: Arc::new(manifest.tombstones),
+            ttl_ms: manifest.ttl_ms.into_iter().collect::<BTreeMap<_, _>>(),
+            now_ms: None,
+            last_position: position,
+            durable_position: position,
+            changed: Vec::new(),
+            reclassified: Vec::new(),
+        };
+        Ok(ColumnStore {
+            disk,
+            config,
+            flushing: Mutex::new(()),
+            compacting: Mutex::new(()),
+            files: Mutex::new(files),
+            state: RwLock::new(state),
+            counters: Counters::default(),
+        })
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn change(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What keeps background work from going on, for the statistics.
+    pub(crate) fn note<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        *lock(&self.counters.last_error) = result.as_ref().err().map(|error| {
+            let source = std::error::Error::source(error).map_or(String::new(), |source| format!(": {source}"));
+            format!("{error}{source}")
+        });
+        result
+    }
+
+    fn collect_stats(&self) -> Stats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let state = self.read();
+        let frozen = state.frozen.as_ref();
+        Stats {
+            entities: state.catalog.entities.len() as u64,
+            series: state.catalog.series.len() as u64,
+            keys: state.catalog.keys.len() as u64,
+            stored_points: state.segments.iter().map(|segment| segment.extent.points).sum(),
+            stored_bytes: state.segments.iter().map(|segment| segment.extent.bytes).sum(),
+            segments: state.segments.len() as u64,
+            tombstones: state.tombstones.len() as u64,
+            head_points: state.active.points + frozen.map_or(0, |frozen| frozen.heads.points),
+            head_bytes: (state.active.bytes() + frozen.map_or(0, |frozen| frozen.heads.bytes())) as u64,
+            head_bytes_max: self.config.head_bytes_max as u64,
+            catalog_bytes: (state.catalog.bytes()
+                + state.segments.iter().map(|segment| segment.root_bytes()).sum::<usize>())
+                as u64,
+            written_points_total: load(&counters.written_points),
+            replayed_batches_total: load(&counters.replayed_batches),
+            refused_points_total: load(&counters.refused_points),
+            expired_points_total: load(&counters.expired_points),
+            flushes_total: load(&counters.flushes),
+            flush_errors_total: load(&counters.flush_errors),
+            compactions_total: load(&counters.compactions),
+            compacted_bytes_total: load(&counters.compacted_bytes),
+            blocks_read_total: load(&counters.read.blocks_read),
+            summaries_used_total: load(&counters.read.summaries_used),
+            last_error: lock(&counters.last_error).clone(),
+        }
+    }
+}
+
+/// A panic elsewhere has left nothing half done: what is changed under these locks is changed at once.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A directory without manifest must have no data: otherwise the manifest is lost.
+fn begin(disk: &Arc<dyn Disk>) -> Result<Manifest, StoreError> {
+    let name = FileName::of(&**disk, manifest::NAME);
+    let names = disk.names().map_err(name.io("list the directory of"))?;
+    if names
+        .iter()
+        .any(|name| segment::is_file_name(name) || series_log::is_file_name(name))
+    {
+        return Err(name.corrupt(0, "a manifest beside the files with data"));
+    }
+    let manifest = Manifest {
+        next_seq: 1,
+        next_file: 1,
+        ..Manifest::default()
+    };
+    manifest.replace(disk).map_err(manifest::ReplaceError::into_inner)?;
+    Ok(manifest)
+}
+
+/// Files of flushes and merges that did not finish, and of those that were replaced.
+fn remove_leftovers(disk: &dyn Disk, manifest: &Manifest) -> Result<(), StoreError> {
+    let directory = FileName::of(disk, "");
+    let mut kept: HashSet<String> = HashSet::new();
+    kept.extend(manifest.segments.iter().map(|record| segment::file_name(record.number)));
+    kept.insert(series_log::file_name(manifest.series_log.0));
+    for name in disk.names().map_err(directory.io("list the directory"))? {
+        let is_ours = segment::is_file_name(&name) || series_log::is_file_name(&name) || name == manifest::NEW_NAME;
+        if is_ours && !kept.contains(&name) {
+            disk.remove(&name).map_err(FileName::of(disk, &name).io("remove"))?;
+        }
+    }
+    Ok(())
+}
+
+impl Store for ColumnStore {
+    fn write(&self, points: &[Point<'_>], position: Position) -> Result<Written, WriteError> {
+        self.write_points(points, position)
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.flush_all()
+    }
+
+    fn durable_position(&self) -> Position {
+        self.read().durable_position
+    }
+
+    fn latest(&self, entity: EntityId, keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
+        Ok(self.latest_values(&[entity], keys))
+    }
+
+    fn latest_of_many(&self, entities: &[EntityId], keys: &[&str]) -> Result<Vec<Option<TimedValue>>, StoreError> {
+        Ok(self.latest_values(entities, keys))
+    }
+
+    fn keys(&self, entity: EntityId) -> Result<Vec<Box<str>>, StoreError> {
+        Ok(self.keys_of(entity))
+    }
+
+    fn scan(
+        &self,
+        series: Series<'_>,
+        range: Range<i64>,
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
+        self.scan_series(series, range, order, visit)
+    }
+
+    fn query(&self, entity: EntityId, keys: &[&str], query: &Query) -> Result<Vec<Vec<TimedValue>>, StoreError> {
+        keys.iter()
+            .map(|key| self.query_series(Series { entity, key }, query))
+            .collect()
+    }
+
+    fn delete(&self, delete: &Delete<'_>) -> Result<(), StoreError> {
+        self.delete_points(delete)
+    }
+
+    fn set_class(&self, entity: EntityId, class: Class) -> Result<(), StoreError> {
+        self.change().set_class(entity, class);
+        Ok(())
+    }
+
+    fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError> {
+        self.change_ttl(class, ttl_ms)
+    }
+
+    fn maintain(&self, now_ms: i64) -> Result<Maintained, StoreError> {
+        let result = self.maintain_once(now_ms);
+        self.note(result)
+    }
+
+    fn stats(&self) -> Stats {
+        self.collect_stats()
+    }
+}

@@ -1,0 +1,119 @@
+//! Deletions. In the heads points are removed at once; for what is in segments a tombstone is written, which hides the points
+//! until a merge has left them out.
+
+use crate::column_store::{ColumnStore, lock};
+use crate::error::StoreError;
+use crate::files::{Change, Files};
+use crate::manifest::Tombstone;
+use crate::state::State;
+use crate::store::{Delete, LatestAfterDelete, Order, Series};
+use crate::value::{EntityId, TimedValue, ValueRef};
+
+/// Further ones are refused until merges have caught up.
+pub(crate) const TOMBSTONES_MAX: usize = 65_536;
+
+impl ColumnStore {
+    pub(crate) fn delete_points(&self, delete: &Delete<'_>) -> Result<(), StoreError> {
+        if delete.range.start >= delete.range.end {
+            return Ok(());
+        }
+        let _flushing = lock(&self.flushing);
+        // What is on its way to disk cannot be changed any more.
+        let frozen = self.read().frozen.clone();
+        if let Some(frozen) = frozen {
+            self.write_frozen(&frozen)?;
+        }
+        let mut files = lock(&self.files);
+        files.check()?;
+        let series = self.read().series_to_delete(delete);
+        if series.is_empty() {
+            return Ok(());
+        }
+        if self.read().tombstones.len() + series.len() > TOMBSTONES_MAX {
+            return Err(StoreError::TooManyDeletes { max: TOMBSTONES_MAX });
+        }
+        let tombstones = self.hide(&mut files, delete, &series);
+        self.replace_latest(delete, &series)?;
+        let mut change = Change::of(&self.read());
+        change.tombstones = tombstones;
+        change.latest_of = Some(Vec::new());
+        self.commit(&mut files, change)
+    }
+
+    /// From here on nobody sees the points; durable is that later.
+    fn hide(&self, files: &mut Files, delete: &Delete<'_>, series: &[u32]) -> Vec<Tombstone> {
+        let seq = files.take_seq();
+        let mut state = self.change();
+        let position = state.last_position.0;
+        let mut tombstones = state.tombstones.to_vec();
+        for &series in series {
+            let tombstone = Tombstone {
+                series,
+                start: delete.range.start,
+                end: delete.range.end - 1,
+                seq,
+                position,
+                has_latest: delete.latest != LatestAfterDelete::Keep,
+            };
+            tombstones.push(tombstone);
+            let slot = state.catalog.series[series as usize].slot;
+            state.active.delete(slot, |ts_ms| tombstone.touches(ts_ms, ts_ms));
+        }
+        state.tombstones = tombstones.clone().into();
+        tombstones
+    }
+
+    fn replace_latest(&self, delete: &Delete<'_>, series: &[u32]) -> Result<(), StoreError> {
+        for &series in series {
+            let (ts_ms, key) = {
+                let state = self.read();
+                let latest = state.catalog.latest(series).map(|(ts_ms, _)| ts_ms);
+                (latest, Box::<str>::from(state.catalog.key_of(series)))
+            };
+            let is_hit = ts_ms.is_some_and(|ts_ms| delete.range.contains(&ts_ms));
+            if !is_hit || delete.latest == LatestAfterDelete::Keep {
+                continue;
+            }
+            let newest = match delete.latest {
+                LatestAfterDelete::Rewrite => self.newest_point(delete.entity, &key)?,
+                LatestAfterDelete::Keep | LatestAfterDelete::Remove => None,
+            };
+            let mut state = self.change();
+            // A point that came meanwhile is newer than the deletion.
+            if state.catalog.latest(series).map(|(ts_ms, _)| ts_ms) == ts_ms {
+                state.catalog.set_latest(series, newest);
+                state.changed.push(series);
+            }
+        }
+        Ok(())
+    }
+
+    fn newest_point(&self, entity: EntityId, key: &str) -> Result<Option<TimedValue>, StoreError> {
+        let mut newest = None;
+        let everything = i64::MIN..i64::MAX;
+        self.scan_series(
+            Series { entity, key },
+            everything,
+            Order::Descending,
+            &mut |ts_ms, value: ValueRef<'_>| {
+                let value = value.to_owned();
+                newest = Some(TimedValue { ts_ms, value });
+                std::ops::ControlFlow::Break(())
+            },
+        )?;
+        Ok(newest)
+    }
+}
+
+impl State {
+    fn series_to_delete(&self, delete: &Delete<'_>) -> Vec<u32> {
+        let catalog = &self.catalog;
+        let Some(entity) = catalog.entity(delete.entity) else {
+            return Vec::new();
+        };
+        match delete.keys {
+            None => catalog.series_of_entity(entity).collect(),
+            Some(keys) => keys.iter().filter_map(|key| catalog.series_of(entity, key)).collect(),
+        }
+    }
+}

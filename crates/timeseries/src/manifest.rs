@@ -1,0 +1,224 @@
+//! The manifest: which files count, and up to which position of the caller's log they have everything. Replaced as a whole:
+//! written beside, synced, renamed.
+//!
+//! ```text
+//! magic "TWMANIFE" | version u32 | bytes u32 of the body | crc32c u32 of the body | body
+//! body  durable position u64 | next sequence number | next file number | series log: number, bytes
+//!       | times to live: count, (class, ms) | segments: count, (number, seq, clean_seq, bytes, group flag u8, class, window)
+//!       | tombstones: count, (series, start, end, seq, position, latest u8)
+//! ```
+
+use std::sync::Arc;
+
+use crate::FORMAT_VERSION;
+use crate::bytes::{Invalid, Read, Reader, put_signed, put_varint};
+use crate::disk::{Disk, FileName, read_exact, write_all};
+use crate::error::StoreError;
+use crate::segment::Group;
+
+pub(crate) const NAME: &str = "manifest";
+pub(crate) const NEW_NAME: &str = "manifest.new";
+const MAGIC: [u8; 8] = *b"TWMANIFE";
+const HEADER_BYTES: usize = 20;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub durable_position: u64,
+    pub next_seq: u64,
+    pub next_file: u64,
+    pub series_log: (u64, u64),
+    pub ttl_ms: Vec<(u8, u64)>,
+    pub segments: Vec<SegmentRecord>,
+    pub tombstones: Vec<Tombstone>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentRecord {
+    pub number: u64,
+    /// Later writes have larger ones, and win.
+    pub seq: u64,
+    /// Deletions up to this one are carried out in it.
+    pub clean_seq: u64,
+    pub bytes: u64,
+    /// `None`: straight from memory, any class and time.
+    pub group: Option<Group>,
+}
+
+/// Points of a series in `start..=end` are deleted in segments that are not clean of it, and in what is replayed up to
+/// the position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    pub series: u32,
+    pub start: i64,
+    pub end: i64,
+    pub seq: u64,
+    pub position: u64,
+    /// The latest value went, too.
+    pub has_latest: bool,
+}
+
+impl Tombstone {
+    pub fn touches(&self, min_ts: i64, max_ts: i64) -> bool {
+        self.start <= max_ts && min_ts <= self.end
+    }
+}
+
+impl Manifest {
+    /// `None` if there is none.
+    pub fn read(disk: &dyn Disk) -> Result<Option<Manifest>, StoreError> {
+        let name = FileName::of(disk, NAME);
+        let file = match disk.open(NAME) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(name.io("open")(error)),
+        };
+        let mut header = [0; HEADER_BYTES];
+        read_exact(&*file, &name, 0, &mut header)?;
+        let mut from = Reader::new(&header[8..]);
+        let mut word = || from.u32().unwrap_or_default();
+        let (version, bytes, crc) = (word(), word(), word());
+        if header[..8] != MAGIC {
+            return Err(name.corrupt(0, "the header of a manifest"));
+        }
+        if version > FORMAT_VERSION {
+            let file = name.path();
+            return Err(StoreError::Version { file, version });
+        }
+        let length = file.len().map_err(name.io("read"))?;
+        if length != HEADER_BYTES as u64 + u64::from(bytes) {
+            return Err(name.corrupt(12, "the length of the manifest"));
+        }
+        let mut body = vec![0; bytes as usize];
+        read_exact(&*file, &name, HEADER_BYTES as u64, &mut body)?;
+        if crc32c::crc32c(&body) != crc {
+            return Err(name.corrupt(HEADER_BYTES as u64, "a manifest with its checksum"));
+        }
+        let invalid = |Invalid(expected)| name.corrupt(HEADER_BYTES as u64, expected);
+        Manifest::decode(&mut Reader::new(&body)).map(Some).map_err(invalid)
+    }
+
+    /// After an error before the rename the old one counts; an error of the rename or the directory leaves it open which.
+    pub fn replace(&self, disk: &Arc<dyn Disk>) -> Result<(), ReplaceError> {
+        self.write_new(&**disk).map_err(ReplaceError::Before)?;
+        let name = FileName::of(&**disk, NAME);
+        let renamed = disk.rename(NEW_NAME, NAME).map_err(name.io("rename"));
+        let synced = renamed.and_then(|()| disk.sync_directory().map_err(name.io("sync the directory of")));
+        synced.map_err(ReplaceError::Unknown)
+    }
+
+    fn write_new(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        // The names of what this refers to must be durable before it is.
+        let name = FileName::of(disk, NEW_NAME);
+        let file = disk.create(NEW_NAME).map_err(name.io("create"))?;
+        write_all(&*file, &name, 0, &self.encode())?;
+        file.sync().map_err(name.io("sync"))?;
+        disk.sync_directory().map_err(name.io("sync the directory of"))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        body.extend_from_slice(&self.durable_position.to_le_bytes());
+        for number in [self.next_seq, self.next_file, self.series_log.0, self.series_log.1] {
+            put_varint(&mut body, number);
+        }
+        put_varint(&mut body, self.ttl_ms.len() as u64);
+        for &(class, ttl_ms) in &self.ttl_ms {
+            put_varint(&mut body, u64::from(class));
+            put_varint(&mut body, ttl_ms);
+        }
+        put_varint(&mut body, self.segments.len() as u64);
+        self.segments.iter().for_each(|segment| segment.encode(&mut body));
+        put_varint(&mut body, self.tombstones.len() as u64);
+        self.tombstones.iter().for_each(|tombstone| tombstone.encode(&mut body));
+        let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        out.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+        out.extend_from_slice(&body);
+        out
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Read<Manifest> {
+        let mut manifest = Manifest {
+            durable_position: from.u64()?,
+            next_seq: from.varint()?,
+            next_file: from.varint()?,
+            series_log: (from.varint()?, from.varint()?),
+            ..Manifest::default()
+        };
+        for _ in 0..from.varint()? {
+            manifest.ttl_ms.push((class(from)?, from.varint()?));
+        }
+        for _ in 0..from.varint()? {
+            manifest.segments.push(SegmentRecord::decode(from)?);
+        }
+        for _ in 0..from.varint()? {
+            manifest.tombstones.push(Tombstone::decode(from)?);
+        }
+        Ok(manifest)
+    }
+}
+
+pub(crate) enum ReplaceError {
+    Before(StoreError),
+    Unknown(StoreError),
+}
+
+fn class(from: &mut Reader<'_>) -> Read<u8> {
+    u8::try_from(from.varint()?).map_err(|_| Invalid("a class"))
+}
+
+impl SegmentRecord {
+    fn encode(&self, out: &mut Vec<u8>) {
+        for number in [self.number, self.seq, self.clean_seq, self.bytes] {
+            put_varint(out, number);
+        }
+        out.push(u8::from(self.group.is_some()));
+        if let Some(group) = self.group {
+            put_varint(out, u64::from(group.class));
+            put_signed(out, group.window);
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Read<SegmentRecord> {
+        let (number, seq) = (from.varint()?, from.varint()?);
+        let (clean_seq, bytes) = (from.varint()?, from.varint()?);
+        let group = match from.u8()? {
+            0 => None,
+            _ => Some(Group {
+                class: class(from)?,
+                window: from.signed()?,
+            }),
+        };
+        Ok(SegmentRecord {
+            number,
+            seq,
+            clean_seq,
+            bytes,
+            group,
+        })
+    }
+}
+
+impl Tombstone {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.series));
+        put_signed(out, self.start);
+        put_signed(out, self.end);
+        put_varint(out, self.seq);
+        put_varint(out, self.position);
+        out.push(u8::from(self.has_latest));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Read<Tombstone> {
+        Ok(Tombstone {
+            series: u32::try_from(from.varint()?).map_err(|_| Invalid("the number of a series"))?,
+            start: from.signed()?,
+            end: from.signed()?,
+            seq: from.varint()?,
+            position: from.varint()?,
+            has_latest: from.u8()? != 0,
+        })
+    }
+}

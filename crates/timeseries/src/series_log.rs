@@ -1,0 +1,212 @@
+//! The catalog on disk: a file of batches, one appended per flush. When it has grown to several times what it says, a new
+//! file begins with all of it.
+//!
+//! ```text
+//! file    magic "TWSERLOG" | version u32 | crc32c u32 of the 12 bytes before | batches
+//! batch   bytes u32 | crc32c u32 | records
+//! record  1 key text | 2 entity 16 bytes, class | 3 series: entity, key | 4 class: entity, class
+//!         | 5 latest: series, ts, kind u8, value | 6 no latest: series
+//! ```
+//!
+//! Keys, entities and series are numbered in the order of their records. The manifest says how many bytes count; what lies
+//! behind is of a flush that did not finish.
+
+use crate::FORMAT_VERSION;
+use crate::bytes::{Invalid, Read, Reader, put_signed, put_text, put_varint};
+use crate::catalog::Catalog;
+use crate::disk::{Disk, FileName, read_exact};
+use crate::error::StoreError;
+use crate::value::{EntityId, Kind, TimedValue, Value, ValueRef};
+
+const MAGIC: [u8; 8] = *b"TWSERLOG";
+pub(crate) const HEADER_BYTES: usize = 16;
+const BATCH_HEADER_BYTES: usize = 8;
+
+const KEY: u8 = 1;
+const ENTITY: u8 = 2;
+const SERIES: u8 = 3;
+const CLASS: u8 = 4;
+const LATEST: u8 = 5;
+const NO_LATEST: u8 = 6;
+
+pub(crate) fn file_name(number: u64) -> String {
+    format!("{number:016x}.series")
+}
+
+pub(crate) fn is_file_name(name: &str) -> bool {
+    name.ends_with(".series")
+}
+
+pub(crate) fn header() -> Vec<u8> {
+    let mut header = Vec::with_capacity(HEADER_BYTES);
+    header.extend_from_slice(&MAGIC);
+    header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    header.extend_from_slice(&crc32c::crc32c(&header).to_le_bytes());
+    header
+}
+
+/// How much of the catalog is in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saved {
+    pub keys: usize,
+    pub entities: usize,
+    pub series: usize,
+}
+
+impl Saved {
+    pub fn all(catalog: &Catalog) -> Saved {
+        Saved {
+            keys: catalog.keys.len(),
+            entities: catalog.entities.len(),
+            series: catalog.series.len(),
+        }
+    }
+}
+
+/// What is new since `saved`, the latest values of `changed` and the classes of `reclassified`; a batch with its header.
+pub(crate) fn batch(catalog: &Catalog, saved: Saved, changed: &[u32], reclassified: &[u32]) -> Vec<u8> {
+    let mut out = vec![0; BATCH_HEADER_BYTES];
+    for key in &catalog.keys[saved.keys..] {
+        out.push(KEY);
+        put_text(&mut out, key);
+    }
+    for entity in &catalog.entities[saved.entities..] {
+        out.push(ENTITY);
+        out.extend_from_slice(&entity.id.0);
+        put_varint(&mut out, u64::from(entity.class));
+    }
+    for series in &catalog.series[saved.series..] {
+        out.push(SERIES);
+        put_varint(&mut out, u64::from(series.entity));
+        put_varint(&mut out, u64::from(series.key));
+    }
+    for &entity in reclassified {
+        out.push(CLASS);
+        put_varint(&mut out, u64::from(entity));
+        put_varint(&mut out, u64::from(catalog.entities[entity as usize].class));
+    }
+    changed.iter().for_each(|&series| put_latest(&mut out, catalog, series));
+    let bytes = (out.len() - BATCH_HEADER_BYTES) as u32;
+    let crc = crc32c::crc32c(&out[BATCH_HEADER_BYTES..]);
+    out[..4].copy_from_slice(&bytes.to_le_bytes());
+    out[4..8].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// The whole catalog, with the header of a file.
+pub(crate) fn snapshot(catalog: &Catalog) -> Vec<u8> {
+    let with_latest = |series: &u32| catalog.latest(*series).is_some();
+    let all: Vec<u32> = (0..catalog.series.len() as u32).filter(with_latest).collect();
+    let mut out = header();
+    out.extend_from_slice(&batch(catalog, Saved::default(), &all, &[]));
+    out
+}
+
+fn put_latest(out: &mut Vec<u8>, catalog: &Catalog, series: u32) {
+    let Some((ts_ms, value)) = catalog.latest(series) else {
+        out.push(NO_LATEST);
+        return put_varint(out, u64::from(series));
+    };
+    out.push(LATEST);
+    put_varint(out, u64::from(series));
+    put_signed(out, ts_ms);
+    out.push(value.as_ref().kind() as u8);
+    match value.as_ref() {
+        ValueRef::Bool(value) => out.push(u8::from(value)),
+        ValueRef::Long(value) => put_signed(out, value),
+        ValueRef::Double(value) => out.extend_from_slice(&value.to_le_bytes()),
+        ValueRef::String(text) | ValueRef::Json(text) => put_text(out, text),
+    }
+}
+
+/// Reads the first `bytes` of the file into an empty catalog.
+pub(crate) fn read(disk: &dyn Disk, number: u64, bytes: u64, catalog: &mut Catalog) -> Result<(), StoreError> {
+    let name = FileName::of(disk, &file_name(number));
+    let file = disk.open(&name.name).map_err(name.io("open"))?;
+    let mut head = [0; HEADER_BYTES];
+    read_exact(&*file, &name, 0, &mut head)?;
+    if head[..8] != MAGIC || crc32c::crc32c(&head[..12]).to_le_bytes() != head[12..] {
+        return Err(name.corrupt(0, "the header of a series log"));
+    }
+    let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+    if version > FORMAT_VERSION {
+        let file = name.path();
+        return Err(StoreError::Version { file, version });
+    }
+    let mut offset = HEADER_BYTES as u64;
+    while offset < bytes {
+        let mut head = [0; BATCH_HEADER_BYTES];
+        read_exact(&*file, &name, offset, &mut head)?;
+        let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        if offset + (BATCH_HEADER_BYTES as u64) + u64::from(len) > bytes {
+            return Err(name.corrupt(offset, "a batch that ends where the manifest says"));
+        }
+        let mut records = vec![0; len as usize];
+        read_exact(&*file, &name, offset + BATCH_HEADER_BYTES as u64, &mut records)?;
+        if crc32c::crc32c(&records).to_le_bytes() != head[4..] {
+            return Err(name.corrupt(offset, "a batch with its checksum"));
+        }
+        apply(&mut Reader::new(&records), catalog).map_err(|Invalid(expected)| name.corrupt(offset, expected))?;
+        offset += BATCH_HEADER_BYTES as u64 + u64::from(len);
+    }
+    Ok(())
+}
+
+fn apply(from: &mut Reader<'_>, catalog: &mut Catalog) -> Read<()> {
+    while !from.is_empty() {
+        match from.u8()? {
+            KEY => {
+                catalog.add_key(from.text()?);
+            }
+            ENTITY => {
+                let id = EntityId(from.array()?);
+                catalog.add_entity(id, class(from)?);
+            }
+            SERIES => {
+                let entity = index(from, catalog.entities.len())?;
+                let key = index(from, catalog.keys.len())?;
+                catalog.add_series(entity, key);
+            }
+            CLASS => {
+                let entity = index(from, catalog.entities.len())?;
+                catalog.entities[entity as usize].class = class(from)?;
+            }
+            LATEST => {
+                let series = index(from, catalog.series.len())?;
+                let ts_ms = from.signed()?;
+                let value = read_value(from)?;
+                catalog.set_latest(series, Some(TimedValue { ts_ms, value }));
+            }
+            NO_LATEST => {
+                let series = index(from, catalog.series.len())?;
+                catalog.set_latest(series, None);
+            }
+            _ => return Err(Invalid("a known record")),
+        }
+    }
+    Ok(())
+}
+
+fn read_value(from: &mut Reader<'_>) -> Read<Value> {
+    let kind = Kind::from_tag(u64::from(from.u8()?)).ok_or(Invalid("a known type of values"))?;
+    Ok(match kind {
+        Kind::Bool => Value::Bool(from.u8()? != 0),
+        Kind::Long => Value::Long(from.signed()?),
+        Kind::Double => Value::Double(from.f64()?),
+        Kind::String => Value::String(from.text()?.into()),
+        Kind::Json => Value::Json(from.text()?.into()),
+    })
+}
+
+fn index(from: &mut Reader<'_>, len: usize) -> Read<u32> {
+    let index = from.varint()?;
+    if index < len as u64 {
+        Ok(index as u32)
+    } else {
+        Err(Invalid("a number that was given"))
+    }
+}
+
+fn class(from: &mut Reader<'_>) -> Read<u8> {
+    u8::try_from(from.varint()?).map_err(|_| Invalid("a class"))
+}

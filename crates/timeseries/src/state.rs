@@ -1,0 +1,86 @@
+//! What the store knows in memory, behind one lock that is held for moments: the catalog, the heads, which segments count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::catalog::Catalog;
+use crate::head::{Heads, NO_SLOT, SeriesHead};
+use crate::manifest::Tombstone;
+use crate::merge::Mask;
+use crate::segment::Segment;
+use crate::value::Position;
+
+pub(crate) struct State {
+    pub catalog: Catalog,
+    pub active: Heads,
+    /// On its way to a segment.
+    pub frozen: Option<Arc<Frozen>>,
+    /// In order of their sequence numbers.
+    pub segments: Arc<Vec<Arc<Segment>>>,
+    pub tombstones: Arc<Vec<Tombstone>>,
+    pub ttl_ms: BTreeMap<u8, u64>,
+    /// As of the last maintenance.
+    pub now_ms: Option<i64>,
+    pub last_position: Position,
+    pub durable_position: Position,
+    /// Series whose latest value changed without a point in a head.
+    pub changed: Vec<u32>,
+    /// Entities whose class is not on disk.
+    pub reclassified: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    /// In order of their series.
+    pub heads: Heads,
+    pub position: Position,
+}
+
+impl Frozen {
+    pub fn of(&self, series: u32) -> Option<&SeriesHead> {
+        let slots = &self.heads.slots;
+        let at = slots.binary_search_by_key(&series, |head| head.series).ok()?;
+        slots.get(at)
+    }
+}
+
+impl State {
+    /// Nothing waits to become durable.
+    pub fn is_clean(&self) -> bool {
+        self.active.is_empty()
+            && self.frozen.is_none()
+            && self.changed.is_empty()
+            && self.reclassified.is_empty()
+            && self.last_position == self.durable_position
+    }
+
+    pub fn freeze(&mut self) -> Arc<Frozen> {
+        let mut heads = std::mem::take(&mut self.active);
+        for head in &heads.slots {
+            self.catalog.series[head.series as usize].slot = NO_SLOT;
+        }
+        heads.slots.sort_unstable_by_key(|head| head.series);
+        let frozen = Arc::new(Frozen {
+            heads,
+            position: self.last_position,
+        });
+        self.frozen = Some(frozen.clone());
+        frozen
+    }
+
+    /// Points of the class before this are gone.
+    pub fn cutoff(&self, class: u8) -> i64 {
+        match (self.now_ms, self.ttl_ms.get(&class)) {
+            (Some(now_ms), Some(&ttl_ms)) => now_ms.saturating_sub_unsigned(ttl_ms),
+            _ => i64::MIN,
+        }
+    }
+
+    pub fn mask(&self, series: u32) -> Mask {
+        let of_series = self.tombstones.iter().filter(|tombstone| tombstone.series == series);
+        Mask {
+            tombstones: of_series.copied().collect(),
+            cutoff: self.cutoff(self.catalog.class_of(series)),
+        }
+    }
+}

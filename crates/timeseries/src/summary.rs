@@ -1,0 +1,284 @@
+//! What aggregation needs to know of many points: counts, smallest, largest and sums by type. One per block on disk, so that
+//! charts read no points, and one per bucket while a query runs.
+//!
+//! The rules are ThingsBoard's: numbers win over strings, strings over bools, bools over JSON where MIN and MAX meet mixed
+//! types; SUM and AVG see numbers only; sums and extremes stay long while every number is one.
+
+use std::ops::Range;
+
+use crate::bytes::{Read, Reader, put_signed, put_varint, put_wide};
+use crate::rows::Rows;
+use crate::store::Aggregation;
+use crate::value::{Kind, Value, ValueRef};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Summary {
+    pub longs: u64,
+    pub long_min: i64,
+    pub long_max: i64,
+    pub long_sum: i128,
+    pub doubles: u64,
+    pub double_min: f64,
+    pub double_max: f64,
+    pub double_sum: f64,
+    pub bools: u64,
+    pub trues: u64,
+    pub strings: u64,
+    pub jsons: u64,
+}
+
+impl Summary {
+    pub fn of(rows: &Rows) -> Summary {
+        let mut summary = Summary::default();
+        summary.add_rows(rows, 0..rows.len());
+        summary
+    }
+
+    fn add_rows(&mut self, rows: &Rows, range: Range<usize>) {
+        let Some(&first) = rows.kinds.get(range.start) else {
+            return;
+        };
+        let bits = &rows.bits[range.clone()];
+        let is_one_kind = rows.kinds[range.clone()].iter().all(|&kind| kind == first);
+        match first {
+            Kind::Long if is_one_kind => self.merge(&Summary::of_longs(bits)),
+            Kind::Double if is_one_kind => self.merge(&Summary::of_doubles(bits)),
+            _ => range.for_each(|row| self.add(rows.value(row))),
+        }
+    }
+
+    fn of_longs(bits: &[u64]) -> Summary {
+        let (mut min, mut max, mut sum) = (i64::MAX, i64::MIN, 0);
+        for &bits in bits {
+            let value = bits as i64;
+            min = min.min(value);
+            max = max.max(value);
+            sum += i128::from(value);
+        }
+        let mut summary = Summary::default();
+        summary.add_longs(bits.len() as u64, min, max, sum);
+        summary
+    }
+
+    fn of_doubles(bits: &[u64]) -> Summary {
+        let first = f64::from_bits(bits[0]);
+        let (mut min, mut max, mut sum) = (first, first, 0.0);
+        for &bits in bits {
+            let value = f64::from_bits(bits);
+            min = min.min(value);
+            max = max.max(value);
+            sum += value;
+        }
+        let mut summary = Summary::default();
+        summary.add_doubles(bits.len() as u64, min, max, sum);
+        summary
+    }
+
+    pub fn add(&mut self, value: ValueRef<'_>) {
+        match value {
+            ValueRef::Long(value) => self.add_longs(1, value, value, i128::from(value)),
+            ValueRef::Double(value) => self.add_doubles(1, value, value, value),
+            ValueRef::Bool(value) => {
+                self.bools += 1;
+                self.trues += u64::from(value);
+            }
+            ValueRef::String(_) => self.strings += 1,
+            ValueRef::Json(_) => self.jsons += 1,
+        }
+    }
+
+    pub fn merge(&mut self, other: &Summary) {
+        if other.longs > 0 {
+            self.add_longs(other.longs, other.long_min, other.long_max, other.long_sum);
+        }
+        if other.doubles > 0 {
+            self.add_doubles(other.doubles, other.double_min, other.double_max, other.double_sum);
+        }
+        self.bools += other.bools;
+        self.trues += other.trues;
+        self.strings += other.strings;
+        self.jsons += other.jsons;
+    }
+
+    fn add_longs(&mut self, count: u64, min: i64, max: i64, sum: i128) {
+        if self.longs == 0 {
+            (self.long_min, self.long_max) = (min, max);
+        }
+        self.longs += count;
+        self.long_min = self.long_min.min(min);
+        self.long_max = self.long_max.max(max);
+        self.long_sum += sum;
+    }
+
+    fn add_doubles(&mut self, count: u64, min: f64, max: f64, sum: f64) {
+        if self.doubles == 0 {
+            (self.double_min, self.double_max) = (min, max);
+        }
+        self.doubles += count;
+        self.double_min = self.double_min.min(min);
+        self.double_max = self.double_max.max(max);
+        self.double_sum += sum;
+    }
+
+    fn numbers(&self) -> u64 {
+        self.longs + self.doubles
+    }
+
+    pub fn count(&self) -> u64 {
+        self.numbers() + self.bools + self.strings + self.jsons
+    }
+
+    /// Whether the summary of a block says all that the aggregation needs; it has no texts.
+    pub fn answers(&self, aggregation: Aggregation) -> bool {
+        match aggregation {
+            Aggregation::Min | Aggregation::Max => self.strings == 0 && self.jsons == 0,
+            Aggregation::Avg | Aggregation::Sum | Aggregation::Count => true,
+        }
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let counts = [self.longs, self.doubles, self.bools, self.strings, self.jsons];
+        let present = |(index, &count): (usize, &u64)| u8::from(count > 0) << index;
+        out.push(counts.iter().enumerate().map(present).sum());
+        counts
+            .iter()
+            .filter(|count| **count > 0)
+            .for_each(|&count| put_varint(out, count));
+        if self.longs > 0 {
+            put_signed(out, self.long_min);
+            put_varint(out, self.long_max.wrapping_sub(self.long_min) as u64);
+            put_wide(out, self.long_sum);
+        }
+        if self.doubles > 0 {
+            for value in [self.double_min, self.double_max, self.double_sum] {
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        if self.bools > 0 {
+            put_varint(out, self.trues);
+        }
+    }
+
+    pub fn decode(from: &mut Reader<'_>) -> Read<Summary> {
+        let present = from.u8()?;
+        let mut count = |bit: u8| if present >> bit & 1 == 1 { from.varint() } else { Ok(0) };
+        let mut summary = Summary {
+            longs: count(0)?,
+            doubles: count(1)?,
+            bools: count(2)?,
+            strings: count(3)?,
+            jsons: count(4)?,
+            ..Summary::default()
+        };
+        if summary.longs > 0 {
+            summary.long_min = from.signed()?;
+            summary.long_max = summary.long_min.wrapping_add(from.varint()? as i64);
+            summary.long_sum = from.wide()?;
+        }
+        if summary.doubles > 0 {
+            summary.double_min = from.f64()?;
+            summary.double_max = from.f64()?;
+            summary.double_sum = from.f64()?;
+        }
+        if summary.bools > 0 {
+            summary.trues = from.varint()?;
+        }
+        Ok(summary)
+    }
+}
+
+/// One bucket of a query: a summary, and the texts that are smallest or largest so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Accumulator {
+    pub summary: Summary,
+    string: Option<Box<str>>,
+    json: Option<Box<str>>,
+}
+
+impl Accumulator {
+    pub fn add_rows(&mut self, rows: &Rows, range: Range<usize>, aggregation: Aggregation) {
+        self.summary.add_rows(rows, range.clone());
+        if rows.text.is_empty() && rows.kinds[range.clone()].iter().all(|kind| !kind.is_text()) {
+            return;
+        }
+        for row in range {
+            match rows.value(row) {
+                ValueRef::String(text) => keep_extreme(&mut self.string, text, aggregation),
+                ValueRef::Json(text) => keep_extreme(&mut self.json, text, aggregation),
+                _ => {}
+            }
+        }
+    }
+
+    /// Nothing for a bucket without points that the aggregation could use.
+    pub fn result(&self, aggregation: Aggregation) -> Option<Value> {
+        let summary = &self.summary;
+        match aggregation {
+            Aggregation::Count => (summary.count() > 0).then(|| Value::Long(summary.count() as i64)),
+            Aggregation::Sum | Aggregation::Avg if summary.numbers() == 0 => None,
+            Aggregation::Sum => Some(sum(summary)),
+            Aggregation::Avg => {
+                let total = summary.double_sum + summary.long_sum as f64;
+                Some(Value::Double(total / summary.numbers() as f64))
+            }
+            Aggregation::Min | Aggregation::Max => self.extreme(aggregation == Aggregation::Max),
+        }
+    }
+
+    fn extreme(&self, is_max: bool) -> Option<Value> {
+        let summary = &self.summary;
+        let long = if is_max { summary.long_max } else { summary.long_min };
+        let double = if is_max { summary.double_max } else { summary.double_min };
+        match (summary.longs > 0, summary.doubles > 0) {
+            (true, false) => return Some(Value::Long(long)),
+            (false, true) => return Some(Value::Double(double)),
+            (true, true) if is_max => return Some(Value::Double(double.max(long as f64))),
+            (true, true) => return Some(Value::Double(double.min(long as f64))),
+            (false, false) => {}
+        }
+        if let Some(string) = &self.string {
+            return Some(Value::String(string.clone()));
+        }
+        if summary.bools > 0 {
+            let is_true = if is_max {
+                summary.trues > 0
+            } else {
+                summary.trues == summary.bools
+            };
+            return Some(Value::Bool(is_true));
+        }
+        self.json.clone().map(Value::Json)
+    }
+}
+
+/// A sum of longs that no long can hold becomes a double.
+fn sum(summary: &Summary) -> Value {
+    match i64::try_from(summary.long_sum) {
+        Ok(sum) if summary.doubles == 0 => Value::Long(sum),
+        _ => Value::Double(summary.double_sum + summary.long_sum as f64),
+    }
+}
+
+fn keep_extreme(kept: &mut Option<Box<str>>, text: &str, aggregation: Aggregation) {
+    let is_better = match (aggregation, kept.as_deref()) {
+        (Aggregation::Min, Some(kept)) => text < kept,
+        (Aggregation::Max, Some(kept)) => text > kept,
+        (Aggregation::Min | Aggregation::Max, None) => true,
+        _ => false,
+    };
+    if is_better {
+        *kept = Some(text.into());
+    }
+}
+
+/// Which kinds are in the rows, in the order of their tags.
+pub(crate) fn kinds_of(rows: &Rows) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for &kind in &rows.kinds {
+        if kinds.last() != Some(&kind) && !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds.sort_unstable();
+    kinds
+}

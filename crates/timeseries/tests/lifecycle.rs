@@ -1,0 +1,153 @@
+//! Merges, time to live and deletions as they show on disk: files come and go, bytes shrink.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod disk;
+
+use disk::ModelDisk;
+use timeseries::{
+    Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, LatestAfterDelete, Order, Point, Position,
+    Query, Store, Value, ValueRef,
+};
+
+const DAY: i64 = 86_400_000;
+
+fn device(index: u8) -> EntityId {
+    EntityId([index; 16])
+}
+
+/// `days` of a value every 10 s from three devices, a flush every six hours.
+fn fill(store: &ColumnStore, days: i64) {
+    for quarter in 0..days * 4 {
+        for index in 0..3 {
+            let points: Vec<Point<'_>> = (0..2160)
+                .map(|n| Point {
+                    entity: device(index),
+                    key: "k",
+                    ts_ms: quarter * DAY / 4 + n * 10_000 + n % 7,
+                    value: ValueRef::Long((n * 7919) % 1000),
+                })
+                .collect();
+            store
+                .write(&points, Position((quarter * 3 + i64::from(index) + 1) as u64))
+                .unwrap();
+        }
+        store.flush().unwrap();
+        while store.maintain((quarter + 1) * DAY / 4).unwrap().has_more {}
+    }
+}
+
+fn count(store: &dyn Store, entity: EntityId, range: std::ops::Range<i64>) -> i64 {
+    let query = Query::Aggregate {
+        interval: Interval::Millis(range.end - range.start),
+        range,
+        aggregation: Aggregation::Count,
+        order: Order::Ascending,
+        limit: 1,
+    };
+    match store.query(entity, &["k"], &query).unwrap()[0]
+        .first()
+        .map(|value| value.value.clone())
+    {
+        Some(Value::Long(count)) => count,
+        _ => 0,
+    }
+}
+
+#[test]
+fn merges_keep_files_few_and_points_complete() {
+    let disk = ModelDisk::new(1);
+    let store = ColumnStore::open(disk.shared(), Config::default()).unwrap();
+    fill(&store, 21);
+    let stats = store.stats();
+    assert!(stats.segments <= 12, "{}", stats.segments);
+    assert_eq!(stats.stored_points, 21 * 8640 * 3);
+    assert_eq!(disk.file_names().len() as u64, stats.segments + 2);
+    assert_eq!(count(&store, device(1), 0..21 * DAY), 21 * 8640);
+    assert!(stats.compactions_total > 10);
+}
+
+#[test]
+fn what_is_too_old_leaves_the_disk() {
+    let disk = ModelDisk::new(2);
+    let config = Config {
+        window_ms: DAY,
+        ..Config::default()
+    };
+    let store = ColumnStore::open(disk.shared(), config).unwrap();
+    fill(&store, 3);
+    let before = store.stats().stored_bytes;
+    store.set_ttl(Class(0), Some(DAY as u64)).unwrap();
+    while store.maintain(3 * DAY).unwrap().has_more {}
+    let stats = store.stats();
+    assert!(stats.stored_bytes < before / 2, "{} of {before}", stats.stored_bytes);
+    assert_eq!(count(&store, device(2), 0..3 * DAY), 8640);
+    assert_eq!(disk.file_names().len() as u64, stats.segments + 2);
+    while store.maintain(10 * DAY).unwrap().has_more {}
+    assert_eq!((store.stats().segments, store.stats().stored_bytes), (0, 0));
+}
+
+#[test]
+fn a_class_with_a_longer_time_to_live_keeps_its_points() {
+    let store = ColumnStore::open(ModelDisk::new(3).shared(), Config::default()).unwrap();
+    store.set_ttl(Class(0), Some(DAY as u64)).unwrap();
+    fill(&store, 1);
+    store.set_class(device(1), Class(9)).unwrap();
+    while store.maintain(20 * DAY).unwrap().has_more {}
+    assert_eq!(count(&store, device(0), 0..DAY), 0);
+    assert_eq!(count(&store, device(1), 0..DAY), 8640);
+}
+
+#[test]
+fn deleted_points_leave_the_disk_and_tombstones_too() {
+    let disk = ModelDisk::new(4);
+    let store = ColumnStore::open(disk.shared(), Config::default()).unwrap();
+    fill(&store, 14);
+    let before = store.stats().stored_bytes;
+    let delete = Delete {
+        entity: device(0),
+        keys: None,
+        range: i64::MIN..i64::MAX,
+        latest: LatestAfterDelete::Remove,
+    };
+    store.delete(&delete).unwrap();
+    assert_eq!(store.stats().tombstones, 1);
+    assert_eq!(count(&store, device(0), 0..14 * DAY), 0);
+    while store.maintain(14 * DAY).unwrap().has_more {}
+    let stats = store.stats();
+    assert_eq!(stats.tombstones, 0);
+    assert!(
+        stats.stored_bytes < before * 3 / 4,
+        "{} of {before}",
+        stats.stored_bytes
+    );
+    assert_eq!(count(&store, device(1), 0..14 * DAY), 14 * 8640);
+}
+
+#[test]
+fn charts_read_summaries() {
+    let store = ColumnStore::open(ModelDisk::new(5).shared(), Config::default()).unwrap();
+    fill(&store, 14);
+    let before = store.stats();
+    assert_eq!(count(&store, device(1), 0..14 * DAY), 14 * 8640);
+    let after = store.stats();
+    let blocks = after.blocks_read_total - before.blocks_read_total;
+    let summaries = after.summaries_used_total - before.summaries_used_total;
+    assert!(blocks <= 2 && summaries > 100, "{blocks} blocks, {summaries} summaries");
+}
+
+#[test]
+fn latest_values_survive_a_restart_and_the_end_of_their_history() {
+    let disk = ModelDisk::new(6);
+    let store = ColumnStore::open(disk.shared(), Config::default()).unwrap();
+    fill(&store, 1);
+    store.set_ttl(Class(0), Some(1)).unwrap();
+    while store.maintain(30 * DAY).unwrap().has_more {}
+    let latest = store.latest(device(1), &["k"]).unwrap();
+    assert!(latest[0].is_some());
+    drop(store);
+    let store = ColumnStore::open(disk.shared(), Config::default()).unwrap();
+    assert_eq!(store.latest(device(1), &["k"]).unwrap(), latest);
+    assert_eq!(store.keys(device(1)).unwrap(), ["k".into()]);
+    assert_eq!(store.stats().stored_points, 0);
+}
