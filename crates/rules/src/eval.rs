@@ -505,6 +505,10 @@ impl Run<'_> {
 
     /// A field of the payload, found on the tape: nothing else is made a value.
     fn payload_path(&mut self, path: &[Step]) -> Result<Value, Fault> {
+        // A rule may have other sources with one.
+        if !self.event.kind().has(Column::Payload) {
+            return Ok(Value::Undefined);
+        }
         self.read_payload()?;
         let bytes = self.event.payload();
         let mut node = Tape::ROOT;

@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use base64ct::{Base64, Base64Unpadded, Base64Url, Base64UrlUnpadded, Encoding};
-use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder, GzDecoder, GzEncoder, ZlibDecoder, ZlibEncoder};
+use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
 use super::{Call, Group, function_table};
@@ -17,7 +17,7 @@ function_table! { Group::Codec;
     "base64_encode" (bytes: TEXT; option: TEXT, other_option: TEXT) -> TEXT, base64_encode, "To base64; options `'urlsafe'` and `'no_padding'`.", "base64_encode('hello') = 'aGVsbG8='";
     "bin2hexstr" (bytes: TEXT; prefix: TEXT) -> TEXT, bin2hexstr, "To hexadecimal digits, upper case, behind a prefix.", "bin2hexstr('abc', '0x') = '0x616263'";
     "gunzip" (bytes: TEXT) -> TEXT, |c| { let bytes = c.text(0)?; unpack(c, GzDecoder::new(bytes)) }, "From gzip.", "gunzip(hexstr2bin('1F8B0800000000000013CB48CDC9C9070086A6103605000000')) = 'hello'";
-    "gzip" (bytes: TEXT) -> TEXT, |c| { let bytes = c.text(0)?; unpack(c, GzEncoder::new(bytes, Compression::default())) }, "To gzip.", "gunzip(gzip('hello')) = 'hello'";
+    "gzip" (bytes: TEXT) -> TEXT, |c| { let bytes = c.text(0)?; unpack(c, gzip(bytes)) }, "To gzip.", "gunzip(gzip('hello')) = 'hello'";
     "hash" (algorithm: TEXT, bytes: TEXT) -> TEXT, |c| { let name = c.str(0)?; hash(c, name, 1) }, "Hash in hexadecimal digits, by `'md5'`, `'sha'`, `'sha224'`, `'sha256'`, `'sha384'` or `'sha512'`.", "hash('md5', 'hello') = '5d41402abc4b2a76b9719d911017c592'";
     "hexstr2bin" (text: TEXT; prefix: TEXT) -> TEXT, hexstr2bin, "From hexadecimal digits behind a prefix.", "hexstr2bin('0x616263', '0x') = 'abc'";
     "json_decode" (text: TEXT) -> ANY, |c| { let text = c.text(0)?; c.decode_json(text) }, "From JSON.", "map_get('a', json_decode('{\"a\": 1}')) = 1";
@@ -79,6 +79,11 @@ fn unpack(call: &mut Call<'_, '_>, mut reader: impl Read) -> Result<Value, Fault
             }
         }
     }
+}
+
+/// Without name and time, and from Unix whatever this machine is: the same bytes everywhere.
+fn gzip(bytes: &[u8]) -> GzEncoder<&[u8]> {
+    GzBuilder::new().operating_system(3).read(bytes, Compression::default())
 }
 
 fn hexstr2bin(call: &mut Call<'_, '_>) -> Result<Value, Fault> {

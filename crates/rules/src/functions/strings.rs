@@ -159,14 +159,16 @@ fn pad(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
         "both" => (missing / 2, missing - missing / 2),
         other => return Err(call.fault(2, &format!("'{other}'"), "'leading', 'trailing' or 'both'")),
     };
-    call.run.budget.make(missing.saturating_mul(character.len()))?;
+    call.run
+        .budget
+        .make(text.len().saturating_add(missing.saturating_mul(character.len())))?;
     let padded = [
         character.repeat(before).as_str(),
         text,
         character.repeat(after).as_str(),
     ]
     .concat();
-    call.make(padded)
+    Ok(Value::from(padded))
 }
 
 fn replace(call: &mut Call<'_, '_>) -> Result<Value, Fault> {

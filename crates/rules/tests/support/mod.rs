@@ -84,18 +84,13 @@ pub fn run(rule: &Rule, event: &SampleEvent) -> Result<Vec<Map>, EvalError> {
     Ok(out)
 }
 
-/// The outputs as JSON, a line each; or the error.
-pub fn outputs(sql: &str, event: &SampleEvent) -> String {
-    match run(&compile(sql), event) {
-        Ok(outputs) => {
-            let lines = outputs.into_iter().map(|output| {
-                let json = encode_json(&Value::Map(output), JsonForm::UndefinedAsString);
-                String::from_utf8(json).expect("JSON is UTF-8")
-            });
-            lines.collect::<Vec<_>>().join("\n")
-        }
-        Err(error) => format!("error: {error}"),
-    }
+/// The outputs as JSON, a line each.
+pub fn json_lines(outputs: Vec<Map>) -> String {
+    let lines = outputs.into_iter().map(|output| {
+        let json = encode_json(&Value::Map(output), JsonForm::UndefinedAsString);
+        String::from_utf8(json).expect("JSON is UTF-8")
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The value of one expression over a message.

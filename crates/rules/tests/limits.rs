@@ -1,0 +1,101 @@
+//! Rules that would cost too much end with an error that says so.
+
+#![allow(clippy::unwrap_used, reason = "tests and their helpers")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use rules::{Limits, Rule};
+use support::{compile, evaluate, publish, run};
+
+#[test]
+fn costly_rules_end() {
+    let big = "x".repeat(20_000);
+    let spaces = " ".repeat(3_000);
+    let cases = [
+        format!("pad('{big}', 1000000000)"),
+        format!("replace('{big}', 'x', '{spaces}')"),
+        format!("regex_replace('{big}', 'x', '{spaces}')"),
+        "[1..100000000]".to_owned(),
+        "bitsl(1, 1000000)".to_owned(),
+        "sprintf('~10001s', 'a')".to_owned(),
+        "regex_match('a', '(a{1000}){1000}')".to_owned(),
+        format!("regex_match('{}', concat('(', payload.p))", "a".repeat(100)),
+        "subbits('abc', 1, 1000000000000, 'bits')".to_owned() + " + subbits('aaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 200)",
+        "int('1e40')".to_owned(),
+        "170141183460469231731687303715884105727 + 1".to_owned(),
+        "exp(1000)".to_owned(),
+    ];
+    for case in cases {
+        let start = Instant::now();
+        let shown: String = case.chars().take(60).collect();
+        assert!(evaluate(&case, r#"{"p":"x"}"#).is_err(), "{shown}");
+        assert!(start.elapsed() < Duration::from_secs(5), "{shown}");
+    }
+}
+
+#[test]
+fn an_unpacked_bomb_stops_at_the_limit() {
+    // 40 MB of zeros, packed twice.
+    let rule = compile("SELECT zip(zip(pad('', 8000000, 'trailing', '00000'))) AS bomb FROM \"t\"");
+    let error = run(&rule, &publish("t", b"")).unwrap_err().to_string();
+    assert!(error.contains("more bytes than one message may"), "{error}");
+    let rule = compile("SELECT unzip(unzip(hexstr2bin(payload))) AS x FROM \"t\"");
+    let packed = evaluate("bin2hexstr(zip(zip(pad('', 3000000, 'trailing', '0'))))", "{}").unwrap();
+    let event = publish("t", packed.as_bytes().unwrap());
+    // Three million fit once, and not three times with what is made of them.
+    assert!(run(&rule, &event).is_ok());
+    let once = "unzip(unzip(hexstr2bin(payload)))";
+    let thrice = compile(&format!("SELECT {once} + {once} + {once} AS x FROM \"t\""));
+    assert!(run(&thrice, &event).is_err());
+}
+
+#[test]
+fn deep_rules_and_payloads_are_refused() {
+    let nested = |open: &str, close: &str, depth: usize| format!("{}1{}", open.repeat(depth), close.repeat(depth));
+    for expression in [
+        nested("(", ")", 100_000),
+        nested("[", "]", 10_000),
+        nested("abs(", ")", 10_000),
+        "-".repeat(50_000) + "1",
+        "NOT ".repeat(10_000) + "true",
+        "1".to_owned() + &" + 1".repeat(10_000),
+        "payload".to_owned() + &"[payload".repeat(5_000),
+    ] {
+        let sql = format!("SELECT {expression} AS x FROM \"t\"");
+        assert!(Rule::compile(&sql, &Limits::default()).is_err(), "{}", &sql[..40]);
+    }
+    let chain = "topic = 'a'".to_owned() + &" OR topic = 'b'".repeat(3_000);
+    let rule = compile(&format!("SELECT topic FROM \"t\" WHERE {chain}"));
+    assert!(run(&rule, &publish("t", b"")).unwrap().is_empty());
+    let deep = "[".repeat(100_000);
+    let error = run(
+        &compile("SELECT payload.x AS x FROM \"t\""),
+        &publish("t", deep.as_bytes()),
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "line 1, column 8: payload is not JSON: expected less nesting at byte 64"
+    );
+}
+
+#[test]
+fn outputs_of_foreach_are_limited() {
+    let rule = compile("FOREACH payload.list DO item FROM \"t\"");
+    let payload = format!("{{\"list\":[{}1]}}", "1,".repeat(10_000));
+    let error = run(&rule, &publish("t", payload.as_bytes())).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "line 1, column 9: FOREACH has more than 10000 outputs"
+    );
+}
+
+#[test]
+fn a_large_payload_is_not_copied_without_end() {
+    let fields: Vec<String> = (0..500).map(|i| format!("payload AS p{i}")).collect();
+    let rule = compile(&format!("SELECT {} FROM \"t\"", fields.join(", ")));
+    let error = run(&rule, &publish("t", &vec![b'x'; 1 << 20])).unwrap_err();
+    assert!(error.to_string().contains("more bytes than one message may"), "{error}");
+}
