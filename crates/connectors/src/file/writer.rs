@@ -78,7 +78,7 @@ impl Writer {
         if self.open.is_none() {
             fs::create_dir_all(&self.directory).map_err(|error| at(&self.directory, "cannot be made", &error))?;
             let path = self.path();
-            self.open = Some(Open::open(&path, now).map_err(|error| at(&path, "cannot be opened", &error))?);
+            self.open = Some(Open::existing_or_new(&path, now).map_err(|error| at(&path, "cannot be opened", &error))?);
         }
         Ok(self.open.as_mut().expect("it was opened above"))
     }
@@ -156,7 +156,7 @@ impl Writer {
 }
 
 impl Open {
-    fn open(path: &Path, now: SystemTime) -> io::Result<Open> {
+    fn existing_or_new(path: &Path, now: SystemTime) -> io::Result<Open> {
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(false)
