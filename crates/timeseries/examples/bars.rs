@@ -20,6 +20,10 @@ fn main() {
         .nth(1)
         .map_or_else(|| std::env::temp_dir().join("timeseries-bars"), PathBuf::from);
     std::fs::create_dir_all(&base).unwrap();
+    let only = std::env::args().nth(2);
+    if only.as_deref() == Some("month") {
+        return month(&base.join("month"));
+    }
     meter(&base.join("meter"), Meter::Realistic);
     meter(&base.join("uniform"), Meter::Uniform);
     ingest(&base.join("ingest"), false);

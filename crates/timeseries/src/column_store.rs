@@ -76,6 +76,12 @@ impl ColumnStore {
             active: Heads::default(),
             frozen: None,
             segments: Arc::new(segments?),
+            delete_position: manifest
+                .tombstones
+                .iter()
+                .map(|tombstone| tombstone.position)
+                .max()
+                .unwrap_or(0),
             tombstones: Arc::new(manifest.tombstones),
             ttl_ms: manifest.ttl_ms.into_iter().collect::<BTreeMap<_, _>>(),
             now_ms: None,

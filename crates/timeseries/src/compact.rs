@@ -120,14 +120,12 @@ impl ColumnStore {
             (state.tombstones.clone(), state.segments.clone(), state.durable_position)
         };
         let mut done = Vec::new();
-        for tombstone in tombstones.iter() {
+        // A replay from the durable position must not bring points back.
+        for tombstone in tombstones.iter().filter(|tombstone| tombstone.position <= durable.0) {
             if let Some(dirty) = first_dirty(tombstone, &segments)? {
                 return self.forget(&done).map(|()| Some(dirty));
             }
-            // A replay from the durable position must not bring points back.
-            if tombstone.position <= durable.0 {
-                done.push(*tombstone);
-            }
+            done.push(*tombstone);
         }
         self.forget(&done).map(|()| None)
     }

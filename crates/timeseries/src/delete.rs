@@ -60,6 +60,7 @@ impl ColumnStore {
             state.active.delete(slot, |ts_ms| tombstone.touches(ts_ms, ts_ms));
         }
         state.tombstones = tombstones.clone().into();
+        state.delete_position = position;
         tombstones
     }
 

@@ -272,7 +272,7 @@ mod tests {
         for n in 0..10_000 {
             heads.push(1, &mut slot, n * 1000, ValueRef::Long(n % 50));
         }
-        assert_eq!(heads.slot(slot).unwrap().sealed.len(), 9);
+        assert_eq!(heads.slot(slot).unwrap().sealed.len(), 19);
         let head = heads.slot(slot).unwrap();
         assert_eq!(heads.bytes(), super::SLOT_BYTES + head.bytes());
     }

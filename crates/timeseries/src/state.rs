@@ -18,6 +18,8 @@ pub(crate) struct State {
     /// In order of their sequence numbers.
     pub segments: Arc<Vec<Arc<Segment>>>,
     pub tombstones: Arc<Vec<Tombstone>>,
+    /// Of the last deletion: what is written behind it is no replay of what it deleted.
+    pub delete_position: u64,
     pub ttl_ms: BTreeMap<u8, u64>,
     /// As of the last maintenance.
     pub now_ms: Option<i64>,

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::bytes::{Read, Reader, put_signed, put_varint, put_wide};
 use crate::rows::Rows;
 use crate::store::Aggregation;
-use crate::value::{Kind, Value, ValueRef};
+use crate::value::{KINDS, Kind, Value, ValueRef};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Summary {
@@ -60,17 +60,30 @@ impl Summary {
         summary
     }
 
+    /// In lanes, so that an addition need not wait for the one before.
     fn of_doubles(bits: &[u64]) -> Summary {
+        const LANES: usize = 4;
         let first = f64::from_bits(bits[0]);
-        let (mut min, mut max, mut sum) = (first, first, 0.0);
-        for &bits in bits {
-            let value = f64::from_bits(bits);
-            min = min.min(value);
-            max = max.max(value);
-            sum += value;
+        let (mut min, mut max, mut sum) = ([first; LANES], [first; LANES], [0.0; LANES]);
+        let (whole, rest) = bits.as_chunks::<LANES>();
+        for chunk in whole {
+            for lane in 0..LANES {
+                let value = f64::from_bits(chunk[lane]);
+                min[lane] = if value < min[lane] { value } else { min[lane] };
+                max[lane] = if value > max[lane] { value } else { max[lane] };
+                sum[lane] += value;
+            }
         }
+        for (lane, &bits) in rest.iter().enumerate() {
+            let value = f64::from_bits(bits);
+            min[lane] = min[lane].min(value);
+            max[lane] = max[lane].max(value);
+            sum[lane] += value;
+        }
+        let min = min.into_iter().fold(first, f64::min);
+        let max = max.into_iter().fold(first, f64::max);
         let mut summary = Summary::default();
-        summary.add_doubles(bits.len() as u64, min, max, sum);
+        summary.add_doubles(bits.len() as u64, min, max, sum.into_iter().sum());
         summary
     }
 
@@ -271,14 +284,10 @@ fn keep_extreme(kept: &mut Option<Box<str>>, text: &str, aggregation: Aggregatio
     }
 }
 
-/// Which kinds are in the rows, in the order of their tags.
-pub(crate) fn kinds_of(rows: &Rows) -> Vec<Kind> {
-    let mut kinds = Vec::new();
-    for &kind in &rows.kinds {
-        if kinds.last() != Some(&kind) && !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
+/// Which kinds occur, in the order of their tags.
+pub(crate) fn kinds_of(kinds: &[Kind]) -> Vec<Kind> {
+    match kinds.first() {
+        Some(&first) if kinds.iter().all(|&kind| kind == first) => vec![first],
+        _ => KINDS.into_iter().filter(|kind| kinds.contains(kind)).collect(),
     }
-    kinds.sort_unstable();
-    kinds
 }

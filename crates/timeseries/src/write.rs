@@ -97,6 +97,9 @@ impl State {
 
     /// Deletions that came after this position; none unless it is replayed.
     fn deletes_after(&self, position: Position) -> Vec<Tombstone> {
+        if position.0 > self.delete_position {
+            return Vec::new();
+        }
         let later = self
             .tombstones
             .iter()

@@ -222,6 +222,13 @@ impl Runner {
         self.open();
     }
 
+    /// A store that has noticed nothing may have lost its power all the same, in the removal of a file.
+    fn power_on(&mut self) {
+        while self.store.is_none() || !self.disk.has_power() {
+            self.recover();
+        }
+    }
+
     /// After an error: power comes back and the log is replayed.
     fn recover(&mut self) {
         self.crashes += 1;
@@ -253,9 +260,7 @@ impl Runner {
     }
 
     pub fn ask(&mut self) {
-        while self.store.is_none() {
-            self.recover();
-        }
+        self.power_on();
         let entity = entity(self.random.below(ENTITIES));
         let start = self.clock_ms - self.random.below(SPAN as usize) as i64;
         let range = start..start + self.random.below(SPAN as usize) as i64;
@@ -297,9 +302,7 @@ impl Runner {
 
     /// Everything that can be asked.
     pub fn compare_all(&mut self) {
-        while self.store.is_none() {
-            self.recover();
-        }
+        self.power_on();
         for entity in (0..ENTITIES).map(entity) {
             let latest = self.store().latest(entity, &KEYS).unwrap();
             assert_eq!(latest, self.naive.latest(entity, &KEYS).unwrap(), "{entity:?}");

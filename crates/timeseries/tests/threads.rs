@@ -1,0 +1,102 @@
+//! Writers, readers, maintenance and deletions at the same time: nobody waits for ever, no answer has a gap.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod disk;
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
+
+use disk::ModelDisk;
+use timeseries::{
+    ColumnStore, Config, Delete, EntityId, LatestAfterDelete, Order, Point, Position, Series, Store, ValueRef,
+};
+
+const DEVICE: EntityId = EntityId([1; 16]);
+const VICTIM: EntityId = EntityId([2; 16]);
+const BATCHES: u64 = 600;
+const BATCH: u64 = 200;
+
+/// Not to be compressed away.
+fn point_of(n: u64) -> (i64, i64) {
+    let noise = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    (n as i64 * 1000 + (noise % 500) as i64, noise as i64)
+}
+
+fn batch(store: &ColumnStore, index: u64) {
+    let point = |entity, n: u64| Point {
+        entity,
+        key: "k",
+        ts_ms: point_of(n).0,
+        value: ValueRef::Long(point_of(n).1),
+    };
+    let numbers = index * BATCH..(index + 1) * BATCH;
+    let points: Vec<Point<'_>> = numbers.flat_map(|n| [point(DEVICE, n), point(VICTIM, n)]).collect();
+    store.write(&points, Position(index + 1)).unwrap();
+}
+
+/// Times without a gap and values that belong to them; how many.
+fn check(store: &ColumnStore) -> u64 {
+    let mut next = 0;
+    let series = Series {
+        entity: DEVICE,
+        key: "k",
+    };
+    let mut visit = |ts_ms: i64, value: ValueRef<'_>| {
+        let (expected_ts, expected) = point_of(next);
+        assert_eq!((ts_ms, value), (expected_ts, ValueRef::Long(expected)));
+        next += 1;
+        ControlFlow::Continue(())
+    };
+    store.scan(series, 0..i64::MAX, Order::Ascending, &mut visit).unwrap();
+    next
+}
+
+#[test]
+fn everything_at_once_stays_consistent() {
+    let config = Config {
+        head_bytes_max: 48 << 10,
+        fresh_segments_max: 2,
+        ..Config::default()
+    };
+    let store = ColumnStore::open(ModelDisk::new(1).shared(), config).unwrap();
+    let written = AtomicU64::new(0);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for index in 0..BATCHES {
+                batch(&store, index);
+                written.store((index + 1) * BATCH, Memory::SeqCst);
+            }
+            is_done.store(true, Memory::SeqCst);
+        });
+        scope.spawn(|| {
+            while !is_done.load(Memory::SeqCst) {
+                store.maintain(0).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            while !is_done.load(Memory::SeqCst) {
+                let delete = Delete {
+                    entity: VICTIM,
+                    keys: None,
+                    range: 0..i64::MAX,
+                    latest: LatestAfterDelete::Remove,
+                };
+                store.delete(&delete).unwrap();
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_done.load(Memory::SeqCst) {
+                    let before = written.load(Memory::SeqCst);
+                    assert!(check(&store) >= before);
+                }
+            });
+        }
+    });
+    store.flush().unwrap();
+    while store.maintain(0).unwrap().has_more {}
+    assert_eq!(check(&store), BATCHES * BATCH);
+    assert!(store.stats().compactions_total > 0 && store.stats().flushes_total > 5);
+}
