@@ -7,6 +7,7 @@
 //! `order` compare numbers by value and everything with everything (`=`, `<`).
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::text::Text;
@@ -24,9 +25,9 @@ pub enum Value {
     Map(Map),
 }
 
-/// Ordered by key, so that the same content is the same JSON; shared until it is changed.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Map(Arc<Vec<(Text, Value)>>);
+/// Ordered by key, so that the same content is the same JSON; shared until it is changed. An empty one has no memory.
+#[derive(Clone, Default)]
+pub struct Map(Option<Arc<Vec<(Text, Value)>>>);
 
 impl Map {
     pub fn new() -> Map {
@@ -34,7 +35,7 @@ impl Map {
     }
 
     pub fn with_capacity(entries: usize) -> Map {
-        Map(Arc::new(Vec::with_capacity(entries)))
+        Map(Some(Arc::new(Vec::with_capacity(entries))))
     }
 
     /// In whatever order; of entries with the same key the last one stays.
@@ -44,24 +45,33 @@ impl Map {
             entries.sort_by(|a, b| a.0.cmp(&b.0));
             entries.dedup_by(|later, earlier| later.0 == earlier.0);
         }
-        Map(Arc::new(entries))
+        Map(Some(Arc::new(entries)))
+    }
+
+    fn entries(&self) -> &[(Text, Value)] {
+        self.0.as_ref().map_or(&[], |entries| entries.as_slice())
+    }
+
+    fn entries_mut(&mut self) -> &mut Vec<(Text, Value)> {
+        Arc::make_mut(self.0.get_or_insert_default())
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.entries().len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.entries().is_empty()
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&Value> {
-        let index = self.0.binary_search_by(|entry| entry.0.as_bytes().cmp(key)).ok()?;
-        Some(&self.0[index].1)
+        let entries = self.entries();
+        let index = entries.binary_search_by(|entry| entry.0.as_bytes().cmp(key)).ok()?;
+        Some(&entries[index].1)
     }
 
     pub fn insert(&mut self, key: Text, value: Value) {
-        let entries = Arc::make_mut(&mut self.0);
+        let entries = self.entries_mut();
         match entries.binary_search_by(|entry| entry.0.cmp(&key)) {
             Ok(index) => entries[index].1 = value,
             Err(index) => entries.insert(index, (key, value)),
@@ -70,7 +80,7 @@ impl Map {
 
     /// The value to change in place; `Undefined` is put there when there is none.
     pub(crate) fn entry(&mut self, key: &Text) -> &mut Value {
-        let entries = Arc::make_mut(&mut self.0);
+        let entries = self.entries_mut();
         let index = match entries.binary_search_by(|entry| entry.0.cmp(key)) {
             Ok(index) => index,
             Err(index) => {
@@ -82,7 +92,19 @@ impl Map {
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Text, &Value)> {
-        self.0.iter().map(|(key, value)| (key, value))
+        self.entries().iter().map(|(key, value)| (key, value))
+    }
+}
+
+impl PartialEq for Map {
+    fn eq(&self, other: &Map) -> bool {
+        self.entries() == other.entries()
+    }
+}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
     }
 }
 
