@@ -22,6 +22,7 @@ mod health;
 pub mod http;
 mod isolate;
 mod metrics;
+pub mod mqtt;
 pub mod postgres;
 mod pump;
 mod record;

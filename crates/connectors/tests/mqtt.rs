@@ -1,0 +1,587 @@
+//! The MQTT bridge against a real Mosquitto, in both directions.
+
+mod support;
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use connectors::mqtt::{
+    MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttSource, MqttSourceConfig, MqttVersion,
+};
+use connectors::{BoxFuture, Failure, Incoming, Origin, Receiver, Secret, Sink, Source, Stopper, TlsConfig, stop};
+use tokio::task::JoinHandle;
+
+use support::{Directory, certificates, deliver, deliver_during, numbered, text, until};
+
+/// A Mosquitto with a configuration of the test's.
+struct Mosquitto {
+    directory: Directory,
+    port: u16,
+    process: Mutex<Child>,
+}
+
+impl Mosquitto {
+    async fn start(more: &str) -> Mosquitto {
+        let directory = Directory::new("mosquitto");
+        Mosquitto::start_in(directory, more).await
+    }
+
+    async fn start_in(directory: Directory, more: &str) -> Mosquitto {
+        let port = free_port();
+        let place = directory.path().display();
+        let settings = format!(
+            "listener {port} 127.0.0.1\n{more}\nuser root\npersistence true\npersistence_location {place}/\nmax_queued_messages 0\nmax_inflight_messages 0\n"
+        );
+        let access = if more.contains("allow_anonymous") {
+            ""
+        } else {
+            "allow_anonymous true\n"
+        };
+        directory.write("mosquitto.conf", format!("{settings}{access}"));
+        let process = Mutex::new(spawn(&directory));
+        let mosquitto = Mosquitto {
+            directory,
+            port,
+            process,
+        };
+        mosquitto.is_up().await;
+        mosquitto
+    }
+
+    async fn is_up(&self) {
+        until("Mosquitto listens", async || {
+            tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok()
+        })
+        .await;
+    }
+
+    /// Stopped cleanly, so that it keeps what it has; Mosquitto saves nothing in a crash.
+    fn stop(&self) {
+        let mut process = self.process.lock().expect("no panic");
+        let _ = Command::new("kill").arg(process.id().to_string()).status();
+        process.wait().expect("it ends");
+    }
+
+    async fn restart(&self) {
+        self.stop();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        *self.process.lock().expect("no panic") = spawn(&self.directory);
+        self.is_up().await;
+    }
+
+    fn server(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn publish(&self, topic: &str, qos: u8, lines: &[String]) {
+        use std::io::Write as _;
+        let (port, qos) = (self.port.to_string(), qos.to_string());
+        let mut publisher = Command::new("mosquitto_pub")
+            .args(["-p", &port, "-t", topic, "-q", &qos, "-l"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("mosquitto_pub is installed");
+        let mut input = publisher.stdin.take().expect("it is piped");
+        input.write_all((lines.join("\n") + "\n").as_bytes()).expect("it reads");
+        drop(input);
+        assert!(publisher.wait().expect("it ends").success());
+    }
+}
+
+impl Drop for Mosquitto {
+    fn drop(&mut self) {
+        let process = self.process.get_mut().expect("no panic");
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}
+
+fn spawn(directory: &Directory) -> Child {
+    let path = std::env::var("PATH").unwrap_or_default();
+    Command::new("mosquitto")
+        .env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin"))
+        .arg("-c")
+        .arg(directory.join("mosquitto.conf"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("mosquitto is installed: dev/setup.sh test")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn config(server: &str, client_id: &str, version: MqttVersion) -> MqttConnectorConfig {
+    let json = serde_json::json!({
+        "server": server, "client_id": client_id,
+        "reconnect": { "first_ms": 20, "longest_ms": 200 },
+    });
+    MqttConnectorConfig {
+        version,
+        ..serde_json::from_value(json).expect("a configuration")
+    }
+}
+
+fn connector(config: &MqttConnectorConfig) -> Arc<MqttConnector> {
+    Arc::new(MqttConnector::new(config).expect("a sound connector"))
+}
+
+fn sink(connector: &Arc<MqttConnector>) -> MqttSink {
+    MqttSink::new(Arc::clone(connector), &MqttActionConfig::default()).expect("a sound action")
+}
+
+fn source_config(filter: &str, qos: u8) -> MqttSourceConfig {
+    let json = serde_json::json!({ "subscriptions": [{ "filter": filter, "qos": qos }] });
+    serde_json::from_value(json).expect("a configuration")
+}
+
+/// Collects what a source brings, or refuses it while it is told to.
+#[derive(Clone, Default)]
+struct Collector {
+    messages: Arc<Mutex<Vec<Incoming>>>,
+    refusals_left: Arc<Mutex<u32>>,
+}
+
+impl Receiver for Collector {
+    fn receive<'a>(&'a self, batch: &'a [Incoming]) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async {
+            let mut left = self.refusals_left.lock().expect("no panic");
+            if *left > 0 {
+                *left -= 1;
+                return Err("not now".to_owned());
+            }
+            self.messages.lock().expect("no panic").extend_from_slice(batch);
+            Ok(())
+        })
+    }
+}
+
+impl Collector {
+    fn payloads(&self) -> Vec<String> {
+        let messages = self.messages.lock().expect("no panic");
+        let payload =
+            |message: &Incoming| String::from_utf8(message.payload.clone().unwrap_or_default()).expect("text");
+        messages.iter().map(payload).collect()
+    }
+
+    async fn has(&self, count: usize) {
+        until("messages arrive", async || {
+            self.messages.lock().expect("no panic").len() >= count
+        })
+        .await;
+    }
+}
+
+/// A source that runs.
+struct Running {
+    collector: Collector,
+    stopper: Stopper,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(connector: &Arc<MqttConnector>, config: &MqttSourceConfig, collector: Collector) -> Running {
+        let source = MqttSource::new(Arc::clone(connector), config).expect("a sound source");
+        let (stopper, stop) = stop();
+        let receiver = collector.clone();
+        let task = tokio::spawn(async move { source.run(&receiver, stop).await });
+        Running {
+            collector,
+            stopper,
+            task,
+        }
+    }
+
+    async fn end(self) {
+        self.stopper.stop();
+        self.task.await.expect("no panic");
+    }
+}
+
+async fn subscribed(server: &Mosquitto, filter: &str, qos: u8) -> (Running, Arc<MqttConnector>) {
+    let name = format!("observer-{}", filter.replace(['/', '#', '+', '$'], "-"));
+    let connector = connector(&config(&server.server(), &name, MqttVersion::V5));
+    let running = Running::start(&connector, &source_config(filter, qos), Collector::default());
+    // Its own message comes after the broker has the subscription.
+    let probe = sink(&self::connector(&config(
+        &server.server(),
+        &format!("{name}-probe"),
+        MqttVersion::V5,
+    )));
+    let topic = filter.trim_start_matches("$share/g/").replace('#', "probe");
+    until("the subscription is there", async || {
+        let records = numbered(0..1, |_| vec![text(topic.clone()), text("probe"), text("1"), None]);
+        probe.send(&records).await;
+        !running.collector.messages.lock().expect("no panic").is_empty()
+    })
+    .await;
+    (running, connector)
+}
+
+fn without_probes(payloads: Vec<String>) -> Vec<String> {
+    payloads.into_iter().filter(|payload| payload != "probe").collect()
+}
+
+fn message(topic: &'static str, qos: u8) -> impl Fn(u32) -> Vec<Option<Vec<u8>>> {
+    move |number| {
+        vec![
+            text(topic),
+            text(number.to_string()),
+            text(qos.to_string()),
+            text("false"),
+        ]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_version_and_qos_goes_out_in_order() {
+    let server = Mosquitto::start("").await;
+    let (observer, _connector) = subscribed(&server, "out/#", 2).await;
+    let mut expected = Vec::new();
+    for version in [MqttVersion::V3_1, MqttVersion::V3_1_1, MqttVersion::V5] {
+        let sink = sink(&connector(&config(&server.server(), "bridge", version)));
+        for qos in [0, 1, 2] {
+            let records = numbered(0..2500, message("out/x", qos));
+            assert_eq!(deliver(&sink, &records, |_| ()).await, 0, "{version:?} {qos}");
+            expected.extend((0..2500).map(|number| number.to_string()));
+        }
+    }
+    until("all arrive", async || {
+        without_probes(observer.collector.payloads()).len() >= expected.len()
+    })
+    .await;
+    assert_eq!(without_probes(observer.collector.payloads()), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn properties_retain_and_templates_go_out_and_bad_records_stop_no_other() {
+    let server = Mosquitto::start("").await;
+    let connector = connector(&config(&server.server(), "bridge", MqttVersion::V5));
+    let action = MqttActionConfig {
+        user_properties: BTreeMap::from([("site".to_owned(), "${site}".to_owned())]),
+        ..MqttActionConfig::default()
+    };
+    let sink = MqttSink::new(Arc::clone(&connector), &action).expect("a sound action");
+    let records = numbered(0..4, |number| match number {
+        0 => vec![text("kept/a"), text("A"), text("1"), text("true"), text("north")],
+        1 => vec![text("kept/+"), text("B"), text("1"), text("true"), None],
+        2 => vec![text("kept/c"), text("C"), text("7"), text("true"), None],
+        _ => vec![text("kept/d"), text("D"), text("1"), text("1"), None],
+    });
+    let outcome = sink.send(&records).await;
+    assert!(outcome[0].is_ok() && outcome[3].is_ok(), "{outcome:?}");
+    assert!(
+        matches!(&outcome[1], Err(Failure::Refused(reason)) if reason.starts_with("topic")),
+        "{outcome:?}"
+    );
+    assert!(
+        matches!(&outcome[2], Err(Failure::Refused(reason)) if reason.starts_with("qos")),
+        "{outcome:?}"
+    );
+    let other = self::connector(&config(&server.server(), "other", MqttVersion::V5));
+    let rewritten = MqttSourceConfig {
+        strip_prefix: "kept/".to_owned(),
+        add_prefix: "site/".to_owned(),
+        ..source_config("kept/#", 1)
+    };
+    let running = Running::start(&other, &rewritten, Collector::default());
+    running.collector.has(2).await;
+    let messages = running.collector.messages.lock().expect("no panic").clone();
+    let first = messages
+        .iter()
+        .find(|message| message.topic == "site/a")
+        .expect("it is retained");
+    assert_eq!(
+        first.origin,
+        Origin::Mqtt {
+            qos: 1,
+            is_retained: true
+        }
+    );
+    assert_eq!(first.headers[0], ("site".to_owned(), text("north")));
+    assert!(messages.iter().any(|message| message.topic == "site/d"));
+    running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_arrives_while_the_source_is_away_or_unwilling_is_not_lost() {
+    for version in [MqttVersion::V3_1_1, MqttVersion::V5] {
+        for qos in [1, 2] {
+            let server = Mosquitto::start("").await;
+            let config = config(&server.server(), "bridge", version);
+            let first = connector(&config);
+            let running = Running::start(&first, &source_config("in/#", qos), Collector::default());
+            until("it is connected", async || sink(&first).check().await.is_ok()).await;
+            server.publish("in/x", qos, &lines(0..100));
+            running.collector.has(100).await;
+            assert_eq!(running.collector.payloads(), lines(0..100));
+            running.end().await;
+            drop(first);
+            // The source is away, and the broker keeps; then comes one that is not willing at once.
+            server.publish("in/x", qos, &lines(100..3000));
+            let unwilling = Collector::default();
+            *unwilling.refusals_left.lock().expect("no panic") = 3;
+            let second = connector(&config);
+            let running = Running::start(&second, &source_config("in/#", qos), unwilling);
+            running.collector.has(2900).await;
+            // While the broker is away nothing arrives, and what it keeps comes afterwards.
+            server.restart().await;
+            until("the bridge is back", async || sink(&second).check().await.is_ok()).await;
+            server.publish("in/x", qos, &lines(3000..3100));
+            until("the last arrives", async || {
+                running.collector.payloads().last().is_some_and(|last| last == "3099")
+            })
+            .await;
+            let mut payloads = running.collector.payloads();
+            // What was not acknowledged when the broker went has come twice.
+            let mut seen = HashSet::new();
+            payloads.retain(|payload| seen.insert(payload.clone()));
+            let count = payloads.len();
+            assert!(payloads == lines(100..3100), "{version:?} QoS {qos}: {count} messages");
+            running.end().await;
+        }
+    }
+}
+
+/// Between a bridge and its broker: cuts all connections when it is told to.
+struct Proxy {
+    address: String,
+    cut: tokio::sync::watch::Sender<u32>,
+}
+
+impl Proxy {
+    async fn start(target: String) -> Proxy {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (cut, told) = tokio::sync::watch::channel(0);
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let (target, mut told) = (target.clone(), told.clone());
+                told.mark_unchanged();
+                tokio::spawn(async move {
+                    let Ok(mut far) = tokio::net::TcpStream::connect(target).await else {
+                        return;
+                    };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = told.changed() => {}
+                    }
+                });
+            }
+        });
+        Proxy { address, cut }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_at_qos_2_comes_once_however_often_the_connection_is_lost() {
+    for version in [MqttVersion::V3_1_1, MqttVersion::V5] {
+        let server = Mosquitto::start("").await;
+        let proxy = Proxy::start(server.server()).await;
+        let bridge = connector(&config(&proxy.address, "bridge", version));
+        let unwilling = Collector::default();
+        *unwilling.refusals_left.lock().expect("no panic") = 2;
+        let running = Running::start(&bridge, &source_config("in/#", 2), unwilling);
+        until("it is connected", async || sink(&bridge).check().await.is_ok()).await;
+        for round in 0..5 {
+            server.publish("in/x", 2, &lines(round * 1000..round * 1000 + 1000));
+            proxy.cut.send_modify(|number| *number += 1);
+        }
+        until("the last arrives", async || {
+            running.collector.payloads().contains(&"4999".to_owned())
+        })
+        .await;
+        let payloads = running.collector.payloads();
+        let count = payloads.len();
+        assert!(payloads == lines(0..5000), "{version:?}: {count} messages");
+        running.end().await;
+    }
+}
+
+fn lines(numbers: std::ops::Range<u32>) -> Vec<String> {
+    numbers.map(|number| number.to_string()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_goes_and_comes_misses_nothing() {
+    for qos in [1, 2] {
+        let server = Mosquitto::start("").await;
+        let (observer, observers_connector) = subscribed(&server, "load/#", qos).await;
+        let bridge = connector(&config(&server.server(), "bridge", MqttVersion::V5));
+        let sink = sink(&bridge);
+        let fault = async {
+            observer.collector.has(1000).await;
+            server.restart().await;
+        };
+        let (sent, failures) = deliver_during(fault, &sink, 100, message("load/x", qos)).await;
+        assert!(failures > 0, "the broker was gone for a while");
+        let last = (sent - 1).to_string();
+        until("the last arrives", async || {
+            observer.collector.payloads().contains(&last)
+        })
+        .await;
+        let mut received: Vec<u32> = without_probes(observer.collector.payloads())
+            .iter()
+            .map(|payload| payload.parse().expect("a number"))
+            .collect();
+        let all = received.len();
+        received.sort_unstable();
+        received.dedup();
+        assert_eq!(received, (0..sent).collect::<Vec<u32>>());
+        let duplicates = all - received.len();
+        assert!(
+            duplicates <= 200,
+            "only what was in flight can come twice, not {duplicates}"
+        );
+        drop(observers_connector);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_ours_does_not_come_back() {
+    for version in [MqttVersion::V3_1_1, MqttVersion::V5] {
+        let server = Mosquitto::start("").await;
+        let bridge = connector(&config(&server.server(), "bridge", version));
+        let running = Running::start(&bridge, &source_config("#", 1), Collector::default());
+        let sink = sink(&bridge);
+        sink.check().await.expect("it is there");
+        assert_eq!(deliver(&sink, &numbered(0..10, message("both/x", 1)), |_| ()).await, 0);
+        server.publish("both/y", 1, &["theirs".to_owned()]);
+        running.collector.has(1).await;
+        assert_eq!(running.collector.payloads(), ["theirs"], "{version:?}");
+        // A shared subscription knows no "no local": there the user property tells.
+        if version == MqttVersion::V5 {
+            let shared = Running::start(&bridge, &source_config("$share/g/shared/#", 1), Collector::default());
+            until("the message has come back", async || {
+                let records = numbered(0..1, message("shared/x", 1));
+                deliver(&sink, &records, |_| ()).await;
+                bridge.counters().dropped_loop > 0
+            })
+            .await;
+            assert_eq!(shared.collector.payloads(), Vec::<String>::new());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_subscriptions_share() {
+    let server = Mosquitto::start("").await;
+    let (one, _first) = subscribed(&server, "$share/g/work/#", 1).await;
+    let other = connector(&config(&server.server(), "second", MqttVersion::V5));
+    let two = Running::start(&other, &source_config("$share/g/work/#", 1), Collector::default());
+    until("both get some", async || {
+        server.publish("work/x", 1, &lines(0..20));
+        let has_some = |running: &Running| running.collector.payloads().len() > 5;
+        has_some(&one) && has_some(&two)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_and_who_is_not_there_is_told() {
+    let directory = Directory::new("mosquitto");
+    let passwords = directory.join("passwords");
+    let made = Command::new("mosquitto_passwd")
+        .arg("-c")
+        .arg("-b")
+        .arg(&passwords)
+        .args(["me", "right"])
+        .status();
+    assert!(made.expect("mosquitto_passwd is installed").success());
+    let settings = format!("allow_anonymous false\npassword_file {}", passwords.display());
+    let server = Mosquitto::start_in(directory, &settings).await;
+    let records = numbered(0..2, message("t", 1));
+    for version in [MqttVersion::V3_1_1, MqttVersion::V5] {
+        let with = |password: &str| MqttConnectorConfig {
+            user: Some("me".to_owned()),
+            password: Some(Secret::new(password)),
+            ..config(&server.server(), "bridge", version)
+        };
+        assert_eq!(sink(&connector(&with("right"))).send(&records).await, vec![Ok(()); 2]);
+        let wrong = sink(&connector(&with("guessed-it")));
+        let outcome = wrong.send(&records).await;
+        let Err(Failure::Away(reason)) = &outcome[0] else {
+            panic!("{outcome:?}")
+        };
+        assert!(
+            reason.to_lowercase().contains("not authorized") && !reason.contains("guessed-it"),
+            "{reason}"
+        );
+        wrong.check().await.expect_err("not usable");
+    }
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let outcome = sink(&connector(&config(&nobody, "bridge", MqttVersion::V5)))
+        .send(&records)
+        .await;
+    assert!(
+        matches!(&outcome[1], Err(Failure::Away(reason)) if reason.contains(&nobody)),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_checks_the_certificate() {
+    let directory = Directory::new("mosquitto");
+    certificates(&directory);
+    let file = |name: &str| directory.join(name).display().to_string();
+    let settings = format!("certfile {}\nkeyfile {}", file("cert.pem"), file("key.pem"));
+    let ca = directory.join("ca.pem");
+    let server = Mosquitto::start_in(directory, &settings).await;
+    let with = |tls: TlsConfig| MqttConnectorConfig {
+        tls: Some(tls),
+        ..config(&server.server(), "bridge", MqttVersion::V5)
+    };
+    let trusted = TlsConfig {
+        ca_file: Some(ca),
+        ..TlsConfig::default()
+    };
+    for qos in [0, 1] {
+        let outcome = sink(&connector(&with(trusted.clone())))
+            .send(&numbered(0..50, message("t", qos)))
+            .await;
+        assert_eq!(outcome, vec![Ok(()); 50]);
+    }
+    let other = Directory::new("mosquitto-other");
+    certificates(&other);
+    let foreign = TlsConfig {
+        ca_file: Some(other.join("ca.pem")),
+        ..TlsConfig::default()
+    };
+    let error = sink(&connector(&with(foreign))).check().await.expect_err("not trusted");
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (json, field) in [
+        (r#"{"server": "localhost", "client_id": "x"}"#, "server"),
+        (r#"{"server": "a:1", "client_id": ""}"#, "client_id"),
+        (
+            r#"{"server": "a:1", "client_id": "x", "in_flight_max": 0}"#,
+            "in_flight_max",
+        ),
+        (
+            r#"{"server": "a:1", "client_id": "x", "receive_max": 0}"#,
+            "receive_max",
+        ),
+        (
+            r#"{"server": "a:1", "client_id": "x", "version": "3.1.1", "password": "p"}"#,
+            "user",
+        ),
+    ] {
+        let config: MqttConnectorConfig = serde_json::from_str(json).expect("the right types");
+        let problems = MqttConnector::new(&config).err().expect("wrong").join("\n");
+        assert!(problems.contains(field), "{json}: {problems}");
+    }
+    assert!(source_config("a/#/b", 1).problems()[0].contains("a/#/b"));
+    let action = MqttActionConfig {
+        qos: "9".to_owned(),
+        ..MqttActionConfig::default()
+    };
+    assert!(action.problems()[0].starts_with("qos"));
+}
