@@ -21,6 +21,8 @@ pub mod file;
 mod health;
 pub mod http;
 mod isolate;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod metrics;
 pub mod mqtt;
 pub mod postgres;

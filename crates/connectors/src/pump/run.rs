@@ -280,13 +280,10 @@ impl Pump {
         }
     }
 
-    /// Asks the target whether it is there: when it is away, and now and then while nothing is sent.
+    /// Asks the target whether it is there: when it is away, and now and then while it confirms nothing.
     fn check_if_due(&mut self, now: Instant) -> Readiness {
         if self.is_checking || self.stop_at.is_some() {
             return Readiness::Never;
-        }
-        if self.in_flight_batches() > 0 && self.away_until.is_none() {
-            self.next_check = now + self.check_interval();
         }
         let at = self.away_until.unwrap_or(self.next_check);
         if at > now {
@@ -455,6 +452,7 @@ impl Pump {
             self.shared.health.connected();
         }
         if took_any {
+            self.next_check = now + self.check_interval();
             self.moved();
         }
     }

@@ -91,6 +91,17 @@ impl Server {
         tokio::task::spawn_blocking(restart).await.expect("the scripts succeed");
     }
 
+    /// Calls the script; others go on meanwhile.
+    pub async fn run_in_background(self: &Arc<Self>, verb: &str, options: &[&str]) {
+        let (server, verb) = (Arc::clone(self), verb.to_owned());
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let call = move || {
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            server.run(&verb, &options);
+        };
+        tokio::task::spawn_blocking(call).await.expect("the script succeeds");
+    }
+
     fn run(&self, verb: &str, options: &[&str]) -> String {
         let mut command = Command::new(&self.script);
         command.arg(verb).arg(self.directory.path()).args(options);

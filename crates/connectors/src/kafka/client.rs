@@ -1,0 +1,217 @@
+//! What producers and consumers have in common: options of librdkafka, what it tells us, and what its errors mean.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rdkafka::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+use super::config::{Authentication, KafkaConnectorConfig};
+use crate::sink::Failure;
+
+impl KafkaConnectorConfig {
+    /// All that is wrong with it: the field and what it should be.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for host in self.bootstrap_hosts.split(',') {
+            let port = host.trim().rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+            if !matches!(port, Some(Ok(1..))) {
+                problems.push(format!("bootstrap_hosts: {host:?} is not host:port"));
+            }
+        }
+        if self.connect_timeout_ms < 1000 || self.request_timeout_ms < 1000 {
+            problems.push("connect_timeout_ms, request_timeout_ms: must be at least 1000".to_owned());
+        }
+        if matches!(self.authentication, Authentication::Gssapi { .. }) && !cfg!(feature = "gssapi") {
+            problems.push("authentication: this build has no Kerberos; build with the feature gssapi".to_owned());
+        }
+        if let Some(tls) = &self.tls
+            && tls.cert_file.is_some() != tls.key_file.is_some()
+        {
+            problems.push("tls: cert_file and key_file go together".to_owned());
+        }
+        problems
+    }
+
+    pub(super) fn options(&self) -> ClientConfig {
+        let mut options = ClientConfig::new();
+        options
+            .set("bootstrap.servers", &self.bootstrap_hosts)
+            .set("client.id", &self.client_id)
+            .set(
+                "socket.connection.setup.timeout.ms",
+                self.connect_timeout_ms.to_string(),
+            )
+            .set("socket.timeout.ms", self.request_timeout_ms.to_string())
+            .set("socket.nagle.disable", "true")
+            .set("reconnect.backoff.ms", "100")
+            .set("reconnect.backoff.max.ms", "2000")
+            .set_log_level(RDKafkaLogLevel::Warning);
+        let is_sasl = self.set_authentication(&mut options);
+        self.set_tls(&mut options);
+        let protocol = match (is_sasl, self.tls.is_some()) {
+            (false, false) => "plaintext",
+            (false, true) => "ssl",
+            (true, false) => "sasl_plaintext",
+            (true, true) => "sasl_ssl",
+        };
+        options.set("security.protocol", protocol);
+        options
+    }
+
+    fn set_authentication(&self, options: &mut ClientConfig) -> bool {
+        let (mechanism, username, password) = match &self.authentication {
+            Authentication::None => return false,
+            Authentication::Plain { username, password } => ("PLAIN", username, password),
+            Authentication::ScramSha256 { username, password } => ("SCRAM-SHA-256", username, password),
+            Authentication::ScramSha512 { username, password } => ("SCRAM-SHA-512", username, password),
+            Authentication::Gssapi {
+                service_name,
+                principal,
+                keytab_file,
+            } => {
+                options
+                    .set("sasl.mechanisms", "GSSAPI")
+                    .set("sasl.kerberos.service.name", service_name)
+                    .set("sasl.kerberos.principal", principal)
+                    .set("sasl.kerberos.keytab", keytab_file);
+                return true;
+            }
+        };
+        options
+            .set("sasl.mechanisms", mechanism)
+            .set("sasl.username", username)
+            .set("sasl.password", password.expose());
+        true
+    }
+
+    fn set_tls(&self, options: &mut ClientConfig) {
+        let Some(tls) = &self.tls else {
+            return;
+        };
+        let password = tls.key_password.as_ref().map(|password| password.expose().to_owned());
+        let files = [
+            ("ssl.ca.location", &tls.ca_file),
+            ("ssl.certificate.location", &tls.cert_file),
+            ("ssl.key.location", &tls.key_file),
+            ("ssl.key.password", &password),
+        ];
+        for (name, value) in files {
+            if let Some(value) = value {
+                options.set(name, value);
+            }
+        }
+        let name_check = if tls.verify { "https" } else { "none" };
+        options
+            .set("enable.ssl.certificate.verification", tls.verify.to_string())
+            .set("ssl.endpoint.identification.algorithm", name_check);
+    }
+}
+
+/// What librdkafka last said about its connections: its own errors are often no more than "timed out".
+#[derive(Clone, Default)]
+pub(super) struct LastError(Arc<Mutex<Option<String>>>);
+
+impl LastError {
+    pub fn set(&self, error: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    pub fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// `error`, with what is known beside it.
+    pub fn explain(&self, error: &KafkaError) -> String {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match last {
+            Some(last) => format!("{last} ({})", text(error)),
+            None => text(error),
+        }
+    }
+}
+
+/// The part of a context that both directions share.
+#[derive(Clone, Default)]
+pub(super) struct Context {
+    pub last_error: LastError,
+}
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        remember(&self.last_error, &error, reason);
+    }
+}
+
+pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+            tracing::warn!(facility, message, "librdkafka");
+        }
+        _ => tracing::debug!(facility, message, "librdkafka"),
+    }
+}
+
+pub(super) fn remember(last_error: &LastError, error: &KafkaError, reason: &str) {
+    tracing::debug!(%error, reason, "Kafka");
+    // That no broker is left says less than why the last one went.
+    if !matches!(code(error), Some(Code::AllBrokersDown)) {
+        last_error.set(reason.to_owned());
+    }
+}
+
+pub(super) fn code(error: &KafkaError) -> Option<Code> {
+    error.rdkafka_error_code()
+}
+
+/// For operators.
+pub(super) fn text(error: &KafkaError) -> String {
+    match code(error) {
+        Some(code) => code.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// What a message that was not delivered means for it and for the others.
+pub(super) fn failure(error: &KafkaError, kafka_topic: &str, last_error: &LastError) -> Failure {
+    let about = |what: &str| format!("Kafka topic {kafka_topic:?}: {what}");
+    match code(error) {
+        Some(
+            code @ (Code::MessageSizeTooLarge
+            | Code::InvalidMessage
+            | Code::InvalidMessageSize
+            | Code::InvalidTimestamp
+            | Code::InvalidRecord
+            | Code::InvalidTopic
+            | Code::PolicyViolation
+            | Code::UnsupportedForMessageFormat),
+        ) => Failure::Refused(about(&code.to_string())),
+        Some(Code::InvalidDifferentRecord | Code::UnknownPartition) => Failure::Busy(about(&text(error))),
+        Some(Code::PurgeQueue | Code::PurgeInflight) => Failure::Away("the action was stopped".to_owned()),
+        _ => Failure::Away(about(&last_error.explain(error))),
+    }
+}
+
+/// The topic is not there.
+pub(super) fn is_topic_unknown(error: &KafkaError) -> bool {
+    matches!(code(error), Some(Code::UnknownTopic | Code::UnknownTopicOrPartition))
+}
+
+/// The producer cannot go on: another one is needed.
+pub(super) fn is_fatal(error: &KafkaError) -> bool {
+    matches!(
+        code(error),
+        Some(
+            Code::Fatal
+                | Code::OutOfOrderSequenceNumber
+                | Code::UnknownProducerId
+                | Code::InvalidProducerEpoch
+                | Code::Fenced
+                | Code::ProducerFenced
+        )
+    )
+}

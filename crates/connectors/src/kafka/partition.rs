@@ -1,0 +1,105 @@
+//! Which partition a message goes to.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::config::PartitionStrategy;
+
+/// Chooses for one producer.
+pub(super) struct Chooser {
+    strategy: PartitionStrategy,
+    next: AtomicU32,
+}
+
+impl Chooser {
+    pub fn new(strategy: PartitionStrategy) -> Chooser {
+        Chooser {
+            strategy,
+            // Many that start together do not all begin with the same partition.
+            next: AtomicU32::new(getrandom::u32().unwrap_or(0)),
+        }
+    }
+
+    /// `key`: the message's, or what stands for it. `partitions`: how many there are, at least one.
+    pub fn choose(&self, key: Option<&[u8]>, partitions: u32) -> i32 {
+        let chosen = match (self.strategy, key) {
+            (PartitionStrategy::KeyHash | PartitionStrategy::Client | PartitionStrategy::Topic, Some(key)) => {
+                (murmur2(key) & 0x7fff_ffff) % partitions
+            }
+            (PartitionStrategy::RoundRobin, _) => self.next.fetch_add(1, Relaxed) % partitions,
+            _ => scatter(self.next.fetch_add(1, Relaxed)) % partitions,
+        };
+        chosen as i32
+    }
+}
+
+/// Numbers in a row, far from each other.
+fn scatter(number: u32) -> u32 {
+    let mixed = (number ^ (number >> 16)).wrapping_mul(0x7feb_352d);
+    let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x846c_a68b);
+    mixed ^ (mixed >> 16)
+}
+
+/// Kafka's hash of keys, as its Java clients have it: MurmurHash2 with its seed.
+fn murmur2(bytes: &[u8]) -> u32 {
+    const MULTIPLIER: u32 = 0x5bd1_e995;
+    const SEED: u32 = 0x9747_b28c;
+    let mut hash = SEED ^ bytes.len() as u32;
+    let (words, rest) = bytes.as_chunks::<4>();
+    for word in words {
+        let mut word = u32::from_le_bytes(*word).wrapping_mul(MULTIPLIER);
+        word ^= word >> 24;
+        hash = hash.wrapping_mul(MULTIPLIER) ^ word.wrapping_mul(MULTIPLIER);
+    }
+    for (index, byte) in rest.iter().enumerate() {
+        hash ^= u32::from(*byte) << (8 * index);
+    }
+    if !rest.is_empty() {
+        hash = hash.wrapping_mul(MULTIPLIER);
+    }
+    hash ^= hash >> 13;
+    hash = hash.wrapping_mul(MULTIPLIER);
+    hash ^ (hash >> 15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The values of Kafka's own `UtilsTest.testMurmur2`.
+    #[test]
+    fn hashes_keys_as_kafka_does() {
+        let cases: [(&[u8], i32); 7] = [
+            (b"21", -973_932_308),
+            (b"foobar", -790_332_482),
+            (b"a-little-bit-long-string", -985_981_536),
+            (b"a-little-bit-longer-string", -1_486_304_829),
+            (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58_897_971),
+            (b"abc", 479_470_107),
+            (b"", 275_646_681),
+        ];
+        for (key, expected) in cases {
+            assert_eq!(murmur2(key) as i32, expected, "{}", String::from_utf8_lossy(key));
+        }
+    }
+
+    #[test]
+    fn strategies_choose_as_they_say() {
+        let in_turn = Chooser::new(PartitionStrategy::RoundRobin);
+        let first = in_turn.choose(None, 4);
+        let chosen: Vec<i32> = (0..4).map(|_| in_turn.choose(Some(b"k"), 4)).collect();
+        let expected: Vec<i32> = (1..5).map(|step| (first + step) % 4).collect();
+        assert_eq!(chosen, expected);
+        let by_key = Chooser::new(PartitionStrategy::Client);
+        assert_eq!(
+            by_key.choose(Some(b"client-1"), 16),
+            by_key.choose(Some(b"client-1"), 16)
+        );
+        let random = Chooser::new(PartitionStrategy::Random);
+        let mut counts = [0; 4];
+        for _ in 0..4000 {
+            counts[random.choose(Some(b"k"), 4) as usize] += 1;
+        }
+        assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,376 @@
+//! The source: a consumer group whose offsets are committed only when the receiver has the messages.
+//!
+//! A thread polls librdkafka, as it has to be polled also while nobody takes anything: then it pauses the partitions.
+//! Batches go to the task of [`KafkaSource::run`], which hands them over one after the other and stores their offsets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientContext;
+use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{Receiver as Batches, Sender, channel};
+use tokio::time::timeout;
+
+use super::client::{self, LastError};
+use super::config::{KafkaConnectorConfig, KafkaSourceConfig, OffsetReset, check_topic};
+use crate::backoff::Backoff;
+use crate::config::RetryConfig;
+use crate::health::HealthCell;
+use crate::sink::BoxFuture;
+use crate::source::{Incoming, Origin, Receiver, Source, Stop};
+
+/// Batches that wait for the receiver.
+const BATCHES: usize = 2;
+const POLL: Duration = Duration::from_millis(100);
+/// How long the receiver may take before partitions are paused.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub struct KafkaSource {
+    options: ClientConfig,
+    config: KafkaSourceConfig,
+    health: HealthCell,
+    lookup_timeout: Duration,
+}
+
+impl KafkaSource {
+    /// Connects to nobody yet. `health` is told how it goes. The error names what is wrong.
+    pub fn new(
+        connector: &KafkaConnectorConfig,
+        config: &KafkaSourceConfig,
+        health: HealthCell,
+    ) -> Result<KafkaSource, String> {
+        let mut problems = connector.problems();
+        problems.extend(config.problems());
+        if !problems.is_empty() {
+            return Err(problems.join("; "));
+        }
+        let mut options = connector.options();
+        set_options(&mut options, config);
+        Ok(KafkaSource {
+            options,
+            config: config.clone(),
+            health,
+            lookup_timeout: Duration::from_millis(connector.connect_timeout_ms),
+        })
+    }
+
+    fn consumer(&self) -> Result<Arc<Polled>, KafkaError> {
+        let context = Watch {
+            last_error: LastError::default(),
+            health: self.health.clone(),
+        };
+        let consumer = BaseConsumer::from_config_and_context(&self.options, context)?;
+        let topics: Vec<&str> = self.config.kafka_topics.iter().map(String::as_str).collect();
+        consumer.subscribe(&topics)?;
+        Ok(Arc::new(consumer))
+    }
+
+    /// Hands over batches until the thread or `stop` ends it.
+    async fn hand_over(
+        &self,
+        consumer: &Polled,
+        mut batches: Batches<Vec<Incoming>>,
+        receiver: &dyn Receiver,
+        mut stop: Stop,
+    ) {
+        let retry = RetryConfig::default();
+        let mut backoff = Backoff::new(&retry);
+        loop {
+            let batch = tokio::select! {
+                batch = batches.recv() => batch,
+                () = stop.stopped() => None,
+            };
+            let Some(batch) = batch else {
+                return;
+            };
+            while let Err(error) = tokio::select! {
+                received = receiver.receive(&batch) => received,
+                () = stop.stopped() => return,
+            } {
+                self.health.error(format!("the messages were not accepted: {error}"));
+                tokio::select! {
+                    () = tokio::time::sleep(backoff.pause()) => {}
+                    () = stop.stopped() => return,
+                }
+            }
+            backoff.reset();
+            store(consumer, &batch);
+        }
+    }
+}
+
+impl KafkaSourceConfig {
+    /// All that is wrong with it: the field and what it should be.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.kafka_topics.is_empty() {
+            problems.push("kafka_topics: at least one is needed".to_owned());
+        }
+        for (index, name) in self.kafka_topics.iter().enumerate() {
+            if let Err(problem) = check_topic(name) {
+                problems.push(format!("kafka_topics[{index}]: {problem}"));
+            }
+        }
+        if self.group_id.is_empty() {
+            problems.push("group_id: must not be empty".to_owned());
+        }
+        if self.batch_records_max == 0 {
+            problems.push("batch_records_max: must be at least 1".to_owned());
+        }
+        problems
+    }
+}
+
+fn set_options(options: &mut ClientConfig, config: &KafkaSourceConfig) {
+    let reset = match config.offset_reset {
+        OffsetReset::Latest => "latest",
+        OffsetReset::Earliest => "earliest",
+    };
+    options
+        .set("group.id", &config.group_id)
+        .set("auto.offset.reset", reset)
+        .set("enable.auto.commit", "true")
+        .set("auto.commit.interval.ms", config.commit_interval_ms.to_string())
+        // Offsets are stored when the receiver has the messages.
+        .set("enable.auto.offset.store", "false")
+        .set("session.timeout.ms", config.session_timeout_ms.to_string())
+        .set("partition.assignment.strategy", "cooperative-sticky")
+        .set(
+            "queued.max.messages.kbytes",
+            (config.fetch_bytes_max / 1024).max(1).to_string(),
+        )
+        .set("allow.auto.create.topics", "false");
+}
+
+type Polled = BaseConsumer<Watch>;
+
+struct Watch {
+    last_error: LastError,
+    health: HealthCell,
+}
+
+impl ClientContext for Watch {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        client::log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        client::remember(&self.last_error, &error, reason);
+        if client::code(&error) == Some(RDKafkaErrorCode::AllBrokersDown) {
+            self.health.disconnected(self.last_error.explain(&error));
+        }
+    }
+}
+
+impl ConsumerContext for Watch {
+    fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Assign(_) = rebalance {
+            self.health.connected();
+        }
+    }
+}
+
+impl Source for KafkaSource {
+    fn run<'a>(&'a self, receiver: &'a dyn Receiver, stop: Stop) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.health.connecting();
+            let consumer = match self.consumer() {
+                Ok(consumer) => consumer,
+                Err(error) => {
+                    self.health.disconnected(client::text(&error));
+                    return;
+                }
+            };
+            let (sender, batches) = channel(BATCHES);
+            let poller = Poller {
+                consumer: Arc::clone(&consumer),
+                sender,
+                runtime: Handle::current(),
+                health: self.health.clone(),
+                records_max: self.config.batch_records_max as usize,
+                is_paused: false,
+            };
+            let polling = tokio::task::spawn_blocking(move || poller.run());
+            self.hand_over(&consumer, batches, receiver, stop).await;
+            // The thread ends when nobody takes its batches any more.
+            let _ = polling.await;
+            // Leaves the group, and commits what was stored.
+            let _ = tokio::task::spawn_blocking(move || drop(consumer)).await;
+            self.health.disconnected_by_order();
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+        let (options, topics, timeout) = (
+            self.options.clone(),
+            self.config.kafka_topics.clone(),
+            self.lookup_timeout,
+        );
+        Box::pin(async move {
+            let checked = tokio::task::spawn_blocking(move || check(&options, &topics, timeout)).await;
+            checked.unwrap_or_else(|error| Err(error.to_string()))
+        })
+    }
+}
+
+/// Blocks.
+fn check(options: &ClientConfig, topics: &[String], timeout: Duration) -> Result<(), String> {
+    let context = client::Context::default();
+    let last_error = context.last_error.clone();
+    let explain = |error: &KafkaError| last_error.explain(error);
+    let mut options = options.clone();
+    // Only looks: not a member of the group.
+    options.remove("group.id");
+    let consumer: BaseConsumer<Look> =
+        BaseConsumer::from_config_and_context(&options, Look(context)).map_err(|error| error.to_string())?;
+    for topic in topics {
+        let metadata = consumer
+            .fetch_metadata(Some(topic), timeout)
+            .map_err(|error| explain(&error))?;
+        let found = metadata
+            .topics()
+            .iter()
+            .any(|found| found.name() == topic && found.error().is_none());
+        if !found {
+            return Err(format!(
+                "the Kafka topic {topic:?} does not exist, or we may not read it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+struct Look(client::Context);
+
+impl ClientContext for Look {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.0.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.0.error(error, reason);
+    }
+}
+
+impl ConsumerContext for Look {}
+
+/// The messages of a batch are with the receiver.
+fn store(consumer: &Polled, batch: &[Incoming]) {
+    let mut ends = BTreeMap::new();
+    for message in batch {
+        if let Origin::Kafka { partition, offset } = message.origin {
+            ends.insert((&*message.topic, partition), offset + 1);
+        }
+    }
+    let mut offsets = TopicPartitionList::new();
+    for ((kafka_topic, partition), end) in ends {
+        // Only what is no offset at all is refused.
+        let _ = offsets.add_partition_offset(kafka_topic, partition, Offset::Offset(end));
+    }
+    if let Err(error) = consumer.store_offsets(&offsets) {
+        // The partition went to another member of the group, who gets the messages once more.
+        tracing::debug!(%error, "offsets could not be stored");
+    }
+}
+
+/// The thread that polls.
+struct Poller {
+    consumer: Arc<Polled>,
+    sender: Sender<Vec<Incoming>>,
+    runtime: Handle,
+    health: HealthCell,
+    records_max: usize,
+    is_paused: bool,
+}
+
+impl Poller {
+    fn run(mut self) {
+        let mut batch = Vec::new();
+        while !self.sender.is_closed() {
+            self.poll(&mut batch, POLL);
+            while !batch.is_empty() && batch.len() < self.records_max && self.poll(&mut batch, Duration::ZERO) {}
+            if !batch.is_empty() {
+                self.hand_over(&mut batch);
+            }
+        }
+    }
+
+    /// Whether there was a message.
+    fn poll(&self, batch: &mut Vec<Incoming>, timeout: Duration) -> bool {
+        match self.consumer.poll(timeout) {
+            None => false,
+            Some(Ok(message)) => {
+                batch.push(incoming(&message));
+                true
+            }
+            Some(Err(error)) => {
+                self.health.error(self.consumer.context().last_error.explain(&error));
+                false
+            }
+        }
+    }
+
+    /// Waits for room; polls meanwhile, so that Kafka does not think we are gone.
+    fn hand_over(&mut self, batch: &mut Vec<Incoming>) {
+        let since = Instant::now();
+        loop {
+            match self.runtime.block_on(timeout(POLL, self.sender.reserve())) {
+                Ok(Ok(permit)) => {
+                    permit.send(std::mem::take(batch));
+                    break;
+                }
+                Ok(Err(_)) => return,
+                Err(_) => {}
+            };
+            if since.elapsed() > PATIENCE {
+                self.pause();
+                // What arrived before the pause took effect.
+                self.poll(batch, Duration::ZERO);
+            }
+        }
+        self.resume();
+    }
+
+    fn pause(&mut self) {
+        // Also those that were assigned since the last time.
+        if let Ok(assigned) = self.consumer.assignment()
+            && self.consumer.pause(&assigned).is_ok()
+        {
+            self.is_paused = true;
+        }
+    }
+
+    fn resume(&mut self) {
+        if self.is_paused
+            && let Ok(assigned) = self.consumer.assignment()
+            && self.consumer.resume(&assigned).is_ok()
+        {
+            self.is_paused = false;
+        }
+    }
+}
+
+fn incoming(message: &BorrowedMessage<'_>) -> Incoming {
+    let headers = message.headers().map(|headers| {
+        let each = headers.iter();
+        each.map(|header| (header.key.to_owned(), header.value.map(<[u8]>::to_vec)))
+            .collect()
+    });
+    Incoming {
+        topic: message.topic().to_owned(),
+        key: message.key().map(<[u8]>::to_vec),
+        payload: message.payload().map(<[u8]>::to_vec),
+        headers: headers.unwrap_or_default(),
+        unix_ms: message.timestamp().to_millis().map(|ms| ms.max(0) as u64),
+        origin: Origin::Kafka {
+            partition: message.partition(),
+            offset: message.offset(),
+        },
+    }
+}

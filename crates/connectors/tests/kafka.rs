@@ -1,0 +1,621 @@
+//! Kafka, the real one: what goes in and comes out, what is told when it does not, and nothing lost when it fails.
+#![cfg(feature = "kafka")]
+#![allow(clippy::print_stdout, reason = "how often something came twice is worth knowing")]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
+use connectors::{
+    Action, BoxFuture, Buffer, BufferConfig, DeliveryConfig, Failure, HealthCell, HealthState, Incoming, Origin,
+    QueryMode, Receiver, Records, RetryConfig, Sink, Source, stop,
+};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Headers, Message};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use serde_json::{Value, json};
+use support::{Directory, PATIENCE, Server, numbered, text, until};
+use tokio::runtime::Handle;
+
+fn admin(hosts: &str) -> AdminClient<DefaultClientContext> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", hosts).create().expect("valid options")
+}
+
+async fn create(hosts: &str, name: &str, partitions: i32, replicas: i32) {
+    let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
+    until("the topic is created", async || {
+        let created = admin(hosts).create_topics([&topic], &AdminOptions::new()).await;
+        matches!(created.as_deref(), Ok([Ok(_)]))
+    })
+    .await;
+}
+
+async fn delete(hosts: &str, name: &str) {
+    let deleted = admin(hosts).delete_topics(&[name], &AdminOptions::new()).await;
+    assert!(matches!(deleted.as_deref(), Ok([Ok(_)])), "{deleted:?}");
+}
+
+fn connector(hosts: &str) -> KafkaConnectorConfig {
+    serde_json::from_value(json!({"bootstrap_hosts": hosts})).expect("a configuration")
+}
+
+/// An action on `kafka_topic`, changed by `with`.
+fn action(kafka_topic: &str, with: Value) -> KafkaActionConfig {
+    let mut config = json!({"kafka_topic": kafka_topic, "partition_refresh_ms": 1000});
+    let fields = with.as_object().expect("an object").clone();
+    config.as_object_mut().expect("an object").extend(fields);
+    serde_json::from_value(config).expect("a configuration")
+}
+
+fn sink(hosts: &str, config: &KafkaActionConfig) -> KafkaSink {
+    KafkaSink::new(&connector(hosts), config).expect("a sound configuration")
+}
+
+#[derive(Debug)]
+struct Found {
+    partition: i32,
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    headers: Vec<(String, Vec<u8>)>,
+    unix_ms: Option<i64>,
+}
+
+impl Found {
+    fn number(&self) -> u32 {
+        let value = self.value.as_deref().expect("a value");
+        let digits = std::str::from_utf8(value).expect("text").split(' ').next();
+        digits.expect("there is a first word").parse().expect("a number")
+    }
+}
+
+/// All that a topic has.
+async fn read_all(hosts: &str, name: &str) -> Vec<Found> {
+    let (hosts, name) = (hosts.to_owned(), name.to_owned());
+    tokio::task::spawn_blocking(move || read_all_blocking(&hosts, &name))
+        .await
+        .expect("no panic")
+}
+
+fn read_all_blocking(hosts: &str, name: &str) -> Vec<Found> {
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", hosts)
+        .set("group.id", "reads-all")
+        .set("enable.auto.commit", "false");
+    let consumer: BaseConsumer = config.create().expect("valid options");
+    let metadata = consumer.fetch_metadata(Some(name), PATIENCE).expect("Kafka is there");
+    let (mut places, mut left) = (TopicPartitionList::new(), 0);
+    for partition in metadata.topics()[0].partitions() {
+        let (low, high) = consumer
+            .fetch_watermarks(name, partition.id(), PATIENCE)
+            .expect("Kafka is there");
+        left += high - low;
+        places
+            .add_partition_offset(name, partition.id(), Offset::Beginning)
+            .expect("an offset");
+    }
+    consumer.assign(&places).expect("partitions");
+    let (mut found, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while left > 0 {
+        assert!(Instant::now() < end, "{left} messages do not come");
+        let Some(Ok(message)) = consumer.poll(Duration::from_millis(200)) else {
+            continue;
+        };
+        left -= 1;
+        let headers = message.headers().map(|headers| {
+            let each = headers.iter();
+            each.map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec()))
+                .collect()
+        });
+        found.push(Found {
+            partition: message.partition(),
+            key: message.key().map(<[u8]>::to_vec),
+            value: message.payload().map(<[u8]>::to_vec),
+            headers: headers.unwrap_or_default(),
+            unix_ms: message.timestamp().to_millis(),
+        });
+    }
+    found
+}
+
+/// An action with its buffer on the disk, and publishers that wait for it.
+struct Bridge {
+    directory: Directory,
+    action: Action,
+    next: u32,
+}
+
+const KEYS: u32 = 50;
+
+impl Bridge {
+    fn start(hosts: &str, config: &KafkaActionConfig) -> Bridge {
+        let directory = Directory::new("kafka-buffer");
+        let buffer = Buffer::open(directory.path(), &BufferConfig::default(), QueryMode::Async, || ());
+        let action = Action::new("test", buffer.expect("a directory that can be written to"));
+        let delivery = DeliveryConfig {
+            retry: RetryConfig {
+                first_ms: 50,
+                longest_ms: 500,
+                ..RetryConfig::default()
+            },
+            health_check_interval_ms: 500,
+            ..KafkaActionConfig::default_delivery()
+        };
+        action.start(Arc::new(sink(hosts, config)), &delivery, &Handle::current());
+        Bridge {
+            directory,
+            action,
+            next: 0,
+        }
+    }
+
+    /// Publishes so many messages of 50 keys, and says how many there are now.
+    fn publish(&mut self, count: u32) -> u32 {
+        let mut records = Records::new();
+        for number in self.next..self.next + count {
+            let (value, key) = (format!("{number} {:80}", ""), format!("key-{}", number % KEYS));
+            records.push(
+                1,
+                u64::from(number % KEYS),
+                &[Some(value.as_bytes()), Some(key.as_bytes())],
+            );
+        }
+        self.action.buffer().append(&mut records).expect("room");
+        self.next += count;
+        self.next
+    }
+
+    async fn all_sent(&self) {
+        until("all is sent", async || self.action.stats().sent == u64::from(self.next)).await;
+    }
+
+    async fn stop(self) -> connectors::ActionStats {
+        self.action.stop(PATIENCE).await;
+        let stats = self.action.stats();
+        self.action.buffer().shut_down().expect("the disk is there");
+        drop(self.directory);
+        stats
+    }
+}
+
+/// All numbers are there; first arrivals of a key are in order. Returns how many came more than once.
+fn reconcile(found: &[Found], numbers: std::ops::Range<u32>) -> usize {
+    let mut first_of_key: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for message in found {
+        if seen.insert(message.number()) {
+            let key = message.key.clone().expect("a key");
+            first_of_key.entry(key).or_default().push(message.number());
+        }
+    }
+    let missing: Vec<u32> = numbers.filter(|number| !seen.contains(number)).collect();
+    assert!(
+        missing.is_empty(),
+        "{} missing, from {:?} on",
+        missing.len(),
+        missing.first()
+    );
+    for (key, numbers) in first_of_key {
+        assert!(
+            numbers.is_sorted(),
+            "key {}: {numbers:?}",
+            String::from_utf8_lossy(&key)
+        );
+    }
+    found.len() - seen.len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_node() {
+    let server = Arc::new(Server::start("kafka", "start", &[]));
+    let hosts = server.address.clone();
+    everything_of_a_message_arrives(&hosts).await;
+    every_compression_and_strategy_works(&hosts).await;
+    what_kafka_refuses_stops_nothing_else(&hosts).await;
+    a_missing_topic_is_waited_for_or_refused(&hosts).await;
+    new_partitions_are_used(&hosts).await;
+    credentials_and_addresses_that_are_wrong_are_told(&server).await;
+    a_source_commits_what_was_accepted(&hosts).await;
+    a_source_is_held_back(&hosts).await;
+    a_deleted_topic_loses_nothing_that_comes_later(&hosts).await;
+    kafka_killed_in_mid_load_loses_nothing(&server).await;
+}
+
+async fn everything_of_a_message_arrives(hosts: &str) {
+    create(hosts, "message", 2, 1).await;
+    let config = action(
+        "mess${suffix}",
+        json!({"timestamp": "${at}", "headers": [{"name": "h1", "value": "${a}"}, {"name": "h2", "value": "${b}"}]}),
+    );
+    let fields: Vec<String> = config.templates().into_iter().map(|template| template.field).collect();
+    assert_eq!(
+        fields,
+        [
+            "value",
+            "key",
+            "kafka_topic",
+            "timestamp",
+            "headers[0].value",
+            "headers[1].value"
+        ]
+    );
+    let records = numbered(0..2, |number| match number {
+        0 => vec![
+            text("0 v"),
+            text("k"),
+            text("message"),
+            text("1700000000000"),
+            text("x"),
+            None,
+        ],
+        _ => vec![None, None, text("message"), text("no time"), None, Some(vec![0, 255])],
+    });
+    let outcome = sink(hosts, &config).send(&records).await;
+    assert_eq!(outcome, [Ok(()), Ok(())]);
+    let mut found = read_all(hosts, "message").await;
+    found.sort_by_key(|message| message.value.is_none());
+    assert_eq!(
+        (found[0].key.as_deref(), found[0].value.as_deref()),
+        (Some(&b"k"[..]), Some(&b"0 v"[..]))
+    );
+    assert_eq!(found[0].headers, [("h1".to_owned(), b"x".to_vec())]);
+    assert_eq!(found[0].unix_ms, Some(1_700_000_000_000));
+    assert_eq!((found[1].key.as_deref(), found[1].value.as_deref()), (None, None));
+    assert_eq!(found[1].headers, [("h2".to_owned(), vec![0, 255])]);
+}
+
+async fn every_compression_and_strategy_works(hosts: &str) {
+    create(hosts, "ways", 4, 1).await;
+    let mut sent = 0;
+    for compression in ["none", "gzip", "snappy", "lz4", "zstd"] {
+        let config = action(
+            "ways",
+            json!({"compression": compression, "partition_strategy": "round_robin"}),
+        );
+        let records = numbered(sent..sent + 40, |number| {
+            vec![text(format!("{number} {:200}", "")), text("k")]
+        });
+        assert!(
+            sink(hosts, &config).send(&records).await.iter().all(Result::is_ok),
+            "{compression}"
+        );
+        sent += 40;
+    }
+    let found = read_all(hosts, "ways").await;
+    assert_eq!(reconcile_unordered(&found), (0..sent).collect::<Vec<u32>>());
+    for partition in 0..4 {
+        let count = found.iter().filter(|message| message.partition == partition).count();
+        assert_eq!(count, 50, "messages go to the partitions in turn");
+    }
+    for (strategy, per_record) in [("client", "partition_strategy"), ("topic", "partition_strategy")] {
+        let config = action("ways", json!({"partition_strategy": strategy}));
+        assert_eq!(config.templates()[2].field, per_record);
+        let records = numbered(1000..1020, |number| {
+            vec![text(format!("{number}")), text(format!("{number}")), text(strategy)]
+        });
+        assert!(sink(hosts, &config).send(&records).await.iter().all(Result::is_ok));
+        let found = read_all(hosts, "ways").await;
+        let places: BTreeSet<i32> = found
+            .iter()
+            .rev()
+            .filter(|found| found.number() >= 1000)
+            .map(|found| found.partition)
+            .collect();
+        assert!(places.len() <= 2, "one partition each: {places:?}");
+    }
+}
+
+fn reconcile_unordered(found: &[Found]) -> Vec<u32> {
+    let mut numbers: Vec<u32> = found.iter().map(Found::number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+async fn what_kafka_refuses_stops_nothing_else(hosts: &str) {
+    create(hosts, "poison", 1, 1).await;
+    let config = action("${t}", json!({"message_bytes_max": 20_000}));
+    let records = numbered(0..5, |number| match number {
+        1 => vec![text("x".repeat(30_000)), text("k"), text("poison")],
+        2 => vec![text("2"), text("k"), text("no such topic!")],
+        3 => vec![text("3"), text("k"), text("absent")],
+        _ => vec![text(number.to_string()), text("k"), text("poison")],
+    });
+    let outcome = sink(hosts, &config).send(&records).await;
+    for (index, word) in [(1, "too large"), (2, "no name"), (3, "does not exist")] {
+        let Err(Failure::Refused(reason)) = &outcome[index] else {
+            panic!("{index}: {outcome:?}");
+        };
+        assert!(reason.to_lowercase().contains(word), "{index}: {reason}");
+    }
+    assert!(outcome[0].is_ok() && outcome[4].is_ok(), "{outcome:?}");
+    assert_eq!(reconcile_unordered(&read_all(hosts, "poison").await), [0, 4]);
+}
+
+async fn a_missing_topic_is_waited_for_or_refused(hosts: &str) {
+    let mut bridge = Bridge::start(hosts, &action("later", json!({})));
+    bridge.publish(100);
+    until("it is told", async || {
+        bridge.action.health().state == HealthState::Disconnected
+    })
+    .await;
+    let error = bridge.action.health().last_error.expect("an error");
+    assert!(error.contains("\"later\" does not exist"), "{error}");
+    assert_eq!(bridge.action.stats().sent, 0);
+    create(hosts, "later", 1, 1).await;
+    bridge.all_sent().await;
+    let stats = bridge.stop().await;
+    assert_eq!((stats.sent, stats.failed, stats.dropped.total()), (100, 0, 0));
+    reconcile(&read_all(hosts, "later").await, 0..100);
+}
+
+async fn new_partitions_are_used(hosts: &str) {
+    create(hosts, "grows", 1, 1).await;
+    let mut bridge = Bridge::start(hosts, &action("grows", json!({"partition_strategy": "round_robin"})));
+    bridge.publish(10);
+    bridge.all_sent().await;
+    let more = NewPartitions::new("grows", 3);
+    let grown = admin(hosts).create_partitions([&more], &AdminOptions::new()).await;
+    assert!(matches!(grown.as_deref(), Ok([Ok(_)])), "{grown:?}");
+    until("all partitions have messages", async || {
+        bridge.publish(30);
+        bridge.all_sent().await;
+        let found = read_all(hosts, "grows").await;
+        found
+            .iter()
+            .map(|found| found.partition)
+            .collect::<BTreeSet<i32>>()
+            .len()
+            == 3
+    })
+    .await;
+    bridge.stop().await;
+}
+
+async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
+    let env = std::fs::read_to_string(server.directory.join("env")).expect("the script leaves it");
+    let sasl = env.lines().find_map(|line| line.strip_prefix("TIDEWIRE_KAFKA_SASL="));
+    let sasl = sasl.expect("the script tells it");
+    create(&server.address, "sasl", 1, 1).await;
+    for mechanism in ["plain", "scram_sha256", "scram_sha512"] {
+        for (password, is_right) in [("tidewire", true), ("hunter2", false)] {
+            let connector: KafkaConnectorConfig = serde_json::from_value(json!({
+                "bootstrap_hosts": sasl,
+                "authentication": {"mechanism": mechanism, "username": "tidewire", "password": password},
+            }))
+            .expect("a configuration");
+            let checked = KafkaSink::new(&connector, &action("sasl", json!({})))
+                .expect("sound")
+                .check()
+                .await;
+            assert_eq!(checked.is_ok(), is_right, "{mechanism}: {checked:?}");
+            if let Err(error) = checked {
+                assert!(
+                    error.to_lowercase().contains("authentication") && !error.contains("hunter2"),
+                    "{error}"
+                );
+            }
+        }
+    }
+    let nobody = connector("127.0.0.1:1");
+    let error = KafkaSink::new(&nobody, &action("sasl", json!({})))
+        .expect("sound")
+        .check()
+        .await
+        .expect_err("nobody");
+    assert!(error.contains("127.0.0.1:1"), "{error}");
+    let wrong = KafkaSink::new(
+        &connector("localhost"),
+        &action("a b", json!({"required_acks": "leader"})),
+    );
+    let problems = wrong.err().expect("three problems");
+    for field in ["bootstrap_hosts", "kafka_topic", "required_acks"] {
+        assert!(problems.contains(field), "{problems}");
+    }
+}
+
+/// Takes messages as it is told to.
+#[derive(Default)]
+struct Taker {
+    taken: Mutex<Vec<Incoming>>,
+    refusals_left: AtomicUsize,
+    is_stuck: AtomicBool,
+    wake: tokio::sync::Notify,
+}
+
+impl Receiver for Taker {
+    fn receive<'a>(&'a self, batch: &'a [Incoming]) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            while self.is_stuck.load(Ordering::Acquire) {
+                self.wake.notified().await;
+            }
+            let refuse = |left: usize| left.checked_sub(1);
+            if self
+                .refusals_left
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, refuse)
+                .is_ok()
+            {
+                return Err("no room".to_owned());
+            }
+            self.taken.lock().expect("no panic").extend_from_slice(batch);
+            Ok(())
+        })
+    }
+}
+
+fn source(hosts: &str, kafka_topic: &str, health: &HealthCell) -> KafkaSource {
+    let config: KafkaSourceConfig = serde_json::from_value(json!({
+        "kafka_topics": [kafka_topic], "group_id": format!("group-of-{kafka_topic}"), "offset_reset": "earliest",
+        "batch_records_max": 50, "commit_interval_ms": 100, "fetch_bytes_max": 65536,
+    }))
+    .expect("a configuration");
+    KafkaSource::new(&connector(hosts), &config, health.clone()).expect("sound")
+}
+
+/// Runs the source until so many messages were taken in all.
+async fn take(source: &KafkaSource, taker: &Taker, count: usize) {
+    let (stopper, stop) = stop();
+    let enough = async {
+        until("all is taken", async || {
+            taker.taken.lock().expect("no panic").len() >= count
+        })
+        .await;
+        stopper.stop();
+    };
+    tokio::join!(source.run(taker, stop), enough);
+}
+
+async fn a_source_commits_what_was_accepted(hosts: &str) {
+    create(hosts, "source", 3, 1).await;
+    let headers = json!({"headers": [{"name": "h", "value": "${h}"}]});
+    let sink = sink(hosts, &action("source", headers));
+    let fields = |number: u32| {
+        vec![
+            text(format!("{number}")),
+            text(format!("key-{}", number % 9)),
+            text("x"),
+        ]
+    };
+    assert!(sink.send(&numbered(0..500, fields)).await.iter().all(Result::is_ok));
+    let health = HealthCell::new();
+    let source = source(hosts, "source", &health);
+    source.check().await.expect("it is there");
+    let taker = Taker::default();
+    taker.refusals_left.store(3, Ordering::Release);
+    take(&source, &taker, 500).await;
+    assert_eq!(taker.refusals_left.load(Ordering::Acquire), 0);
+    // What was accepted does not come to the next one.
+    assert!(sink.send(&numbered(500..600, fields)).await.iter().all(Result::is_ok));
+    take(&source, &taker, 600).await;
+    let taken = taker.taken.lock().expect("no panic");
+    let mut offsets: BTreeMap<i32, i64> = BTreeMap::new();
+    for message in taken.iter() {
+        let Origin::Kafka { partition, offset } = message.origin else {
+            panic!("{message:?}");
+        };
+        let next = offsets.entry(partition).or_default();
+        assert_eq!(*next, offset, "each once, in order");
+        *next += 1;
+        assert_eq!(message.headers, [("h".to_owned(), Some(b"x".to_vec()))]);
+    }
+    assert_eq!(taken.len(), 600);
+}
+
+async fn a_source_is_held_back(hosts: &str) {
+    create(hosts, "held", 1, 1).await;
+    let value = "x".repeat(1000);
+    let records = numbered(0..3000, |number| vec![text(format!("{number} {value}")), None]);
+    assert!(
+        sink(hosts, &action("held", json!({})))
+            .send(&records)
+            .await
+            .iter()
+            .all(Result::is_ok)
+    );
+    let taker = Taker::default();
+    taker.is_stuck.store(true, Ordering::Release);
+    let health = HealthCell::new();
+    let source = source(hosts, "held", &health);
+    let (stopper, stop) = stop();
+    let scenario = async {
+        // Long enough that the partitions are paused.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        taker.is_stuck.store(false, Ordering::Release);
+        taker.wake.notify_one();
+        until("all is taken", async || {
+            taker.taken.lock().expect("no panic").len() >= 3000
+        })
+        .await;
+        stopper.stop();
+    };
+    tokio::join!(source.run(&taker, stop), scenario);
+    assert_eq!(taker.taken.lock().expect("no panic").len(), 3000);
+}
+
+async fn a_deleted_topic_loses_nothing_that_comes_later(hosts: &str) {
+    create(hosts, "deleted", 4, 1).await;
+    let mut bridge = Bridge::start(hosts, &action("deleted", json!({})));
+    let before = bridge.publish(2000);
+    bridge.all_sent().await;
+    delete(hosts, "deleted").await;
+    let after = bridge.publish(2000);
+    until("it is told", async || {
+        bridge.action.health().state == HealthState::Disconnected
+    })
+    .await;
+    create(hosts, "deleted", 4, 1).await;
+    bridge.all_sent().await;
+    let stats = bridge.stop().await;
+    assert_eq!((stats.failed, stats.dropped.total()), (0, 0));
+    reconcile(&read_all(hosts, "deleted").await, before..after);
+}
+
+async fn kafka_killed_in_mid_load_loses_nothing(server: &Arc<Server>) {
+    let hosts = server.address.clone();
+    create(&hosts, "killed", 4, 1).await;
+    let mut bridge = Bridge::start(&hosts, &action("killed", json!({})));
+    let is_over = AtomicBool::new(false);
+    let fault = async {
+        Server::crash_and_return(server).await;
+        is_over.store(true, Ordering::Release);
+    };
+    let load = async {
+        while !is_over.load(Ordering::Acquire) {
+            bridge.publish(200);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bridge.publish(1000);
+    };
+    tokio::join!(fault, load);
+    bridge.all_sent().await;
+    let published = bridge.next;
+    let stats = bridge.stop().await;
+    assert_eq!((stats.failed, stats.dropped.total()), (0, 0));
+    let found = read_all(&hosts, "killed").await;
+    let twice = reconcile(&found, 0..published);
+    println!(
+        "Kafka killed: {published} published, {} there, {twice} twice",
+        found.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn three_nodes_of_which_the_leaders_are_killed_lose_nothing() {
+    let server = Arc::new(Server::start("kafka", "start", &["3"]));
+    let hosts = server.address.clone();
+    create(&hosts, "moved", 6, 3).await;
+    let mut bridge = Bridge::start(&hosts, &action("moved", json!({})));
+    for node in ["1", "2"] {
+        let is_over = AtomicBool::new(false);
+        let fault = async {
+            server.run_in_background("kill", &[node]).await;
+            server.run_in_background("start", &[]).await;
+            is_over.store(true, Ordering::Release);
+        };
+        let load = async {
+            while !is_over.load(Ordering::Acquire) {
+                bridge.publish(200);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::join!(fault, load);
+    }
+    bridge.publish(1000);
+    bridge.all_sent().await;
+    let published = bridge.next;
+    let stats = bridge.stop().await;
+    assert_eq!((stats.failed, stats.dropped.total()), (0, 0));
+    let found = read_all(&hosts, "moved").await;
+    let twice = reconcile(&found, 0..published);
+    println!(
+        "leaders killed: {published} published, {} there, {twice} twice",
+        found.len()
+    );
+}
