@@ -91,15 +91,27 @@ fn read_all_blocking(hosts: &str, name: &str) -> Vec<Found> {
         .set("group.id", "reads-all")
         .set("enable.auto.commit", "false");
     let consumer: BaseConsumer = config.create().expect("valid options");
-    let metadata = consumer.fetch_metadata(Some(name), PATIENCE).expect("Kafka is there");
+    // A leader that has just come back may not know yet how far its followers are.
+    let end = Instant::now() + PATIENCE;
+    let partitions = loop {
+        let metadata = consumer.fetch_metadata(Some(name), PATIENCE).expect("Kafka is there");
+        let partitions = metadata.topics()[0].partitions();
+        let is_settled =
+            |partition: &rdkafka::metadata::MetadataPartition| partition.isr().len() == partition.replicas().len();
+        if !partitions.is_empty() && partitions.iter().all(is_settled) {
+            break partitions.iter().map(|partition| partition.id()).collect::<Vec<i32>>();
+        }
+        assert!(Instant::now() < end, "the replicas of {name} do not catch up");
+        std::thread::sleep(Duration::from_millis(100));
+    };
     let (mut places, mut left) = (TopicPartitionList::new(), 0);
-    for partition in metadata.topics()[0].partitions() {
+    for partition in partitions {
         let (low, high) = consumer
-            .fetch_watermarks(name, partition.id(), PATIENCE)
+            .fetch_watermarks(name, partition, PATIENCE)
             .expect("Kafka is there");
         left += high - low;
         places
-            .add_partition_offset(name, partition.id(), Offset::Beginning)
+            .add_partition_offset(name, partition, Offset::Beginning)
             .expect("an offset");
     }
     consumer.assign(&places).expect("partitions");
@@ -197,11 +209,16 @@ fn reconcile(found: &[Found], numbers: std::ops::Range<u32>) -> usize {
         }
     }
     let missing: Vec<u32> = numbers.filter(|number| !seen.contains(number)).collect();
+    let mut of_partition: BTreeMap<i32, usize> = BTreeMap::new();
+    for message in found {
+        *of_partition.entry(message.partition).or_default() += 1;
+    }
     assert!(
         missing.is_empty(),
-        "{} missing, from {:?} on",
+        "{} missing, {:?} to {:?}; there are, by partition: {of_partition:?}",
         missing.len(),
-        missing.first()
+        missing.first(),
+        missing.last()
     );
     for (key, numbers) in first_of_key {
         assert!(
@@ -602,7 +619,7 @@ async fn three_nodes_of_which_the_leaders_are_killed_lose_nothing() {
         let load = async {
             while !is_over.load(Ordering::Acquire) {
                 bridge.publish(200);
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
         tokio::join!(fault, load);
@@ -612,7 +629,15 @@ async fn three_nodes_of_which_the_leaders_are_killed_lose_nothing() {
     let published = bridge.next;
     let stats = bridge.stop().await;
     assert_eq!((stats.failed, stats.dropped.total()), (0, 0));
-    let found = read_all(&hosts, "moved").await;
+    // A leader that has just come back may still say that it has less.
+    let mut found = Vec::new();
+    until("all is there", async || {
+        found = read_all(&hosts, "moved").await;
+        let numbers: BTreeSet<u32> = found.iter().map(Found::number).collect();
+        println!("{} of {published} there, by {} messages", numbers.len(), found.len());
+        numbers.len() == published as usize
+    })
+    .await;
     let twice = reconcile(&found, 0..published);
     println!(
         "leaders killed: {published} published, {} there, {twice} twice",
