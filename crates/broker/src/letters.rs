@@ -20,19 +20,20 @@ impl Shard {
             } => {
                 let session = member.session;
                 self.add_member(now, &share_name, &filter, member);
-                let joined = Letter::Joined {
-                    session: session.session,
-                    epoch: session.epoch,
-                    ticket,
-                };
-                self.mail_out[usize::from(session.shard.0)].letter(joined);
+                self.answer_member(session, ticket);
             }
             Letter::Joined { session, epoch, ticket } => self.joined(now, session, epoch, ticket),
             Letter::Leave {
                 share_name,
                 filter,
                 member,
-            } => self.remove_member(&share_name, &filter, member),
+                ticket,
+            } => {
+                self.remove_member(&share_name, &filter, member);
+                if let Some(ticket) = ticket {
+                    self.answer_member(member, ticket);
+                }
+            }
             Letter::MemberState {
                 share_name,
                 filter,
@@ -61,6 +62,12 @@ impl Shard {
                 cursor,
             } => self.replay_ended(now, session, epoch, number, cursor),
         }
+    }
+
+    /// What a member has asked of its group is done.
+    fn answer_member(&mut self, member: SessionRef, ticket: u32) {
+        let (session, epoch) = (member.session, member.epoch);
+        self.mail_out[usize::from(member.shard.0)].letter(Letter::Joined { session, epoch, ticket });
     }
 
     /// Publications of the mail that are for one session or one group.

@@ -70,12 +70,14 @@ pub enum Letter {
         member: Member,
         ticket: u32,
     },
-    /// The group is in its home's index: the SUBACK may go out.
+    /// The group is in its home's index, or the member is in the group no longer: SUBACK or UNSUBACK may go out.
     Joined { session: u32, epoch: u32, ticket: u32 },
     Leave {
         share_name: Box<str>,
         filter: Box<str>,
         member: SessionRef,
+        /// Of the UNSUBACK that waits for it.
+        ticket: Option<u32>,
     },
     /// Connected or gone away, the session goes on.
     MemberState {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mqtt::{PacketId, ProtocolVersion, QoS, SubscriptionOptions};
+use mqtt::{PacketId, PacketType, ProtocolVersion, QoS, SubscriptionOptions};
 
 use crate::access::{Identity, SessionAccess};
 use crate::address::KeptAddress;
@@ -152,12 +152,13 @@ impl Drops {
     }
 }
 
-/// A SUBACK that waits until another shard has the shared subscription in its index, so that no message published
-/// after the SUBACK can miss it.
+/// A SUBACK or UNSUBACK that waits until another shard has the shared subscription in its index, or no longer, so that no message
+/// published after the SUBACK can miss it, and none after the UNSUBACK comes.
 #[derive(Debug)]
 pub struct PendingSubAck {
     pub packet_id: PacketId,
     pub reasons: Vec<u8>,
+    pub kind: PacketType,
     pub waiting: u32,
     /// Of the letters that are awaited.
     pub ticket: u32,

@@ -433,6 +433,7 @@ impl Shard {
             match item {
                 Item::Publication(Envelope::Route, p) => {
                     routed = routed.max(p.place);
+                    self.core.mind_routing(routed.position().is_some());
                     self.route_local(now, &p);
                 }
                 Item::Publication(Envelope::Retain { told }, p) => {
@@ -446,6 +447,7 @@ impl Shard {
         if let Some(up_to) = routed.position() {
             let by = self.core.id.0;
             self.core.record(&Record::Routed { by, from, up_to });
+            self.core.mind_routing(false);
         }
         self.core.close_broadcast();
     }

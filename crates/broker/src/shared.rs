@@ -69,18 +69,22 @@ impl Shard {
         true
     }
 
-    pub(crate) fn leave_group(&mut self, slot: u32, shared: SharedFilter<'_>) {
+    /// True when another shard has to answer the ticket with `Letter::Joined`.
+    pub(crate) fn leave_group(&mut self, slot: u32, shared: SharedFilter<'_>, ticket: Option<u32>) -> bool {
         let member = self.session_ref(slot);
         let home = self.group_home(shared.share_name, shared.filter);
         if home == self.core.id {
-            return self.remove_member(shared.share_name, shared.filter, member);
+            self.remove_member(shared.share_name, shared.filter, member);
+            return false;
         }
         let (share_name, filter) = (shared.share_name.into(), shared.filter.into());
         self.mail_out[usize::from(home.0)].letter(Letter::Leave {
             share_name,
             filter,
             member,
+            ticket,
         });
+        ticket.is_some()
     }
 
     /// Tells the groups of a session that it has come or gone.

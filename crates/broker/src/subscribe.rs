@@ -92,6 +92,7 @@ impl Shard {
             self.core.session_mut(slot).subacks.push_back(PendingSubAck {
                 packet_id,
                 reasons,
+                kind: PacketType::SubAck,
                 waiting,
                 ticket,
             });
@@ -136,8 +137,12 @@ impl Shard {
             return;
         }
         let done = session.subacks.remove(at);
-        if let (Some(conn), Some(done)) = (session.conn, done) {
-            self.suback(now, conn, slot, done.packet_id, &done.reasons);
+        let (Some(conn), Some(done)) = (session.conn, done) else {
+            return;
+        };
+        match done.kind {
+            PacketType::SubAck => self.suback(now, conn, slot, done.packet_id, &done.reasons),
+            _ => self.unsuback(now, conn, slot, done.packet_id, &done.reasons),
         }
     }
 
@@ -260,20 +265,38 @@ impl Shard {
         self.core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
         let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
         let mut reasons = Vec::new();
+        self.epochs = self.epochs.wrapping_add(1);
+        let (ticket, mut waiting) = (self.epochs, 0);
         for filter in unsubscribe.filters.iter() {
-            let reason = match Target::parse(filter) {
+            let reason = match Target::parse(filter).map(|_| self.remove_subscription(slot, filter, Some(ticket))) {
                 Err(reason) => reason,
-                Ok(_) if self.unsubscribe_filter(slot, filter) => {
+                Ok(Some(must_wait)) => {
+                    waiting += u32::from(must_wait);
                     let what = Happening::Unsubscribed { filter };
                     self.core.tap_session(now, slot, Wants::UNSUBSCRIBED, &what);
                     ReasonCode::Success
                 }
-                Ok(_) => ReasonCode::NoSubscriptionExisted,
+                Ok(None) => ReasonCode::NoSubscriptionExisted,
             };
             if is_v5 {
                 reasons.push(reason.to_u8());
             }
         }
+        let packet_id = unsubscribe.packet_id;
+        if waiting > 0 {
+            self.core.session_mut(slot).subacks.push_back(PendingSubAck {
+                packet_id,
+                reasons,
+                kind: PacketType::UnsubAck,
+                waiting,
+                ticket,
+            });
+            return;
+        }
+        self.unsuback(now, conn, slot, packet_id, &reasons);
+    }
+
+    fn unsuback(&mut self, now: Now, conn: ConnSlot, slot: u32, packet_id: PacketId, reasons: &[u8]) {
         if self.core.link(slot).is_durable && !is_planted(Fault::SubackBeforeCommit) {
             self.core.hold_until_kept(conn);
         }
@@ -282,9 +305,9 @@ impl Shard {
         if !self.send(
             conn,
             &Packet::UnsubAck(UnsubAck {
-                packet_id: unsubscribe.packet_id,
+                packet_id,
                 properties,
-                reasons: &reasons,
+                reasons,
             }),
         ) {
             self.protocol_error(
@@ -301,18 +324,20 @@ impl Shard {
 
     /// Removes one subscription; false when there was none.
     pub(crate) fn unsubscribe_filter(&mut self, slot: u32, filter: &str) -> bool {
+        self.remove_subscription(slot, filter, None).is_some()
+    }
+
+    /// `Some(true)` when a letter `Joined` with the ticket must come before that is so everywhere; `None` when there was none.
+    fn remove_subscription(&mut self, slot: u32, filter: &str, ticket: Option<u32>) -> Option<bool> {
         let session = self.core.session_mut(slot);
-        let Some(removed) = session.subscriptions.remove(filter) else {
-            return false;
-        };
+        let removed = session.subscriptions.remove(filter)?;
         session.shared -= u32::from(removed.kind == SubscriptionKind::Shared);
         self.core.stats.subscriptions -= 1;
         self.keep_unsubscribed(slot, filter);
-        self.unindex_target(slot, filter);
-        true
+        Some(self.unindex_target(slot, filter, ticket))
     }
 
-    fn unindex_target(&mut self, slot: u32, filter: &str) {
+    fn unindex_target(&mut self, slot: u32, filter: &str, ticket: Option<u32>) -> bool {
         let target = Target::parse(filter);
         if let Ok(target) = target {
             self.mind_durable_filter(slot, target, false);
@@ -321,7 +346,7 @@ impl Shard {
             self.core.session_mut(slot).replays.remove(bare);
         }
         match target {
-            Ok(Target::Shared(shared)) => self.leave_group(slot, shared),
+            Ok(Target::Shared(shared)) => return self.leave_group(slot, shared, ticket),
             Ok(Target::Plain(bare)) => self.unindex_unless_held(slot, bare, "$exclusive/"),
             Ok(Target::Exclusive(bare)) => {
                 self.shared.exclusives.release(bare, self.session_ref(slot));
@@ -329,6 +354,7 @@ impl Shard {
             }
             Err(_) => {}
         }
+        false
     }
 
     /// A session may hold a filter both plainly and exclusively; the index has one entry for both.
@@ -359,7 +385,7 @@ impl Shard {
         let subscriptions = std::mem::take(&mut session.subscriptions);
         self.core.stats.subscriptions -= subscriptions.len() as u64;
         for (filter, _) in subscriptions.iter() {
-            self.unindex_target(slot, filter);
+            self.unindex_target(slot, filter, None);
         }
     }
 

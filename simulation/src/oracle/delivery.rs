@@ -105,9 +105,11 @@ impl Oracle {
 
     fn check_order(&mut self, client: usize, message: &Message, came: &Came) {
         // A will is not part of its client's stream. What was sent twice at QoS 1 may be two, and the first before anybody asked.
-        // What a full queue drops is no business of the standard's [MQTT-4.5.0-1 says to which sessions, not for how long]: that it
-        // was dropped may be forgotten with the process, and it comes when newer ones have come.
-        let may_be_back = self.has_short_queues && message.sent < self.crashed_at;
+        // That a message was dropped by a full queue (MQTT 5, 4.9, leaves to the server what to do then) may be forgotten with the
+        // process: it comes when newer ones have come.
+        // One that has expired may be sent if that was begun before [MQTT-3.3.2-5], which nobody knows after a crash.
+        let was_dropped = self.has_short_queues || message.may_be_expired(self.now_ms, self.has_jumps);
+        let may_be_back = was_dropped && message.sent < self.crashed_at;
         if message.is_will || message.may_be_two() || may_be_back {
             return;
         }

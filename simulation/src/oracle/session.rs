@@ -38,6 +38,8 @@ pub struct Session {
     is_gone_kept: bool,
     /// The CONNECT that is not answered.
     pending: Option<Terms>,
+    /// When that was sent.
+    connecting_ms: u64,
     /// Up to when the node had done what was due when that was sent.
     ticked_ms: u64,
     pub will: Option<Will>,
@@ -83,6 +85,7 @@ impl Session {
             surely_gone_ms: None,
             is_gone_kept: false,
             pending: None,
+            connecting_ms: 0,
             ticked_ms: 0,
             will: None,
             subscriptions: Vec::new(),
@@ -143,6 +146,10 @@ impl Session {
         self.pending.is_some()
     }
 
+    pub fn connecting_ms(&self) -> u64 {
+        self.connecting_ms
+    }
+
     /// A CONNECT that ends the session is under way.
     pub fn may_be_ending(&self) -> bool {
         self.pending.as_ref().is_some_and(|terms| terms.clean_start)
@@ -198,7 +205,9 @@ impl Oracle {
             }
             session.begin_anew();
         }
+        let now_ms = self.now_ms;
         let session = &mut self.sessions[client];
+        session.connecting_ms = now_ms;
         session.links += 1;
         session.connection += 1;
         session.goodbye_expiry_s = None;

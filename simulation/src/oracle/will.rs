@@ -120,12 +120,14 @@ impl Oracle {
         let from_ms = session.will_from_ms(&will).unwrap_or(now_ms);
         let is_early = now_ms + slop_ms < from_ms;
         let serial = will.serial;
+        // The session has ended when the node has read the CONNECT, at the earliest.
+        let ended_ms = session.connecting_ms();
         match (is_present, will.state) {
             (_, State::Goodbye) => {}
             (true, _) if is_early && !terms.clean_start => self.will_void(serial),
             (true, _) if will.delay_ms > 0 => {}
             (true, _) => self.will_due(serial, from_ms),
-            (false, _) => self.will_due(serial, from_ms.min(now_ms)),
+            (false, _) => self.will_due(serial, from_ms.min(ended_ms)),
         }
     }
 

@@ -7,6 +7,7 @@ use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 use super::World;
 use crate::client::Stage;
 use crate::keeper::Keeper;
+use crate::network::ClientEnd;
 use crate::node::Node;
 use crate::plan::Durability;
 use crate::speak::Terms;
@@ -122,9 +123,16 @@ impl World {
             .network
             .links
             .iter()
-            .all(|link| link.is_closed_by_node || link.to_node.is_empty());
+            .enumerate()
+            .all(|(index, link)| link.is_closed_by_node || link.to_node.is_empty() || self.is_abandoned(index));
         let is_level = self.node.as_ref().is_none_or(Node::is_level);
         has_moved || !is_read || !is_level || self.node.as_ref().is_some_and(|node| node.is_busy(self.clock))
+    }
+
+    /// The client does not read from it, and will not: the node may wait for that as long as it likes.
+    fn is_abandoned(&self, link: usize) -> bool {
+        let end = &self.network.links[link];
+        end.client_end == ClientEnd::Open && self.clients[end.client].link != Some(link)
     }
 
     fn flush_and_tell(&mut self) {

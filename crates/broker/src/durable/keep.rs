@@ -45,6 +45,13 @@ impl Core {
         terms.qos == QoS::ExactlyOnce && (link.is_durable || is_groups && is_behind())
     }
 
+    /// Until it is recorded that messages have been routed, a crash has them routed once more.
+    pub fn mind_routing(&mut self, is_routing: bool) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.is_routing = is_routing;
+        }
+    }
+
     /// A message of a durable group waits in the queue of a session that is not durable.
     fn note_member(&mut self, slot: u32, seq: u64, terms: Terms<'_>) {
         let (Some(group), Some(ledger)) = (terms.group, &mut self.ledger) else {

@@ -59,6 +59,8 @@ pub struct Ledger {
     /// The end of the last batch that had the end of a session in it.
     ended: u64,
     next_key: u64,
+    /// Messages are being routed that another shard has recorded: that they were is recorded in this tick.
+    pub is_routing: bool,
     pub state: JournalState,
 }
 
@@ -110,6 +112,7 @@ impl Ledger {
             is_tap_used: false,
             ended: 0,
             next_key: first + u64::from(shard),
+            is_routing: false,
             state: JournalState::Ok,
         }
     }
@@ -180,7 +183,8 @@ impl Ledger {
     /// Whether something has been recorded that the journal has not kept yet.
     pub fn is_behind(&self) -> bool {
         let is_tap_behind = self.is_tap_used || self.tapped > self.tap_kept;
-        !self.batch.is_empty() || !self.settled.is_empty() || self.end > self.committed || is_tap_behind
+        let has_recorded = self.is_routing || !self.batch.is_empty() || !self.settled.is_empty();
+        has_recorded || self.end > self.committed || is_tap_behind
     }
 
     pub fn wait(&mut self, waiting: Waiting) {
