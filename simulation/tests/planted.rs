@@ -10,10 +10,6 @@ use simulation::{Settings, replay};
 
 const SEEDS: u64 = 200;
 
-/// A session that has nothing in its queue may number from the beginning again: neither its client nor the journal remembers any
-/// number that could be taken for another. At worst a message says DUP that was not sent before, which is allowed.
-const HARMLESS: [Fault; 1] = [Fault::ForgetNumbers];
-
 #[test]
 fn every_planted_fault_is_found() {
     let asked = std::env::var("PLANTED_SEEDS")
@@ -26,7 +22,7 @@ fn every_planted_fault_is_found() {
         .collect();
     let missed: Vec<Fault> = Fault::ALL
         .into_iter()
-        .filter(|fault| !is_found(*fault, &seeds, asked.is_some()) && !HARMLESS.contains(fault))
+        .filter(|fault| !is_found(*fault, &seeds, asked.is_some()))
         .collect();
     plant(Fault::None);
     assert!(missed.is_empty(), "not found in {} seeds: {missed:?}", seeds.len());

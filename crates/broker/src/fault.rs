@@ -27,8 +27,6 @@ pub enum Fault {
     DropCold,
     /// A start does not route what a shard had not routed.
     SkipUnrouted,
-    /// Sessions begin with number 1 again after a start.
-    ForgetNumbers,
     /// The wills of sessions are not restored.
     ForgetWill,
     /// A checkpoint leaves out what is in flight.
@@ -40,7 +38,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 15] = [
         Fault::AcknowledgeBeforeCommit,
         Fault::ReleaseBeforeCommit,
         Fault::DeliverBeforeCommit,
@@ -52,7 +50,6 @@ impl Fault {
         Fault::ForgetCleared,
         Fault::DropCold,
         Fault::SkipUnrouted,
-        Fault::ForgetNumbers,
         Fault::ForgetWill,
         Fault::CheckpointWithoutInflight,
         Fault::CheckpointForgetsOldest,

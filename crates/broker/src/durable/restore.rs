@@ -368,9 +368,6 @@ impl Shard {
         stats.inflight_messages += cold.inflight.len() as u64;
         let out = &mut self.core.session_mut(slot).outgoing;
         out.last_seq = recovered.next_seq.saturating_sub(1);
-        if is_planted(Fault::ForgetNumbers) && recovered.entries.is_empty() {
-            out.last_seq = 0;
-        }
         out.kept_seq = out.last_seq;
         out.queued_qos0 = queued_qos0 as u32;
         out.cold = Some(Box::new(cold));

@@ -408,6 +408,11 @@ fn a_group_has_a_message_until_a_member_has_it() {
             "s1 next 2; g2 []",
         ),
         ("dropped", &with(&[group(), dropped.clone()]), "s1 next 2; g2 []"),
+        (
+            "moved by a checkpoint that does not come to its end",
+            &[group(), message(&[to_group()]), message(&[to_group()]), dropped.clone()],
+            "g2 [102]; from 102",
+        ),
         ("the group ends", &with(&[group(), ended.clone()]), "s1 next 2"),
         (
             "the group ends before it is met",

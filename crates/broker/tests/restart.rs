@@ -1,0 +1,242 @@
+//! What a start makes of a journal: a session is sent again what it had not finished, and says so.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use journal::Batch;
+use mqtt::{Connect, Decoded, Packet, Properties, ProtocolVersion, QoS, SubscriptionOptions};
+use tidewire_broker::durable::record::*;
+use tidewire_broker::durable::recovery::Recovery;
+use tidewire_broker::durable::restore::restore;
+use tidewire_broker::*;
+
+const C: SessionKey = SessionKey(64);
+const CONN: ConnSlot = ConnSlot(0);
+const NOW: Now = Now {
+    monotonic_ms: 1 << 42,
+    unix_ms: 1_700_000_000_000,
+};
+
+/// Records stand at positions 100, 101, and so on.
+type Records = BTreeMap<Position, Vec<u8>>;
+
+fn journal(list: &[Record<'_>]) -> Records {
+    let bytes = |record: &Record<'_>| {
+        let mut bytes = Vec::new();
+        record.put(&mut bytes);
+        bytes
+    };
+    (100..).map(Position).zip(list.iter().map(bytes)).collect()
+}
+
+fn append(end: &mut u64, batch: &mut Batch) -> (u64, u64) {
+    let base = *end;
+    *end += batch.len() as u64;
+    batch.clear();
+    (base, *end)
+}
+
+/// Starts a node of one shard, has the client connect, and says what it is sent.
+fn sent_after_start(records: &Records) -> Vec<String> {
+    let mut recovery = Recovery::new();
+    for (position, bytes) in records {
+        recovery.record(*position, bytes).unwrap();
+    }
+    let recovered = recovery.finish();
+    let config = Arc::new(ShardConfig::default());
+    let node = Arc::new(NodeState::new(1, 1));
+    let mut shard = Shard::new(NOW, ShardId(0), 1, config, Arc::new(OpenAccess), node, 1);
+    shard.keep_journal(recovered.last_key);
+    let mut end = 1000;
+    let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
+        let bytes = positions.iter().map(|position| records.get(position));
+        bytes
+            .enumerate()
+            .for_each(|(at, bytes)| each(at, bytes.map(Vec::as_slice)));
+    };
+    let shards = std::slice::from_mut(&mut shard);
+    restore(NOW, shards, recovered, &mut read, &mut |batch| append(&mut end, batch));
+    connect(&mut shard);
+    for _ in 0..10 {
+        tick(&mut shard, &mut end, records);
+    }
+    packets(&mut shard)
+}
+
+fn connect(shard: &mut Shard) {
+    let connect = Packet::Connect(Connect {
+        version: ProtocolVersion::V3_1_1,
+        clean_start: false,
+        is_bridge: false,
+        keep_alive: 0,
+        properties: Properties::EMPTY,
+        client_id: "c",
+        will: None,
+        user_name: None,
+        password: None,
+    });
+    let mut bytes = Vec::new();
+    connect.encode(ProtocolVersion::V3_1_1, &mut bytes);
+    let peer = Peer {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+        transport: Transport::Tcp,
+        listener: 0,
+        maximum_packet_size: None,
+        certificate_common_name: None,
+    };
+    shard.open(NOW, CONN, peer);
+    shard.receive(NOW, CONN, &bytes);
+}
+
+/// Appends and commits what is recorded, and reads back what is asked for.
+fn tick(shard: &mut Shard, end: &mut u64, records: &Records) {
+    shard.run_timers(NOW);
+    if let Some(batch) = shard.journal_batch() {
+        let (base, end) = append(end, batch);
+        shard.appended(base, end);
+    }
+    shard.committed(NOW, *end);
+    let mut effects = Vec::new();
+    shard.take_effects(&mut effects);
+    for effect in effects {
+        if let Effect::Fetch {
+            session,
+            connects,
+            positions,
+        } = effect
+        {
+            let found = positions
+                .iter()
+                .map(|position| records.get(position).cloned())
+                .collect();
+            shard.fetched(NOW, session, connects, &positions, found);
+        }
+    }
+}
+
+fn packets(shard: &mut Shard) -> Vec<String> {
+    let mut slices = Vec::new();
+    shard.outbox().slices(CONN, usize::MAX, &mut slices);
+    let bytes = slices.concat();
+    let (mut at, mut packets) = (0, Vec::new());
+    while let Decoded::Complete { packet, size } = mqtt::decode(&bytes[at..], ProtocolVersion::V3_1_1, 1 << 20).unwrap()
+    {
+        at += size;
+        packets.extend(match packet {
+            Packet::Publish(p) => Some(format!("PUBLISH {} dup {}", p.packet_id.unwrap().get(), p.dup)),
+            Packet::PubRel(ack) => Some(format!("PUBREL {}", ack.packet_id.get())),
+            _ => None,
+        });
+    }
+    packets
+}
+
+fn session(next_seq: Seq, filter: &str) -> Record<'_> {
+    Record::Session(SessionRecord {
+        session: C,
+        client_id: "c",
+        created_unix_ms: 0,
+        left_unix_ms: None,
+        terms: Terms {
+            expiry_s: u32::MAX,
+            version: 4,
+            ..Terms::default()
+        },
+        next_seq,
+        started: 0,
+        subscriptions: vec![SubscriptionRecord {
+            filter,
+            options: SubscriptionOptions {
+                maximum_qos: QoS::ExactlyOnce,
+                ..SubscriptionOptions::default()
+            },
+            identifier: None,
+        }],
+        received: Vec::new(),
+    })
+}
+
+fn message(qos: QoS, others: u64, targets: &[u8]) -> Record<'_> {
+    Record::Message(MessageRecord {
+        topic: "t",
+        payload: b"p",
+        properties: b"",
+        qos,
+        retain: false,
+        expires_unix_ms: None,
+        publisher_hash: 0,
+        shard: 0,
+        others,
+        due_unix_ms: None,
+        retained: None,
+        publisher: None,
+        targets: Targets::from_written(targets),
+    })
+}
+
+fn target(seq: Seq, qos: QoS) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Target {
+        to: Recipient::Session(C),
+        seq,
+        qos,
+        retain: false,
+        group: None,
+        identifiers: Vec::new(),
+    }
+    .put(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_released_message_does_not_come_again_with_another_entry_of_the_same_message() {
+    let mut settled = Vec::new();
+    Settled {
+        session: C,
+        seq: 1,
+        is_release: true,
+    }
+    .put(&mut settled);
+    let (first, second) = (target(1, QoS::ExactlyOnce), target(2, QoS::ExactlyOnce));
+    let records = journal(&[
+        session(1, "other"),
+        message(QoS::ExactlyOnce, 0, &first),
+        Record::Queued {
+            message: Position(101),
+            targets: Targets::from_written(&second),
+        },
+        Record::Settled(SettledItems::from_written(&settled)),
+    ]);
+    assert_eq!(sent_after_start(&records), ["PUBREL 1", "PUBLISH 2 dup true"]);
+}
+
+#[test]
+fn what_a_start_routes_to_who_was_connected_may_have_been_sent_before() {
+    let boot = Record::Boot {
+        unix_ms: 0,
+        shards: 2,
+        last_key: 64,
+    };
+    let all = 0b11;
+    let records = journal(&[
+        boot.clone(),
+        session(1, "t"),
+        message(QoS::AtLeastOnce, all, &[]),
+        message(QoS::AtLeastOnce, all, &[]),
+    ]);
+    let again = ["PUBLISH 1 dup true", "PUBLISH 2 dup true"];
+    assert_eq!(sent_after_start(&records), again);
+    // What is sent at QoS 2 only after it is kept has not been sent, and nothing has passed it.
+    let records = journal(&[
+        boot,
+        session(1, "t"),
+        message(QoS::AtLeastOnce, all, &[]),
+        message(QoS::ExactlyOnce, all, &[]),
+        message(QoS::AtLeastOnce, all, &[]),
+    ]);
+    let first = ["PUBLISH 1 dup true", "PUBLISH 2 dup false", "PUBLISH 3 dup false"];
+    assert_eq!(sent_after_start(&records), first);
+}
