@@ -248,8 +248,8 @@ impl Shard {
             retain: message.retain,
             ..Publication::of_server(message.topic, message.payload)
         };
-        !(self.core.is_journal_stuck() && self.needs_journal(p.topic, p.qos, p.retain))
-            && !self.core.tap_refuses(now, None, &p)
+        let is_journal_full = self.core.is_journal_stuck() && self.needs_journal(p.topic, p.qos, p.retain);
+        !is_journal_full && !self.core.tap_refuses(now, None, &p)
     }
 
     /// Calls `done` when all that has been published before is kept wherever it has to be; at once if it is.

@@ -83,7 +83,8 @@ impl Shard {
         if p.qos != QoS::AtMostOnce && others != 0 {
             keeping.others = others & self.shared.durable.mask(p.topic);
         }
-        if p.retain && !self.core.is_journal_stuck() {
+        // Clients are refused while the journal is full: what they have is a will or a `$delayed` message, of which it says that it is done.
+        if p.retain && (!self.core.is_journal_stuck() || p.origin != Origin::NONE) {
             let owner = self.retained_owner(p.topic);
             match owner == self.core.id {
                 true => {
