@@ -282,7 +282,19 @@ impl Run<'_> {
             self.selected.insert(target.name.clone(), decoded);
         }
         access::put(&mut self.selected, &target.name, &path, value);
-        Ok(())
+        let whole = self.selected.get(&target.name).cloned().unwrap_or_default();
+        self.check_nesting(&whole).map_err(place)
+    }
+
+    /// Of a value that has been put together: later fields, and later messages, may put it into others again.
+    pub fn check_nesting(&mut self, value: &Value) -> Result<(), Fault> {
+        const NESTING_MAX: usize = 128;
+        match value.count_within(NESTING_MAX) {
+            Some(count) => self.budget.step(count / 16),
+            None => Err(Fault::from(format!(
+                "arrays and maps nest deeper than {NESTING_MAX} levels"
+            ))),
+        }
     }
 
     pub fn eval(&mut self, expr: &Expr) -> Result<Value, EvalError> {
@@ -293,7 +305,9 @@ impl Run<'_> {
             Form::Variable(variable) => self.variable(variable).map_err(place),
             Form::List(items) => {
                 let values = items.iter().map(|item| self.eval(item)).collect::<Result<_, _>>()?;
-                Ok(Value::array(values))
+                let array = Value::array(values);
+                self.check_nesting(&array).map_err(place)?;
+                Ok(array)
             }
             Form::Range { begin, end } => {
                 let length = end.saturating_sub(*begin).clamp(0, 1 << 20) as usize;

@@ -45,7 +45,9 @@ pub(crate) fn statement(sql: &str, limits: &Limits) -> Result<Statement, RuleErr
     parser.statement()
 }
 
-/// One expression alone, as in a template of conditions or a test.
+/// Of a path: what puts a value there goes as deep.
+const STEPS_MAX: usize = 64;
+
 pub(crate) struct Parser {
     tokens: Vec<Placed>,
     at: usize,
@@ -485,6 +487,9 @@ impl Parser {
     fn path(&mut self) -> Result<Vec<Step>, RuleError> {
         let mut path = Vec::new();
         loop {
+            if path.len() > STEPS_MAX {
+                return self.expected("a path of at most 64 steps");
+            }
             if self.symbol(".") {
                 let key = match self.peek() {
                     Token::Name(key) | Token::Text(key) | Token::Int(key) => Text::from(key.as_str()),

@@ -166,6 +166,16 @@ impl Value {
         }
     }
 
+    /// How many values there are, if they nest so deep at most: what walks a value uses the stack.
+    pub(crate) fn count_within(&self, levels: usize) -> Option<u64> {
+        let inner = |count: u64, value: &Value| Some(count + value.count_within(levels.checked_sub(1)?)?);
+        match self {
+            Value::Array(values) => values.iter().try_fold(1, inner),
+            Value::Map(map) => map.iter().try_fold(1, |count, (_, value)| inner(count, value)),
+            _ => Some(1),
+        }
+    }
+
     pub fn loosely_equal(&self, other: &Value) -> bool {
         self.order(other) == Ordering::Equal
     }

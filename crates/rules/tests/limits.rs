@@ -99,3 +99,31 @@ fn a_large_payload_is_not_copied_without_end() {
     let error = run(&rule, &publish("t", &vec![b'x'; 1 << 20])).unwrap_err();
     assert!(error.to_string().contains("more bytes than one message may"), "{error}");
 }
+
+#[test]
+fn values_do_not_nest_without_end() {
+    let wrapped = ["[1] AS a".to_owned()]
+        .into_iter()
+        .chain((0..5_000).map(|_| "[a] AS a".to_owned()));
+    let rule = compile(&format!("SELECT {} FROM \"t\"", wrapped.collect::<Vec<_>>().join(", ")));
+    let error = run(&rule, &publish("t", b"")).unwrap_err().to_string();
+    assert!(
+        error.ends_with("arrays and maps nest deeper than 128 levels"),
+        "{error}"
+    );
+    let wrapped = ["[1] AS a".to_owned()]
+        .into_iter()
+        .chain((0..2_000).map(|_| "a AS b.c, b AS a".to_owned()));
+    let rule = compile(&format!("SELECT {} FROM \"t\"", wrapped.collect::<Vec<_>>().join(", ")));
+    assert!(run(&rule, &publish("t", b"")).is_err());
+    let path = ".a".repeat(10_000);
+    assert!(Rule::compile(&format!("SELECT 1 AS a{path} FROM \"t\""), &Limits::default()).is_err());
+    // A value that is kept grows by a level with every message, until it may not.
+    let rule = compile("SELECT kv_store_put('k', [kv_store_get('k', 0)]) AS ok FROM \"t\"");
+    let (mut evaluator, mut world, mut out) = (rules::Evaluator::new(), support::World::default(), Vec::new());
+    let event = publish("t", b"");
+    let failed = (0..300)
+        .filter(|_| evaluator.message(&event, &mut world).run(&rule, &mut out).is_err())
+        .count();
+    assert_eq!(failed, 300 - 128);
+}

@@ -75,6 +75,7 @@ fn put(call: &mut Call<'_, '_>, mut map: Value, path: &[Place]) -> Result<Value,
         return Err(call.fault(0, "a path of more than 64 keys", "fewer"));
     }
     access::put_into(&mut map, path, call.value(1).clone());
+    call.run.check_nesting(&map)?;
     Ok(map)
 }
 
@@ -103,7 +104,9 @@ fn map_to_entries(call: &mut Call<'_, '_>) -> Result<Value, Fault> {
         ];
         Value::Map(Map::from_entries(pairs))
     };
-    Ok(Value::array(map.iter().map(entry).collect()))
+    let entries = Value::array(map.iter().map(entry).collect());
+    call.run.check_nesting(&entries)?;
+    Ok(entries)
 }
 
 /// Values that are maps or arrays are left out with their keys, as Redis has no form for them.
