@@ -21,6 +21,9 @@ pub struct Keeper {
     /// Of the last one that was finished.
     oldest_before: Option<u64>,
     fetches: VecDeque<Fetch>,
+    has_rot: bool,
+    /// Records that were there and were not given back.
+    pub rotten: u64,
 }
 
 struct Checkpoint {
@@ -49,7 +52,7 @@ pub struct Follower {
 }
 
 impl Keeper {
-    pub fn new(log: Log) -> Keeper {
+    pub fn new(log: Log, has_rot: bool) -> Keeper {
         Keeper {
             log,
             told: Lsn(0),
@@ -57,6 +60,8 @@ impl Keeper {
             checkpoint: None,
             oldest_before: None,
             fetches: VecDeque::new(),
+            has_rot,
+            rotten: 0,
         }
     }
 
@@ -210,7 +215,11 @@ impl Keeper {
             0 => 1 + random.below(kept.len()),
             _ => kept.len(),
         };
-        let records = self.read(&kept[..count.min(kept.len())]);
+        let mut records = self.read(&kept[..count.min(kept.len())]);
+        if self.has_rot && random.one_in(8) && !records.is_empty() {
+            let at = random.below(records.len());
+            self.rotten += u64::from(records[at].take().is_some());
+        }
         shard.fetched(now, fetch.session, fetch.connects, &fetch.positions, records);
         true
     }

@@ -41,6 +41,7 @@ pub struct Setup<'a> {
     pub shards: u16,
     pub config: ShardConfig,
     pub clock: Clock,
+    pub has_rot: bool,
     /// Of a node that keeps something.
     pub journal: Option<(&'a Disk, LogConfig)>,
 }
@@ -56,13 +57,13 @@ impl Node {
         let output_buffer_bytes = setup.config.output_buffer_bytes;
         let mut shards = new_shards(setup.shards, setup.config, now, random);
         let keeper = match setup.journal {
-            Some((disk, config)) => Some(Keeper::new(recover(disk, config, &mut shards, now)?)),
+            Some((disk, config)) => Some(Keeper::new(recover(disk, config, &mut shards, now)?, setup.has_rot)),
             None => None,
         };
         let workers = shards.into_iter().enumerate();
         Ok(Node {
             workers: workers
-                .map(|(id, shard)| Worker::new(id, shard, output_buffer_bytes))
+                .map(|(id, shard)| Worker::new(id, setup.shards, shard, output_buffer_bytes))
                 .collect(),
             keeper,
             handshakes: Vec::new(),
@@ -94,17 +95,10 @@ impl Node {
             closed: &mut closed,
             keeper: self.keeper.as_mut(),
         };
-        let Worker { shard, follower, .. } = {
-            self.workers[worker].begin_tick(&mut surroundings);
-            &mut self.workers[worker]
-        };
-        if let Some(keeper) = &mut surroundings.keeper {
-            keeper.append(follower, shard);
-        }
-        for to in 0..self.workers.len() {
-            if let Some(mail) = self.workers[worker].shard.take_mail(ShardId(to as u16)) {
-                self.workers[to].inbox.push_back(Letter::Mail(mail));
-            }
+        self.workers[worker].begin_tick(&mut surroundings);
+        self.workers[worker].append(&mut surroundings);
+        for (to, mail) in std::mem::take(&mut self.workers[worker].post) {
+            self.workers[to].inbox.push_back(Letter::Mail(mail));
         }
         self.workers[worker].finish_tick(&mut surroundings);
         closed

@@ -122,6 +122,7 @@ impl Oracle {
             self.retained.clear();
         }
         self.forget_groups_of_clean_members();
+        self.forget_unanswered();
     }
 
     /// Everything that has happened in the node so far survives its process.

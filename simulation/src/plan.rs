@@ -36,6 +36,8 @@ pub struct Plan {
     /// The wall clock jumps.
     pub has_jumps: bool,
     pub is_disk_bad: bool,
+    /// Single records of waiting messages cannot be read back.
+    pub has_rot: bool,
     pub weights: [u32; STEPS],
     pub acts: [u32; ACTS],
     /// In percent: clients that acknowledge at once, that read at once.
@@ -108,6 +110,7 @@ impl Plan {
         let r = &mut random;
         let is_limited = r.percent(10);
         let has_jumps = r.percent(10);
+        let has_rot = durability != Durability::None && r.percent(10);
         let is_disk_bad = durability != Durability::None && r.percent(25);
         let (topics, filters) = *r.pick(&[(1, 1), (2, 4), (2, 4), (4, 8), (TOPICS.len(), FILTERS.len())]);
         Plan {
@@ -123,6 +126,7 @@ impl Plan {
             is_limited,
             has_jumps,
             is_disk_bad,
+            has_rot,
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),

@@ -11,6 +11,7 @@ use mqtt::{
 pub struct Terms {
     pub version: ProtocolVersion,
     pub clean_start: bool,
+    pub keep_alive_s: u16,
     /// Session Expiry Interval; for 3.1.1 it follows from Clean Session.
     pub expiry_s: u32,
     pub receive_maximum: u16,
@@ -23,6 +24,7 @@ pub struct WillTerms {
     pub topic: String,
     pub payload: Vec<u8>,
     pub qos: QoS,
+    pub retain: bool,
     pub delay_s: u32,
     pub serial: u64,
 }
@@ -54,7 +56,7 @@ pub fn connect(terms: &Terms, client_id: &str) -> Vec<u8> {
         }
         Will {
             qos: will.qos,
-            retain: false,
+            retain: will.retain,
             properties: Properties::from_validated(&will_properties),
             topic: &will.topic,
             payload: &will.payload,
@@ -66,7 +68,7 @@ pub fn connect(terms: &Terms, client_id: &str) -> Vec<u8> {
             version: terms.version,
             clean_start: terms.clean_start,
             is_bridge: false,
-            keep_alive: 0,
+            keep_alive: terms.keep_alive_s,
             properties,
             client_id,
             will,

@@ -6,11 +6,14 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use broker::{CloseCause, ConnSlot, Effect, Mail, Next, Now, Peer, Shard, Transport};
+use broker::{CloseCause, ConnSlot, Effect, Mail, Next, Now, Peer, Shard, ShardId, Transport};
 
 use crate::keeper::{Follower, Keeper};
 use crate::network::{ClientEnd, Network, take_piece};
 use crate::random::Random;
+
+/// Keep Alives are longer.
+const LATE_MS: u64 = 500;
 
 /// How long a connection that is being closed may take to drain.
 const LINGER_MS: u64 = 2_000;
@@ -29,7 +32,15 @@ pub struct Worker {
     pub follower: Follower,
     id: usize,
     pub inbox: VecDeque<Letter>,
+    /// When it has last done what was due.
     pub last_tick_ms: u64,
+    /// Of the last tick.
+    seen_ms: u64,
+    /// That was long ago: all that has come is read, and nobody counts as silent before the next tick.
+    is_late: bool,
+    /// Mail that has been taken with the batches that it refers to, and for whom.
+    pub post: Vec<(usize, Mail)>,
+    shards: u16,
     slots: Vec<Option<Connection>>,
     notices: Vec<Notice>,
     output_buffer_bytes: usize,
@@ -65,13 +76,17 @@ pub struct Surroundings<'a> {
 }
 
 impl Worker {
-    pub fn new(id: usize, shard: Shard, output_buffer_bytes: usize) -> Worker {
+    pub fn new(id: usize, shards: u16, shard: Shard, output_buffer_bytes: usize) -> Worker {
         Worker {
             shard,
             follower: Follower::default(),
             id,
             inbox: VecDeque::new(),
             last_tick_ms: 0,
+            seen_ms: 0,
+            is_late: false,
+            post: Vec::new(),
+            shards,
             slots: Vec::new(),
             notices: Vec::new(),
             output_buffer_bytes,
@@ -80,14 +95,38 @@ impl Worker {
 
     /// The inputs of a tick. `finish_tick` follows, when journal and mail have been taken.
     pub fn begin_tick(&mut self, s: &mut Surroundings<'_>) {
-        self.last_tick_ms = s.now.monotonic_ms;
+        self.is_late = s.now.monotonic_ms > self.seen_ms + LATE_MS;
+        self.seen_ms = s.now.monotonic_ms;
         self.deliver_notices(s);
         self.hear_of_journal(s);
         self.do_effects(s);
         self.read_inbox(s);
+        self.append_now_and_then(s);
         self.read_links(s);
-        self.shard.run_timers(s.now);
+        self.append_now_and_then(s);
+        if !self.is_late {
+            self.last_tick_ms = s.now.monotonic_ms;
+            self.shard.run_timers(s.now);
+        }
         self.do_effects(s);
+    }
+
+    /// A tick that reads much appends more than one batch.
+    fn append_now_and_then(&mut self, s: &mut Surroundings<'_>) {
+        if s.random.one_in(3) {
+            self.append(s);
+        }
+    }
+
+    /// What has been recorded, and then the mail that refers to it, before anything else is recorded.
+    pub fn append(&mut self, s: &mut Surroundings<'_>) {
+        if let Some(keeper) = &mut s.keeper {
+            keeper.append(&mut self.follower, &mut self.shard);
+        }
+        for to in 0..self.shards {
+            let mail = self.shard.take_mail(ShardId(to));
+            self.post.extend(mail.map(|mail| (usize::from(to), mail)));
+        }
     }
 
     fn hear_of_journal(&mut self, s: &mut Surroundings<'_>) {
@@ -229,8 +268,11 @@ impl Worker {
                 self.notices.push(Notice::Closed(slot, CloseCause::Network));
                 continue;
             }
-            if s.random.below(5) > 0 {
-                let bytes = take_piece(&mut link.to_node, s.random);
+            if s.random.below(5) > 0 || self.is_late {
+                let bytes = match self.is_late {
+                    true => link.to_node.drain(..).collect(),
+                    false => take_piece(&mut link.to_node, s.random),
+                };
                 connection.unread.extend_from_slice(&bytes);
             }
             let has_ended = link.client_end == ClientEnd::Finished && link.to_node.is_empty();

@@ -2,7 +2,7 @@
 
 use mqtt::{PacketType, QoS, ReasonCode, SubscriptionOptions};
 
-use super::{Client, Outgoing, Request, Scene};
+use super::{Client, Outgoing, Request, Scene, Stage};
 use crate::oracle::Draft;
 use crate::speak;
 
@@ -137,6 +137,15 @@ impl Client {
         let sent = scene.oracle.unsubscribing(self.index, filter);
         self.requests.push(Request::Unsubscribe { id, sent, filter });
         self.write(&speak::unsubscribe(self.version(), id, filter), scene);
+    }
+
+    /// Sends PINGREQ before the Keep Alive has passed [MQTT-3.1.2-20].
+    pub fn stay_alive(&mut self, scene: &mut Scene<'_>) {
+        let keep_alive_s = self.terms.as_ref().map_or(0, |terms| u64::from(terms.keep_alive_s));
+        let is_due = keep_alive_s > 0 && scene.oracle.now_ms >= self.sent_ms + keep_alive_s * 500;
+        if is_due && self.stage == Stage::Online {
+            self.ping(scene);
+        }
     }
 
     pub fn ping(&mut self, scene: &mut Scene<'_>) {

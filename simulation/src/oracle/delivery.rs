@@ -131,6 +131,7 @@ impl Oracle {
             return;
         };
         known.group_exactly += 1;
+        known.group_exactly_by = Some(client);
         if known.group_exactly > 1 {
             self.violated(|| format!("client {client} got at QoS 2 what a member of its group got: {message:?}"));
         }

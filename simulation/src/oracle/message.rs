@@ -30,6 +30,8 @@ pub struct Message {
     pub connection: u64,
     /// Members of a group that have got it at QoS 2.
     pub group_exactly: u32,
+    /// The last of them.
+    pub group_exactly_by: Option<usize>,
     pub has_group_got_it: bool,
 }
 
@@ -84,6 +86,7 @@ impl Oracle {
             expiry_ms: draft.expiry_s.map(|s| u64::from(s) * 1000),
             connection: self.sessions[draft.publisher].connection,
             group_exactly: 0,
+            group_exactly_by: None,
             has_group_got_it: false,
         };
         self.messages.push(message);

@@ -114,6 +114,18 @@ impl Oracle {
         }
     }
 
+    /// After a crash: what the node has not answered for, and what only sessions knew that have ended with the process, it may know
+    /// nothing of. Sent again it is another message, as for a receiver that has not stored the packet identifier (4.3.3).
+    pub(super) fn forget_unanswered(&mut self) {
+        for at in 0..self.messages.len() {
+            let message = &self.messages[at];
+            let by = message.group_exactly_by.filter(|_| message.acked.is_none());
+            if by.is_some_and(|client| !self.sessions[client].is_mortal_only_by_time()) {
+                self.messages[at].group_exactly = 0;
+            }
+        }
+    }
+
     /// A connection that the client has left before it began its session anew has been closed: until then it was a member.
     pub(super) fn ghosts_are_gone(&mut self, client: usize) {
         for (group, qos) in std::mem::take(&mut self.sessions[client].ghosts) {

@@ -30,6 +30,8 @@ pub struct Session {
     /// What a DISCONNECT said of it that the node may not have read.
     goodbye_expiry_s: Option<u32>,
     is_goodbye_heard: bool,
+    /// From when on the node may have closed the connection for silence.
+    pub silent_ms: u64,
     /// From when on nobody may have been connected.
     pub gone_ms: Option<u64>,
     /// When surely nobody was any more.
@@ -81,6 +83,7 @@ impl Session {
             expiry_s: (0, 0),
             goodbye_expiry_s: None,
             is_goodbye_heard: false,
+            silent_ms: u64::MAX,
             gone_ms: None,
             surely_gone_ms: None,
             is_gone_kept: false,
@@ -249,7 +252,8 @@ impl Oracle {
         session.gone_ms = None;
         session.surely_gone_ms = None;
         session.is_gone_kept = false;
-        session.will = terms.will.as_ref().map(Will::armed);
+        let armed = |will| Will::armed(will, terms.expiry_s > 0);
+        session.will = terms.will.as_ref().map(armed);
     }
 
     /// The client gives a connection up before CONNACK: whether the server saw the CONNECT is not known. Returns whether
@@ -290,7 +294,7 @@ impl Oracle {
         let now_ms = self.now_ms;
         let session = &mut self.sessions[client];
         session.is_online = false;
-        session.gone_ms = Some(session.gone_ms.unwrap_or(now_ms));
+        session.gone_ms = Some(session.gone_ms.unwrap_or(now_ms.min(session.silent_ms)));
         if session.links == 0 && session.surely_gone_ms.is_none() {
             session.surely_gone_ms = Some(now_ms);
         }
@@ -325,11 +329,12 @@ impl Oracle {
         let session = &mut self.sessions[client];
         session.links = session.links.saturating_sub(1);
         if is_current && session.is_online {
-            session.gone_ms = Some(session.gone_ms.unwrap_or(now_ms));
+            session.gone_ms = Some(session.gone_ms.unwrap_or(now_ms.min(session.silent_ms)));
         }
         if session.links == 0 && session.gone_ms.is_some() {
             session.surely_gone_ms = Some(now_ms);
-            session.is_goodbye_heard = true;
+            // The node may have read a later CONNECT before it.
+            session.is_goodbye_heard = session.pending.is_none();
         }
         if self.durability == Durability::None {
             self.goodbye_kept(client);
@@ -366,7 +371,7 @@ impl Oracle {
         self.will_crashed(client, keeps_acknowledged);
         let session = &mut self.sessions[client];
         if session.exists != Exists::No && session.gone_ms.is_none() {
-            session.gone_ms = Some(now_ms);
+            session.gone_ms = Some(now_ms.min(session.silent_ms));
         }
         if session.links > 0 {
             session.surely_gone_ms = None;

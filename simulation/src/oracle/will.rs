@@ -3,6 +3,8 @@
 //! A will is a message whose publisher sees no acknowledgement: it counts as accepted when the latest moment has passed at which
 //! the node must have published it.
 
+use mqtt::QoS;
+
 use super::session::{Exists, Left, Session};
 use super::{Message, Oracle, SLACK_MS};
 use crate::speak::{Terms, WillTerms};
@@ -11,6 +13,8 @@ use crate::speak::{Terms, WillTerms};
 pub struct Will {
     pub serial: u64,
     delay_ms: u64,
+    /// The session outlives its connection: until it is kept that the will was published, that it is to be is.
+    is_kept: bool,
     state: State,
 }
 
@@ -27,8 +31,9 @@ enum State {
 }
 
 impl Will {
-    pub fn armed(terms: &WillTerms) -> Will {
+    pub fn armed(terms: &WillTerms, is_kept: bool) -> Will {
         Will {
+            is_kept,
             serial: terms.serial,
             delay_ms: u64::from(terms.delay_s) * 1000,
             state: State::Armed,
@@ -39,6 +44,7 @@ impl Will {
         Will {
             serial,
             delay_ms: 0,
+            is_kept: false,
             state: State::Loose,
         }
     }
@@ -126,20 +132,25 @@ impl Oracle {
             (_, State::Goodbye) => {}
             (true, _) if is_early && !terms.clean_start => self.will_void(serial),
             (true, _) if will.delay_ms > 0 => {}
-            (true, _) => self.will_due(serial, from_ms),
-            (false, _) => self.will_due(serial, from_ms.min(ended_ms)),
+            (true, _) => self.will_due(&will, from_ms),
+            (false, _) => self.will_due(&will, from_ms.min(ended_ms)),
         }
     }
 
     /// It has been published by now.
-    fn will_due(&mut self, serial: u64, from_ms: u64) {
+    fn will_due(&mut self, will: &Will, from_ms: u64) {
+        let serial = will.serial;
         let (slop_ms, at) = (self.slop_ms, self.at);
         if let Some(message) = self.message_mut(serial)
             && message.acked.is_none()
         {
             message.sent_ms = from_ms.saturating_sub(slop_ms);
             message.acked = Some(at);
+            let is_kept = will.is_kept && message.retain && message.qos != QoS::AtMostOnce;
             self.owe(serial);
+            if is_kept {
+                self.retained_acked(serial);
+            }
         }
     }
 
@@ -150,14 +161,14 @@ impl Oracle {
         if session.is_online || session.is_coming_back() {
             return;
         }
-        let Some(will) = session.will.as_ref().filter(|will| will.state == State::Pending) else {
+        let Some(will) = session.will.clone().filter(|will| will.state == State::Pending) else {
             return;
         };
-        let (serial, from_ms) = (will.serial, session.will_from_ms(will));
-        let is_overdue = session.will_until_ms(will).is_some_and(|at| ticked_ms >= at + slop_ms);
+        let from_ms = session.will_from_ms(&will);
+        let is_overdue = session.will_until_ms(&will).is_some_and(|at| ticked_ms >= at + slop_ms);
         if let (true, Some(from_ms)) = (is_overdue, from_ms) {
             session.will = None;
-            self.will_due(serial, from_ms);
+            self.will_due(&will, from_ms);
         }
     }
 
@@ -174,7 +185,7 @@ impl Oracle {
             return;
         };
         let is_early = match will.state {
-            State::Armed => session.gone_ms.is_none() && session.is_online,
+            State::Armed => session.gone_ms.is_none() && session.is_online && now_ms < session.silent_ms,
             State::Pending if session.may_be_ending() => false,
             State::Pending => session
                 .will_from_ms(will)

@@ -111,6 +111,8 @@ impl World {
             u16::MAX
         };
         let topic_alias_maximum = if is_v5 { *random.pick(&[0, 2, 10]) } else { 0 };
+        // Mostly longer than a run.
+        let keep_alive_s = *random.pick(&[0, 0, 2, 20, 60]);
         let will = random.one_in(4).then(|| self.will(client, is_v5));
         Terms {
             version: if is_v5 {
@@ -119,6 +121,7 @@ impl World {
                 ProtocolVersion::V3_1_1
             },
             clean_start,
+            keep_alive_s,
             expiry_s,
             receive_maximum,
             topic_alias_maximum,
@@ -129,11 +132,17 @@ impl World {
     fn will(&mut self, client: usize, is_v5: bool) -> WillTerms {
         let qos = *self.random.pick(&QOS);
         let delay_s = *self.random.pick(&[0, 0, 1, 5, 60]);
-        let topic = format!("w/c{client}");
+        // Retained ones have topics of their own: nobody else publishes to them, and the last one stays.
+        let retain = self.random.one_in(3);
+        let topic = if retain {
+            format!("w{client}/x")
+        } else {
+            format!("w/c{client}")
+        };
         let (serial, payload) = self.oracle.sending(Draft {
             topic: &topic,
             qos,
-            retain: false,
+            retain,
             publisher: client,
             is_will: true,
             is_empty: false,
@@ -144,6 +153,7 @@ impl World {
             topic,
             payload,
             qos,
+            retain,
             delay_s: if is_v5 { delay_s } else { 0 },
             serial,
         }

@@ -118,6 +118,9 @@ impl World {
         }
         if round % 8 == 7 {
             self.wait(20);
+            for client in 0..self.clients.len() {
+                self.with(client, |client, scene| client.stay_alive(scene));
+            }
         }
         let is_read = self
             .network
@@ -162,7 +165,7 @@ impl World {
             .map_or(0, |node| node.stats().drops.iter().sum::<u64>());
         let explained = drops + self.oracle.drops;
         let missing = self.oracle.missing();
-        let may_drop = self.plan.is_limited || self.plan.config.output_buffer_bytes < 10_000;
+        let may_drop = self.plan.is_limited || self.plan.has_rot || self.plan.config.output_buffer_bytes < 10_000;
         let allowed = if may_drop { explained as usize } else { 0 };
         if missing.len() > allowed {
             let reasons = self.node.as_ref().map(reasons_of_drops).unwrap_or_default();
@@ -180,7 +183,7 @@ impl World {
             let Some(serial) = self.clients[client].forgotten(self.oracle.crashes) else {
                 continue;
             };
-            if self.oracle.may_be_gone(serial) || self.plan.is_limited {
+            if self.oracle.may_be_gone(serial) || self.plan.is_limited || self.plan.has_rot {
                 continue;
             }
             self.oracle
@@ -243,6 +246,7 @@ fn last_terms() -> Terms {
     Terms {
         version: ProtocolVersion::V5,
         clean_start: false,
+        keep_alive_s: 0,
         expiry_s: 100_000,
         receive_maximum: 20,
         topic_alias_maximum: 0,
