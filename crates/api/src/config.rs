@@ -19,6 +19,8 @@ pub struct ApiConfig {
     pub allowed_hosts: Vec<String>,
     /// Publish statistics below `$SYS`.
     pub sys: Option<SysConfig>,
+    /// Rules, actions and connectors.
+    pub engine: Option<integration::Engine>,
     pub limits: ApiLimits,
 }
 
@@ -31,6 +33,7 @@ impl ApiConfig {
             metrics_public: false,
             allowed_hosts: Vec::new(),
             sys: None,
+            engine: None,
             limits: ApiLimits::default(),
         }
     }

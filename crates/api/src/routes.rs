@@ -20,6 +20,10 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::publish::endpoints(),
         endpoints::users::endpoints(),
         endpoints::acl::endpoints(),
+        endpoints::rules::endpoints(),
+        endpoints::connectors::endpoints(),
+        endpoints::actions::endpoints(),
+        endpoints::sources::endpoints(),
     ]
     .into_iter()
     .flatten()

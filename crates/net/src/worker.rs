@@ -179,7 +179,8 @@ impl Worker {
             addresses,
             auth,
             effects: Vec::new(),
-            appended: Lsn(0),
+            // What restoring has recorded is not known to be kept.
+            appended: common.keeper.journal().map_or(Lsn(0), |journal| journal.stats().next),
             committed: Lsn(0),
             is_journal_ok: true,
             checkpoints: 0,

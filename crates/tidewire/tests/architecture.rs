@@ -16,14 +16,27 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal"]),
     ("auth", &["mqtt"]),
-    ("api", &["mqtt", "journal", "broker", "net", "auth"]),
+    ("api", &["mqtt", "journal", "broker", "net", "auth", "integration"]),
+    (
+        "integration",
+        &["mqtt", "journal", "broker", "net", "rules", "connectors"],
+    ),
     ("connectors", &["mqtt", "journal"]),
     ("bench", &["mqtt"]),
     ("timeseries", &[]),
     ("simulation", &["mqtt", "journal", "broker"]),
     (
         "tidewire",
-        &["mqtt", "journal", "broker", "net", "auth", "api", "bench"],
+        &[
+            "mqtt",
+            "journal",
+            "broker",
+            "net",
+            "auth",
+            "api",
+            "bench",
+            "integration",
+        ],
     ),
 ];
 

@@ -1,14 +1,19 @@
 //! The endpoints, one file per subject: its bodies as types, its handlers, and its part of the list.
 
 pub mod acl;
+pub mod actions;
 pub mod clients;
+pub mod connectors;
 pub mod health;
+pub mod integration;
 pub mod login;
 pub mod metrics;
 pub mod openapi;
 pub mod page;
 pub mod publish;
 pub mod retained;
+pub mod rules;
+pub mod sources;
 pub mod stats;
 pub mod subscriptions;
 pub mod users;

@@ -199,6 +199,12 @@ impl Buffer {
         self.inner.config.overflow == Overflow::BackPressure && self.inner.obstacle(used, 0).is_some()
     }
 
+    /// So many bytes would be taken now, if nobody else gives it any.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        let used = self.inner.queue().used_bytes();
+        self.inner.obstacle(used, bytes).is_none()
+    }
+
     pub fn stats(&self) -> BufferStats {
         let inner = &*self.inner;
         let counters = &inner.counters;

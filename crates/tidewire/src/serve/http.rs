@@ -32,6 +32,7 @@ pub fn start(
     net: &net::Handle,
     access: &Arc<NodeAccess>,
     events: Option<ClientEvents>,
+    engine: &integration::Engine,
 ) -> Result<Http, String> {
     let mut http = Http {
         api: None,
@@ -51,6 +52,7 @@ pub fn start(
         is_mosquitto_tree: config.sys.mosquitto_tree,
         is_emqx_tree: config.sys.emqx_tree,
     });
+    api_config.engine = Some(engine.clone());
     api_config.tls = tls(config)?;
     if api_config.tls.is_some() {
         http.scheme = "https";

@@ -65,7 +65,15 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         .map_err(|error| chain(&error))?;
     let handle = prepared.handle();
     access.connect(handle.clone());
-    let http = match http::start(config, node_name(config), &handle, &access, sys_events) {
+    let engine = match integration::Engine::open(&config.data_dir, &node_name(config)) {
+        Ok(engine) => engine,
+        Err(message) => {
+            handle.shutdown(Duration::ZERO);
+            return Err(message);
+        }
+    };
+    engine.serve(handle.clone());
+    let http = match http::start(config, node_name(config), &handle, &access, sys_events, &engine) {
         Ok(http) => http,
         Err(message) => {
             handle.shutdown(Duration::ZERO);
@@ -73,10 +81,13 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         }
     };
     // Meanwhile `/readyz` says that the server is starting.
-    let started =
-        keep::open(config).and_then(|restart| prepared.start(restart, Vec::new()).map_err(|error| chain(&error)));
+    let taps = taps(&engine, handle.shards());
+    let started = keep::open(config).and_then(|restart| prepared.start(restart, taps).map_err(|error| chain(&error)));
     match started {
-        Ok(restored) => keep::tell_restored(&restored),
+        Ok(restored) => {
+            keep::tell_restored(&restored);
+            engine.start_sources();
+        }
         Err(message) => {
             http.stop();
             handle.shutdown(Duration::ZERO);
@@ -112,9 +123,17 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     tracing::info!(grace_ms = config.limits.shutdown_grace.as_millis() as u64, "stopping");
     http.stopping();
     handle.shutdown(config.limits.shutdown_grace);
+    engine.shut_down();
     http.stop();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// One for each shard.
+fn taps(engine: &integration::Engine, shards: u16) -> Vec<Box<dyn broker::tap::Tap>> {
+    let seed = u64::from(std::process::id());
+    let tap = |shard: u16| Box::new(engine.tap(seed ^ u64::from(shard) << 32)) as Box<dyn broker::tap::Tap>;
+    (0..shards).map(tap).collect()
 }
 
 /// The queue for clients coming and going in EMQX's `$SYS` tree, if that is wanted.

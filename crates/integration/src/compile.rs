@@ -1,0 +1,154 @@
+//! From the definition of a rule to a rule in force.
+
+use std::sync::Arc;
+
+use mqtt::QoS;
+use rules::{Limits, Rule, Source, Template, UnknownColumns};
+use serde_json::Value;
+
+use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction};
+use crate::kinds::Problems;
+use crate::metrics::RuleMetrics;
+use crate::set::{Field, LiveRule, Output, Republish};
+use crate::tail::Tail;
+
+/// What a rule keeps when it, or another one, is changed.
+#[derive(Clone, Debug, Default)]
+pub struct RuleState {
+    pub metrics: Arc<RuleMetrics>,
+    pub tail: Arc<Tail>,
+    compiled: Option<Arc<Rule>>,
+}
+
+impl RuleState {
+    /// Compiles the rule, unless it has been and its text is the same.
+    pub fn prepare(&mut self, definition: &RuleDefinition) -> Result<(), Problems> {
+        if self.compiled.as_ref().is_none_or(|rule| rule.sql() != definition.sql) {
+            self.compiled = Some(self.compile(definition)?);
+        }
+        Ok(())
+    }
+
+    /// What FROM names.
+    pub fn from(&self) -> Vec<String> {
+        let sources = self.compiled.iter().flat_map(|rule| rule.sources());
+        sources.map(name_of).collect()
+    }
+
+    fn compile(&self, definition: &RuleDefinition) -> Result<Arc<Rule>, Problems> {
+        let rule = Rule::compile(&definition.sql, &limits()).map_err(|error| vec![format!("sql: {error}")])?;
+        Ok(Arc::new(rule.with_id(&definition.id)))
+    }
+
+    fn compiled(&self, definition: &RuleDefinition) -> Result<Arc<Rule>, Problems> {
+        match &self.compiled {
+            Some(rule) if rule.sql() == definition.sql => Ok(rule.clone()),
+            _ => self.compile(definition),
+        }
+    }
+}
+
+fn name_of(source: &Source) -> String {
+    match source {
+        Source::Topic(name) | Source::Bridge(name) => name.clone(),
+        Source::Event(kind) => kind.topics().first().copied().unwrap_or_default().to_owned(),
+    }
+}
+
+pub fn limits() -> Limits {
+    Limits {
+        // A rule that names what its events do not have works in EMQX, and so does it here.
+        unknown_columns: UnknownColumns::Undefined,
+        ..Limits::default()
+    }
+}
+
+/// `action`: the index of an action by `type:name`; none if there is none, which is no error: an action may come later.
+pub fn compile(
+    definition: &RuleDefinition,
+    state: &RuleState,
+    action: impl Fn(&str) -> Option<usize>,
+) -> Result<LiveRule, Problems> {
+    let rule = state.compiled(definition)?;
+    let (mut outputs, mut problems) = (Vec::new(), Vec::new());
+    for (index, target) in definition.actions.iter().enumerate() {
+        match target {
+            RuleAction::Action(id) => outputs.extend(action(id).map(Output::Action)),
+            RuleAction::Function(RuleFunction::Console) => outputs.push(Output::Console),
+            RuleAction::Function(RuleFunction::Republish(arguments)) => match republish(arguments) {
+                Ok(republish) => outputs.push(Output::Republish(Box::new(republish))),
+                Err(problem) => problems.push(format!("actions[{index}].args.{problem}")),
+            },
+        }
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(LiveRule {
+        id: definition.id.clone(),
+        rule,
+        outputs,
+        metrics: state.metrics.clone(),
+        tail: state.tail.clone(),
+    })
+}
+
+pub fn republish(arguments: &RepublishArguments) -> Result<Republish, String> {
+    let user = |(name, value): (&String, &String)| {
+        Ok((template("user_properties", name)?, template("user_properties", value)?))
+    };
+    Ok(Republish {
+        topic: topic(&arguments.topic)?,
+        payload: template("payload", &arguments.payload)?,
+        qos: qos(&arguments.qos)?,
+        retain: retain(&arguments.retain)?,
+        user_properties: arguments
+            .user_properties
+            .iter()
+            .map(user)
+            .collect::<Result<_, String>>()?,
+        content_type: optional("content_type", &arguments.content_type)?,
+        response_topic: optional("response_topic", &arguments.response_topic)?,
+        correlation_data: optional("correlation_data", &arguments.correlation_data)?,
+    })
+}
+
+pub fn template(field: &str, text: &str) -> Result<Template, String> {
+    Template::compile(text).map_err(|error| format!("{field}: {error}"))
+}
+
+fn optional(field: &str, text: &Option<String>) -> Result<Option<Template>, String> {
+    text.as_deref().map(|text| template(field, text)).transpose()
+}
+
+fn topic(text: &str) -> Result<Template, String> {
+    let topic = template("topic", text)?;
+    if topic.is_constant() {
+        mqtt::validate_topic_name(text).map_err(|error| format!("topic: {text:?}: {error}"))?;
+    }
+    Ok(topic)
+}
+
+fn qos(value: &Value) -> Result<Field<QoS>, String> {
+    let wrong = || format!("qos: {value} is not 0, 1, 2 or a template");
+    match value {
+        Value::Null => Ok(Field::Fixed(QoS::AtMostOnce)),
+        Value::String(text) if text.contains("${") => Ok(Field::Template(template("qos", text)?)),
+        Value::Number(number) => match number.as_u64() {
+            Some(0) => Ok(Field::Fixed(QoS::AtMostOnce)),
+            Some(1) => Ok(Field::Fixed(QoS::AtLeastOnce)),
+            Some(2) => Ok(Field::Fixed(QoS::ExactlyOnce)),
+            _ => Err(wrong()),
+        },
+        _ => Err(wrong()),
+    }
+}
+
+fn retain(value: &Value) -> Result<Field<bool>, String> {
+    match value {
+        Value::Null => Ok(Field::Fixed(false)),
+        Value::Bool(retain) => Ok(Field::Fixed(*retain)),
+        Value::String(text) if text.contains("${") => Ok(Field::Template(template("retain", text)?)),
+        _ => Err(format!("retain: {value} is not true, false or a template")),
+    }
+}

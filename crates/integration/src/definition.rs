@@ -1,0 +1,192 @@
+//! Connectors, actions, sources and rules as operators write them: in the API, on the command line, in files.
+//!
+//! What a type of connector or action needs is in `config` and `parameters`, read by `kinds.rs`. A definition is kept as it
+//! was written; it is shown with its secrets as `***`, and `***` in a new one means the old secret.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use connectors::{DeliveryConfig, REDACTED};
+
+/// Names are parts of file names, of topics in FROM, and of URLs.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Where something outside is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectorDefinition {
+    pub name: String,
+    /// `kafka`, `http`, `postgresql`, `redis`, `mqtt` or `file`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default = "yes")]
+    pub enable: bool,
+    #[serde(default)]
+    pub description: String,
+    /// What the type needs: address, credentials.
+    #[serde(default)]
+    pub config: Value,
+}
+
+/// What is sent there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActionDefinition {
+    pub name: String,
+    /// That of its connector, or `console`, which needs none.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The connector's name.
+    #[serde(default)]
+    pub connector: String,
+    #[serde(default = "yes")]
+    pub enable: bool,
+    #[serde(default)]
+    pub description: String,
+    /// What the type needs: templates, how to send.
+    #[serde(default)]
+    pub parameters: Value,
+    /// How it buffers and sends; what is not said is what suits the type.
+    #[serde(default)]
+    #[schemars(with = "DeliveryConfig")]
+    pub delivery: Value,
+}
+
+/// What is taken from there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SourceDefinition {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub connector: String,
+    #[serde(default = "yes")]
+    pub enable: bool,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub parameters: Value,
+    /// How a message from there is published here. None: rules see it, nobody else.
+    #[serde(default)]
+    pub publish: Option<RepublishArguments>,
+}
+
+/// A rule and what is done with what it puts out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleDefinition {
+    pub id: String,
+    #[serde(default)]
+    pub name: String,
+    pub sql: String,
+    #[serde(default)]
+    pub actions: Vec<RuleAction>,
+    #[serde(default = "yes")]
+    pub enable: bool,
+    #[serde(default)]
+    pub description: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum RuleAction {
+    /// `type:name` of an action.
+    Action(String),
+    Function(RuleFunction),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "function", content = "args", rename_all = "snake_case")]
+pub enum RuleFunction {
+    Republish(Box<RepublishArguments>),
+    /// A line in the log.
+    Console,
+}
+
+/// Templates of a message: `${payload.x}` is a field of what the rule puts out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RepublishArguments {
+    pub topic: String,
+    #[serde(default = "payload")]
+    pub payload: String,
+    /// A number, or a template.
+    #[serde(default = "qos")]
+    pub qos: Value,
+    /// A boolean, or a template.
+    #[serde(default)]
+    pub retain: Value,
+    #[serde(default)]
+    pub user_properties: std::collections::BTreeMap<String, String>,
+    #[serde(default)]
+    pub content_type: Option<String>,
+    #[serde(default)]
+    pub response_topic: Option<String>,
+    #[serde(default)]
+    pub correlation_data: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn payload() -> String {
+    "${payload}".into()
+}
+
+fn qos() -> Value {
+    0.into()
+}
+
+impl ActionDefinition {
+    pub fn id(&self) -> String {
+        format!("{}:{}", self.kind, self.name)
+    }
+}
+
+impl SourceDefinition {
+    pub fn id(&self) -> String {
+        format!("{}:{}", self.kind, self.name)
+    }
+
+    /// What stands in FROM: our name first, then EMQX's.
+    pub fn from_names(&self) -> [String; 2] {
+        let emqx = match self.kind.as_str() {
+            "kafka" => "kafka_consumer",
+            kind => kind,
+        };
+        [
+            format!("$sources/{}:{}", self.kind, self.name),
+            format!("$bridges/{emqx}:{}", self.name),
+        ]
+    }
+}
+
+/// What is wrong with a name.
+pub fn name_problem(field: &str, name: &str) -> Option<String> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let is_valid =
+        !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_good) && !name.starts_with(['.', '-']);
+    (!is_valid).then(|| {
+        format!("{field}: {name:?} must be 1 to {NAME_BYTES_MAX} letters, digits, '_', '-' or '.', not beginning with '-' or '.'")
+    })
+}
+
+/// Puts the secrets of `old` where `new` has them as they are shown.
+pub fn restore_secrets(new: &mut Value, old: &Value) {
+    match (new, old) {
+        (Value::Object(new), Value::Object(old)) => {
+            for (key, value) in new {
+                if let Some(old) = old.get(key) {
+                    restore_secrets(value, old);
+                }
+            }
+        }
+        (Value::Array(new), Value::Array(old)) => {
+            new.iter_mut().zip(old).for_each(|(new, old)| restore_secrets(new, old));
+        }
+        (new, old) if *new == *REDACTED => *new = old.clone(),
+        _ => {}
+    }
+}

@@ -1,0 +1,84 @@
+//! Trying a rule: the same evaluation as in production, on an event that is made up.
+
+use rules::{Evaluator, EventKind, JsonForm, Map, Outcome, Rule, SampleEvent, Source, Value};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::compile::limits;
+use crate::engine::EngineError;
+use crate::environment::{SharedStore, Surroundings, unix_ms};
+
+/// SQL and what to try it on.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DryRun {
+    pub sql: String,
+    /// Columns of the event by name, such as `topic`, `clientid`, `qos`, `payload`. A payload that is not a string is taken as its
+    /// JSON. None: an example of the rule's first source.
+    #[serde(default)]
+    pub event: Option<serde_json::Value>,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct DryRunResult {
+    /// The event's topic and kind are among what FROM names.
+    pub is_matched: bool,
+    /// WHERE held, and there is output.
+    pub is_passed: bool,
+    pub outputs: Vec<serde_json::Value>,
+    /// What would be counted as a failure of the rule.
+    pub error: Option<String>,
+}
+
+/// SQL that cannot be compiled is `Invalid`.
+pub fn dry_run(run: &DryRun) -> Result<DryRunResult, EngineError> {
+    let invalid = |problem: String| EngineError::Invalid(vec![problem]);
+    let rule = Rule::compile(&run.sql, &limits()).map_err(|error| invalid(format!("sql: {error}")))?;
+    let event = event(&rule, run.event.as_ref()).map_err(|error| invalid(format!("event: {error}")))?;
+    let mut surroundings = Surroundings::new(unix_ms(), SharedStore::default());
+    surroundings.unix_ms = unix_ms();
+    let mut outputs = Vec::new();
+    let outcome = Evaluator::new()
+        .message(&event, &mut surroundings)
+        .run(&rule, &mut outputs);
+    Ok(DryRunResult {
+        is_matched: is_source(&rule, &event),
+        is_passed: matches!(outcome, Ok(Outcome::Passed(_))),
+        outputs: outputs.iter().map(to_json).collect(),
+        error: outcome.err().map(|error| error.to_string()),
+    })
+}
+
+pub fn to_json(map: &Map) -> serde_json::Value {
+    let bytes = rules::encode_json(&Value::Map(map.clone()), JsonForm::UndefinedAsString);
+    serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into())
+}
+
+fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, String> {
+    let kind = match rule.sources().first() {
+        Some(Source::Event(kind)) => *kind,
+        Some(Source::Bridge(_)) => EventKind::Source,
+        _ => EventKind::MessagePublish,
+    };
+    let Some(given) = given else {
+        return Ok(SampleEvent::example(kind, unix_ms()));
+    };
+    let bytes = serde_json::to_vec(given).map_err(|error| error.to_string())?;
+    let value = rules::decode_json(&bytes, &rules::JsonLimits::default()).map_err(|error| error.to_string())?;
+    let Value::Map(columns) = value else {
+        return Err("must be an object of columns by name".into());
+    };
+    let mut event = SampleEvent::example(kind, unix_ms());
+    event.set_all(&columns)?;
+    Ok(event)
+}
+
+fn is_source(rule: &Rule, event: &SampleEvent) -> bool {
+    use rules::Event;
+    let topic = event.column(rules::Column::Topic);
+    rule.sources().iter().any(|source| match source {
+        Source::Topic(filter) => topic.as_str().is_some_and(|topic| mqtt::filter_matches(filter, topic)),
+        Source::Event(kind) => event.kind() == *kind,
+        Source::Bridge(_) => event.kind() == EventKind::Source,
+    })
+}

@@ -1,0 +1,203 @@
+//! Actions: made, changed, deleted; their buffers and pumps.
+
+use super::*;
+
+impl Engine {
+    pub fn actions(&self) -> Vec<ActionView> {
+        let state = self.state();
+        state
+            .definitions
+            .actions
+            .values()
+            .map(|definition| state.action_view(definition))
+            .collect()
+    }
+
+    pub fn action(&self, id: &str) -> Result<ActionView, EngineError> {
+        let state = self.state();
+        let definition = state
+            .definitions
+            .actions
+            .get(id)
+            .ok_or_else(|| not_found("action", id))?;
+        Ok(state.action_view(definition))
+    }
+
+    /// Makes or changes one. What waits in its buffer stays there.
+    pub fn put_action(&self, mut definition: ActionDefinition) -> Result<ActionView, EngineError> {
+        let mut state = self.state();
+        let mut changed = state.definitions.clone();
+        let id = definition.id();
+        if let Some(old) = changed.actions.get(&id) {
+            restore_secrets(&mut definition.parameters, &old.parameters);
+        }
+        let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
+        match kinds::delivery(&definition.kind, &definition.delivery) {
+            Ok(delivery) => problems.extend(ordering_key(&delivery).err()),
+            Err(wrong) => problems.extend(wrong),
+        }
+        match state.target(&definition) {
+            Ok(target) => problems.extend(templates(&target).err().into_iter().flatten()),
+            Err(wrong) => problems.extend(wrong),
+        }
+        room("actions", changed.actions.len(), &mut problems);
+        valid(problems)?;
+        changed.actions.insert(id.clone(), definition.clone());
+        self.save(&mut state, changed)?;
+        self.stop_action(&mut state, &id);
+        self.start_action(&mut state, &definition);
+        self.enforce(&state);
+        Ok(state.action_view(&definition))
+    }
+
+    /// Deletes it with all that waits in its buffer.
+    pub fn delete_action(&self, id: &str) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let mut changed = state.definitions.clone();
+        if changed.actions.remove(id).is_none() {
+            return Err(not_found("action", id));
+        }
+        let users = state.rules_of(id);
+        if !users.is_empty() {
+            let users = users.join(", ");
+            return Err(EngineError::Conflict(format!(
+                "action {id} is used by the rules {users}: change them first"
+            )));
+        }
+        self.save(&mut state, changed)?;
+        self.stop_action(&mut state, id);
+        self.enforce(&state);
+        let directory = self.buffer_directory(id);
+        if let Err(error) = std::fs::remove_dir_all(&directory)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            let directory = directory.display();
+            tracing::warn!(action = id, %directory, %error, "the buffer of a deleted action cannot be removed");
+        }
+        Ok(())
+    }
+
+    /// Runs `with` on an action that runs.
+    pub fn with_action<R>(&self, id: &str, with: impl FnOnce(&Action) -> R) -> Result<R, EngineError> {
+        let action = match self.state().actions.get(id) {
+            Some(Ok(running)) => running.action.clone(),
+            _ => {
+                return Err(EngineError::NotFound(format!(
+                    "action {id} does not exist or does not run"
+                )));
+            }
+        };
+        Ok(with(&action))
+    }
+
+    /// Stops and starts it: connections are made anew.
+    pub fn restart_action(&self, id: &str) -> Result<(), EngineError> {
+        let mut state = self.state();
+        let definition = state
+            .definitions
+            .actions
+            .get(id)
+            .cloned()
+            .ok_or_else(|| not_found("action", id))?;
+        self.stop_action(&mut state, id);
+        self.start_action(&mut state, &definition);
+        self.enforce(&state);
+        Ok(())
+    }
+
+    pub(super) fn start_action(&self, state: &mut State, definition: &ActionDefinition) {
+        if !definition.enable {
+            return;
+        }
+        let id = definition.id();
+        let running = self.run_action(state, definition);
+        if let Err(problems) = &running {
+            tracing::error!(action = %id, problems = %problems.join("; "), "an action cannot run");
+        }
+        state.actions.insert(id, running);
+    }
+
+    pub(super) fn run_action(&self, state: &State, definition: &ActionDefinition) -> Result<Running, Problems> {
+        let _runtime = self.inner.runtime_handle.enter();
+        let id = definition.id();
+        let target = state.target(definition)?;
+        let templates = templates(&target)?;
+        let delivery = &kinds::delivery(&definition.kind, &definition.delivery)?;
+        let ordering_key = ordering_key(delivery).map_err(|problem| vec![problem])?;
+        let (net, progress) = (self.inner.net.clone(), self.inner.progress.clone());
+        let on_progress = move || {
+            if let Some(net) = net.get() {
+                net.wake_waiting();
+            }
+            progress.notify_waiters();
+        };
+        let buffer = Buffer::open(
+            &self.buffer_directory(&id),
+            &delivery.buffer,
+            delivery.query_mode,
+            on_progress,
+        )
+        .map_err(|error| vec![format!("buffer: {error}")])?;
+        let action = Arc::new(Action::new(&id, buffer));
+        action.start(target.sink, delivery, &self.inner.runtime_handle);
+        Ok(Running {
+            action,
+            templates,
+            ordering_key,
+            is_kept: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,
+            headroom: (delivery.buffer.overflow == Overflow::BackPressure)
+                .then(|| HEADROOM_MAX.min(delivery.buffer.max_bytes / 8)),
+        })
+    }
+
+    /// Its buffer is closed when this returns, and taps append no more.
+    pub(super) fn stop_action(&self, state: &mut State, id: &str) {
+        let Some(Ok(running)) = state.actions.remove(id) else {
+            return;
+        };
+        self.enforce(state);
+        self.inner.runtime_handle.block_on(running.action.stop(STOP_WITHIN));
+        if let Err(error) = running.action.buffer().shut_down() {
+            tracing::error!(action = id, %error, "the buffer of an action was not closed as it should be");
+        }
+    }
+
+    pub(super) fn buffer_directory(&self, id: &str) -> PathBuf {
+        self.inner.directory.join("buffers").join(id.replace(':', "-"))
+    }
+}
+
+impl Running {
+    pub(super) fn live(&self, id: &str) -> LiveAction {
+        LiveAction {
+            id: id.to_owned(),
+            action: self.action.clone(),
+            templates: self.templates.clone(),
+            ordering_key: self.ordering_key.clone(),
+            is_kept: self.is_kept,
+            headroom: self.headroom,
+        }
+    }
+}
+
+pub(super) fn templates(target: &Target) -> Result<Vec<Template>, Problems> {
+    let (mut templates, mut problems) = (Vec::new(), Vec::new());
+    for wanted in &target.templates {
+        match template(&wanted.field, &wanted.text) {
+            Ok(template) => templates.push(template),
+            Err(problem) => problems.push(format!("parameters.{problem}")),
+        }
+    }
+    if problems.is_empty() {
+        Ok(templates)
+    } else {
+        Err(problems)
+    }
+}
+
+pub(super) fn ordering_key(delivery: &DeliveryConfig) -> Result<Option<Template>, String> {
+    match delivery.ordering_key.as_str() {
+        "" | BY_CLIENT => Ok(None),
+        text => template("delivery.ordering_key", text).map(Some),
+    }
+}

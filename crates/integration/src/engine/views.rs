@@ -1,0 +1,199 @@
+//! What the API shows of each definition and of what runs.
+
+use super::*;
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ConnectorView {
+    #[serde(flatten)]
+    pub definition: ConnectorDefinition,
+    /// Why it does not run, though it is enabled.
+    pub problems: Problems,
+    /// Actions that use it, as `type:name`.
+    pub actions: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ActionView {
+    pub id: String,
+    #[serde(flatten)]
+    pub definition: ActionDefinition,
+    /// Why it does not run, though it is enabled.
+    pub problems: Problems,
+    pub is_paused: bool,
+    pub health: Option<Health>,
+    pub metrics: Option<ActionStats>,
+    /// Rules that use it.
+    pub rules: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SourceView {
+    pub id: String,
+    /// What may stand in FROM of rules for its messages.
+    pub from: Vec<String>,
+    #[serde(flatten)]
+    pub definition: SourceDefinition,
+    pub problems: Problems,
+    pub health: Option<Health>,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RuleView {
+    #[serde(flatten)]
+    pub definition: RuleDefinition,
+    /// What FROM names.
+    pub from: Vec<String>,
+    pub metrics: RuleCounts,
+    pub last_error: Option<String>,
+    /// Actions that it names and that do not exist or do not run.
+    pub missing_actions: Vec<String>,
+    pub version: u64,
+}
+
+impl State {
+    pub(super) fn source(&self, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
+        let name = &definition.connector;
+        match self.connectors.get(name) {
+            None => Err(vec![format!("connector: there is no connector {name:?}")]),
+            Some(Err(problems)) => Err(vec![format!(
+                "connector: {name:?} does not run: {}",
+                problems.join("; ")
+            )]),
+            Some(Ok(connector)) => kinds::source(&definition.kind, connector, &definition.parameters),
+        }
+    }
+
+    pub(super) fn source_view(&self, definition: &SourceDefinition) -> SourceView {
+        let id = definition.id();
+        let (running, problems) = match self.sources.get(&id) {
+            Some(Ok(running)) => (Some(running), Problems::new()),
+            Some(Err(problems)) => (None, problems.clone()),
+            None => (None, Problems::new()),
+        };
+        SourceView {
+            id,
+            from: definition.from_names().into(),
+            problems,
+            health: running.and_then(|running| Some(running.health.as_ref()?.get())),
+            definition: SourceDefinition {
+                parameters: kinds::shown_source(&definition.kind, &definition.parameters),
+                ..definition.clone()
+            },
+        }
+    }
+
+    pub(super) fn target(&self, definition: &ActionDefinition) -> Result<Target, Problems> {
+        let name = &definition.connector;
+        let id = definition.id();
+        if kinds::is_local(&definition.kind) {
+            return kinds::target(&id, &definition.kind, None, &definition.parameters);
+        }
+        match self.connectors.get(name) {
+            None => Err(vec![format!("connector: there is no connector {name:?}")]),
+            Some(_)
+                if self
+                    .definitions
+                    .connectors
+                    .get(name)
+                    .is_some_and(|connector| !connector.enable) =>
+            {
+                Err(vec![format!("connector: {name:?} is disabled")])
+            }
+            Some(Err(problems)) => Err(vec![format!(
+                "connector: {name:?} does not run: {}",
+                problems.join("; ")
+            )]),
+            Some(Ok(connector)) => kinds::target(&id, &definition.kind, Some(connector), &definition.parameters),
+        }
+    }
+
+    pub(super) fn actions_of(&self, connector: &str) -> Vec<ActionDefinition> {
+        let actions = self.definitions.actions.values();
+        actions
+            .filter(|action| action.connector == connector)
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn rules_of(&self, action: &str) -> Vec<String> {
+        let uses = |rule: &&RuleDefinition| {
+            let mut actions = rule.actions.iter();
+            actions.any(|used| matches!(used, RuleAction::Action(id) if id == action))
+        };
+        self.definitions
+            .rules
+            .values()
+            .filter(uses)
+            .map(|rule| rule.id.clone())
+            .collect()
+    }
+
+    pub(super) fn connector_view(&self, definition: &ConnectorDefinition) -> ConnectorView {
+        let problems = match self.connectors.get(&definition.name) {
+            Some(Err(problems)) => problems.clone(),
+            _ => Problems::new(),
+        };
+        ConnectorView {
+            problems,
+            actions: self
+                .actions_of(&definition.name)
+                .iter()
+                .map(ActionDefinition::id)
+                .collect(),
+            definition: ConnectorDefinition {
+                config: kinds::shown_config(&definition.kind, &definition.config),
+                ..definition.clone()
+            },
+        }
+    }
+
+    pub(super) fn action_view(&self, definition: &ActionDefinition) -> ActionView {
+        let id = definition.id();
+        let (running, problems) = match self.actions.get(&id) {
+            Some(Ok(running)) => (Some(running), Problems::new()),
+            Some(Err(problems)) => (None, problems.clone()),
+            None => (None, Problems::new()),
+        };
+        ActionView {
+            problems,
+            is_paused: running.is_some_and(|running| running.action.is_paused()),
+            health: running.map(|running| running.action.health()),
+            metrics: running.map(|running| running.action.stats()),
+            rules: self.rules_of(&id),
+            definition: ActionDefinition {
+                parameters: kinds::shown_parameters(&definition.kind, &definition.parameters),
+                delivery: kinds::delivery(&definition.kind, &definition.delivery)
+                    .ok()
+                    .and_then(|delivery| serde_json::to_value(delivery).ok())
+                    .unwrap_or_default(),
+                ..definition.clone()
+            },
+            id,
+        }
+    }
+
+    pub(super) fn rule_view(&self, definition: &RuleDefinition) -> RuleView {
+        let rule = self.rules.get(&definition.id);
+        let is_missing = |action: &&RuleAction| match action {
+            RuleAction::Action(id) => !matches!(self.actions.get(id), Some(Ok(_))),
+            RuleAction::Function(_) => false,
+        };
+        let missing = definition.actions.iter().filter(is_missing).map(|action| match action {
+            RuleAction::Action(id) => id.clone(),
+            RuleAction::Function(_) => String::new(),
+        });
+        RuleView {
+            from: rule.map(RuleState::from).unwrap_or_default(),
+            metrics: rule.map(|rule| rule.metrics.counts()).unwrap_or_default(),
+            last_error: rule.and_then(|rule| rule.metrics.last_error()),
+            missing_actions: missing.collect(),
+            version: self
+                .definitions
+                .history
+                .get(&definition.id)
+                .and_then(|all| all.last())
+                .map_or(0, |last| last.version),
+            definition: definition.clone(),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What a shard tells its tap, as the events that rules read: EMQX's names for everything.
+
+use std::net::SocketAddr;
+
+use broker::tap::{Happening, TapClient, TapMessage};
+use broker::{DisconnectReason, DropReason};
+use mqtt::{Properties, Property, ProtocolVersion, ReasonCode};
+use rules::{Column, Event, EventKind, Map, Text, Value};
+
+/// What all events of a tick have in common.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    pub node: Text,
+    pub unix_ms: u64,
+}
+
+impl Scene {
+    pub fn column(&self, kind: EventKind, column: Column) -> Value {
+        match column {
+            Column::Event => Value::text(kind.name()),
+            Column::Node => Value::Text(self.node.clone()),
+            Column::Timestamp => Value::Int(self.unix_ms.into()),
+            _ => Value::Undefined,
+        }
+    }
+}
+
+/// A message that is being published.
+pub struct Published<'a> {
+    pub scene: &'a Scene,
+    pub message: &'a TapMessage<'a>,
+}
+
+impl Event for Published<'_> {
+    fn kind(&self) -> EventKind {
+        EventKind::MessagePublish
+    }
+
+    fn column(&self, column: Column) -> Value {
+        let of_message = message_column(self.message, self.scene, column);
+        of_message.unwrap_or_else(|| {
+            match &self.message.client {
+                Some(client) => client_column(client, column),
+                None => Value::Undefined,
+            }
+            .or_else(|| self.scene.column(EventKind::MessagePublish, column))
+        })
+    }
+
+    fn payload(&self) -> &[u8] {
+        self.message.payload
+    }
+}
+
+/// Something that happened to a client.
+pub struct Happened<'a> {
+    pub scene: &'a Scene,
+    pub client: TapClient<'a>,
+    pub what: &'a Happening<'a>,
+}
+
+impl Happened<'_> {
+    pub fn kind_of(what: &Happening<'_>) -> EventKind {
+        match what {
+            Happening::Connected { .. } => EventKind::ClientConnected,
+            Happening::Disconnected { .. } => EventKind::ClientDisconnected,
+            Happening::ConnAck { .. } => EventKind::ClientConnack,
+            Happening::Authorized { .. } => EventKind::AuthzComplete,
+            Happening::Subscribed { .. } => EventKind::SessionSubscribed,
+            Happening::Unsubscribed { .. } => EventKind::SessionUnsubscribed,
+            Happening::Dropped { .. } => EventKind::MessageDropped,
+        }
+    }
+}
+
+impl Event for Happened<'_> {
+    fn kind(&self) -> EventKind {
+        Happened::kind_of(self.what)
+    }
+
+    fn column(&self, column: Column) -> Value {
+        let own = match *self.what {
+            Happening::Connected {
+                clean_start,
+                keep_alive_s,
+                expiry_s,
+                is_bridge,
+                connected_at_ms,
+                ..
+            } => match column {
+                Column::IsBridge => Some(Value::Bool(is_bridge)),
+                Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
+                _ => connect_column(clean_start, keep_alive_s, expiry_s, column),
+            },
+            Happening::Disconnected {
+                reason,
+                connected_at_ms,
+                ..
+            } => match column {
+                Column::Reason => Some(Value::text(disconnect_reason(reason))),
+                Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
+                Column::DisconnectedAt => Some(Value::Int(self.scene.unix_ms.into())),
+                _ => None,
+            },
+            Happening::ConnAck {
+                reason,
+                clean_start,
+                keep_alive_s,
+                expiry_s,
+            } => match column {
+                Column::ReasonCode => Some(Value::text(reason_code(reason))),
+                Column::ConnectedAt => Some(Value::Int(self.scene.unix_ms.into())),
+                _ => connect_column(clean_start, keep_alive_s, expiry_s, column),
+            },
+            Happening::Authorized {
+                is_publish,
+                topic,
+                is_allowed,
+            } => match column {
+                Column::Action => Some(Value::text(if is_publish { "publish" } else { "subscribe" })),
+                Column::Topic => Some(Value::text(topic)),
+                Column::Result => Some(Value::text(if is_allowed { "allow" } else { "deny" })),
+                Column::AuthzSource => Some(Value::text("rules")),
+                _ => None,
+            },
+            Happening::Subscribed { filter, qos } => match column {
+                Column::Topic => Some(Value::text(filter)),
+                Column::QoS => Some(Value::Int(qos as i128)),
+                _ => None,
+            },
+            Happening::Unsubscribed { filter } => match column {
+                Column::Topic => Some(Value::text(filter)),
+                _ => None,
+            },
+            Happening::Dropped { ref message, reason } => match column {
+                Column::Reason => Some(Value::text(drop_reason(reason))),
+                _ => message_column(message, self.scene, column),
+            },
+        };
+        own.unwrap_or_else(|| client_column(&self.client, column).or_else(|| self.scene.column(self.kind(), column)))
+    }
+
+    fn payload(&self) -> &[u8] {
+        match self.what {
+            Happening::Dropped { message, .. } => message.payload,
+            _ => &[],
+        }
+    }
+}
+
+/// The first value that is there.
+trait OrElse {
+    fn or_else(self, other: impl FnOnce() -> Value) -> Value;
+}
+
+impl OrElse for Value {
+    fn or_else(self, other: impl FnOnce() -> Value) -> Value {
+        match self {
+            Value::Undefined => other(),
+            value => value,
+        }
+    }
+}
+
+/// None for what no message has.
+fn message_column(message: &TapMessage<'_>, scene: &Scene, column: Column) -> Option<Value> {
+    Some(match column {
+        Column::Topic => Value::text(message.topic),
+        Column::QoS => Value::Int(message.qos as i128),
+        Column::Id => Value::text(format!("{:032X}", message.id)),
+        Column::Flags => flags(message),
+        Column::PubProps => properties(message.properties),
+        Column::PublishReceivedAt => Value::Int(scene.unix_ms.into()),
+        Column::Retain => Value::Bool(message.retain),
+        Column::Dup => Value::Bool(message.is_duplicate),
+        _ => return None,
+    })
+}
+
+fn client_column(client: &TapClient<'_>, column: Column) -> Value {
+    match column {
+        Column::ClientId => Value::text(client.client_id),
+        Column::Username => client.user_name.map_or(Value::Undefined, Value::text),
+        Column::PeerHost => Value::text(client.address.ip().to_string()),
+        Column::PeerName => Value::text(peer_name(client.address)),
+        Column::ProtoVer => Value::Int(client.version as u8 as i128),
+        Column::ProtoName => Value::text(match client.version {
+            ProtocolVersion::V3_1 => "MQIsdp",
+            _ => "MQTT",
+        }),
+        Column::ClientAttrs => Value::Map(Map::new()),
+        _ => Value::Undefined,
+    }
+}
+
+fn connect_column(clean_start: bool, keep_alive_s: u16, expiry_s: u32, column: Column) -> Option<Value> {
+    Some(match column {
+        Column::CleanStart => Value::Bool(clean_start),
+        Column::KeepAlive => Value::Int(keep_alive_s.into()),
+        Column::ExpiryInterval => Value::Int(expiry_s.into()),
+        _ => return None,
+    })
+}
+
+fn peer_name(address: SocketAddr) -> String {
+    format!("{}:{}", address.ip(), address.port())
+}
+
+fn flags(message: &TapMessage<'_>) -> Value {
+    let flag = |name: &str, value: bool| (Text::from(name), Value::Bool(value));
+    Value::Map(Map::from_entries(vec![
+        flag("dup", message.is_duplicate),
+        flag("retain", message.retain),
+        flag("sys", false),
+    ]))
+}
+
+/// MQTT 5 properties by the names that EMQX gives them.
+pub fn properties(bytes: &[u8]) -> Value {
+    let mut entries = Vec::new();
+    let (mut user, mut pairs) = (Vec::new(), Vec::new());
+    for property in Properties::from_validated(bytes).iter() {
+        let (name, value) = match property {
+            Property::PayloadFormatIndicator(is_text) => ("Payload-Format-Indicator", Value::Int(is_text as i128)),
+            Property::MessageExpiryInterval(seconds) => ("Message-Expiry-Interval", Value::Int(seconds.into())),
+            Property::ContentType(text) => ("Content-Type", Value::text(text)),
+            Property::ResponseTopic(text) => ("Response-Topic", Value::text(text)),
+            Property::CorrelationData(bytes) => ("Correlation-Data", Value::text(bytes)),
+            Property::UserProperty(key, value) => {
+                user.push((Text::from(key), Value::text(value)));
+                let pair = [("key", key), ("value", value)].map(|(name, text)| (Text::from(name), Value::text(text)));
+                pairs.push(Value::Map(Map::from_entries(pair.into())));
+                continue;
+            }
+            _ => continue,
+        };
+        entries.push((Text::from(name), value));
+    }
+    entries.push((Text::from("User-Property"), Value::Map(Map::from_entries(user))));
+    if !pairs.is_empty() {
+        entries.push((Text::from("User-Property-Pairs"), Value::array(pairs)));
+    }
+    Value::Map(Map::from_entries(entries))
+}
+
+fn disconnect_reason(reason: DisconnectReason) -> &'static str {
+    match reason {
+        DisconnectReason::ByClient => "normal",
+        DisconnectReason::ConnectionLost => "tcp_closed",
+        DisconnectReason::TakenOver => "takenover",
+        other => other.name(),
+    }
+}
+
+fn drop_reason(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::NoSubscriber => "no_subscribers",
+        other => other.name(),
+    }
+}
+
+/// EMQX's spelling: `success`, `bad_username_or_password`.
+fn reason_code(reason: ReasonCode) -> String {
+    let name = reason.name().to_lowercase();
+    name.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect()
+}

@@ -1,0 +1,297 @@
+//! The types of connectors, actions and sources: from a definition to something that runs. The one place that knows all of them.
+
+use std::sync::Arc;
+
+use connectors::console::{ConsoleActionConfig, ConsoleSink};
+use connectors::file::{FileActionConfig, FileSink};
+use connectors::http::{HttpActionConfig, HttpConnector, HttpConnectorConfig, HttpSink};
+use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
+use connectors::mqtt::{MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttSource, MqttSourceConfig};
+use connectors::postgres::{PostgresActionConfig, PostgresConnector, PostgresConnectorConfig, PostgresSink};
+use connectors::redis::{RedisActionConfig, RedisConnector, RedisConnectorConfig, RedisSink};
+use connectors::{BoxFuture, DeliveryConfig, HealthCell, Order, Outcome, Record, Sink, Source, Template};
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// All that is wrong with a definition: each names its field.
+pub type Problems = Vec<String>;
+
+/// An action's sink and the texts that it wants for each message.
+pub struct Target {
+    pub sink: Arc<dyn Sink>,
+    pub templates: Vec<Template>,
+}
+
+impl Target {
+    fn new(sink: impl Sink + 'static, templates: Vec<Template>) -> Target {
+        Target {
+            sink: Arc::new(sink),
+            templates,
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:literal $variant:ident $connector:ident $config:ident $sink:ident $parameters:ident;)*) => {
+        /// Types that have connectors.
+        pub const CONNECTOR_KINDS: &[&str] = &[$($kind),*];
+
+        /// A client that actions share.
+        #[derive(Clone)]
+        pub enum Connector { $($variant(Arc<$connector>)),* }
+
+        pub fn connector(kind: &str, config: &Value) -> Result<Connector, Problems> {
+            match kind {
+                $($kind => {
+                    let config: $config = read("config", config)?;
+                    let connector = $connector::new(&config).map_err(|problems| prefixed("config", problems))?;
+                    Ok(Connector::$variant(Arc::new(connector)))
+                })*
+                _ => Err(vec![unknown_kind(kind)]),
+            }
+        }
+
+        fn target_of(kind: &str, connector: &Connector, parameters: &Value) -> Result<Target, Problems> {
+            match (kind, connector) {
+                $(($kind, Connector::$variant(connector)) => {
+                    let config: $parameters = read("parameters", parameters)?;
+                    let sink = $sink::new(connector.clone(), &config);
+                    let sink = sink.map_err(|problems| prefixed("parameters", problems))?;
+                    let templates = sink.templates().to_vec();
+                    Ok(Target::new(sink, templates))
+                })*
+                _ => Err(vec![format!("type: is {kind:?}, and the connector is of another type")]),
+            }
+        }
+
+        /// A configuration as it is shown: with defaults, without secrets. What cannot be read any more is not shown at all.
+        pub fn shown_config(kind: &str, config: &Value) -> Value {
+            match kind {
+                $($kind => shown::<$config>(config),)*
+                _ => Value::Null,
+            }
+        }
+
+        pub fn shown_parameters(kind: &str, parameters: &Value) -> Value {
+            match kind {
+                $($kind => shown::<$parameters>(parameters),)*
+                "file" => shown::<FileActionConfig>(parameters),
+                "console" => shown::<ConsoleActionConfig>(parameters),
+                _ => Value::Null,
+            }
+        }
+
+        /// From which forms are made.
+        pub fn config_schema(kind: &str) -> Option<Schema> {
+            match kind {
+                $($kind => Some(schema::<$config>()),)*
+                _ => None,
+            }
+        }
+
+        pub fn parameters_schema(kind: &str) -> Option<Schema> {
+            match kind {
+                $($kind => Some(schema::<$parameters>()),)*
+                "file" => Some(schema::<FileActionConfig>()),
+                "console" => Some(schema::<ConsoleActionConfig>()),
+                _ => None,
+            }
+        }
+    };
+}
+
+kinds! {
+    "kafka" Kafka KafkaConnector KafkaConnectorConfig KafkaTarget KafkaActionConfig;
+    "http" Http HttpConnector HttpConnectorConfig HttpSink HttpActionConfig;
+    "postgresql" Postgres PostgresConnector PostgresConnectorConfig PostgresSink PostgresActionConfig;
+    "redis" Redis RedisConnector RedisConnectorConfig RedisSink RedisActionConfig;
+    "mqtt" Mqtt MqttConnector MqttConnectorConfig MqttSink MqttActionConfig;
+}
+
+/// Actions and sources of Kafka share no client, only where it is: each has buffers and threads of its own.
+pub struct KafkaConnector(KafkaConnectorConfig);
+
+impl KafkaConnector {
+    fn new(config: &KafkaConnectorConfig) -> Result<KafkaConnector, Problems> {
+        let problems = config.problems();
+        if problems.is_empty() {
+            return Ok(KafkaConnector(config.clone()));
+        }
+        Err(problems)
+    }
+}
+
+struct KafkaTarget {
+    sink: KafkaSink,
+    templates: Vec<Template>,
+}
+
+impl KafkaTarget {
+    fn new(connector: Arc<KafkaConnector>, config: &KafkaActionConfig) -> Result<KafkaTarget, Problems> {
+        Ok(KafkaTarget {
+            sink: KafkaSink::new(&connector.0, config).map_err(|problem| vec![problem])?,
+            templates: config.templates(),
+        })
+    }
+
+    fn templates(&self) -> &[Template] {
+        &self.templates
+    }
+}
+
+impl Sink for KafkaTarget {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+        self.sink.send(batch)
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.sink.check()
+    }
+
+    fn order(&self) -> Order {
+        self.sink.order()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.sink.close()
+    }
+}
+
+/// What suits actions of a type, where their definition says nothing else.
+pub fn default_delivery(kind: &str) -> DeliveryConfig {
+    match kind {
+        "kafka" => KafkaActionConfig::default_delivery(),
+        _ => DeliveryConfig::default(),
+    }
+}
+
+/// How an action is to buffer and send: what its definition says, over what suits its type.
+pub fn delivery(kind: &str, given: &Value) -> Result<DeliveryConfig, Problems> {
+    let mut all = serde_json::to_value(default_delivery(kind)).unwrap_or_default();
+    lay_over(&mut all, given);
+    let delivery: DeliveryConfig = read("delivery", &all)?;
+    let problems = delivery.problems();
+    if problems.is_empty() {
+        return Ok(delivery);
+    }
+    Err(prefixed("delivery", problems))
+}
+
+fn lay_over(all: &mut Value, given: &Value) {
+    match (all, given) {
+        (Value::Object(all), Value::Object(given)) => {
+            for (key, value) in given {
+                lay_over(all.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (_, Value::Null) => {}
+        (all, given) => *all = given.clone(),
+    }
+}
+
+/// What brings messages, and where it tells how it goes.
+pub struct Origin {
+    pub source: Arc<dyn Source>,
+    pub health: Option<HealthCell>,
+}
+
+/// `kind`: that of the connector.
+pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<Origin, Problems> {
+    match (kind, connector) {
+        ("kafka", Connector::Kafka(connector)) => {
+            let config: KafkaSourceConfig = read("parameters", parameters)?;
+            let health = HealthCell::new();
+            let source = KafkaSource::new(&connector.0, &config, health.clone());
+            Ok(Origin {
+                source: Arc::new(source.map_err(|problem| vec![format!("parameters.{problem}")])?),
+                health: Some(health),
+            })
+        }
+        ("mqtt", Connector::Mqtt(connector)) => {
+            let config: MqttSourceConfig = read("parameters", parameters)?;
+            let source = MqttSource::new(connector.clone(), &config);
+            Ok(Origin {
+                source: Arc::new(source.map_err(|problems| prefixed("parameters", problems))?),
+                health: None,
+            })
+        }
+        _ => Err(vec![format!("type: there are no sources of type {kind:?}")]),
+    }
+}
+
+pub fn shown_source(kind: &str, parameters: &Value) -> Value {
+    match kind {
+        "kafka" => shown::<KafkaSourceConfig>(parameters),
+        "mqtt" => shown::<MqttSourceConfig>(parameters),
+        _ => Value::Null,
+    }
+}
+
+/// Types of actions that need no connector.
+pub const LOCAL_KINDS: &[&str] = &["file", "console"];
+
+/// `action`: its id, for the log.
+pub fn target(action: &str, kind: &str, connector: Option<&Connector>, parameters: &Value) -> Result<Target, Problems> {
+    match (kind, connector) {
+        ("file", _) => {
+            let config: FileActionConfig = read("parameters", parameters)?;
+            let sink = FileSink::new(&config).map_err(|problems| prefixed("parameters", problems))?;
+            let templates = sink.templates().to_vec();
+            Ok(Target::new(sink, templates))
+        }
+        ("console", _) => {
+            let config: ConsoleActionConfig = read("parameters", parameters)?;
+            let sink = ConsoleSink::new(action, &config).map_err(|problems| prefixed("parameters", problems))?;
+            let templates = sink.templates().to_vec();
+            Ok(Target::new(sink, templates))
+        }
+        (_, Some(connector)) => target_of(kind, connector, parameters),
+        (_, None) => Err(vec![unknown_kind(kind)]),
+    }
+}
+
+pub fn is_local(kind: &str) -> bool {
+    LOCAL_KINDS.contains(&kind)
+}
+
+fn schema<T: JsonSchema>() -> Schema {
+    schema_for!(T)
+}
+
+fn unknown_kind(kind: &str) -> String {
+    let kinds: Vec<&str> = CONNECTOR_KINDS.iter().chain(LOCAL_KINDS).copied().collect();
+    format!("type: {kind:?} is unknown; there are {}", kinds.join(", "))
+}
+
+/// A missing object is an empty one: everything may have a default.
+fn read<T: DeserializeOwned>(field: &str, value: &Value) -> Result<T, Problems> {
+    let value = match value {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        value => value.clone(),
+    };
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let at = if path == "." {
+            field.to_owned()
+        } else {
+            format!("{field}.{path}")
+        };
+        vec![format!("{at}: {}", error.into_inner())]
+    })
+}
+
+fn shown<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
+    let value = read::<T>("", value)
+        .ok()
+        .and_then(|config| serde_json::to_value(config).ok());
+    value.unwrap_or_default()
+}
+
+fn prefixed(field: &str, problems: Problems) -> Problems {
+    problems
+        .into_iter()
+        .map(|problem| format!("{field}.{problem}"))
+        .collect()
+}

@@ -1,0 +1,40 @@
+//! Rules at work: EMQX's model of rules, actions, connectors and sources, over the broker's taps.
+//!
+//! [`Engine`] has the definitions, keeps them, and makes of them what runs. [`RuleTap`] evaluates rules on the threads of the data plane;
+//! what comes out goes to the buffers of actions, and a publisher is acknowledged when the buffer has it. Start with `set.rs`, the
+//! rules in force, and `runner.rs`, what happens to a message.
+//!
+//! # Invariants
+//!
+//! - A message of QoS 1 or 2 that a rule gives to an action with a buffer on disk is acknowledged only when it is there.
+//! - A full buffer holds back those who publish for it, and nobody else.
+//! - A rule that fails, and an action that is away, disturb neither the message nor other rules.
+//! - Without rules a message costs a look at one integer.
+
+mod compile;
+mod definition;
+mod dry_run;
+mod engine;
+mod environment;
+mod event;
+mod kinds;
+mod metrics;
+mod republish;
+mod runner;
+mod set;
+mod sources;
+mod store;
+mod tail;
+mod tap;
+
+pub use definition::{
+    ActionDefinition, ConnectorDefinition, RepublishArguments, RuleAction, RuleDefinition, RuleFunction,
+    SourceDefinition,
+};
+pub use dry_run::{DryRun, DryRunResult, dry_run};
+pub use engine::{ActionView, ConnectorView, Engine, EngineError, RuleView, SourceView};
+pub use kinds::{CONNECTOR_KINDS, config_schema, parameters_schema};
+pub use metrics::RuleCounts;
+pub use store::Version;
+pub use tail::{Entry, Listener};
+pub use tap::RuleTap;

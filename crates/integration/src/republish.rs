@@ -1,0 +1,115 @@
+//! Publishing what a rule puts out as a new message.
+
+use broker::tap::MadeMessage;
+use mqtt::{Property, PropertyWriter, QoS};
+use rules::{Map, Missing, Template, Value};
+
+use crate::set::{Field, Republish};
+
+/// The message that the templates make of an output, or what is wrong with it.
+pub fn republish(templates: &Republish, output: &Map, mark: u64) -> Result<MadeMessage, String> {
+    let topic = text(&templates.topic, output, "topic")?;
+    if let Err(error) = mqtt::validate_topic_name(&topic) {
+        return Err(format!("republish: topic {topic:?}: {error}"));
+    }
+    if topic.starts_with("$SYS/") {
+        return Err(format!(
+            "republish: topic {topic:?}: only the server publishes below $SYS"
+        ));
+    }
+    let qos = match &templates.qos {
+        Field::Fixed(qos) => *qos,
+        Field::Template(template) => qos(template, output)?,
+    };
+    let retain = match &templates.retain {
+        Field::Fixed(retain) => *retain,
+        Field::Template(template) => retain(template, output)?,
+    };
+    Ok(MadeMessage {
+        topic,
+        payload: bytes(&templates.payload, output, "payload")?,
+        properties: properties(templates, output)?,
+        qos,
+        retain,
+        mark,
+    })
+}
+
+fn bytes(template: &Template, output: &Map, field: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    template
+        .render(output, Missing::Undefined, &mut bytes)
+        .map_err(|error| format!("republish: {field}: {error}"))?;
+    Ok(bytes)
+}
+
+fn text(template: &Template, output: &Map, field: &str) -> Result<String, String> {
+    String::from_utf8(bytes(template, output, field)?).map_err(|_| format!("republish: {field}: is not UTF-8"))
+}
+
+fn value(template: &Template, output: &Map) -> Value {
+    template.value(output, Missing::Undefined).unwrap_or_default()
+}
+
+fn qos(template: &Template, output: &Map) -> Result<QoS, String> {
+    let value = value(template, output);
+    let number = match &value {
+        Value::Int(number) => u8::try_from(*number).ok(),
+        Value::Undefined => Some(0),
+        value => value.as_str().and_then(|text| text.parse().ok()),
+    };
+    match number {
+        Some(0) => Ok(QoS::AtMostOnce),
+        Some(1) => Ok(QoS::AtLeastOnce),
+        Some(2) => Ok(QoS::ExactlyOnce),
+        _ => Err(format!("republish: qos: {value:?} is not 0, 1 or 2")),
+    }
+}
+
+fn retain(template: &Template, output: &Map) -> Result<bool, String> {
+    let value = value(template, output);
+    match &value {
+        Value::Bool(retain) => Ok(*retain),
+        Value::Undefined | Value::Int(0) => Ok(false),
+        Value::Int(1) => Ok(true),
+        other => match other.as_str() {
+            Some("true" | "1") => Ok(true),
+            Some("false" | "0") => Ok(false),
+            _ => Err(format!("republish: retain: {value:?} is not true or false")),
+        },
+    }
+}
+
+/// MQTT 5 properties as wire bytes; a template for which there is nothing gives none.
+fn properties(templates: &Republish, output: &Map) -> Result<Vec<u8>, String> {
+    let mut out = Vec::new();
+    let some = |template: &Option<Template>, field| match template {
+        Some(template) if value(template, output) != Value::Undefined => text(template, output, field).map(Some),
+        _ => Ok(None),
+    };
+    let content_type = some(&templates.content_type, "content_type")?;
+    let response_topic = some(&templates.response_topic, "response_topic")?;
+    let correlation = match &templates.correlation_data {
+        Some(template) if value(template, output) != Value::Undefined => Some(bytes(template, output, "correlation")?),
+        _ => None,
+    };
+    let mut writer = PropertyWriter::new(&mut out);
+    if let Some(text) = &content_type {
+        writer.put(Property::ContentType(text));
+    }
+    if let Some(topic) = &response_topic {
+        mqtt::validate_topic_name(topic).map_err(|error| format!("republish: response_topic {topic:?}: {error}"))?;
+        writer.put(Property::ResponseTopic(topic));
+    }
+    if let Some(data) = &correlation {
+        writer.put(Property::CorrelationData(data));
+    }
+    for (name, template) in &templates.user_properties {
+        let (name, text) = (
+            text(name, output, "user property")?,
+            text(template, output, "user property")?,
+        );
+        writer.put(Property::UserProperty(&name, &text));
+    }
+    Ok(out)
+}

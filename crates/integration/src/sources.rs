@@ -1,0 +1,203 @@
+//! What sources bring: rules see it, and it is published as the source's definition says. The outside is told that we have it when
+//! the broker and the buffers of actions have kept it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use broker::tap::MadeMessage;
+use broker::{ServerMessage, ShardId};
+use connectors::{BoxFuture, Incoming, Origin, Receiver};
+use rules::{Column, Event, EventKind, Map, Text, Value};
+use tokio::sync::{Notify, oneshot};
+
+use crate::environment::unix_ms;
+use crate::event::Scene;
+use crate::republish::republish;
+use crate::runner::{Cause, Runner, hash};
+use crate::set::Republish;
+
+/// Takes what one source has.
+pub struct SourceReceiver {
+    /// What FROM may call it.
+    pub names: [String; 2],
+    pub scene: Scene,
+    pub publish: Option<Republish>,
+    pub runner: Mutex<Runner>,
+    /// Buffers of actions have kept something.
+    pub progress: Arc<Notify>,
+    pub net: net::Handle,
+}
+
+impl Receiver for SourceReceiver {
+    fn receive<'a>(&'a self, batch: &'a [Incoming]) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let (tick, messages) = self.evaluate(batch)?;
+            self.wait_for_buffers(tick).await;
+            self.publish_all(messages).await
+        })
+    }
+}
+
+impl SourceReceiver {
+    /// Runs the rules; says what has to be kept, and what is to be published.
+    fn evaluate(&self, batch: &[Incoming]) -> Result<(u64, Vec<MadeMessage>), String> {
+        let mut runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner);
+        if runner.append() {
+            return Err("the buffer of an action is full".into());
+        }
+        runner.renew();
+        let mut rules = Vec::new();
+        for name in &self.names {
+            let mut named = Vec::new();
+            runner.set.index.bridge(name, &mut named);
+            rules.append(&mut named);
+        }
+        rules.sort_unstable();
+        rules.dedup();
+        let unix_ms = unix_ms();
+        runner.surroundings.unix_ms = unix_ms;
+        let scene = Scene {
+            unix_ms,
+            ..self.scene.clone()
+        };
+        let mut messages = Vec::new();
+        for incoming in batch {
+            let event = Arrived {
+                scene: &scene,
+                incoming,
+            };
+            let cause = Cause {
+                is_waited_for: true,
+                key: hash(incoming.key.as_deref().unwrap_or(incoming.topic.as_bytes())),
+                ..Cause::default()
+            };
+            runner.run(&rules, &event, cause);
+            messages.append(&mut runner.made);
+            if let Some(templates) = &self.publish {
+                match republish(templates, &event.columns(), 0) {
+                    Ok(message) => messages.push(message),
+                    // The same the next time: a message that cannot be published must not stop the others.
+                    Err(error) => {
+                        tracing::warn!(source = %self.names[0], error, "a message of a source is not published")
+                    }
+                }
+            }
+        }
+        Ok((runner.flush(), messages))
+    }
+
+    async fn wait_for_buffers(&self, tick: u64) {
+        loop {
+            let progress = self.progress.notified();
+            {
+                let mut runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner);
+                runner.append();
+                if runner.kept() >= tick {
+                    return;
+                }
+            }
+            progress.await;
+        }
+    }
+
+    /// Publishes in order per topic, and waits until all of it is kept.
+    async fn publish_all(&self, messages: Vec<MadeMessage>) -> Result<(), String> {
+        let shards = self.net.shards();
+        let mut parts: Vec<Vec<MadeMessage>> = (0..shards).map(|_| Vec::new()).collect();
+        for message in messages {
+            parts[(hash(message.topic.as_bytes()) % u64::from(shards)) as usize].push(message);
+        }
+        for (shard, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+            let (kept, is_kept) = oneshot::channel();
+            let publish = move |shard: &mut broker::Shard, now: broker::Now| {
+                let all = || part.iter().map(server_message);
+                if let Some(message) = all().find(|message| !shard.may_keep(now, message)) {
+                    return Err(format!("topic {}: the server can keep no more now", message.topic));
+                }
+                for message in all() {
+                    shard.publish_from_server(now, message);
+                }
+                shard.when_kept(Box::new(move || _ = kept.send(())));
+                Ok(())
+            };
+            let asked = self.net.ask(ShardId(shard as u16), publish);
+            asked
+                .map_err(|error| error.to_string())?
+                .await
+                .map_err(|error| error.to_string())??;
+            is_kept.await.map_err(|_| "the server is stopping".to_owned())?;
+        }
+        Ok(())
+    }
+}
+
+fn server_message(message: &MadeMessage) -> ServerMessage<'_> {
+    ServerMessage {
+        topic: &message.topic,
+        payload: &message.payload,
+        properties: &message.properties,
+        qos: message.qos,
+        retain: message.retain,
+        expiry_s: None,
+    }
+}
+
+/// A message from outside, as an event.
+struct Arrived<'a> {
+    scene: &'a Scene,
+    incoming: &'a Incoming,
+}
+
+impl Arrived<'_> {
+    /// All that there is, for templates.
+    fn columns(&self) -> Map {
+        let columns = EventKind::Source.columns().map(|column| {
+            let value = match column {
+                Column::Payload => Value::text(self.payload()),
+                column => self.column(column),
+            };
+            (Text::from(column.name()), value)
+        });
+        columns.filter(|(_, value)| *value != Value::Undefined).collect()
+    }
+
+    fn headers(&self) -> Value {
+        let header = |(name, value): &(String, Option<Vec<u8>>)| {
+            let value = value.as_deref().map_or(Value::Null, Value::text);
+            (Text::from(name.as_str()), value)
+        };
+        Value::Map(self.incoming.headers.iter().map(header).collect())
+    }
+}
+
+impl Event for Arrived<'_> {
+    fn kind(&self) -> EventKind {
+        EventKind::Source
+    }
+
+    fn column(&self, column: Column) -> Value {
+        let incoming = self.incoming;
+        let bytes = |bytes: &Option<Vec<u8>>| bytes.as_deref().map_or(Value::Null, Value::text);
+        match (column, incoming.origin) {
+            (Column::Topic, _) => Value::text(incoming.topic.as_str()),
+            (Column::Key, Origin::Kafka { .. }) => bytes(&incoming.key),
+            (Column::Value, Origin::Kafka { .. }) => bytes(&incoming.payload),
+            (Column::Headers, Origin::Kafka { .. }) => self.headers(),
+            (Column::Partition, Origin::Kafka { partition, .. }) => Value::Int(partition.into()),
+            (Column::Offset, Origin::Kafka { offset, .. }) => Value::Int(offset.into()),
+            (Column::Ts, Origin::Kafka { .. }) => incoming
+                .unix_ms
+                .map_or(Value::Undefined, |unix_ms| Value::Int(unix_ms.into())),
+            (Column::QoS, Origin::Mqtt { qos, .. }) => Value::Int(qos.into()),
+            (Column::Retain, Origin::Mqtt { is_retained, .. }) => Value::Bool(is_retained),
+            (Column::PubProps, Origin::Mqtt { .. }) => {
+                Value::Map([(Text::from("User-Property"), self.headers())].into_iter().collect())
+            }
+            (Column::MessageReceivedAt, _) => Value::Int(self.scene.unix_ms.into()),
+            _ => self.scene.column(EventKind::Source, column),
+        }
+    }
+
+    fn payload(&self) -> &[u8] {
+        self.incoming.payload.as_deref().unwrap_or_default()
+    }
+}

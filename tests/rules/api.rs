@@ -1,0 +1,67 @@
+//! The API as an operator's script uses it.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::support::Server;
+
+pub struct Api<'s> {
+    server: &'s Server,
+    token: String,
+}
+
+impl<'s> Api<'s> {
+    /// Logs in with the password that the first start has left.
+    #[track_caller]
+    pub fn of(server: &'s Server) -> Api<'s> {
+        let path = server.dir().join("data/admin-password");
+        let password = std::fs::read_to_string(path).expect("the first start leaves a password");
+        let login = json!({"user": "admin", "password": password.trim()});
+        let mut api = Api {
+            server,
+            token: String::new(),
+        };
+        let answer = api.ok("POST", "/api/v1/login", &login);
+        api.token = answer["token"].as_str().expect("a token").to_owned();
+        api
+    }
+
+    /// Status and body.
+    #[track_caller]
+    pub fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let mut stream = TcpStream::connect(self.server.http()).expect("the API listens");
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let token = &self.token;
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .expect("the API takes a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the API answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.expect("a status line");
+        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+
+    #[track_caller]
+    pub fn ok(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.call(method, path, body);
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer:#}");
+        answer
+    }
+
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Value {
+        self.ok("GET", path, &Value::Null)
+    }
+}

@@ -1,0 +1,111 @@
+//! Definitions over the API: what is wrong is named, what is secret is not shown, what was can come back.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::support::*;
+
+#[test]
+fn what_is_wrong_is_named_and_nothing_changes() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let cases = [
+        ("rules", json!({"id": "r", "sql": "SELEC * FROM \"t\""}), "sql"),
+        (
+            "rules",
+            json!({"id": "r", "sql": "SELECT uper(topic) FROM \"t\""}),
+            "sql",
+        ),
+        ("rules", json!({"id": "../r", "sql": "SELECT * FROM \"t\""}), "id"),
+        (
+            "rules",
+            json!({"id": "r", "sql": "SELECT * FROM \"t\"", "actions": [{"function": "republish", "args": {"topic": "a/#"}}]}),
+            "actions[0].args.topic",
+        ),
+        ("connectors", json!({"type": "htp", "name": "c"}), "type"),
+        (
+            "connectors",
+            json!({"type": "http", "name": "c", "config": {"url": "nowhere"}}),
+            "config.url",
+        ),
+        (
+            "connectors",
+            json!({"type": "http", "name": "c", "config": {"ulr": "http://h"}}),
+            "config",
+        ),
+        (
+            "actions",
+            json!({"type": "http", "name": "a", "connector": "none"}),
+            "connector",
+        ),
+        (
+            "actions",
+            json!({"type": "console", "name": "a", "delivery": {"in_flight": 0}}),
+            "delivery.in_flight",
+        ),
+    ];
+    for (kind, definition, field) in cases {
+        let (status, problem) = api.call("POST", &format!("/api/v1/{kind}"), &definition);
+        assert_eq!(status, 422, "{definition}: {problem:#}");
+        let at = problem["field"].as_str().unwrap_or_default();
+        assert!(at.starts_with(field), "{definition}: {problem:#}");
+        assert_eq!(api.get(&format!("/api/v1/{kind}")), json!([]));
+    }
+}
+
+#[test]
+fn secrets_are_kept_and_never_shown() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let connector = json!({"type": "http", "name": "web", "config": {"url": "http://127.0.0.1:1", "headers": {"authorization": "Bearer hunter2"}}});
+    let mut shown = api.ok("POST", "/api/v1/connectors", &connector);
+    assert_eq!(shown["config"]["headers"]["authorization"], "***");
+    for view in ["problems", "actions"] {
+        shown.as_object_mut().expect("an object").remove(view);
+    }
+    shown["description"] = "changed".into();
+    api.ok("PUT", "/api/v1/connectors/web", &shown);
+    let kept = std::fs::read_to_string(server.dir().join("data/integration/definitions.json")).expect("a file");
+    assert!(kept.contains("hunter2") && kept.contains("changed"));
+    assert!(!server.log().contains("hunter2"));
+}
+
+#[test]
+fn a_rule_comes_back_as_it_was() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let rule = |sql: &str| json!({"id": "r", "sql": sql});
+    api.ok("POST", "/api/v1/rules", &rule("SELECT topic FROM \"a\""));
+    api.ok("PUT", "/api/v1/rules/r", &rule("SELECT topic FROM \"b\""));
+    assert_eq!(api.call("POST", "/api/v1/rules", &rule("SELECT * FROM \"c\"")).0, 409);
+    api.ok("DELETE", "/api/v1/rules/r", &Value::Null);
+    assert_eq!(api.call("GET", "/api/v1/rules/r", &Value::Null).0, 404);
+    let back = api.ok("POST", "/api/v1/rules/r/roll-back", &json!({"version": 1}));
+    assert_eq!(back["from"], json!(["a"]));
+    let history = api.get("/api/v1/rules/r/history");
+    let versions: Vec<_> = history
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|v| v["version"].clone())
+        .collect();
+    assert_eq!(versions, [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_rule_is_tried_before_it_is_made() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let run = json!({
+        "sql": "FOREACH payload.values AS v DO v.t AS t INCASE v.t > 1 FROM \"m/#\"",
+        "event": {"topic": "m/1", "payload": {"values": [{"t": 1}, {"t": 2}, {"t": 3}]}},
+    });
+    let result = api.ok("POST", "/api/v1/rules/test", &run);
+    assert_eq!(result["outputs"], json!([{"t": 2}, {"t": 3}]));
+    assert_eq!(
+        (&result["is_matched"], &result["is_passed"]),
+        (&json!(true), &json!(true))
+    );
+    let run = json!({"sql": "SELECT topic FROM \"m/#\"", "event": {"topic": "n/1"}});
+    assert_eq!(api.ok("POST", "/api/v1/rules/test", &run)["is_matched"], false);
+}

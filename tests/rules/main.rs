@@ -1,0 +1,15 @@
+//! Rules of the real binary, over its API: what clients publish reaches files, web servers and other topics; what was acknowledged
+//! reaches them whatever happens to the server in between.
+
+// What a run came to is part of its result.
+#![allow(clippy::print_stdout)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod api;
+mod definitions;
+mod kafka;
+mod kills;
+mod messages;
+mod web_server;

@@ -1,0 +1,139 @@
+//! What becomes of a message.
+
+use serde_json::json;
+
+use crate::api::Api;
+use crate::support::*;
+use crate::web_server::WebServer;
+
+fn server() -> Server {
+    Server::start(&Config::new(""))
+}
+
+#[test]
+fn what_a_rule_selects_is_written_to_a_file_before_it_is_acknowledged() {
+    let server = server();
+    let api = Api::of(&server);
+    let path = server.dir().join("lines.jsonl");
+    let action = json!({"type": "file", "name": "lines", "parameters": {"directory": server.dir(), "name": "lines"}});
+    api.ok("POST", "/api/v1/actions", &action);
+    let rule = json!({
+        "id": "hot",
+        "sql": "SELECT payload.n AS n, payload.temp * 10 AS tenths, topic, clientid FROM \"meters/+\" WHERE payload.temp > 30",
+        "actions": ["file:lines"],
+    });
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut meter = server.session(&Connect::new(V5, "meter-1"));
+    for n in 0..100 {
+        let payload = json!({"n": n, "temp": n}).to_string();
+        // Nobody has subscribed.
+        assert_eq!(meter.publish(&Publish::new("meters/7", payload).qos(1)), 0x10);
+    }
+    meter.publish(&Publish::new("elsewhere", r#"{"n": 1, "temp": 99}"#).qos(1));
+    let lines = || std::fs::read_to_string(&path).unwrap_or_default();
+    server.wait_until("all lines are there", |_| lines().lines().count() == 69);
+    let first: serde_json::Value = serde_json::from_str(lines().lines().next().expect("a line")).expect("JSON");
+    assert_eq!(
+        first,
+        json!({"n": 31, "tenths": 310, "topic": "meters/7", "clientid": "meter-1"})
+    );
+    let rule = api.get("/api/v1/rules/hot");
+    assert_eq!(rule["metrics"]["matched"], 100);
+    assert_eq!(rule["metrics"]["passed"], 69);
+    assert_eq!(rule["metrics"]["failed.no_result"], 31);
+    server.wait_until("all is confirmed", |_| {
+        api.get("/api/v1/actions/file:lines")["metrics"]["sent"] == 69
+    });
+}
+
+#[test]
+fn a_message_is_published_anew_and_seen_by_other_rules_but_not_by_its_own() {
+    let server = server();
+    let api = Api::of(&server);
+    let republish =
+        |topic: &str| json!([{"function": "republish", "args": {"topic": topic, "payload": "${payload}", "qos": 1}}]);
+    let rule = |id: &str, from: &str, to: &str| json!({"id": id, "sql": format!("SELECT * FROM \"{from}\""), "actions": republish(to)});
+    api.ok("POST", "/api/v1/rules", &rule("once", "a/#", "a/again"));
+    api.ok("POST", "/api/v1/rules", &rule("then", "a/again", "b/${clientid}"));
+    let mut watcher = server.session(&Connect::new(V5, "watcher"));
+    watcher.subscribe("#", 1);
+    let mut client = server.session(&Connect::new(V5, "c"));
+    assert_eq!(client.publish(&Publish::new("a/1", "x").qos(1)), 0);
+    let mut topics: Vec<String> = (0..3)
+        .map(|_| String::from_utf8_lossy(&watcher.receive().topic).into_owned())
+        .collect();
+    topics.sort();
+    assert_eq!(topics, ["a/1", "a/again", "b/undefined"]);
+    watcher.ping_alone();
+}
+
+#[test]
+fn clients_coming_and_going_are_events() {
+    let server = server();
+    let api = Api::of(&server);
+    let rule = json!({
+        "id": "presence",
+        "sql": "SELECT clientid, event, reason FROM \"$events/client/connected\", \"$events/client_disconnected\" WHERE clientid = 'lamp'",
+        "actions": [{"function": "republish", "args": {"topic": "presence/${clientid}", "payload": "${event} ${reason}"}}],
+    });
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut watcher = server.session(&Connect::new(V5, "watcher"));
+    watcher.subscribe("presence/#", 0);
+    server.session(&Connect::new(V4, "other")).disconnect();
+    server.session(&Connect::new(V4, "lamp")).disconnect();
+    let payload = |watcher: &mut Peer| String::from_utf8(watcher.receive().payload).expect("text");
+    assert_eq!(payload(&mut watcher), "client.connected undefined");
+    assert_eq!(payload(&mut watcher), "client.disconnected normal");
+}
+
+/// A buffer that is full holds back those who publish for it, and drops nothing; others do not notice.
+#[test]
+fn publishers_are_held_back_while_a_buffer_is_full() {
+    let server = server();
+    let api = Api::of(&server);
+    let web = WebServer::away();
+    let connector = json!({"type": "http", "name": "web", "config": {"url": format!("http://{}", web.address)}});
+    api.ok("POST", "/api/v1/connectors", &connector);
+    let action = json!({
+        "type": "http", "name": "hook", "connector": "web",
+        "parameters": {"body": "${payload}"},
+        "delivery": {"buffer": {"max_bytes": 262_144, "segment_bytes": 65_536}, "retry": {"first_ms": 10, "longest_ms": 50}},
+    });
+    api.ok("POST", "/api/v1/actions", &action);
+    let rule = json!({"id": "all", "sql": "SELECT payload FROM \"t/#\"", "actions": ["http:hook"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut new = server.session(&Connect::new(V5, "new"));
+    let mut old = server.session(&Connect::new(V4, "old"));
+    let message = |n: usize| Publish::new("t/1", format!("{n:0>1000}")).qos(1);
+    let mut accepted = Vec::new();
+    let refused = (0..1000).find(|&n| match new.publish(&message(n)) {
+        0x97 => true,
+        _ => {
+            accepted.push(n);
+            false
+        }
+    });
+    let refused = refused.expect("the buffer takes no more than its limit");
+    assert!(
+        (50..400).contains(&refused),
+        "{refused} messages of 1000 bytes in 256 KiB"
+    );
+    old.send(&message(5000).id(9).bytes(V4));
+    // Not answered, and others are served.
+    assert_eq!(new.publish(&Publish::new("other", "x").qos(1)), 0x10);
+    new.ping_alone();
+    web.come();
+    assert_eq!(old.expect(4).packet_id(), 9);
+    accepted.push(5000);
+    server.wait_until("all that was accepted has arrived", |_| {
+        web.bodies().len() >= accepted.len()
+    });
+    let mut arrived: Vec<usize> = web
+        .bodies()
+        .iter()
+        .map(|body| body.parse().expect("a number"))
+        .collect();
+    arrived.sort_unstable();
+    arrived.dedup();
+    assert_eq!(arrived, accepted);
+}

@@ -1,0 +1,76 @@
+//! A web server that takes what is posted to it: HTTP/1.1, kept connections, a thread for each.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+#[derive(Clone)]
+pub struct WebServer {
+    pub address: SocketAddr,
+    bodies: Arc<Mutex<Vec<String>>>,
+}
+
+impl WebServer {
+    /// Its address; nobody listens there yet.
+    pub fn away() -> WebServer {
+        WebServer {
+            address: free_port(),
+            bodies: Arc::default(),
+        }
+    }
+
+    pub fn here() -> WebServer {
+        let server = WebServer::away();
+        server.come();
+        server
+    }
+
+    pub fn come(&self) {
+        let listener = TcpListener::bind(self.address).expect("the port is free");
+        let bodies = self.bodies.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let bodies = bodies.clone();
+                thread::spawn(move || serve(stream, &bodies));
+            }
+        });
+    }
+
+    pub fn bodies(&self) -> Vec<String> {
+        self.bodies.lock().expect("nobody panics with it").clone()
+    }
+}
+
+/// Of nobody now; the server's clients connect to it before it is listened on.
+fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it has an address")
+}
+
+fn serve(stream: TcpStream, bodies: &Mutex<Vec<String>>) -> Option<()> {
+    let mut answers = stream.try_clone().ok()?;
+    let mut requests = BufReader::new(stream);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if requests.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            if line == "\r\n" {
+                break;
+            }
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        requests.read_exact(&mut body).ok()?;
+        let body = String::from_utf8(body).expect("these tests send text");
+        bodies.lock().expect("nobody panics with it").push(body);
+        answers
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .ok()?;
+    }
+}
