@@ -19,7 +19,7 @@ pub(crate) enum Part {
     Failed(Failure),
 }
 
-/// Tries `0..records`. After [`Failure::Away`] nothing more is tried: the rest is away too.
+/// Tries `0..records`. When a part is to be sent again nothing behind it is tried.
 pub(crate) async fn isolate<'a>(
     records: usize,
     mut attempt: impl FnMut(Range<usize>) -> BoxFuture<'a, Part>,
@@ -47,16 +47,24 @@ pub(crate) async fn isolate<'a>(
                     parts.push(part.start..middle);
                 }
             },
-            Part::Failed(failure @ Failure::Away(_)) => {
-                parts.push(part);
+            Part::Failed(failure @ Failure::Refused(_)) => outcome[part].fill(Err(failure)),
+            Part::Failed(failure) => {
                 for index in parts.drain(..).flatten() {
-                    outcome[index] = Err(failure.clone());
+                    outcome[index] = Err(held_back(&failure));
                 }
+                outcome[part].fill(Err(failure));
             }
-            Part::Failed(failure) => outcome[part].fill(Err(failure)),
         }
     }
     outcome
+}
+
+/// For records that were not tried, so as not to overtake one that is to be sent again: their tries do not count.
+pub(crate) fn held_back(before: &Failure) -> Failure {
+    match before {
+        Failure::Away(reason) => Failure::Away(reason.clone()),
+        other => Failure::Away(format!("waits for a message before it: {}", other.reason())),
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +108,24 @@ mod tests {
             assert_eq!(taken, good);
             assert!(tries <= 60, "{tries} tries");
         }
+    }
+
+    #[test]
+    fn what_is_to_be_sent_again_is_not_overtaken() {
+        let outcome = run(4, |part| match part.len() {
+            4 => Part::Poisoned {
+                at: Some(1),
+                reason: "bad".to_owned(),
+            },
+            _ => Part::Failed(Failure::Busy("locked".to_owned())),
+        });
+        assert_eq!(outcome[0], Err(Failure::Busy("locked".to_owned())));
+        assert_eq!(outcome[1], Err(Failure::Refused("bad".to_owned())));
+        assert!(
+            outcome[2..]
+                .iter()
+                .all(|result| matches!(result, Err(Failure::Away(_))))
+        );
     }
 
     #[test]

@@ -312,6 +312,39 @@ async fn retry_after_is_honoured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_to_be_sent_again_is_not_overtaken() {
+    let server = WebServer::start(|seen| match seen.line.ends_with("/b") {
+        true => status(500, "oops"),
+        false => status(200, ""),
+    })
+    .await;
+    let action = HttpActionConfig {
+        batch: HttpBatch::JsonArray,
+        ..HttpActionConfig::default()
+    };
+    let sink = sink(&server.connector(), &action);
+    let records = numbered(0..6, |number| {
+        vec![text(["/a", "/b", "/c"][number as usize / 2]), text("1")]
+    });
+    let outcome = sink.send(&records).await;
+    assert!(outcome[..2].iter().all(Result::is_ok), "{outcome:?}");
+    assert!(
+        outcome[2..4]
+            .iter()
+            .all(|result| matches!(result, Err(Failure::Busy(_)))),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome[4..]
+            .iter()
+            .all(|result| matches!(result, Err(Failure::Away(_)))),
+        "{outcome:?}"
+    );
+    let lines: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
+    assert_eq!(lines, ["POST /base/a", "POST /base/b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_answer_is_not_waited_for() {
     let server = WebServer::start(|_| None).await;
     let action = HttpActionConfig {

@@ -13,7 +13,7 @@ use super::client::{HttpConnector, NoAnswer};
 use super::config::HttpActionConfig;
 use super::request::Form;
 use super::status::{Verdict, verdict};
-use crate::isolate::{Part, isolate};
+use crate::isolate::{Part, held_back, isolate};
 use crate::record::Record;
 use crate::sink::{BoxFuture, Failure, Outcome, Sink, Template};
 
@@ -63,14 +63,13 @@ impl HttpSink {
         outcome
     }
 
-    /// One request after the other. After a failure that is to be tried again the rest of the lane waits too: it must not
-    /// overtake.
+    /// One request after the other. Behind one that is to be sent again the rest of the lane waits: it must not overtake.
     async fn send_lane(&self, batch: &[Record], lane: &[Vec<usize>]) -> Vec<(usize, Result<(), Failure>)> {
         let mut results = Vec::new();
         let mut stopped: Option<Failure> = None;
         for group in lane {
             if let Some(failure) = &stopped {
-                results.extend(group.iter().map(|&index| (index, Err(failure.clone()))));
+                results.extend(group.iter().map(|&index| (index, Err(held_back(failure)))));
                 continue;
             }
             let records: Vec<Record> = group.iter().map(|&index| batch[index].clone()).collect();
