@@ -185,9 +185,13 @@ fn act_weights(r: &mut Random) -> [u32; ACTS] {
 
 fn config(r: &mut Random, is_limited: bool) -> ShardConfig {
     use ShareStrategy::{HashClient, HashTopic, LeastInflight, Random as AnyMember, RoundRobin, Sticky};
+    let share_strategy = *r.pick(&[RoundRobin, AnyMember, Sticky, HashClient, HashTopic, LeastInflight]);
+    let inflight_max = *r.pick(&[1, 2, 16, 128]);
     ShardConfig {
-        share_strategy: *r.pick(&[RoundRobin, AnyMember, Sticky, HashClient, HashTopic, LeastInflight]),
-        inflight_max: *r.pick(&[1, 2, 16, 128]),
+        share_strategy,
+        inflight_max,
+        // Queues are longest where little is in flight.
+        page_entries: if inflight_max <= 2 { 2 } else { 4096 },
         receive_maximum: *r.pick(&[2, 8, 128]),
         queued_messages_max: if is_limited { r.between(1, 8) as usize } else { 100_000 },
         output_buffer_bytes: *r.pick(&[300, 4_000, 1024 * 1024]),

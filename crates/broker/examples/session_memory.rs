@@ -1,7 +1,8 @@
 //! Measures what a durable session that is away takes, messages in its queue included:
 //! `cargo run --release -p tidewire-broker --example session_memory [sessions] [messages]`.
 //!
-//! One shard, driven as a worker drives it, by clients that connect, subscribe or not, leave, and are sent messages in turn. The
+//! One shard, driven as a worker drives it, by clients that connect, subscribe or not, leave, and are sent messages in turn. With one
+//! session it says what a long queue takes. The
 //! journal is a counter: its bytes are the disk's. "resident" is what the process has more than before, "asked" what the broker
 //! asked of the allocator; both divided by the sessions.
 
@@ -78,14 +79,14 @@ struct Node {
     shard: Shard,
     now: Now,
     journal_end: u64,
-    is_publisher_there: bool,
+    published: u64,
 }
 
 const DEVICE: ConnSlot = ConnSlot(0);
 const PUBLISHER: ConnSlot = ConnSlot(1);
 
 /// Messages of a tick.
-const BATCH: u32 = 32;
+const BATCH: u64 = 32;
 
 impl Node {
     fn new() -> Node {
@@ -93,7 +94,10 @@ impl Node {
             monotonic_ms: 1_000_000,
             unix_ms: 1_700_000_000_000,
         };
-        let config = Arc::new(ShardConfig::default());
+        let config = Arc::new(ShardConfig {
+            queued_messages_max: usize::MAX,
+            ..ShardConfig::default()
+        });
         let state = Arc::new(NodeState::new(1, 7));
         let mut shard = Shard::new(now, ShardId(0), 1, config, Arc::new(OpenAccess), state, 42);
         shard.keep_journal(0);
@@ -101,7 +105,7 @@ impl Node {
             shard,
             now,
             journal_end: 3_000_000_000,
-            is_publisher_there: false,
+            published: 0,
         }
     }
 
@@ -135,8 +139,7 @@ impl Node {
     }
 
     fn publish(&mut self, number: u32) {
-        if !self.is_publisher_there {
-            self.is_publisher_there = true;
+        if self.published == 0 {
             self.connect(PUBLISHER, "publisher");
         }
         let publish = Publish {
@@ -149,7 +152,8 @@ impl Node {
             payload: &[b'x'; 62],
         };
         self.send(PUBLISHER, &Packet::Publish(publish));
-        if number % BATCH == BATCH - 1 {
+        self.published += 1;
+        if self.published.is_multiple_of(BATCH) {
             self.tick();
         }
     }

@@ -73,6 +73,8 @@ pub struct ShardConfig {
     /// Keep QoS 0 messages too for clients that are away.
     pub is_qos0_queued: bool,
     pub queue_drop: QueueDrop,
+    /// Of a queue that is longer than three times this, parts of so many messages are in the journal alone (`durable::pages`).
+    pub page_entries: usize,
     pub overlapping: Overlapping,
     pub share_strategy: ShareStrategy,
     /// By share name.
@@ -152,6 +154,7 @@ impl Default for ShardConfig {
             queued_bytes_max: 64 * 1024 * 1024,
             is_qos0_queued: false,
             queue_drop: QueueDrop::Oldest,
+            page_entries: 4096,
             overlapping: Overlapping::DeliverOnce,
             share_strategy: ShareStrategy::RoundRobin,
             share_strategies: HashMap::new(),

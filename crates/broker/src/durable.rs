@@ -1,7 +1,7 @@
 //! What of the broker's state outlives the process: the records that go to the journal, and the way back from them.
 //!
 //! `ledger` gathers a tick's records and what waits for them; `keep` says what is recorded when; `cold` is what a session has in the
-//! journal only, packed in an `entry_list`; `record` is the format. The rule of the house: nothing that a client may rely on is said before the journal has
+//! journal only, packed in an `entry_list` and in `pages`; `record` is the format. The rule of the house: nothing that a client may rely on is said before the journal has
 //! what makes it true.
 
 pub mod entry;
@@ -15,3 +15,4 @@ pub(crate) mod entry_list;
 pub(crate) mod keep;
 pub(crate) mod ledger;
 pub(crate) mod moves;
+pub(crate) mod pages;

@@ -86,6 +86,12 @@ impl<T: 'static> Extend<T> for LazyDeque<T> {
     }
 }
 
+impl<T: 'static + PartialEq> PartialEq for LazyDeque<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
 impl<T: 'static> From<VecDeque<T>> for LazyDeque<T> {
     fn from(list: VecDeque<T>) -> Self {
         LazyDeque((!list.is_empty()).then(|| Box::new(list)))

@@ -204,9 +204,16 @@ impl Outgoing {
         if let Some(cold) = &mut self.cold {
             let oldest = oldest.or(cold.queue.front().map(|next| next.seq())).unwrap_or(0);
             let may_be = |next: &StoredEntry| next.qos() == QoS::AtLeastOnce && next.seq() - oldest < IDS;
-            let sent = cold.queue.take_while(may_be);
-            count += sent.len();
-            cold.inflight.extend(sent);
+            loop {
+                let sent = cold.queue.take_while(may_be);
+                let is_any = !sent.is_empty();
+                count += sent.len();
+                cold.inflight.extend(sent);
+                cold.forget_empty_pages();
+                if !is_any {
+                    break;
+                }
+            }
         }
         count
     }
@@ -336,10 +343,10 @@ impl Outgoing {
     /// Gives up the oldest message that is not in memory.
     pub fn pop_cold(&mut self) -> Option<Seq> {
         let cold = self.cold.as_mut()?;
-        let oldest = match cold.queue.pop_front() {
-            Some(entry) => {
-                self.queued_qos0 -= u32::from(entry.qos() == QoS::AtMostOnce);
-                entry.seq()
+        let oldest = match cold.pop_oldest() {
+            Some((seq, queued_qos0)) => {
+                self.queued_qos0 -= queued_qos0;
+                seq
             }
             None => {
                 let delivery = cold.fresh.pop_front()?;

@@ -13,10 +13,12 @@ use mqtt::QoS;
 
 use crate::deliver::Core;
 use crate::durable::cold::Cold;
-use crate::durable::entry_list::Item;
+use crate::durable::entry_list::entry_of;
 use crate::durable::keep::session_record;
+use crate::durable::ledger::Ledger;
 use crate::durable::moves::Moves;
-use crate::durable::record::{Entries, Entry, Position, Positions, Record, Seq, SessionKey, Targets};
+use crate::durable::pages::Pages;
+use crate::durable::record::{Entries, Entry, PageRefs, Position, Positions, Record, Seq, SessionKey, Targets};
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::mail::Letter;
@@ -297,6 +299,12 @@ impl Shard {
             return At::Sessions(slot + 1);
         };
         let cold = session.outgoing.cold.as_deref();
+        if behind == 0
+            && let Some(pages) = cold.and_then(|cold| cold.pages.as_deref())
+            && let Some(ledger) = &mut self.core.ledger
+        {
+            write_pages(ledger, key, pages, oldest);
+        }
         let part = cold.map_or(Vec::new(), |cold| cold_entries(cold, behind));
         if let Some(last) = part.last().map(|entry| entry.seq) {
             self.write_entries(key, &part, oldest);
@@ -407,24 +415,22 @@ fn warm_entries(session: &Session) -> Vec<Entry> {
     entries
 }
 
+/// Where the pages of a queue are; their entries stay there.
+fn write_pages(ledger: &mut Ledger, session: SessionKey, pages: &Pages, oldest: &mut Option<Position>) {
+    pages.list.iter().for_each(|page| note(oldest, page.needed()));
+    let bytes = pages.write_refs();
+    if session.0 != 0 && !bytes.is_empty() {
+        let pages = PageRefs::from_written(&bytes);
+        ledger.record(&Record::Pages { session, pages });
+    }
+}
+
 /// The entries behind one, as many as make a record; all that is in flight comes with the first of them.
 fn cold_entries(cold: &Cold, behind: Seq) -> Vec<Entry> {
     let inflight = cold.inflight.iter().filter(|_| behind == 0);
-    let queue = cold.queue.iter_behind(behind).take(ENTRIES_MAX);
+    let tail = cold.tail().into_iter().flat_map(|tail| tail.iter_behind(behind));
+    let queue = cold.queue.iter_behind(behind).chain(tail).take(ENTRIES_MAX);
     inflight.chain(queue).map(entry_of).collect()
-}
-
-/// As it is recorded.
-pub(super) fn entry_of((entry, tag): Item) -> Entry {
-    Entry {
-        message: entry.message(),
-        seq: entry.seq(),
-        qos: entry.qos(),
-        retain: entry.retain(),
-        is_released: entry.is_released(),
-        group: tag.group_key(),
-        identifiers: tag.identifiers().to_vec(),
-    }
 }
 
 fn warm_entry(delivery: &Delivery, seq: u64) -> Option<Entry> {

@@ -12,6 +12,7 @@ use crate::deliver::{Core, NO_CONN};
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, Item};
 use crate::durable::ledger::Waiting;
+use crate::durable::pages::Pages;
 use crate::durable::record::{MessageRecord, Position, Record, Seq};
 use crate::effect::{DropReason, Effect, Now};
 use crate::fault::{Fault, is_planted};
@@ -40,6 +41,8 @@ pub struct Cold {
     /// Sent before, oldest first.
     pub inflight: EntryList,
     pub queue: EntryList,
+    /// What follows the queue, if that is long.
+    pub pages: Option<Box<Pages>>,
     /// What came in this tick: it has no position before the batch is appended.
     pub fresh: LazyDeque<Delivery>,
     /// Asked for and not yet there.
@@ -48,11 +51,21 @@ pub struct Cold {
 
 impl Cold {
     pub fn queued(&self) -> usize {
-        self.queue.len() + self.fresh.len()
+        self.queue.len() + self.pages.as_ref().map_or(0, |pages| pages.len()) + self.fresh.len()
     }
 
     fn is_empty(&self) -> bool {
-        self.inflight.is_empty() && self.queue.is_empty()
+        self.inflight.is_empty() && self.queue.is_empty() && self.pages.is_none()
+    }
+
+    /// Gives up the oldest of the queue that has a position; with how many fewer are at QoS 0.
+    pub fn pop_oldest(&mut self) -> Option<(Seq, u32)> {
+        let oldest = match self.queue.pop_front() {
+            Some(entry) => Some((entry.seq(), u32::from(entry.qos() == QoS::AtMostOnce))),
+            None => self.pages.as_mut().and_then(|pages| pages.skip()),
+        };
+        self.forget_empty_pages();
+        oldest
     }
 
     /// Messages stand elsewhere now. Returns their entries.
@@ -64,9 +77,7 @@ impl Cold {
                 true
             })
         };
-        let mut moved = self.inflight.change(&mut change);
-        moved.extend(self.queue.change(&mut change));
-        moved
+        self.lists_mut().flat_map(|list| list.change(&mut change)).collect()
     }
 }
 
@@ -112,7 +123,7 @@ impl Outgoing {
         let Some(cold) = &mut self.cold else { return };
         let fresh = cold.fresh.take();
         self.queued_bytes -= fresh.iter().map(Delivery::kept_bytes).sum::<usize>();
-        cold.queue.extend(fresh.into_iter().filter_map(cool));
+        cold.newest().extend(fresh.into_iter().filter_map(cool));
         self.forget_empty_cold();
     }
 
@@ -187,6 +198,10 @@ impl Outgoing {
     /// What the journal has not kept yet cannot be read: `None` where that is the first.
     fn next_positions(&self, kept: u64) -> Option<Vec<Position>> {
         let cold = self.cold.as_ref()?;
+        if let Some(page) = cold.next_page() {
+            let at = page.place.position().filter(|at| at.0 < kept);
+            return at.map(|at| vec![at]);
+        }
         let next = if cold.inflight.is_empty() {
             &cold.queue
         } else {
@@ -225,6 +240,12 @@ impl Core {
             out.cool_beyond(WARM_MAX / 2);
         }
         self.stats.queued_bytes -= (before - out.queued_bytes) as u64;
+        let is_long = |cold: &Cold| cold.is_long(self.config.page_entries.max(1));
+        if out.cold.as_deref().is_some_and(is_long)
+            && let Some(ledger) = &mut self.ledger
+        {
+            ledger.paging.push(slot);
+        }
     }
 
     /// Has a session looked at when the tick's batch has been appended.
@@ -305,8 +326,19 @@ impl Shard {
         }
     }
 
+    /// Loads the page that is next, if it has come. Returns what could not be had.
+    fn warm_page(&mut self, slot: u32, records: &BTreeMap<Position, Option<Vec<u8>>>) -> Vec<Seq> {
+        let cold = self.core.session(slot).outgoing.cold.as_deref();
+        let next = cold.and_then(Cold::next_page).and_then(|page| page.place.position());
+        match next.and_then(|at| records.get(&at)) {
+            None => Vec::new(),
+            Some(record) => self.core.load_page(slot, record.as_deref()),
+        }
+    }
+
     /// Turns cold messages into deliveries again, in their order, as far as they have come.
     pub(super) fn warm(&mut self, now: Now, slot: u32, records: &BTreeMap<Position, Option<Vec<u8>>>) {
+        let lost_page = self.warm_page(slot, records);
         let out = &mut self.core.session_mut(slot).outgoing;
         let Some(cold) = &mut out.cold else { return };
         cold.is_fetching = false;
@@ -317,9 +349,11 @@ impl Shard {
             true => cold.queue.take_while(has_come),
             false => Vec::new(),
         };
+        cold.forget_empty_pages();
         let bytes_before = out.queued_bytes;
         let lost_inflight = out.warm_inflight(inflight, |entry, tag| revive(now, entry, tag, records));
-        let lost = out.warm_queue(queue, |entry, tag| revive(now, entry, tag, records));
+        let mut lost = out.warm_queue(queue, |entry, tag| revive(now, entry, tag, records));
+        lost.extend(lost_page);
         let more_bytes = (out.queued_bytes - bytes_before) as u64;
         out.forget_empty_cold();
         let stats = &mut self.core.stats;

@@ -10,13 +10,14 @@
 //! tag       := count of identifiers << 1 | has_group, identifiers, [shard, index, epoch, key]
 //! ```
 //! What is not other has the terms and the tag of the entry before it, and the next number. The first is compared with position 0,
-//! number 0, QoS 1 and no tag. An entry whose message is gone has none, and no part in the differences.
+//! number 0, QoS 1 and no tag. A page in the journal is chunks one after the other, of entries without a group. An entry
+//! whose message is gone has none, and no part in the differences.
 
 use std::collections::VecDeque;
 
 use crate::ShardId;
 use crate::durable::entry::StoredEntry;
-use crate::durable::record::{GroupKey, NotARecord, Position, Reader, Seq, put_integer};
+use crate::durable::record::{Entry, GroupKey, NotARecord, Packed, Position, Reader, Seq, put_integer};
 use crate::outgoing::{GroupRef, Tag};
 
 /// Decoded as a whole to add or take one, which is some hundred nanoseconds.
@@ -121,6 +122,20 @@ impl EntryList {
             }
         }
         taken
+    }
+
+    /// Takes all but the first `count` entries.
+    pub fn split_off(&mut self, count: usize) -> EntryList {
+        let mut left = count;
+        let first = self.take_while(|_| left.checked_sub(1).inspect(|rest| left = *rest).is_some());
+        let mut list = EntryList::default();
+        list.extend(first);
+        std::mem::replace(self, list)
+    }
+
+    /// As the journal has it.
+    pub fn pack(&self, out: &mut Vec<u8>) {
+        self.chunks().for_each(|chunk| out.extend_from_slice(chunk));
     }
 
     pub fn pop_front(&mut self) -> Option<StoredEntry> {
@@ -291,11 +306,11 @@ impl Chunk<'_> {
         let (reader, before) = (&mut self.reader, &mut self.before);
         let packed = reader.integer()?;
         before.position = before.position.wrapping_add(from_zigzag(packed >> 1));
-        before.seq += 1;
+        before.seq = before.seq.wrapping_add(1);
         if packed & 1 == 1 {
             let flags = reader.u8()?;
             if flags & JUMP != 0 {
-                before.seq = (before.seq - 1).wrapping_add(from_zigzag(reader.integer()?));
+                before.seq = before.seq.wrapping_sub(1).wrapping_add(from_zigzag(reader.integer()?));
             }
             before.terms = flags & !JUMP;
             before.tag = Tag::None;
@@ -322,6 +337,34 @@ impl Iterator for Chunk<'_> {
     fn next(&mut self) -> Option<Item> {
         self.left = self.left.checked_sub(1)?;
         Some(self.read().expect("`Writer` has written it"))
+    }
+}
+
+impl Packed<'_> {
+    /// All entries, if the bytes make sense.
+    pub(super) fn items(self) -> Result<Vec<Item>, NotARecord> {
+        let (mut items, mut rest) = (Vec::new(), self.0);
+        while !rest.is_empty() {
+            let mut chunk = Chunk::of(rest);
+            for _ in 0..chunk.left {
+                items.push(chunk.read()?);
+            }
+            rest = chunk.reader.0;
+        }
+        Ok(items)
+    }
+}
+
+/// As it is recorded by itself.
+pub fn entry_of((entry, tag): Item) -> Entry {
+    Entry {
+        message: entry.message(),
+        seq: entry.seq(),
+        qos: entry.qos(),
+        retain: entry.retain(),
+        is_released: entry.is_released(),
+        group: tag.group_key(),
+        identifiers: tag.identifiers().to_vec(),
     }
 }
 

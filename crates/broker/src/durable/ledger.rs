@@ -37,6 +37,10 @@ pub struct Ledger {
     pub targets: Vec<u8>,
     /// Sessions whose messages need not stay in memory, once they have a position.
     pub cooling: Vec<u32>,
+    /// Sessions whose queues have grown so long that some of them is to be written as pages.
+    pub paging: Vec<u32>,
+    /// Pages of the batch: the session's slot and the page's offset.
+    pub unplaced_pages: Vec<(u32, Place)>,
     pub fetches: usize,
     pub fetch_queue: VecDeque<(u32, u32)>,
     waiting: VecDeque<Waiting>,
@@ -98,6 +102,8 @@ impl Ledger {
             settled: Vec::new(),
             targets: Vec::new(),
             cooling: Vec::new(),
+            paging: Vec::new(),
+            unplaced_pages: Vec::new(),
             fetches: 0,
             fetch_queue: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -160,14 +166,19 @@ impl Ledger {
     /// Adds a record that speaks of a message, wherever that stands. Nothing, if it stands nowhere.
     pub fn record_of<'r>(&mut self, place: Place, record: impl FnOnce(Position) -> Record<'r>) {
         if let Some(message) = place.position() {
-            let oldest = self.oldest_mentioned.get_or_insert(message);
-            *oldest = message.min(*oldest);
+            self.mention(message);
             self.record(&record(message));
         } else if let Some(offset) = place.offset() {
             let back = Position(self.batch.len() as u64 - u64::from(offset));
             let record = record(back);
             self.batch.record(|out| record.put_back(out));
         }
+    }
+
+    /// A record of this tick speaks of a message.
+    pub fn mention(&mut self, message: Position) {
+        let oldest = self.oldest_mentioned.get_or_insert(message);
+        *oldest = message.min(*oldest);
     }
 
     /// A session has ended. Until that is kept, no client is told that it has none.
@@ -244,6 +255,7 @@ impl Ledger {
 impl Shard {
     /// What the tick has recorded, to be appended to the journal before mail is taken and anything is written to a socket.
     pub fn journal_batch(&mut self) -> Option<&mut Batch> {
+        self.core.write_pages();
         self.core.ledger.as_mut()?.close_batch()
     }
 
@@ -254,6 +266,10 @@ impl Shard {
         if let Some(walk) = &mut self.walk {
             walk.moves.settle(base);
         }
+        for (slot, place) in std::mem::take(&mut ledger.unplaced_pages) {
+            self.core.place_page(slot, place, place.placed(base));
+        }
+        let Some(ledger) = &mut self.core.ledger else { return };
         for slot in std::mem::take(&mut ledger.cooling) {
             self.core.cool(slot);
         }

@@ -10,10 +10,13 @@ use std::sync::Arc;
 
 use mqtt::QoS;
 
-use crate::durable::checkpoint::{Walk, entry_of};
+use crate::deliver::Core;
+use crate::durable::checkpoint::Walk;
 use crate::durable::cold::MOVER;
+use crate::durable::entry_list::{EntryList, entry_of};
 use crate::durable::keep::put_group_target;
 use crate::durable::ledger::Ledger;
+use crate::durable::pages::Page;
 use crate::durable::record::{Entry, MessageRecord, Position, Record, Targets};
 use crate::effect::{Effect, Now};
 use crate::message::{Message, Place};
@@ -35,6 +38,15 @@ pub struct Moves {
     /// Something was written from memory in this tick.
     is_unplaced: bool,
     is_fetching: bool,
+    /// The journal is needed from here for the page that is being read.
+    page_needed: Option<Position>,
+    page: Option<LoadedPage>,
+}
+
+/// A page whose messages are being moved.
+struct LoadedPage {
+    at: Position,
+    entries: EntryList,
 }
 
 impl Moves {
@@ -45,6 +57,8 @@ impl Moves {
             fresh: Vec::new(),
             is_unplaced: false,
             is_fetching: false,
+            page_needed: None,
+            page: None,
         }
     }
 
@@ -158,23 +172,24 @@ impl Shard {
         let stands = |position| moves.moved.get(&position).copied();
         let moved = cold.moved(|position| Some(position).filter(|at| moves.is_old(*at)).and_then(stands));
         let key = session.key;
-        let entries = cold.inflight.iter().chain(cold.queue.iter()).map(|(entry, _)| entry);
+        let tail = cold.tail().into_iter().flat_map(EntryList::iter);
+        let entries = cold
+            .inflight
+            .iter()
+            .chain(cold.queue.iter())
+            .chain(tail)
+            .map(|(entry, _)| entry);
         let old = entries
             .filter(|entry| !entry.is_released())
             .map(|entry| entry.message())
             .filter(|position| moves.is_old(*position));
         let positions: BTreeSet<Position> = old.take(READ_MAX).collect();
-        if !positions.is_empty() {
-            moves.is_fetching = true;
-            self.core.effects.push(Effect::Fetch {
-                session: MOVER,
-                connects: 0,
-                positions: positions.into_iter().collect(),
-            });
-        }
         let moved: Vec<Entry> = moved.into_iter().map(entry_of).collect();
         self.core.record_entries(key, &moved);
-        moves.is_fetching || moves.is_unplaced
+        if !positions.is_empty() {
+            self.core.fetch_to_move(moves, positions);
+        }
+        moves.is_fetching || moves.is_unplaced || self.core.move_page(slot, moves)
     }
 
     /// Old messages that were read: they are written once more. One that the journal cannot give back stays where it is.
@@ -197,10 +212,91 @@ impl Shard {
                     let offset = ledger.batch.record(|out| record.put(out));
                     walk.moves.fresh.push((*old, Place::pending(offset)));
                 }
+                Some(Ok(Record::Page { entries, .. })) if let Ok(items) = entries.items() => {
+                    let mut entries = EntryList::default();
+                    entries.extend(items);
+                    walk.moves.page = Some(LoadedPage { at: *old, entries });
+                }
                 // Found again when its session wants it, and told then.
-                _ => walk.moves.before = walk.moves.before.min(*old),
+                _ => {
+                    let needed = walk.moves.page_needed.take().unwrap_or(*old);
+                    walk.moves.before = walk.moves.before.min(*old).min(needed);
+                }
             }
         }
+    }
+}
+
+impl Core {
+    fn fetch_to_move(&mut self, moves: &mut Moves, positions: impl IntoIterator<Item = Position>) {
+        moves.is_fetching = true;
+        self.effects.push(Effect::Fetch {
+            session: MOVER,
+            connects: 0,
+            positions: positions.into_iter().collect(),
+        });
+    }
+
+    /// Has the old messages of a session's pages written once more, and then each of the pages. False when there are none.
+    fn move_page(&mut self, slot: u32, moves: &mut Moves) -> bool {
+        let session = self.sessions[slot as usize].as_deref_mut();
+        let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
+        let Some(pages) = pages else {
+            moves.page = None;
+            return false;
+        };
+        let Some(mut loaded) = moves.page.take() else {
+            let old = pages.list.iter().find(|page| moves.is_old(page.needed()));
+            let Some((at, needed)) = old.and_then(|page| Some((page.place.position()?, page.needed()))) else {
+                return false;
+            };
+            moves.page_needed = Some(needed);
+            self.fetch_to_move(moves, [at]);
+            return true;
+        };
+        moves.page_needed = None;
+        loaded.entries.change(|entry| {
+            let moved = moves
+                .moved
+                .get(&entry.message())
+                .filter(|_| moves.is_old(entry.message()));
+            moved.is_some_and(|position| {
+                entry.move_to(*position);
+                true
+            })
+        });
+        let messages = loaded.entries.iter().map(|(entry, _)| entry.message());
+        let old: BTreeSet<Position> = messages.filter(|at| moves.is_old(*at)).take(READ_MAX).collect();
+        if !old.is_empty() {
+            moves.page = Some(loaded);
+            self.fetch_to_move(moves, old);
+            return true;
+        }
+        moves.is_unplaced |= self.rewrite_page(slot, loaded);
+        true
+    }
+
+    /// The page stands where it is written now. False if the session does not have it any more.
+    fn rewrite_page(&mut self, slot: u32, loaded: LoadedPage) -> bool {
+        let (Some(session), Some(ledger)) = (self.sessions[slot as usize].as_deref_mut(), &mut self.ledger) else {
+            return false;
+        };
+        let pages = session
+            .outgoing
+            .cold
+            .as_deref_mut()
+            .and_then(|cold| cold.pages.as_deref_mut());
+        let pages = pages.into_iter().flat_map(|pages| &mut pages.list);
+        let Some(page) = { pages }.find(|page| page.place == Place::at(loaded.at)) else {
+            return false;
+        };
+        let left = loaded.entries.iter().skip(page.skipped as usize).collect();
+        let written = ledger.put_page(slot, session.key, left);
+        *page = Page {
+            queued_qos0: page.queued_qos0,
+            ..written
+        };
+        true
     }
 }
 

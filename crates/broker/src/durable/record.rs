@@ -79,6 +79,21 @@ pub enum Record<'a> {
         session: SessionKey,
         entries: Entries<'a>,
     },
+    /// A part of a long queue, with numbers in a row. From now on only this record has them: the session has no more than where it is.
+    Page {
+        session: SessionKey,
+        entries: Packed<'a>,
+    },
+    /// The session has the entries of a page in memory again, before any of them is sent.
+    Unpaged {
+        session: SessionKey,
+        entries: Packed<'a>,
+    },
+    /// All pages of a session's queue, as a part of its snapshot.
+    Pages {
+        session: SessionKey,
+        pages: PageRefs<'a>,
+    },
     Connected {
         session: SessionKey,
         terms: Terms<'a>,
@@ -214,6 +229,26 @@ pub struct Entry {
     pub identifiers: Vec<u32>,
 }
 
+/// Where a page of a session's queue is, and what the session knows of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRef {
+    /// Of the `Page` record.
+    pub at: Position,
+    /// Of the entries that are left; they have numbers in a row.
+    pub first: Seq,
+    pub count: u32,
+    /// Entries before them that have been given up since the page was written.
+    pub skipped: u32,
+    /// Entries at QoS 0, those that were given up included.
+    pub queued_qos0: u32,
+    /// The oldest message of the page.
+    pub oldest: Position,
+}
+
+/// Entries as `entry_list` packs them.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Packed<'a>(pub(super) &'a [u8]);
+
 /// What a client acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
@@ -308,6 +343,7 @@ macro_rules! list {
 list!(Targets, Target, target);
 list!(Entries, Entry, entry);
 list!(SettledItems, Settled, settled);
+list!(PageRefs, PageRef, page_ref);
 list!(
     /// Of messages.
     Positions, Position, position

@@ -15,10 +15,12 @@
 //!   in any case.
 //! - A part of a long queue is as long as a record may be: what is newer than the part is moved once for each.
 //!
-//! No I/O and no clock. Memory is that of the result, 16 bytes for each entry of a queue; nothing is kept per message.
+//! No I/O and no clock. Memory is that of the result, 16 bytes for each entry of a queue that is not in a page; nothing is kept per
+//! message.
 
 mod groups;
 mod order;
+mod pages;
 mod recovered;
 mod sessions;
 mod table;
@@ -131,7 +133,7 @@ impl Recovery {
             | Record::GroupEnded { .. }
             | Record::Returned { .. }
             | Record::GroupDropped { .. } => return self.group_record(position, record),
-            _ => return self.session_record(record),
+            _ => return self.session_record(position, record),
         }
         Ok(())
     }
@@ -195,7 +197,7 @@ impl Recovery {
         }
     }
 
-    fn session_record(&mut self, record: Record<'_>) -> Result<(), NotARecord> {
+    fn session_record(&mut self, position: Position, record: Record<'_>) -> Result<(), NotARecord> {
         match &record {
             Record::Session(session) => {
                 self.tell(session.created_unix_ms);
@@ -204,6 +206,9 @@ impl Recovery {
                 self.sessions.meet(session)
             }
             Record::Entries { session, entries } => self.sessions.queue_all(*session, entries.iter()),
+            Record::Page { session, entries } => self.sessions.page(*session, position, *entries),
+            Record::Unpaged { session, entries } => self.sessions.unpage(*session, *entries),
+            Record::Pages { session, pages } => self.sessions.set_pages(*session, *pages),
             Record::Unheld { session, message } => {
                 self.sessions.give_back(*session, 0, *message);
                 Ok(())
@@ -292,11 +297,18 @@ impl Recovered {
     fn messages(&self) -> impl Iterator<Item = Position> {
         let entries = self.sessions.iter().flat_map(|session| &session.entries);
         let queued = entries.filter(|entry| !entry.is_released()).map(StoredEntry::message);
+        let pages = self.sessions.iter().flat_map(|session| session.pages.iter());
+        let paged = pages.map(|page| page.at.min(page.oldest));
         let held = self.groups.iter().filter_map(|group| group.messages.front().copied());
         let kept = self.retained.iter().map(|retained| retained.message);
         let delayed = self.delayed.iter().map(|(message, _)| *message);
         let unrouted = self.unrouted.iter().map(|unrouted| unrouted.message);
-        queued.chain(held).chain(kept).chain(delayed).chain(unrouted)
+        queued
+            .chain(paged)
+            .chain(held)
+            .chain(kept)
+            .chain(delayed)
+            .chain(unrouted)
     }
 }
 

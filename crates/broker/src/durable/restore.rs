@@ -13,12 +13,13 @@ use mqtt::{ProtocolVersion, SubscriptionOptions};
 use crate::deliver::Core;
 use crate::durable::cold::{Cold, message_of, publication_of};
 use crate::durable::entry::StoredEntry;
+use crate::durable::pages::{Page, Pages};
 use crate::durable::record;
-use crate::durable::record::{Entry, GroupKey, Position, Recipient, Record, SessionKey, Targets};
+use crate::durable::record::{Entry, GroupKey, Position, Recipient, Record, Seq, SessionKey, Targets};
 use crate::durable::recovery::{
     Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredWill, StoredTag, Unrouted,
 };
-use crate::effect::{Now, ShardId};
+use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::message::Publication;
 use crate::outgoing::{GroupRef, Tag};
@@ -65,9 +66,11 @@ pub fn restore(
             session.away_since(now.unix_ms);
         }
         result.sessions += 1;
-        result.queued_messages += session.entries.len() as u64;
+        let paged: u64 = session.pages.iter().map(|page| u64::from(page.count)).sum();
+        result.queued_messages += session.entries.len() as u64 + paged;
         let home = Shard::home(&session.client_id, shards.len() as u16).map_or(0, |id| usize::from(id.0));
-        let slot = shards[home].restore_session(now, session, &groups, read);
+        let (slot, damaged) = shards[home].restore_session(now, session, &groups, read);
+        result.damaged += damaged;
         connected.extend(was_connected.then_some((home, slot)));
     }
     for (session, entry) in recovered.numbered {
@@ -277,7 +280,7 @@ impl Shard {
         recovered: RecoveredSession,
         groups: &HashMap<GroupKey, GroupRef>,
         read: &mut ReadMessages<'_>,
-    ) -> u32 {
+    ) -> (u32, u64) {
         let slot = self.add_session(now, &recovered.client_id, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let left_unix_ms = recovered.left_unix_ms.unwrap_or(now.unix_ms);
         let session = self.core.session_mut(slot);
@@ -299,12 +302,14 @@ impl Shard {
             );
         }
         let has_shared = recovered.tags.iter().any(|(_, tag)| tag.group().is_some());
+        let started = recovered.started;
         self.restore_queue(slot, recovered, groups);
+        let damaged = self.load_started_pages(now, slot, started, read);
         if has_shared {
             // It may have to go to another member of the group as soon as there is one.
             self.warm_all(now, slot, read);
         }
-        slot
+        (slot, damaged)
     }
 
     fn warm_all(&mut self, now: Now, slot: u32, read: &mut ReadMessages<'_>) {
@@ -353,25 +358,55 @@ impl Shard {
             let tag = tag.and_then(|seq| recovered.tags.get(seq));
             tag.map_or(Tag::None, |tag| restore_tag(tag, groups))
         };
-        let was_sent = |entry: &StoredEntry| entry.seq() <= recovered.started && entry.qos() != mqtt::QoS::AtMostOnce;
-        let (inflight, queue): (Vec<StoredEntry>, Vec<_>) = recovered.entries.iter().partition(|entry| was_sent(entry));
-        let queued_qos0 = queue
-            .iter()
-            .filter(|entry| entry.qos() == mqtt::QoS::AtMostOnce)
-            .count();
+        let pages = Pages::new(recovered.pages.iter().map(|page| Page::from(*page)).collect());
+        let paged_qos0: u32 = pages.list.iter().map(|page| page.queued_qos0).sum();
+        let is_before = |entry: &&StoredEntry| pages.list.front().is_none_or(|page| entry.seq() < page.first);
+        let was_sent = |entry: &&StoredEntry| entry.seq() <= recovered.started && entry.qos() != mqtt::QoS::AtMostOnce;
+        let is_qos0 = |entry: &&StoredEntry| entry.qos() == mqtt::QoS::AtMostOnce;
+        let queued_qos0 = recovered.entries.iter().filter(is_qos0).count() as u32 + paged_qos0;
+        let (before, tail): (Vec<&StoredEntry>, Vec<_>) = recovered.entries.iter().partition(is_before);
+        let (inflight, queue): (Vec<&StoredEntry>, Vec<_>) = before.into_iter().partition(was_sent);
+        let item = |entry: &StoredEntry| (*entry, tag_of(entry));
         let mut cold = Cold::default();
-        cold.inflight
-            .extend(inflight.iter().map(|entry| (*entry, tag_of(entry))));
-        cold.queue.extend(queue.iter().map(|entry| (*entry, tag_of(entry))));
+        cold.inflight.extend(inflight.into_iter().map(item));
+        cold.queue.extend(queue.into_iter().map(item));
+        cold.pages = (!pages.list.is_empty()).then(|| Box::new(pages));
+        cold.newest().extend(tail.into_iter().map(item));
         let stats = &mut self.core.stats;
-        stats.queued_messages += cold.queue.len() as u64;
+        stats.queued_messages += cold.queued() as u64;
         stats.inflight_messages += cold.inflight.len() as u64;
         let out = &mut self.core.session_mut(slot).outgoing;
         out.last_seq = recovered.next_seq.saturating_sub(1);
         out.kept_seq = out.last_seq;
-        out.queued_qos0 = queued_qos0 as u32;
+        out.queued_qos0 = queued_qos0;
         out.cold = Some(Box::new(cold));
         out.forget_empty_cold();
+    }
+
+    /// A client that was connected may have been sent what had just come from a page: that is in flight. Returns how many messages
+    /// could not be had.
+    fn load_started_pages(&mut self, now: Now, slot: u32, started: Seq, read: &mut ReadMessages<'_>) -> u64 {
+        let mut damaged = 0;
+        loop {
+            let cold = self.core.session(slot).outgoing.cold.as_deref();
+            let Some(pages) = cold.and_then(|cold| cold.pages.as_deref()) else {
+                return damaged;
+            };
+            let Some(page) = pages.list.front().copied().filter(|page| page.first <= started) else {
+                return damaged;
+            };
+            let mut record = None;
+            let position: Vec<Position> = page.place.position().into_iter().collect();
+            read(&position, &mut |_, bytes| record = bytes.map(<[u8]>::to_vec));
+            let lost = self.core.load_page(slot, record.as_deref());
+            damaged += lost.len() as u64;
+            self.core.stats.queued_messages -= lost.len() as u64;
+            for seq in lost {
+                self.core.keep_settled(slot, seq, false);
+                self.core.dropped(now, slot, DropReason::Damaged);
+            }
+            self.core.begin_sent(slot, started);
+        }
     }
 
     /// What was due while the process was away, and what will be.

@@ -57,7 +57,10 @@ impl Holdings {
             .iter()
             .map(|session| session.subscriptions.len())
             .sum();
-        self.queued_messages = recovered.sessions.iter().map(|session| session.entries.len()).sum();
+        let pages = recovered.sessions.iter().flat_map(|session| session.pages.iter());
+        let paged: usize = pages.map(|page| page.count as usize).sum();
+        let listed: usize = recovered.sessions.iter().map(|session| session.entries.len()).sum();
+        self.queued_messages = listed + paged;
         self.shared_subscriptions = recovered.groups.len();
         self.shared_messages = recovered.groups.iter().map(|group| group.messages.len()).sum();
         self.retained_messages = recovered.retained.len();
@@ -132,6 +135,7 @@ fn kind_of(record: &Record<'_>) -> &'static str {
         Record::Freed { .. } => "freed",
         Record::Session(_) => "session",
         Record::Entries { .. } => "entries",
+        Record::Page { .. } | Record::Unpaged { .. } | Record::Pages { .. } => "pages",
         Record::Connected { .. } => "connected",
         Record::Disconnected { .. } => "disconnected",
         Record::WillDone { .. } => "will_done",

@@ -194,6 +194,8 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         is_client_id_owned: config.access.session_owner == crate::config::options::access::SessionOwner::SameUser,
         response_information: None,
         server_reference: None,
+        // What is no option.
+        page_entries: ShardConfig::default().page_entries,
     }
 }
 

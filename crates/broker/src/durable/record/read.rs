@@ -70,6 +70,18 @@ impl<'a> Record<'a> {
                 session: r.session()?,
                 entries: Entries(r.rest()),
             },
+            PAGE => Record::Page {
+                session: r.session()?,
+                entries: Packed(r.rest()),
+            },
+            UNPAGED => Record::Unpaged {
+                session: r.session()?,
+                entries: Packed(r.rest()),
+            },
+            PAGES => Record::Pages {
+                session: r.session()?,
+                pages: PageRefs(r.rest()),
+            },
             CONNECTED => Record::Connected {
                 session: r.session()?,
                 terms: r.terms()?,
@@ -292,6 +304,17 @@ impl<'a> Reader<'a> {
             session,
             seq: packed >> 1,
             is_release: packed & 1 == 1,
+        })
+    }
+
+    pub(super) fn page_ref(&mut self) -> Result<PageRef, NotARecord> {
+        Ok(PageRef {
+            at: self.position()?,
+            first: self.integer()?,
+            count: self.small()?,
+            skipped: self.small()?,
+            queued_qos0: self.small()?,
+            oldest: self.position()?,
         })
     }
 

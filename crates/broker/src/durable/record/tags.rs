@@ -26,6 +26,9 @@ pub(super) const DELAYED_DONE: u8 = 23;
 pub(super) const CHECKPOINT: u8 = 24;
 pub(super) const UNHELD: u8 = 25;
 pub(super) const BACK: u8 = 26;
+pub(super) const PAGE: u8 = 27;
+pub(super) const UNPAGED: u8 = 28;
+pub(super) const PAGES: u8 = 29;
 
 /// The low two bits of a message's, target's or entry's flags are its QoS.
 pub(super) const QOS: u8 = 0b11;

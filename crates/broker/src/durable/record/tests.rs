@@ -112,6 +112,17 @@ fn every_small_record_comes_back() {
         is_release: true,
     }
     .put(&mut settled);
+    let mut pages = Vec::new();
+    let page = PageRef {
+        at: message,
+        first: 1 << 40,
+        count: 4096,
+        skipped: 1,
+        queued_qos0: 2,
+        oldest: Position(7),
+    };
+    page.put(&mut pages);
+    assert_eq!(PageRefs::from_written(&pages).iter().next(), Some(Ok(page)));
     let mut entries = Vec::new();
     Entry {
         message,
@@ -148,6 +159,18 @@ fn every_small_record_comes_back() {
         Record::Entries {
             session,
             entries: Entries::from_written(&entries),
+        },
+        Record::Page {
+            session,
+            entries: Packed(&[1, 2, 3]),
+        },
+        Record::Unpaged {
+            session,
+            entries: Packed(&[]),
+        },
+        Record::Pages {
+            session,
+            pages: PageRefs::from_written(&pages),
         },
         Record::Connected {
             session,

@@ -34,6 +34,18 @@ impl Record<'_> {
                 put_all(out, ENTRIES, [session.0]);
                 out.extend_from_slice(entries.0);
             }
+            Record::Page { session, entries } => {
+                put_all(out, PAGE, [session.0]);
+                out.extend_from_slice(entries.0);
+            }
+            Record::Unpaged { session, entries } => {
+                put_all(out, UNPAGED, [session.0]);
+                out.extend_from_slice(entries.0);
+            }
+            Record::Pages { session, pages } => {
+                put_all(out, PAGES, [session.0]);
+                out.extend_from_slice(pages.0);
+            }
             Record::Connected { session, terms } => {
                 put_all(out, CONNECTED, [session.0]);
                 terms.put(out);
@@ -181,6 +193,16 @@ impl Entry {
             self.group,
             &self.identifiers,
         );
+    }
+}
+
+impl PageRef {
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let numbers = [self.count, self.skipped, self.queued_qos0].map(u64::from);
+        put_integer(out, self.at.0);
+        put_integer(out, self.first);
+        numbers.into_iter().for_each(|number| put_integer(out, number));
+        put_integer(out, self.oldest.0);
     }
 }
 

@@ -6,6 +6,7 @@
 //! Invariant: neither the first nor the last item is a mark.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 pub(super) trait InOrder {
     fn order(&self) -> u64;
@@ -65,6 +66,13 @@ pub(super) fn remove<T: InOrder>(list: &mut VecDeque<T>, order: u64) -> bool {
     while list.pop_front_if(|item| item.is_gone()).is_some() {}
     while list.pop_back_if(|item| item.is_gone()).is_some() {}
     true
+}
+
+/// Takes out all items of a range.
+pub(super) fn remove_range<T: InOrder>(list: &mut VecDeque<T>, range: &RangeInclusive<u64>) {
+    if list.back().is_some_and(|last| last.order() >= *range.start()) {
+        list.retain(|item| !item.is_gone() && !range.contains(&item.order()));
+    }
 }
 
 pub(super) fn find<T: InOrder>(list: &mut VecDeque<T>, order: u64) -> Option<&mut T> {

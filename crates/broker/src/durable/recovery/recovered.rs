@@ -7,7 +7,10 @@ use mqtt::{QoS, SubscriptionOptions};
 
 use super::tag::StoredTag;
 use crate::durable::entry::StoredEntry;
-use crate::durable::record::{Entry, GroupKey, Position, Seq, SessionKey, SubscriptionRecord, Terms, WillRecord};
+use crate::durable::record::{
+    Entry, GroupKey, PageRef, Position, Seq, SessionKey, SubscriptionRecord, Terms, WillRecord,
+};
+use crate::lazy_deque::LazyDeque;
 
 #[derive(Debug, Default, PartialEq)]
 pub struct Recovered {
@@ -52,6 +55,8 @@ pub struct RecoveredSession {
     /// By `seq`.
     pub entries: VecDeque<StoredEntry>,
     pub tags: Tags,
+    /// Parts of the queue that are in the journal alone; by number.
+    pub pages: LazyDeque<PageRef>,
 }
 
 /// What entries of a session carry that most do not.
@@ -124,7 +129,13 @@ impl RecoveredSession {
     pub fn away_since(&mut self, unix_ms: u64) {
         self.left_unix_ms = Some(unix_ms);
         let latest = self.next_seq.saturating_sub(1);
-        let in_flight = self.entries.front().map(|oldest| oldest.seq() + IN_FLIGHT_MAX - 1);
+        let (entry, page) = (self.entries.front(), self.pages.front());
+        let oldest = entry
+            .map(StoredEntry::seq)
+            .into_iter()
+            .chain(page.map(|page| page.first))
+            .min();
+        let in_flight = oldest.map(|seq| seq + IN_FLIGHT_MAX - 1);
         self.started = self.started.max(in_flight.map_or(latest, |seq| seq.min(latest)));
     }
 }

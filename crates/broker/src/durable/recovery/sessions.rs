@@ -1,6 +1,7 @@
 //! Durable sessions while the records that change them are read.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use super::order;
 use super::recovered::{RecoveredSession, Tags};
@@ -162,6 +163,7 @@ impl RecoveredSession {
             subscriptions: Vec::new(),
             received: Vec::new(),
             entries: Default::default(),
+            pages: Default::default(),
             tags: Tags::default(),
         };
         session.set_state(record);
@@ -196,7 +198,7 @@ impl RecoveredSession {
 
     fn forget(&mut self, seq: Seq) {
         let Some(entry) = order::find(&mut self.entries, seq) else {
-            return;
+            return self.skip(seq);
         };
         if entry.is_tagged() {
             self.tags.remove(seq);
@@ -256,6 +258,12 @@ impl Tags {
     fn insert_all(&mut self, tags: Vec<(Seq, StoredTag)>) {
         if let Some(list) = &mut self.0 {
             order::insert_all(list, tags);
+        }
+    }
+
+    pub(super) fn remove_range(&mut self, range: &RangeInclusive<Seq>) {
+        if let Some(list) = &mut self.0 {
+            order::remove_range(list, range);
         }
     }
 

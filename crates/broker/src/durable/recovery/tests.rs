@@ -1,10 +1,12 @@
 //! Short scripts of records and the state that they come to. Records stand at positions 100, 101, and so on.
 
 use super::*;
+use crate::durable::entry_list::EntryList;
 use crate::durable::record::{
-    Entries, GroupKey, Positions, RetainedTerms, SessionRecord, Settled, SettledItems, SubscriptionRecord, Terms,
-    WillRecord,
+    Entries, GroupKey, Packed, PageRef, PageRefs, Positions, RetainedTerms, SessionRecord, Settled, SettledItems,
+    SubscriptionRecord, Terms, WillRecord,
 };
+use crate::outgoing::Tag;
 use mqtt::QoS;
 use std::fmt::Write;
 
@@ -224,6 +226,9 @@ fn show(state: &Recovered) -> String {
                 write!(text, "#{identifier}").unwrap();
             }
         }
+        for page in session.pages.iter() {
+            write!(text, " [{}+{} at {}]", page.first, page.count, page.at.0).unwrap();
+        }
         write!(text, " next {}; ", session.next_seq).unwrap();
     }
     for group in &state.groups {
@@ -354,6 +359,103 @@ fn a_checkpoint_among_other_records_changes_nothing() {
         ),
         ("entries of none", &[entries(&[(50, 1)]), group_entries(&[50])], ""),
     ]);
+}
+
+fn page(seqs: std::ops::Range<u64>, is_loaded: bool) -> Bytes {
+    let mut list = EntryList::default();
+    list.extend(seqs.map(|seq| {
+        let entry = StoredEntry::of(Position(40 + seq), seq, QoS::AtLeastOnce, false);
+        (entry, Tag::None)
+    }));
+    let mut bytes = Vec::new();
+    list.pack(&mut bytes);
+    let (session, entries) = (S, Packed(&bytes));
+    put(&match is_loaded {
+        false => Record::Page { session, entries },
+        true => Record::Unpaged { session, entries },
+    })
+}
+
+fn pages(list: &[PageRef]) -> Bytes {
+    let mut bytes = Vec::new();
+    list.iter().for_each(|page| page.put(&mut bytes));
+    put(&Record::Pages {
+        session: S,
+        pages: PageRefs::from_written(&bytes),
+    })
+}
+
+#[test]
+fn what_is_in_a_page_is_in_no_list_until_it_is_loaded() {
+    let known = [session(1), entries(&[(41, 1), (42, 2), (43, 3), (44, 4)])];
+    let with = |records: &[Bytes]| [&known[..], records].concat();
+    let whole = PageRef {
+        at: Position(90),
+        first: 2,
+        count: 3,
+        skipped: 0,
+        queued_qos0: 0,
+        oldest: Position(42),
+    };
+    assert_table(&[
+        (
+            "paged",
+            &with(&[page(2..4, false)]),
+            "s1 1@41 4@44 [2+2 at 102] next 5; from 41",
+        ),
+        ("of a session that is to come", &[page(2..4, false)], ""),
+        (
+            "loaded",
+            &with(&[page(2..4, false), page(2..4, true)]),
+            "s1 1@41 2@42 3@43 4@44 next 5; from 41",
+        ),
+        (
+            "given up in order",
+            &with(&[page(2..4, false), settled(1, false), settled(2, false)]),
+            "s1 4@44 [3+1 at 102] next 5; from 42",
+        ),
+        (
+            "given up as a whole",
+            &with(&[page(2..4, false), settled(2, false), settled(3, false)]),
+            "s1 1@41 4@44 next 5; from 41",
+        ),
+        (
+            "written anew among others",
+            &with(&[page(1..3, false), page(3..5, false), page(1..3, false)]),
+            "s1 [1+2 at 104] [3+2 at 103] next 5; from 41",
+        ),
+        (
+            "of a checkpoint",
+            &[session(1), entries(&[(41, 1)]), pages(&[whole]), entries(&[(45, 5)])],
+            "s1 1@41 5@45 [2+3 at 90] next 6; from 41",
+        ),
+        (
+            "of a checkpoint, known with other places",
+            &with(&[page(2..4, false), pages(&[whole])]),
+            "s1 1@41 [2+3 at 90] next 5; from 41",
+        ),
+    ]);
+}
+#[test]
+fn a_page_that_makes_no_sense_is_an_error() {
+    let gap = [page(2..4, false), page(9..11, false)];
+    let joined: Bytes = [&gap[0][..], &gap[1][2..]].concat();
+    for bytes in [
+        page(3..3, false),
+        joined,
+        pages(&[PageRef {
+            at: Position(1),
+            first: u64::MAX,
+            count: 2,
+            skipped: 0,
+            queued_qos0: 0,
+            oldest: Position(1),
+        }]),
+    ] {
+        let mut recovery = Recovery::new();
+        recovery.record(Position(99), &session(1)).unwrap();
+        assert!(recovery.record(Position(100), &bytes).is_err());
+    }
 }
 
 #[test]
