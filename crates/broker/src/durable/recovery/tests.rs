@@ -10,6 +10,7 @@ use crate::outgoing::Tag;
 use mqtt::QoS;
 use std::fmt::Write;
 
+mod node;
 mod random;
 
 const S: SessionKey = SessionKey(1);
@@ -772,34 +773,4 @@ fn what_few_entries_carry_is_found_by_their_number() {
     );
     let fewer = [&records[..], &[settled(3, false), settled(1, false)]].concat();
     assert_eq!(show(&recover(&fewer)), "s1 2@102 4@104g2 next 5; from 102");
-}
-
-#[test]
-fn numbers_of_the_node_are_those_of_its_latest_start_or_checkpoint() {
-    let checkpoint = |last_key| {
-        put(&Record::Checkpoint {
-            unix_ms: 70,
-            shards: 2,
-            last_key,
-        })
-    };
-    let state = recover(&[boot(50), session(1), checkpoint(3)]);
-    assert_eq!((state.shards, state.last_key, state.told_unix_ms), (2, 9, 70));
-    assert_eq!(state.sessions[0].left_unix_ms, None, "nobody has gone");
-    assert_eq!(recover(&[checkpoint(30), session(1)]).last_key, 30);
-}
-
-#[test]
-fn a_record_that_makes_no_sense_is_named() {
-    let mut recovery = Recovery::new();
-    for (bytes, expected) in [
-        (Vec::new(), "a byte"),
-        (routed(64, 1), "a shard below 64"),
-        (session(u64::MAX), "a number of a message below 2^56"),
-        (queued(1 << 63, &[to_group()]), "a position below 2^63"),
-    ] {
-        let error = recovery.record(Position(7), &bytes).unwrap_err();
-        assert_eq!(error.position, Position(7));
-        assert_eq!(error.source.expected, expected);
-    }
 }
