@@ -65,10 +65,17 @@ impl Session {
 impl Oracle {
     pub(super) fn will_of_who_left(&mut self, client: usize, how: Left) {
         let is_void = matches!(how, Left::Goodbye { with_will: false, .. });
-        if let Some(will) = &mut self.sessions[client].will
+        let now_ms = self.now_ms;
+        let session = &mut self.sessions[client];
+        if let Some(will) = &mut session.will
             && will.state == State::Armed
         {
-            will.state = if is_void { State::Goodbye } else { State::Pending };
+            will.state = match is_void {
+                // The node may have found it silent before it has read the goodbye [MQTT-3.1.2-22].
+                true if now_ms >= session.silent_ms => State::Loose,
+                true => State::Goodbye,
+                false => State::Pending,
+            };
         }
     }
 
