@@ -17,6 +17,9 @@ use crate::oracle::{Left, Oracle};
 use crate::speak::{self, Terms};
 use crate::trace::Trace;
 
+/// A worker that has not read for longer reads everything before it finds anybody silent.
+const ON_THE_WAY_MS: u64 = 500;
+
 /// What a client needs to do anything.
 pub struct Scene<'a> {
     pub network: &'a mut Network,
@@ -273,10 +276,11 @@ impl Client {
         }
     }
 
-    /// What comes too late changes nothing [MQTT-3.1.2-22].
+    /// What comes too late changes nothing: what counts is what the node has received [MQTT-3.1.2-22], and nobody knows how long it
+    /// is on the way.
     fn note_sent(&mut self, scene: &mut Scene<'_>) {
         self.sent_ms = scene.oracle.now_ms;
-        if self.sent_ms < self.silent_ms {
+        if self.sent_ms.saturating_add(ON_THE_WAY_MS) < self.silent_ms {
             let keep_alive_s = self.terms.as_ref().map_or(0, |terms| u64::from(terms.keep_alive_s));
             self.silent_ms = match keep_alive_s {
                 0 => u64::MAX,

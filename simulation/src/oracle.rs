@@ -52,6 +52,10 @@ pub struct Oracle {
     crashed_at: u64,
     /// Processes that have ended.
     pub crashes: u64,
+    /// When the node has refused messages because its journal was full.
+    refused: Vec<u64>,
+    /// How many of them in this process.
+    refused_here: u64,
     /// Messages that the node says it has dropped although they were owed, in all its lives.
     pub drops: u64,
     pub violation: Option<String>,
@@ -76,6 +80,8 @@ impl Oracle {
             has_short_queues: plan.is_limited,
             crashed_at: 0,
             crashes: 0,
+            refused: Vec::new(),
+            refused_here: 0,
             drops: 0,
             violation: None,
         }
@@ -109,6 +115,7 @@ impl Oracle {
     pub fn crashed(&mut self, is_power_cut: bool) {
         self.crashed_at = self.event();
         self.crashes += 1;
+        self.refused_here = 0;
         let keeps_acknowledged = match self.durability {
             Durability::None => false,
             Durability::Fsync => true,
@@ -123,6 +130,18 @@ impl Oracle {
         }
         self.forget_groups_of_clean_members();
         self.forget_unanswered();
+    }
+
+    /// The process says how many messages it has refused because its journal was full.
+    pub fn refused(&mut self, count: u64) {
+        let at = self.event();
+        let news = count.saturating_sub(self.refused_here);
+        self.refused.extend((0..news).map(|_| at));
+        self.refused_here = count;
+    }
+
+    fn has_refused(&self, mut when: impl FnMut(u64) -> bool) -> bool {
+        self.refused.iter().any(|at| when(*at))
     }
 
     /// Everything that has happened in the node so far survives its process.

@@ -127,6 +127,10 @@ impl World {
             self.oracle.link_closed(client, is_current);
         }
         self.check_bounds(worker);
+        let drops = self.node.as_ref().map(|node| node.stats().drops);
+        if let Some(drops) = drops {
+            self.oracle.refused(drops[DropReason::JournalFull as usize]);
+        }
         let ticked_ms = self.ticked_ms();
         self.oracle.ticked(ticked_ms);
     }

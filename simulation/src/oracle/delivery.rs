@@ -110,7 +110,11 @@ impl Oracle {
         // One that has expired may be sent if that was begun before [MQTT-3.3.2-5], which nobody knows after a crash.
         let was_dropped = self.has_short_queues || message.may_be_expired(self.now_ms, self.has_jumps);
         let may_be_back = was_dropped && message.sent < self.crashed_at;
-        if message.is_will || message.may_be_two() || may_be_back {
+        // Refused at first, which its publisher never heard: what counts is when it came again and was received [MQTT-4.6.0-5].
+        let was_refused = message
+            .repeated
+            .is_some_and(|again| self.has_refused(|at| message.sent < at && at < again));
+        if message.is_will || message.may_be_two() || may_be_back || was_refused {
             return;
         }
         let key = (message.publisher, message.topic.clone(), message.qos, came.qos);

@@ -37,7 +37,7 @@ pub struct Session {
     /// When surely nobody was any more.
     pub surely_gone_ms: Option<u64>,
     /// And the journal knows.
-    is_gone_kept: bool,
+    pub is_gone_kept: bool,
     /// The CONNECT that is not answered.
     pending: Option<Terms>,
     /// When that was sent.

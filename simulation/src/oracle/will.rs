@@ -7,6 +7,7 @@ use mqtt::QoS;
 
 use super::session::{Exists, Left, Session};
 use super::{Message, Oracle, SLACK_MS};
+use crate::plan::Durability;
 use crate::speak::{Terms, WillTerms};
 
 #[derive(Clone, Debug)]
@@ -175,7 +176,12 @@ impl Oracle {
         let is_overdue = session.will_until_ms(&will).is_some_and(|at| ticked_ms >= at + slop_ms);
         if let (true, Some(from_ms)) = (is_overdue, from_ms) {
             session.will = None;
-            self.will_due(&will, from_ms);
+            // Until it is kept when the client left, a crash makes the delay begin anew, and the client may be back before it is over
+            // [MQTT-3.1.3-9].
+            let may_be_put_off = will.delay_ms > 0 && !session.is_gone_kept && self.durability != Durability::None;
+            if !may_be_put_off {
+                self.will_due(&will, from_ms);
+            }
         }
     }
 

@@ -15,8 +15,16 @@ use crate::durable::record::{
 #[derive(Default)]
 pub(super) struct Sessions {
     table: Table<RecoveredSession>,
-    /// What waits for retained messages and has no number yet; it will get its number in the order of positions.
-    unnumbered: BTreeMap<(SessionKey, Position), Entry>,
+    /// What waits for retained messages and has no number yet. It will get its number in the order in which it came to the session,
+    /// which need not be that of positions: what comes from another shard stands in the journal before it comes.
+    unnumbered: BTreeMap<(SessionKey, Position), Unnumbered>,
+    /// What has come so far.
+    came: u64,
+}
+
+struct Unnumbered {
+    came: u64,
+    entry: Entry,
 }
 
 impl Sessions {
@@ -48,7 +56,10 @@ impl Sessions {
     pub fn queue(&mut self, key: SessionKey, entry: Entry) -> Result<(), NotARecord> {
         check_seq(entry.seq)?;
         if entry.seq == 0 {
-            self.wait_for_number(key, entry);
+            let is_known = self.unnumbered.contains_key(&(key, entry.message));
+            if !is_known {
+                self.wait_for_number(key, entry);
+            }
             return Ok(());
         }
         self.unnumbered.remove(&(key, entry.message));
@@ -58,7 +69,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Some of a session's queue, which may come from before what it has.
+    /// Some of a session's queue, which may come from before what it has. What has no number is all that there was then, in order.
     pub fn queue_all(
         &mut self,
         key: SessionKey,
@@ -130,14 +141,18 @@ impl Sessions {
 
     fn wait_for_number(&mut self, key: SessionKey, entry: Entry) {
         if self.find(key).is_some() {
-            self.unnumbered.insert((key, entry.message), entry);
+            self.came += 1;
+            let came = self.came;
+            self.unnumbered.insert((key, entry.message), Unnumbered { came, entry });
         }
     }
 
     /// The same numbers whether the records end here or a start follows, so that what comes after that means the same entries.
     fn number_all(&mut self) -> Vec<(SessionKey, Entry)> {
         let mut numbered = Vec::new();
-        for ((key, _), entry) in std::mem::take(&mut self.unnumbered) {
+        let mut unnumbered: Vec<_> = std::mem::take(&mut self.unnumbered).into_iter().collect();
+        unnumbered.sort_by_key(|((key, _), waiting)| (*key, waiting.came));
+        for ((key, _), Unnumbered { entry, .. }) in unnumbered {
             let Some(session) = self.find(key) else { continue };
             let seq = session.next_seq.max(1);
             if seq < SEQ_MAX {

@@ -588,6 +588,16 @@ fn messages_without_a_number_get_one_when_the_process_ends() {
             "s1 next 5",
         ),
         ("given back", &with(&[returned(0, 101), returned(0, 102)]), "s1 next 5"),
+        (
+            "in the order in which they came, not that of their positions",
+            &with(&[queued(50, &[target(0)])]),
+            "s1 5@101 6@102 7@50 next 8; from 50",
+        ),
+        (
+            "in the order of a checkpoint",
+            &[session(5), queued(60, &[target(0)]), entries(&[(70, 0), (60, 0)])],
+            "s1 5@70 6@60 next 7; from 60",
+        ),
     ]);
 }
 

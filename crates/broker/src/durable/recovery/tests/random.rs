@@ -37,7 +37,8 @@ struct SessionView {
     received: BTreeSet<u16>,
     entries: BTreeMap<u64, Item>,
     /// By message.
-    unnumbered: BTreeMap<u64, Item>,
+    /// In the order in which they came.
+    unnumbered: Vec<(u64, Item)>,
 }
 
 #[derive(Debug, Default, PartialEq, Clone)]
@@ -108,7 +109,7 @@ fn session_view(session: &RecoveredSession) -> SessionView {
             .collect(),
         received: session.received.iter().copied().collect(),
         entries: entries.collect(),
-        unnumbered: BTreeMap::new(),
+        unnumbered: Vec::new(),
     }
 }
 

@@ -119,7 +119,7 @@ impl Node {
         };
         let session = session.clone();
         self.write_session(key);
-        self.write_entries(key, session.unnumbered.values().map(|item| (0, item)));
+        self.write_entries(key, session.unnumbered.iter().map(|(_, item)| (0, item)));
         let entries = Step::EntriesAfter {
             session: key,
             seq: 0,

@@ -182,7 +182,8 @@ impl Node {
 
     pub fn has(&self, key: u64, message: u64) -> bool {
         let session = &self.state.sessions[&key];
-        session.unnumbered.contains_key(&message) || session.entries.values().any(|item| item.message == message)
+        session.unnumbered.iter().any(|(at, _)| *at == message)
+            || session.entries.values().any(|item| item.message == message)
     }
 
     pub fn write_message(&mut self, position: u64, list: &[Target]) {
@@ -234,7 +235,7 @@ impl Node {
             session.entries.insert(seq, item);
             session.next_seq += 1;
         } else {
-            session.unnumbered.insert(message, item);
+            session.unnumbered.push((message, item));
         }
         Target {
             to: Recipient::Session(SessionKey(key)),
@@ -324,12 +325,12 @@ impl Node {
         let Some(key) = self.any_session() else { return };
         let session = self.session(key).clone();
         let numbered = session.entries.iter().filter(|(_, item)| !item.is_released);
-        let unnumbered = session.unnumbered.values().map(|item| (&0, item));
+        let unnumbered = session.unnumbered.iter().map(|(_, item)| (&0, item));
         let all = numbered.chain(unnumbered).filter(|(_, item)| item.group.is_some());
         let Some((seq, item)) = self.pick(all) else { return };
         self.session(key).entries.remove(seq);
         if *seq == 0 {
-            self.session(key).unnumbered.remove(&item.message);
+            self.session(key).unnumbered.retain(|(at, _)| *at != item.message);
         }
         let group = item.group.expect("only such were picked");
         if let Some(held) = self.state.groups.get_mut(&group) {
@@ -361,9 +362,10 @@ impl Node {
     pub fn number(&mut self) {
         let Some(key) = self.any_session() else { return };
         let session = self.session(key);
-        let Some((message, item)) = session.unnumbered.pop_first() else {
+        if session.unnumbered.is_empty() {
             return;
-        };
+        }
+        let (message, item) = session.unnumbered.remove(0);
         let target = Target {
             to: Recipient::Session(SessionKey(key)),
             group: item.group.map(GroupKey),
