@@ -49,8 +49,8 @@ pub fn endpoints() -> Vec<Endpoint> {
             .creates::<ConnectorView>("Added."),
         Endpoint::get(ONE, "connector", one)
             .tag(TAG)
-            .says("One connector", "")
-            .path_parameter("name", "")
+            .says("One connector", "Secrets are shown as `***`.")
+            .path_parameter("name", "The connector's name.")
             .returns::<ConnectorView>("The connector."),
         Endpoint::put(ONE, "put_connector", put)
             .tag(TAG)
@@ -65,7 +65,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         Endpoint::delete(ONE, "delete_connector", delete)
             .tag(TAG)
             .says("Delete a connector", "Only if no action uses it.")
-            .path_parameter("name", "")
+            .path_parameter("name", "The connector's name.")
             .fails(StatusCode::CONFLICT)
             .returns_nothing("Deleted."),
     ]

@@ -48,7 +48,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         Endpoint::get(ONE, "rule", one)
             .tag(TAG)
             .says("One rule", "With metrics.")
-            .path_parameter("id", "")
+            .path_parameter("id", "The rule's id.")
             .returns::<RuleView>("The rule."),
         Endpoint::put(ONE, "put_rule", put)
             .tag(TAG)
@@ -60,24 +60,24 @@ pub fn endpoints() -> Vec<Endpoint> {
         Endpoint::delete(ONE, "delete_rule", delete)
             .tag(TAG)
             .says("Delete a rule", "Its history stays, so that it can come back.")
-            .path_parameter("id", "")
+            .path_parameter("id", "The rule's id.")
             .returns_nothing("Deleted."),
         Endpoint::get("/api/v1/rules/{id}/history", "rule_history", history)
             .tag(TAG)
             .says("What a rule has been", "Also of a rule that was deleted.")
-            .path_parameter("id", "")
+            .path_parameter("id", "The rule's id.")
             .returns::<Vec<Version>>("The latest last."),
         Endpoint::post("/api/v1/rules/{id}/roll-back", "roll_back_rule", roll_back)
             .tag(TAG)
             .says("Go back to an earlier version of a rule", "That makes a new version.")
-            .path_parameter("id", "")
+            .path_parameter("id", "The rule's id.")
             .takes::<RollBack>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .returns::<RuleView>("The rule."),
         Endpoint::post("/api/v1/rules/{id}/reset-metrics", "reset_rule_metrics", reset)
             .tag(TAG)
-            .says("Set a rule's counters to 0", "")
-            .path_parameter("id", "")
+            .says("Set a rule's counters to 0", "Those of its actions stay.")
+            .path_parameter("id", "The rule's id.")
             .returns::<RuleView>("The rule."),
     ]
 }

@@ -45,7 +45,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns::<SourceView>("The source."),
         Endpoint::delete(ONE, "delete_source", delete)
             .tag(TAG)
-            .says("Delete a source", "")
+            .says("Delete a source", "What it has not confirmed stays where it came from.")
             .path_parameter("id", ID)
             .returns_nothing("Deleted."),
     ]
