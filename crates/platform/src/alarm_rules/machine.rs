@@ -1,0 +1,485 @@
+//! `(state, event at a time) -> (state, effects)`.
+
+use serde_json::{Value as Json, json};
+use timeseries::Value;
+
+use super::definition::{AlarmDefinition, Key, KeySource, Operand, Rule, Rules, Spec};
+use super::predicate::{Lookup, Values, text, whole};
+use crate::decode::KeyValue;
+use crate::ids::{AlarmId, CustomerId, DeviceId, TenantId};
+use crate::model::Alarm;
+
+/// What rules know of one device. A value is there as soon as it came once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    values: Box<[Option<Value>]>,
+    /// Of the newest message.
+    ts_ms: i64,
+    alarms: Box<[AlarmState]>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct AlarmState {
+    current: Option<Box<Alarm>>,
+    /// In the order of the definition, the clear rule last.
+    rules: Box<[RuleState]>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RuleState {
+    count: i64,
+    last_ms: i64,
+    duration_ms: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// Values of one time.
+    Telemetry {
+        ts_ms: i64,
+        values: &'a [KeyValue<'a>],
+    },
+    Attributes {
+        values: &'a [KeyValue<'a>],
+    },
+    AttributesDeleted {
+        keys: &'a [&'a str],
+    },
+    /// Time passed: durations.
+    Tick,
+    /// Somebody cleared or deleted it.
+    AlarmEnded(AlarmId),
+    AlarmAcknowledged {
+        id: AlarmId,
+        at_ms: i64,
+    },
+}
+
+/// Whose device it is, and where identifiers and values of owners come from.
+pub struct Context<'a> {
+    pub tenant: TenantId,
+    pub customer: CustomerId,
+    pub device: DeviceId,
+    pub now_ms: i64,
+    pub new_id: &'a dyn Fn() -> AlarmId,
+    pub lookup: &'a dyn Lookup,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Created,
+    Updated,
+    SeverityUpdated,
+    Cleared,
+}
+
+impl Action {
+    /// The connection of a rule node by which the alarm goes on.
+    pub fn label(self) -> &'static str {
+        match self {
+            Action::Created => "Alarm Created",
+            Action::Updated => "Alarm Updated",
+            Action::SeverityUpdated => "Alarm Severity Updated",
+            Action::Cleared => "Alarm Cleared",
+        }
+    }
+}
+
+/// What the rule that fired had counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    Simple,
+    Repeats(i64),
+    DurationMs(i64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effect {
+    pub action: Action,
+    pub alarm: Alarm,
+    pub condition: Condition,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    True,
+    NotYet,
+    False,
+}
+
+/// Why rules are tried; `None` in place of keys: all rules.
+struct Trial<'a> {
+    changed: Option<&'a [bool]>,
+    is_tick: bool,
+    ctx: &'a Context<'a>,
+}
+
+impl State {
+    /// `fetch` gives what is known of a key at the start.
+    pub fn new(rules: &Rules, mut fetch: impl FnMut(&Key) -> Option<Value>) -> State {
+        let alarms = rules.alarms.iter().map(|alarm| AlarmState {
+            current: None,
+            rules: vec![RuleState::default(); alarm.rules().count()].into(),
+        });
+        State {
+            values: rules.keys().iter().map(&mut fetch).collect(),
+            ts_ms: 0,
+            alarms: alarms.collect(),
+        }
+    }
+
+    /// An alarm that is active already, from before the start.
+    pub fn adopt(&mut self, rules: &Rules, alarm: Alarm) {
+        let position = rules
+            .alarms
+            .iter()
+            .position(|definition| *definition.kind == *alarm.kind);
+        if let Some(position) = position {
+            self.alarms[position].current = Some(Box::new(alarm));
+        }
+    }
+
+    pub fn active_alarms(&self) -> impl Iterator<Item = &Alarm> {
+        self.alarms.iter().filter_map(|alarm| alarm.current.as_deref())
+    }
+
+    /// Rules have a memory: counts or durations that [`State::counters`] would keep.
+    pub fn has_counters(&self) -> bool {
+        self.alarms
+            .iter()
+            .any(|alarm| alarm.rules.iter().any(|rule| *rule != RuleState::default()))
+    }
+
+    /// Counts and durations, by names that survive a change of the profile. Values and alarms are kept elsewhere.
+    pub fn counters(&self, rules: &Rules) -> Vec<u8> {
+        let alarms = rules.alarms.iter().zip(&self.alarms).map(|(definition, alarm)| {
+            let rules = definition.rule_names().zip(&alarm.rules);
+            let rules =
+                rules.map(|(name, rule)| (name.to_owned(), json!([rule.count, rule.last_ms, rule.duration_ms])));
+            (definition.id.to_string(), Json::Object(rules.collect()))
+        });
+        Json::Object(alarms.collect()).to_string().into_bytes()
+    }
+
+    /// What cannot be read, of rules that are gone as well, is left out.
+    pub fn restore_counters(&mut self, rules: &Rules, bytes: &[u8]) {
+        let stored: Json = serde_json::from_slice(bytes).unwrap_or_default();
+        for (definition, alarm) in rules.alarms.iter().zip(&mut self.alarms) {
+            for (name, rule) in definition.rule_names().zip(&mut alarm.rules) {
+                let number = |index: usize| stored[&*definition.id][name][index].as_i64().unwrap_or(0);
+                *rule = RuleState {
+                    count: number(0),
+                    last_ms: number(1),
+                    duration_ms: number(2),
+                };
+            }
+        }
+    }
+
+    /// On the heap, without the active alarms' texts.
+    pub fn heap_bytes(&self) -> usize {
+        let rules = self.alarms.iter().map(|alarm| {
+            let current = if alarm.current.is_some() { size_of::<Alarm>() } else { 0 };
+            current + size_of_val(&*alarm.rules)
+        });
+        size_of_val(&*self.values) + size_of_val(&*self.alarms) + rules.sum::<usize>()
+    }
+
+    /// Whether anything but values changed is not said; effects come in the order of the rules.
+    pub fn handle(&mut self, rules: &Rules, event: Event<'_>, ctx: &Context<'_>, effects: &mut Vec<Effect>) {
+        let (changed, is_tick) = match event {
+            Event::Telemetry { ts_ms, values } => (self.merge(rules, KeySource::TimeSeries, ts_ms, values), false),
+            Event::Attributes { values } => (self.merge(rules, KeySource::Attribute, ctx.now_ms, values), false),
+            Event::AttributesDeleted { keys } => (self.forget(rules, keys), false),
+            Event::Tick => (None, true),
+            Event::AlarmEnded(id) => return self.end(id),
+            Event::AlarmAcknowledged { id, at_ms } => return self.acknowledge(id, at_ms),
+        };
+        if !is_tick && changed.is_none() {
+            return;
+        }
+        let trial = Trial {
+            changed: changed.as_deref(),
+            is_tick,
+            ctx,
+        };
+        for (definition, alarm) in rules.alarms.iter().zip(&mut self.alarms) {
+            effects.extend(alarm.process(definition, &self.values, self.ts_ms, &trial));
+        }
+    }
+
+    /// Which keys count as changed; `None`: none.
+    fn merge(&mut self, rules: &Rules, source: KeySource, ts_ms: i64, values: &[KeyValue<'_>]) -> Option<Vec<bool>> {
+        let is_new_time = self.ts_ms != ts_ms;
+        let mut changed: Option<Vec<bool>> = None;
+        for value in values {
+            let Some(number) = rules.key_number(source, &value.key) else {
+                continue;
+            };
+            let known = &mut self.values[number];
+            if is_new_time || known.as_ref() != Some(&value.value) {
+                changed.get_or_insert_with(|| vec![false; rules.keys().len()])[number] = true;
+            }
+            *known = Some(value.value.clone());
+        }
+        self.ts_ms = ts_ms;
+        changed
+    }
+
+    fn forget(&mut self, rules: &Rules, keys: &[&str]) -> Option<Vec<bool>> {
+        let mut changed: Option<Vec<bool>> = None;
+        for number in keys
+            .iter()
+            .filter_map(|key| rules.key_number(KeySource::Attribute, key))
+        {
+            self.values[number] = None;
+            changed.get_or_insert_with(|| vec![false; rules.keys().len()])[number] = true;
+        }
+        changed
+    }
+
+    fn end(&mut self, id: AlarmId) {
+        for alarm in &mut self.alarms {
+            if alarm.current.as_ref().is_some_and(|current| current.id == Some(id)) {
+                alarm.current = None;
+                alarm.rules.fill(RuleState::default());
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, id: AlarmId, at_ms: i64) {
+        let alarms = self.alarms.iter_mut().filter_map(|alarm| alarm.current.as_mut());
+        for current in alarms.filter(|current| current.id == Some(id)) {
+            current.acknowledged = true;
+            current.ack_ts = at_ms;
+        }
+    }
+}
+
+impl AlarmDefinition {
+    fn rule_names(&self) -> impl Iterator<Item = &'static str> {
+        let create = self.create.iter().map(|(severity, _)| severity.name());
+        create.chain(self.clear.iter().map(|_| "CLEAR"))
+    }
+}
+
+impl AlarmState {
+    fn process(
+        &mut self,
+        definition: &AlarmDefinition,
+        values: &[Option<Value>],
+        ts_ms: i64,
+        trial: &Trial<'_>,
+    ) -> Option<Effect> {
+        let known = Values {
+            values,
+            lookup: trial.ctx.lookup,
+        };
+        for (index, (_, rule)) in definition.create.iter().enumerate() {
+            match self.rules[index].verdict(rule, &known, ts_ms, trial) {
+                Some(Verdict::True) => {
+                    let effect = self.raise(definition, index, &known, ts_ms, trial.ctx);
+                    self.reset_clear(definition);
+                    return effect;
+                }
+                Some(Verdict::False) => self.rules[index] = RuleState::default(),
+                Some(Verdict::NotYet) | None => {}
+            }
+        }
+        self.try_clear(definition, &known, ts_ms, trial)
+    }
+
+    fn reset_clear(&mut self, definition: &AlarmDefinition) {
+        if definition.clear.is_some() {
+            self.rules[definition.create.len()] = RuleState::default();
+        }
+    }
+
+    fn raise(
+        &mut self,
+        definition: &AlarmDefinition,
+        index: usize,
+        values: &Values<'_>,
+        ts_ms: i64,
+        ctx: &Context<'_>,
+    ) -> Option<Effect> {
+        let (severity, rule) = &definition.create[index];
+        let condition = self.rules[index].condition(rule);
+        if let Some(current) = &mut self.current {
+            current.end_ts = ctx.now_ms;
+            if *severity > current.severity {
+                return None;
+            }
+            let is_raised = *severity < current.severity;
+            current.severity = *severity;
+            current.details = Some(details(rule, values, current.details.take()));
+            return Some(Effect {
+                action: if is_raised {
+                    Action::SeverityUpdated
+                } else {
+                    Action::Updated
+                },
+                alarm: Alarm::clone(current),
+                condition,
+            });
+        }
+        let start_ts = if ts_ms == 0 { ctx.now_ms } else { ts_ms.min(ctx.now_ms) };
+        let mut alarm = Alarm::new(ctx.tenant, ctx.device.entity(), &definition.kind, *severity);
+        let id = (ctx.new_id)();
+        alarm.id = Some(id);
+        alarm.created_time = id.0.created_ms();
+        alarm.customer_id = Some(ctx.customer);
+        alarm.start_ts = start_ts;
+        alarm.end_ts = start_ts;
+        alarm.details = Some(details(rule, values, None));
+        alarm.propagate = definition.propagate;
+        alarm.propagate_to_owner = definition.propagate_to_owner;
+        alarm.propagate_to_tenant = definition.propagate_to_tenant;
+        alarm
+            .propagate_relation_types
+            .clone_from(&definition.propagate_relation_types);
+        self.current = Some(Box::new(alarm.clone()));
+        Some(Effect {
+            action: Action::Created,
+            alarm,
+            condition,
+        })
+    }
+
+    fn try_clear(
+        &mut self,
+        definition: &AlarmDefinition,
+        values: &Values<'_>,
+        ts_ms: i64,
+        trial: &Trial<'_>,
+    ) -> Option<Effect> {
+        let rule = definition.clear.as_ref()?;
+        let mut alarm = self.current.take()?;
+        let index = definition.create.len();
+        let verdict = self.rules[index].verdict(rule, values, ts_ms, trial);
+        if verdict != Some(Verdict::True) {
+            if verdict == Some(Verdict::False) {
+                self.rules[index] = RuleState::default();
+            }
+            self.current = Some(alarm);
+            return None;
+        }
+        let condition = self.rules[index].condition(rule);
+        self.rules.fill(RuleState::default());
+        alarm.cleared = true;
+        alarm.clear_ts = trial.ctx.now_ms;
+        alarm.details = Some(details(rule, values, alarm.details.take()));
+        Some(Effect {
+            action: Action::Cleared,
+            alarm: *alarm,
+            condition,
+        })
+    }
+}
+
+impl RuleState {
+    /// `None`: nothing that the rule looks at changed.
+    fn verdict(&mut self, rule: &Rule, values: &Values<'_>, ts_ms: i64, trial: &Trial<'_>) -> Option<Verdict> {
+        if trial.is_tick {
+            return Some(self.tick(rule, values, trial.ctx.now_ms));
+        }
+        let changed = trial.changed.unwrap_or_default();
+        if !rule.keys.iter().any(|key| changed[*key]) {
+            return None;
+        }
+        let at_ms = if ts_ms == 0 { trial.ctx.now_ms } else { ts_ms };
+        let is_true = rule.schedule.is_active(at_ms, values) && rule.holds(values);
+        Some(match &rule.spec {
+            _ if !is_true => Verdict::False,
+            Spec::Simple => Verdict::True,
+            Spec::Repeating { count } => {
+                self.count += 1;
+                verdict(self.count >= required(count, values))
+            }
+            Spec::Duration { unit_ms, length } => {
+                self.lengthen(ts_ms);
+                verdict(self.duration_ms > required(length, values).saturating_mul(*unit_ms))
+            }
+        })
+    }
+
+    /// Adds the time since the last event that was true; an older one adds nothing.
+    fn lengthen(&mut self, ts_ms: i64) {
+        if self.last_ms <= 0 {
+            self.last_ms = ts_ms;
+            self.duration_ms = 0;
+        } else if ts_ms > self.last_ms {
+            self.duration_ms += ts_ms - self.last_ms;
+            self.last_ms = ts_ms;
+        }
+    }
+
+    fn tick(self, rule: &Rule, values: &Values<'_>, now_ms: i64) -> Verdict {
+        let Spec::Duration { unit_ms, length } = &rule.spec else {
+            return Verdict::NotYet;
+        };
+        let required = required(length, values).saturating_mul(*unit_ms);
+        if required <= 0 || self.last_ms <= 0 || now_ms <= self.last_ms || !rule.schedule.is_active(now_ms, values) {
+            return Verdict::False;
+        }
+        verdict(self.duration_ms + (now_ms - self.last_ms) > required)
+    }
+
+    fn condition(self, rule: &Rule) -> Condition {
+        match rule.spec {
+            Spec::Simple => Condition::Simple,
+            Spec::Repeating { .. } => Condition::Repeats(self.count),
+            Spec::Duration { .. } => Condition::DurationMs(self.duration_ms),
+        }
+    }
+}
+
+fn verdict(is_reached: bool) -> Verdict {
+    if is_reached { Verdict::True } else { Verdict::NotYet }
+}
+
+fn required(number: &super::definition::Number, values: &Values<'_>) -> i64 {
+    let dynamic = number.dynamic.as_ref().and_then(|dynamic| dynamic.resolve(values));
+    dynamic.and_then(|value| whole(&value)).unwrap_or(number.default)
+}
+
+impl Rule {
+    fn holds(&self, values: &Values<'_>) -> bool {
+        self.filters.iter().all(|filter| match &filter.operand {
+            Operand::Key(number) => {
+                let value = values.values[*number].as_ref();
+                value.is_some_and(|value| filter.predicate.is_true(value, values))
+            }
+            Operand::Constant(value) => filter.predicate.is_true(value, values),
+        })
+    }
+}
+
+/// Text with `${key}` filled in, and the dashboard; without either what was there.
+fn details(rule: &Rule, values: &Values<'_>, old: Option<Json>) -> Json {
+    if rule.details.is_none() && rule.dashboard.is_none() {
+        return old.unwrap_or_else(|| json!({}));
+    }
+    let mut details = serde_json::Map::new();
+    if let Some(pattern) = &rule.details {
+        details.insert("data".to_owned(), rule.fill(pattern, values).into());
+    }
+    if let Some(dashboard) = &rule.dashboard {
+        details.insert("dashboardId".to_owned(), Json::from(&**dashboard));
+    }
+    Json::Object(details)
+}
+
+impl Rule {
+    fn fill(&self, pattern: &str, values: &Values<'_>) -> String {
+        let mut filled = pattern.to_owned();
+        for filter in &self.filters {
+            if let Operand::Key(number) = &filter.operand
+                && let Some(value) = &values.values[*number]
+            {
+                filled = filled.replace(&format!("${{{}}}", filter.name), &text(value));
+            }
+        }
+        filled
+    }
+}

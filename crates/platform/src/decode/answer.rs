@@ -1,0 +1,187 @@
+//! Bodies of answers, with the members in the order in which ThingsBoard writes them.
+
+use timeseries::Value;
+
+use crate::model::{Attribute, CredentialsType, DeviceCredentials};
+
+/// As a JSON string.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// The JSON of a value.
+pub(crate) fn json_of(value: &Value) -> String {
+    match value {
+        Value::Bool(value) => value.to_string(),
+        Value::Long(value) => value.to_string(),
+        Value::Double(value) => double(*value),
+        Value::String(text) => quoted(text),
+        Value::Json(text) => text.to_string(),
+    }
+}
+
+/// What JSON cannot say is `null`.
+fn double(value: f64) -> String {
+    serde_json::Number::from_f64(value).map_or_else(|| "null".to_owned(), |number| number.to_string())
+}
+
+fn members(attributes: &[Attribute]) -> String {
+    let members = attributes
+        .iter()
+        .map(|attribute| format!("{}:{}", quoted(&attribute.key), json_of(&attribute.value)));
+    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+}
+
+/// `{"client":{…},"shared":{…}}`; an empty scope is left out.
+pub fn attribute_response(client: &[Attribute], shared: &[Attribute]) -> String {
+    let scopes = [("client", client), ("shared", shared)];
+    let parts = scopes.into_iter().filter(|(_, attributes)| !attributes.is_empty());
+    let parts = parts.map(|(name, attributes)| format!("\"{name}\":{}", members(attributes)));
+    format!("{{{}}}", parts.collect::<Vec<_>>().join(","))
+}
+
+/// `{"key":value}` and, of those that are gone, `"deleted":[…]`.
+pub fn attribute_update(updated: &[Attribute], deleted: &[&str]) -> String {
+    let mut body = members(updated);
+    if !deleted.is_empty() {
+        body.pop();
+        if !updated.is_empty() {
+            body.push(',');
+        }
+        let keys: Vec<String> = deleted.iter().map(|key| quoted(key)).collect();
+        body.push_str(&format!("\"deleted\":[{}]}}", keys.join(",")));
+    }
+    body
+}
+
+/// `value` for a key that was asked for alone, else `values`.
+pub fn gateway_attribute_response(id: i64, device: &str, found: &[Attribute], is_list: bool) -> String {
+    let head = format!("{{\"id\":{id},\"device\":{}", quoted(device));
+    match found {
+        [] => format!("{head}}}"),
+        [one] if !is_list => format!("{head},\"value\":{}}}", json_of(&one.value)),
+        all => format!("{head},\"values\":{}}}", members(all)),
+    }
+}
+
+pub fn gateway_attribute_update(device: &str, updated: &[Attribute], deleted: &[&str]) -> String {
+    format!(
+        "{{\"device\":{},\"data\":{}}}",
+        quoted(device),
+        attribute_update(updated, deleted)
+    )
+}
+
+pub fn gateway_disconnect(device: &str, reason: u32) -> String {
+    format!("{{\"device\":{},\"reason\":{reason}}}", quoted(device))
+}
+
+/// `params` is JSON.
+pub fn rpc_request(method: &str, params: &str) -> String {
+    format!("{{\"method\":{},\"params\":{params}}}", quoted(method))
+}
+
+pub fn gateway_rpc_request(device: &str, id: i64, method: &str, params: &str) -> String {
+    format!(
+        "{{\"device\":{},\"data\":{{\"id\":{id},\"method\":{},\"params\":{params}}}}}",
+        quoted(device),
+        quoted(method)
+    )
+}
+
+pub fn provision_not_found() -> String {
+    r#"{"errorMsg":"Provision data was not found!","status":"NOT_FOUND"}"#.to_owned()
+}
+
+pub fn provision_failure() -> String {
+    r#"{"errorMsg":"Failed to provision device!","status":"FAILURE"}"#.to_owned()
+}
+
+pub fn provision_success(credentials: &DeviceCredentials) -> String {
+    let value = match credentials.credentials_type {
+        CredentialsType::AccessToken => quoted(credentials.credentials_id.as_deref().unwrap_or_default()),
+        CredentialsType::X509Certificate => quoted(credentials.credentials_value.as_deref().unwrap_or_default()),
+        CredentialsType::MqttBasic => credentials.credentials_value.clone().unwrap_or_else(|| "{}".to_owned()),
+        CredentialsType::Lwm2mCredentials => "null".to_owned(),
+    };
+    format!(
+        "{{\"credentialsValue\":{value},\"credentialsType\":\"{}\",\"status\":\"SUCCESS\"}}",
+        credentials.credentials_type.name()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(key: &str, value: Value) -> Attribute {
+        Attribute {
+            key: key.to_owned(),
+            value,
+            last_update_ms: 0,
+        }
+    }
+
+    #[test]
+    fn bodies_byte_by_byte() {
+        let (a, b) = (
+            attribute("a", Value::Long(1)),
+            attribute("b\"", Value::String("x".into())),
+        );
+        let json = attribute("j", Value::Json(r#"{"k":[1]}"#.into()));
+        let all = [a.clone(), b];
+        let cases = [
+            (
+                attribute_response(&all, &[json]),
+                r#"{"client":{"a":1,"b\"":"x"},"shared":{"j":{"k":[1]}}}"#,
+            ),
+            (attribute_response(&[], &[]), "{}"),
+            (attribute_update(std::slice::from_ref(&a), &[]), r#"{"a":1}"#),
+            (attribute_update(&[], &["x", "y"]), r#"{"deleted":["x","y"]}"#),
+            (
+                attribute_update(std::slice::from_ref(&a), &["x"]),
+                r#"{"a":1,"deleted":["x"]}"#,
+            ),
+            (
+                gateway_attribute_response(1, "A", std::slice::from_ref(&a), false),
+                r#"{"id":1,"device":"A","value":1}"#,
+            ),
+            (
+                gateway_attribute_response(1, "A", std::slice::from_ref(&a), true),
+                r#"{"id":1,"device":"A","values":{"a":1}}"#,
+            ),
+            (
+                gateway_attribute_response(1, "A", &[], true),
+                r#"{"id":1,"device":"A"}"#,
+            ),
+            (
+                gateway_attribute_update("A", &[a], &[]),
+                r#"{"device":"A","data":{"a":1}}"#,
+            ),
+            (
+                rpc_request("set", "{\"on\":true}"),
+                r#"{"method":"set","params":{"on":true}}"#,
+            ),
+            (
+                gateway_rpc_request("A", 3, "set", "1"),
+                r#"{"device":"A","data":{"id":3,"method":"set","params":1}}"#,
+            ),
+            (gateway_disconnect("A", 2), r#"{"device":"A","reason":2}"#),
+        ];
+        for (body, expected) in cases {
+            assert_eq!(body, expected);
+        }
+    }
+
+    #[test]
+    fn provision_answers() {
+        let credentials = DeviceCredentials {
+            credentials_id: Some("T".into()),
+            ..DeviceCredentials::default()
+        };
+        assert_eq!(
+            provision_success(&credentials),
+            r#"{"credentialsValue":"T","credentialsType":"ACCESS_TOKEN","status":"SUCCESS"}"#
+        );
+    }
+}

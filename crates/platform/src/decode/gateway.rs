@@ -1,0 +1,173 @@
+//! Messages of gateways, which speak for devices by their names.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::error::DecodeError;
+use super::request::Claim;
+use super::telemetry::Telemetry;
+use super::values::{KeyValue, Limits, Members, push_values};
+
+/// What a message says of one device.
+#[derive(Debug)]
+pub struct GatewayPart<'a> {
+    pub device: Cow<'a, str>,
+    raw: &'a RawValue,
+}
+
+/// `{"device name": …, …}`: of telemetry, attributes and claims.
+pub fn gateway_parts(payload: &[u8]) -> Result<Vec<GatewayPart<'_>>, DecodeError> {
+    let members: Members<'_> = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+        DecodeError::Form { .. } => DecodeError::form("an object with a member for each device"),
+        other => other,
+    })?;
+    let parts = members.0.into_iter();
+    Ok(parts.map(|(device, raw)| GatewayPart { device, raw }).collect())
+}
+
+impl<'a> GatewayPart<'a> {
+    pub fn telemetry(&self, now_ms: i64, limits: &Limits) -> Result<Telemetry<'a>, DecodeError> {
+        Telemetry::decode_gateway(self.raw, now_ms, limits)
+    }
+
+    pub fn attributes(&self, limits: &Limits) -> Result<Vec<KeyValue<'a>>, DecodeError> {
+        let members: Members<'a> = serde_json::from_str(self.raw.get())
+            .map_err(|_| DecodeError::form("an object of attributes for each device"))?;
+        let mut values = Vec::new();
+        push_values(&mut values, members, limits)?;
+        Ok(values)
+    }
+
+    pub fn claim(&self) -> Result<Claim, DecodeError> {
+        Claim::decode(self.raw.get().as_bytes())
+    }
+}
+
+/// `{"device":"A","type":"thermometer"}`; also of a message that says that a device is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct GatewayConnect {
+    pub device: String,
+    #[serde(default, rename = "type")]
+    pub kind: Option<String>,
+}
+
+impl GatewayConnect {
+    pub fn decode(payload: &[u8]) -> Result<GatewayConnect, DecodeError> {
+        let connect: Result<GatewayConnect, _> = serde_json::from_slice(payload);
+        match connect.map_err(DecodeError::from) {
+            Ok(connect) if !connect.device.is_empty() => Ok(connect),
+            Err(error @ DecodeError::NotJson { .. }) => Err(error),
+            _ => Err(DecodeError::form("an object with the name of a device")),
+        }
+    }
+}
+
+/// `{"id":1,"device":"A","client":true,"key":"k"}`, or with `keys`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayAttributesRequest {
+    pub id: i64,
+    pub device: String,
+    pub is_client_scope: bool,
+    pub keys: Vec<String>,
+    /// Asked for with `keys`: the answer has `values` even if it is one.
+    pub is_list: bool,
+}
+
+impl GatewayAttributesRequest {
+    pub fn decode(payload: &[u8]) -> Result<GatewayAttributesRequest, DecodeError> {
+        #[derive(Deserialize)]
+        struct Raw {
+            id: i64,
+            device: String,
+            client: bool,
+            key: Option<String>,
+            keys: Option<Vec<String>>,
+        }
+        let raw: Raw = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+            DecodeError::Form { .. } => DecodeError::form("an object with id, device, client, and key or keys"),
+            other => other,
+        })?;
+        let is_list = raw.key.is_none();
+        let keys = raw.key.map(|key| vec![key]).or(raw.keys);
+        Ok(GatewayAttributesRequest {
+            id: raw.id,
+            device: raw.device,
+            is_client_scope: raw.client,
+            keys: keys.ok_or_else(|| DecodeError::form("key or keys"))?,
+            is_list,
+        })
+    }
+}
+
+/// `{"device":"A","id":1,"data":…}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayRpcResponse {
+    pub device: String,
+    pub id: i64,
+    /// JSON, as it came.
+    pub data: String,
+}
+
+impl GatewayRpcResponse {
+    pub fn decode(payload: &[u8]) -> Result<GatewayRpcResponse, DecodeError> {
+        #[derive(Deserialize)]
+        struct Raw<'a> {
+            device: String,
+            id: i64,
+            #[serde(borrow)]
+            data: &'a RawValue,
+        }
+        let raw: Raw<'_> = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+            DecodeError::Form { .. } => DecodeError::form("an object with device, id and data"),
+            other => other,
+        })?;
+        Ok(GatewayRpcResponse {
+            device: raw.device,
+            id: raw.id,
+            data: raw.data.get().to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timeseries::Value;
+
+    use super::*;
+
+    #[test]
+    fn telemetry_per_device() {
+        let payload = br#"{"A":[{"ts":1,"values":{"t":42}},{"t":43,"metadata":{"connector":"c"}}],"B":[]}"#;
+        let parts = gateway_parts(payload).unwrap();
+        assert_eq!(parts.iter().map(|part| &*part.device).collect::<Vec<_>>(), ["A", "B"]);
+        let telemetry = parts[0].telemetry(9, &Limits::default()).unwrap();
+        let found: Vec<_> = telemetry
+            .groups()
+            .map(|(ts, values)| (ts, values[0].value.clone()))
+            .collect();
+        assert_eq!(found, [(1, Value::Long(42)), (9, Value::Long(43))]);
+        assert_eq!(parts[1].telemetry(9, &Limits::default()).unwrap().point_count(), 0);
+        let bare = gateway_parts(br#"{"A":{"t":1}}"#).unwrap();
+        assert!(bare[0].telemetry(9, &Limits::default()).is_err());
+    }
+
+    #[test]
+    fn other_messages() {
+        assert_eq!(
+            GatewayConnect::decode(br#"{"device":"A","type":"t"}"#)
+                .unwrap()
+                .kind
+                .as_deref(),
+            Some("t")
+        );
+        assert!(GatewayConnect::decode(br#"{"device":""}"#).is_err());
+        let one = GatewayAttributesRequest::decode(br#"{"id":1,"device":"A","client":true,"key":"k"}"#).unwrap();
+        assert_eq!((one.keys, one.is_list), (vec!["k".to_owned()], false));
+        let rpc = GatewayRpcResponse::decode(br#"{"device":"A","id":7,"data":{"ok":true}}"#).unwrap();
+        assert_eq!((rpc.id, rpc.data.as_str()), (7, r#"{"ok":true}"#));
+        let claims = gateway_parts(br#"{"A":{"secretKey":"s","durationMs":1}}"#).unwrap();
+        assert_eq!(claims[0].claim().unwrap().duration_ms, 1);
+    }
+}

@@ -1,0 +1,22 @@
+//! What devices send and what they are answered: topics, JSON bodies, types of values, byte by byte as ThingsBoard has them.
+//! Bytes in, values out; nothing here knows a device or a store.
+
+mod answer;
+mod error;
+mod gateway;
+mod number;
+mod request;
+mod telemetry;
+mod topic;
+mod values;
+
+pub use answer::{
+    attribute_response, attribute_update, gateway_attribute_response, gateway_attribute_update, gateway_disconnect,
+    gateway_rpc_request, provision_failure, provision_not_found, provision_success, rpc_request,
+};
+pub use error::DecodeError;
+pub use gateway::{GatewayAttributesRequest, GatewayConnect, GatewayPart, GatewayRpcResponse, gateway_parts};
+pub use request::{AttributesRequest, Claim, Provision, RpcRequest};
+pub use telemetry::Telemetry;
+pub use topic::{Downlink, Form, Format, OtaKind, Subscription, Uplink};
+pub use values::{KeyValue, Limits, attributes};

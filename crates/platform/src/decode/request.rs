@@ -1,0 +1,190 @@
+//! Requests of devices: attributes, RPC, claiming, provisioning.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::error::DecodeError;
+use super::values::check_json;
+use crate::model::CredentialsType;
+
+/// `None`: the device did not ask for this scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttributesRequest {
+    pub client_keys: Option<Vec<String>>,
+    pub shared_keys: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KeyLists {
+    client_keys: Option<String>,
+    shared_keys: Option<String>,
+}
+
+impl AttributesRequest {
+    /// `{"clientKeys":"a,b","sharedKeys":"c"}`.
+    pub fn decode(payload: &[u8]) -> Result<AttributesRequest, DecodeError> {
+        let lists: KeyLists = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+            DecodeError::Form { .. } => DecodeError::form("clientKeys and sharedKeys as texts with commas"),
+            other => other,
+        })?;
+        Ok(AttributesRequest {
+            client_keys: lists.client_keys.as_deref().map(split_keys),
+            shared_keys: lists.shared_keys.as_deref().map(split_keys),
+        })
+    }
+
+    /// As HTTP has them, in the query.
+    pub fn from_query(client_keys: Option<&str>, shared_keys: Option<&str>) -> AttributesRequest {
+        let lists = |keys: Option<&str>| keys.filter(|keys| !keys.is_empty()).map(split_keys);
+        AttributesRequest {
+            client_keys: lists(client_keys),
+            shared_keys: lists(shared_keys),
+        }
+    }
+
+    /// Neither list: everything.
+    pub fn is_everything(&self) -> bool {
+        self.client_keys.is_none() && self.shared_keys.is_none()
+    }
+}
+
+fn split_keys(keys: &str) -> Vec<String> {
+    keys.split(',').map(str::to_owned).collect()
+}
+
+/// A call of the device to the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RpcRequest {
+    pub method: String,
+    /// JSON, as it came.
+    pub params: String,
+}
+
+impl RpcRequest {
+    /// `{"method":"…","params":…}`.
+    pub fn decode(payload: &[u8]) -> Result<RpcRequest, DecodeError> {
+        #[derive(Deserialize)]
+        struct Call<'a> {
+            method: String,
+            #[serde(borrow)]
+            params: Option<&'a RawValue>,
+        }
+        let call: Call<'_> = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+            DecodeError::Form { .. } => DecodeError::form("an object with method and params"),
+            other => other,
+        })?;
+        Ok(RpcRequest {
+            method: call.method,
+            params: call.params.map_or("null", RawValue::get).to_owned(),
+        })
+    }
+
+    /// The answer of a device may be any text; whether it is JSON is for the caller of the device to see.
+    pub fn check_response(payload: &[u8]) -> Result<(), DecodeError> {
+        check_json(payload)
+    }
+}
+
+/// Empty or `{"secretKey":"…","durationMs":60000}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Claim {
+    pub secret_key: String,
+    pub duration_ms: i64,
+}
+
+impl Claim {
+    pub fn decode(payload: &[u8]) -> Result<Claim, DecodeError> {
+        if payload.is_empty() {
+            return Ok(Claim::default());
+        }
+        serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+            DecodeError::Form { .. } => DecodeError::form("an object with secretKey and durationMs"),
+            other => other,
+        })
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Provision {
+    pub device_name: String,
+    #[serde(rename = "provisionDeviceKey")]
+    pub key: String,
+    #[serde(rename = "provisionDeviceSecret")]
+    pub secret: String,
+    pub credentials_type: CredentialsType,
+    pub token: Option<String>,
+    pub client_id: Option<String>,
+    #[serde(rename = "username")]
+    pub user_name: Option<String>,
+    pub password: Option<String>,
+    #[serde(rename = "hash")]
+    pub certificate: Option<String>,
+    pub gateway: bool,
+}
+
+impl Provision {
+    pub fn decode(payload: &[u8]) -> Result<Provision, DecodeError> {
+        serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+            DecodeError::Form { .. } => {
+                DecodeError::form("an object with deviceName, provisionDeviceKey and provisionDeviceSecret")
+            }
+            other => other,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_for_attributes() {
+        let keys = |text: &str| Some(split_keys(text));
+        let cases = [
+            (r#"{"clientKeys":"a,b","sharedKeys":"c"}"#, keys("a,b"), keys("c")),
+            (r#"{"sharedKeys":"c"}"#, None, keys("c")),
+            ("{}", None, None),
+        ];
+        for (payload, client_keys, shared_keys) in cases {
+            let expected = AttributesRequest {
+                client_keys,
+                shared_keys,
+            };
+            assert_eq!(AttributesRequest::decode(payload.as_bytes()), Ok(expected));
+        }
+        assert!(AttributesRequest::decode(b"[]").is_err());
+        assert!(AttributesRequest::from_query(None, Some("")).is_everything());
+    }
+
+    #[test]
+    fn calls_to_the_server() {
+        let call = RpcRequest::decode(br#"{"method":"getTime","params":{ "a": 1 }}"#).unwrap();
+        assert_eq!(
+            (call.method.as_str(), call.params.as_str()),
+            ("getTime", r#"{ "a": 1 }"#)
+        );
+        assert_eq!(RpcRequest::decode(br#"{"method":"x"}"#).unwrap().params, "null");
+        assert!(RpcRequest::decode(br#"{"params":{}}"#).is_err());
+    }
+
+    #[test]
+    fn claims() {
+        assert_eq!(Claim::decode(b""), Ok(Claim::default()));
+        let claim = Claim::decode(br#"{"secretKey":"s","durationMs":60000}"#).unwrap();
+        assert_eq!((claim.secret_key.as_str(), claim.duration_ms), ("s", 60_000));
+        assert!(Claim::decode(b"[]x").is_err());
+    }
+
+    #[test]
+    fn provision_requests() {
+        let request = Provision::decode(
+            br#"{"deviceName":"D","provisionDeviceKey":"k","provisionDeviceSecret":"s","credentialsType":"MQTT_BASIC","username":"u","password":"p","clientId":"c","gateway":true}"#,
+        )
+        .unwrap();
+        assert_eq!(request.credentials_type, CredentialsType::MqttBasic);
+        assert_eq!((request.user_name.as_deref(), request.gateway), (Some("u"), true));
+    }
+}

@@ -1,0 +1,198 @@
+//! Telemetry messages, in all accepted forms: `{"key": value}`, `{"ts": …, "values": {…}}`, and arrays that mix both. What has
+//! both `ts` and `values` is of the second form.
+
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+use super::error::DecodeError;
+use super::values::{Document, KeyValue, Limits, Members, push_values, unquote};
+
+/// Values of one message in the order in which they came, in groups of one time each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Telemetry<'a> {
+    values: Vec<KeyValue<'a>>,
+    groups: Vec<(i64, Range<usize>)>,
+}
+
+impl<'a> Telemetry<'a> {
+    /// `now_ms` is the time of values without one.
+    pub fn decode(payload: &'a [u8], now_ms: i64, limits: &Limits) -> Result<Telemetry<'a>, DecodeError> {
+        let mut telemetry = Telemetry::default();
+        match serde_json::from_slice(payload)? {
+            Document::Object(members) => telemetry.push(members, now_ms, limits)?,
+            Document::Array(all) => {
+                for members in all {
+                    telemetry.push(members, now_ms, limits)?;
+                }
+            }
+        }
+        Ok(telemetry)
+    }
+
+    /// The array of one device in a gateway's message; what a gateway says of the transport (`metadata`) is left out.
+    pub(super) fn decode_gateway(
+        raw: &'a RawValue,
+        now_ms: i64,
+        limits: &Limits,
+    ) -> Result<Telemetry<'a>, DecodeError> {
+        const EXPECTED: &str = "an array of telemetry objects for each device";
+        let Ok(Document::Array(all)) = serde_json::from_str(raw.get()) else {
+            return Err(DecodeError::form(EXPECTED));
+        };
+        let mut telemetry = Telemetry::default();
+        for mut members in all {
+            members.0.retain(|(key, _)| key != "metadata");
+            telemetry.push(members, now_ms, limits)?;
+        }
+        Ok(telemetry)
+    }
+
+    /// Values that are known already, of one time.
+    pub fn from_values(ts_ms: i64, values: Vec<KeyValue<'a>>) -> Telemetry<'a> {
+        Telemetry {
+            groups: vec![(ts_ms, 0..values.len())],
+            values,
+        }
+    }
+
+    fn push(&mut self, members: Members<'a>, now_ms: i64, limits: &Limits) -> Result<(), DecodeError> {
+        let (ts_ms, members) = match timed(&members)? {
+            Some(timed) => timed,
+            None => (now_ms, members),
+        };
+        let start = self.values.len();
+        push_values(&mut self.values, members, limits)?;
+        self.groups.push((ts_ms, start..self.values.len()));
+        Ok(())
+    }
+
+    /// Per time, in the order of the message.
+    pub fn groups(&self) -> impl Iterator<Item = (i64, &[KeyValue<'a>])> {
+        self.groups
+            .iter()
+            .map(|(ts_ms, range)| (*ts_ms, &self.values[range.clone()]))
+    }
+
+    pub fn point_count(&self) -> usize {
+        self.values.len()
+    }
+}
+
+/// Time and values, if the object has both members.
+fn timed<'a>(members: &Members<'a>) -> Result<Option<(i64, Members<'a>)>, DecodeError> {
+    let find = |name: &str| {
+        members
+            .0
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, raw)| raw.get())
+    };
+    let (Some(ts), Some(values)) = (find("ts"), find("values")) else {
+        return Ok(None);
+    };
+    let ts_ms = time(ts).ok_or_else(|| DecodeError::form("milliseconds since 1970 in ts"))?;
+    let values = serde_json::from_str(values).map_err(|_| DecodeError::form("an object in values"))?;
+    Ok(Some((ts_ms, values)))
+}
+
+/// A number, or a string of one; decimal places are cut off.
+pub(super) fn time(raw: &str) -> Option<i64> {
+    let text = if raw.starts_with('"') {
+        unquote(raw).ok()?
+    } else {
+        raw.into()
+    };
+    if let Ok(millis) = text.parse() {
+        return Some(millis);
+    }
+    let millis: f64 = text.parse().ok()?;
+    let is_in_range = millis.is_finite() && millis.abs() < 9.2e18;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "in range, and cutting off is what is wanted"
+    )]
+    is_in_range.then_some(millis as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use timeseries::Value;
+
+    use super::*;
+
+    const NOW: i64 = 1_700_000_000_000;
+
+    fn decode(payload: &str) -> Result<Vec<(i64, String, Value)>, DecodeError> {
+        let telemetry = Telemetry::decode(payload.as_bytes(), NOW, &Limits::default())?;
+        let points = telemetry.groups().flat_map(|(ts_ms, values)| {
+            values
+                .iter()
+                .map(move |value| (ts_ms, value.key.to_string(), value.value.clone()))
+        });
+        Ok(points.collect())
+    }
+
+    fn point(ts_ms: i64, key: &str, value: i64) -> (i64, String, Value) {
+        (ts_ms, key.to_owned(), Value::Long(value))
+    }
+
+    #[test]
+    fn accepted_forms() {
+        let cases = [
+            (r#"{"a":1,"b":2}"#, vec![point(NOW, "a", 1), point(NOW, "b", 2)]),
+            (r#"{"ts":5,"values":{"a":1}}"#, vec![point(5, "a", 1)]),
+            (r#"{"values":{"a":1},"ts":"5"}"#, vec![point(5, "a", 1)]),
+            (r#"[{"a":1},{"b":2}]"#, vec![point(NOW, "a", 1), point(NOW, "b", 2)]),
+            (
+                r#" [ {"ts":1,"values":{"a":1}}, {"ts":2,"values":{"a":2}}, {"a":3} ] "#,
+                vec![point(1, "a", 1), point(2, "a", 2), point(NOW, "a", 3)],
+            ),
+            // Only one of the two names: ordinary keys.
+            (r#"{"ts":5}"#, vec![point(NOW, "ts", 5)]),
+            (r#"{"ts":5,"values":{}}"#, vec![]),
+            ("{}", vec![]),
+            ("[]", vec![]),
+        ];
+        for (payload, points) in cases {
+            assert_eq!(decode(payload).unwrap(), points, "{payload}");
+        }
+    }
+
+    #[test]
+    fn refused_forms() {
+        for payload in [
+            "",
+            "1",
+            "null",
+            "\"text\"",
+            "[1]",
+            "[[{}]]",
+            "{\"a\":1",
+            "{\"a\":1}}",
+            "{'a':1}",
+            r#"{"ts":"soon","values":{}}"#,
+            r#"{"ts":1,"values":[]}"#,
+            r#"{"ts":1,"values":1}"#,
+            "{\"a\":\u{1}}",
+        ] {
+            assert!(decode(payload).is_err(), "{payload}");
+        }
+        assert!(Telemetry::decode(b"{\"a\":\"\xff\"}", NOW, &Limits::default()).is_err());
+    }
+
+    #[test]
+    fn the_load_tools_payloads() {
+        let meter = decode(r#"{"ts":1640995200123,"values":{"pulseCounter":874231,"leakage":true,"batteryLevel":72}}"#);
+        let expected = [
+            (1_640_995_200_123, "pulseCounter".to_owned(), Value::Long(874_231)),
+            (1_640_995_200_123, "leakage".to_owned(), Value::Bool(true)),
+            (1_640_995_200_123, "batteryLevel".to_owned(), Value::Long(72)),
+        ];
+        assert_eq!(meter.unwrap(), expected);
+        let tracker = decode(r#"{"ts":1,"values":{"latitude":"42.222222","speed":"60"}}"#).unwrap();
+        assert_eq!(tracker[0].2, Value::Double(42.222_222));
+        assert_eq!(tracker[1].2, Value::Long(60));
+    }
+}

@@ -1,0 +1,263 @@
+//! JSON objects of keys and values, with ThingsBoard's types: numbers by how they are written, strings cast to numbers where
+//! they look like one, objects and arrays as JSON without spaces, `null` left out.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use timeseries::Value;
+
+use super::error::DecodeError;
+use super::number;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Keys with a value, of all times of a message together.
+    pub points_max: usize,
+    pub key_bytes_max: usize,
+    pub text_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            points_max: 10_000,
+            key_bytes_max: 255,
+            text_bytes_max: 1 << 20,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyValue<'a> {
+    pub key: Cow<'a, str>,
+    pub value: Value,
+}
+
+/// Members of an object, values as they are written.
+pub(super) struct Members<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// A key, borrowed where it has no escapes.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key<'de>, D::Error> {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members<'de>, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+        let mut members = Vec::with_capacity(map.size_hint().unwrap_or(4));
+        while let Some(Key(key)) = map.next_key()? {
+            members.push((key, map.next_value()?));
+        }
+        Ok(Members(members))
+    }
+}
+
+/// An object, or an array of them.
+pub(super) enum Document<'a> {
+    Object(Members<'a>),
+    Array(Vec<Members<'a>>),
+}
+
+impl<'de> Deserialize<'de> for Document<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document<'de>, D::Error> {
+        struct DocumentVisitor;
+        impl<'de> Visitor<'de> for DocumentVisitor {
+            type Value = Document<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object or an array of objects")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Document<'de>, A::Error> {
+                MembersVisitor.visit_map(map).map(Document::Object)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Document<'de>, A::Error> {
+                let mut all = Vec::new();
+                while let Some(members) = seq.next_element()? {
+                    all.push(members);
+                }
+                Ok(Document::Array(all))
+            }
+        }
+        deserializer.deserialize_any(DocumentVisitor)
+    }
+}
+
+/// Appends the values of an object, at most as many as the limits leave room for.
+pub(super) fn push_values<'a>(
+    into: &mut Vec<KeyValue<'a>>,
+    members: Members<'a>,
+    limits: &Limits,
+) -> Result<(), DecodeError> {
+    for (key, raw) in members.0 {
+        let Some(value) = value(raw.get(), limits)? else {
+            continue;
+        };
+        if key.len() > limits.key_bytes_max {
+            return Err(DecodeError::KeyTooLong {
+                max: limits.key_bytes_max,
+            });
+        }
+        if into.len() == limits.points_max {
+            return Err(DecodeError::TooManyPoints { max: limits.points_max });
+        }
+        into.push(KeyValue { key, value });
+    }
+    Ok(())
+}
+
+/// `raw` is a valid JSON text without spaces around it.
+pub(super) fn value(raw: &str, limits: &Limits) -> Result<Option<Value>, DecodeError> {
+    let value = match raw.as_bytes().first() {
+        Some(b'n') => return Ok(None),
+        Some(b't') => Value::Bool(true),
+        Some(b'f') => Value::Bool(false),
+        Some(b'"') => string_value(&unquote(raw)?),
+        Some(b'{' | b'[') => Value::Json(compact(raw).into_owned().into()),
+        _ => number::typed(raw),
+    };
+    match &value {
+        Value::String(text) | Value::Json(text) if text.len() > limits.text_bytes_max => {
+            Err(DecodeError::TextTooLong {
+                max: limits.text_bytes_max,
+            })
+        }
+        _ => Ok(Some(value)),
+    }
+}
+
+fn string_value(text: &str) -> Value {
+    if number::is_castable(text) {
+        number::typed(text)
+    } else {
+        Value::String(text.into())
+    }
+}
+
+/// The text of a JSON string.
+pub(super) fn unquote(raw: &str) -> Result<Cow<'_, str>, DecodeError> {
+    let inner = &raw[1..raw.len() - 1];
+    if inner.contains('\\') {
+        Ok(Cow::Owned(serde_json::from_str(raw)?))
+    } else {
+        Ok(Cow::Borrowed(inner))
+    }
+}
+
+/// Without the spaces between values.
+fn compact(raw: &str) -> Cow<'_, str> {
+    if !raw.bytes().any(|byte| byte.is_ascii_whitespace()) {
+        return Cow::Borrowed(raw);
+    }
+    let mut is_in_string = false;
+    let mut is_escaped = false;
+    let keep = |c: &char| {
+        let was_in_string = is_in_string;
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = is_in_string,
+            '"' => is_in_string = !is_in_string,
+            _ => {}
+        }
+        was_in_string || !c.is_ascii_whitespace()
+    };
+    Cow::Owned(raw.chars().filter(keep).collect())
+}
+
+/// `{"key": value, …}`: the attributes of a message.
+pub fn attributes<'a>(payload: &'a [u8], limits: &Limits) -> Result<Vec<KeyValue<'a>>, DecodeError> {
+    let members: Members<'a> = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+        DecodeError::Form { .. } => DecodeError::form("an object of attributes"),
+        other => other,
+    })?;
+    let mut values = Vec::with_capacity(members.0.len());
+    push_values(&mut values, members, limits)?;
+    Ok(values)
+}
+
+/// Reads past a document of any form; used where only validity matters.
+pub(super) fn check_json(payload: &[u8]) -> Result<(), DecodeError> {
+    serde_json::from_slice::<IgnoredAny>(payload)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_values() {
+        let payload = r#"{"b":true,"n":null,"s":"text","cast":"22.5","int":"7","esc":"a\"\u00e4","obj":{ "a": [1, "x y"] },"long":1,"double":1.0}"#;
+        let found = attributes(payload.as_bytes(), &Limits::default()).unwrap();
+        let found: Vec<(&str, &Value)> = found.iter().map(|value| (&*value.key, &value.value)).collect();
+        let json = Value::Json(r#"{"a":[1,"x y"]}"#.into());
+        assert_eq!(
+            found,
+            [
+                ("b", &Value::Bool(true)),
+                ("s", &Value::String("text".into())),
+                ("cast", &Value::Double(22.5)),
+                ("int", &Value::Long(7)),
+                ("esc", &Value::String("a\"ä".into())),
+                ("obj", &json),
+                ("long", &Value::Long(1)),
+                ("double", &Value::Double(1.0)),
+            ]
+        );
+    }
+
+    #[test]
+    fn limits_are_errors() {
+        let limits = Limits {
+            points_max: 1,
+            key_bytes_max: 3,
+            text_bytes_max: 3,
+        };
+        let cases = [
+            (r#"{"a":1,"b":2}"#, DecodeError::TooManyPoints { max: 1 }),
+            (r#"{"long":1}"#, DecodeError::KeyTooLong { max: 3 }),
+            (r#"{"a":"text"}"#, DecodeError::TextTooLong { max: 3 }),
+            ("[1]", DecodeError::form("an object of attributes")),
+            ("", DecodeError::NotJson { line: 1, column: 0 }),
+        ];
+        for (payload, error) in cases {
+            assert_eq!(attributes(payload.as_bytes(), &limits), Err(error), "{payload}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Why an entity is not saved, found or deleted: the texts are ThingsBoard's, since scripts compare them.
+
+use std::fmt;
+
+use crate::credentials::CredentialsError;
+use crate::ids::EntityType;
+use crate::repository::{RepositoryError, Unique};
+
+#[derive(Debug)]
+pub enum EntityError {
+    /// What was asked for cannot be: HTTP 400, error code 31.
+    Invalid(String),
+    /// HTTP 404, error code 32.
+    NotFound,
+    /// Somebody else changed it: HTTP 409, error code 35.
+    Version(EntityType),
+    Repository(RepositoryError),
+}
+
+impl EntityError {
+    pub(crate) fn invalid(text: impl Into<String>) -> EntityError {
+        EntityError::Invalid(text.into())
+    }
+}
+
+impl fmt::Display for EntityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EntityError::Invalid(text) => f.write_str(text),
+            EntityError::NotFound => f.write_str("Requested item wasn't found!"),
+            EntityError::Version(kind) => {
+                let name = kind.name().to_lowercase().replace('_', " ");
+                let mut letters = name.chars();
+                let first = letters
+                    .next()
+                    .map(|letter| letter.to_ascii_uppercase())
+                    .unwrap_or_default();
+                write!(f, "{first}{} was already changed by someone else", letters.as_str())
+            }
+            EntityError::Repository(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for EntityError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            EntityError::Repository(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<CredentialsError> for EntityError {
+    fn from(error: CredentialsError) -> EntityError {
+        EntityError::invalid(error.to_string())
+    }
+}
+
+impl From<RepositoryError> for EntityError {
+    fn from(error: RepositoryError) -> EntityError {
+        match error {
+            RepositoryError::Unique { kind, what } => EntityError::invalid(unique_text(kind, what)),
+            RepositoryError::Version { kind, .. } => EntityError::Version(kind),
+            other => EntityError::Repository(other),
+        }
+    }
+}
+
+fn unique_text(kind: EntityType, what: Unique) -> &'static str {
+    match (kind, what) {
+        (EntityType::Device, _) => "Device with such name already exists!",
+        (EntityType::DeviceProfile, Unique::Key) => "Device profile with such provision device key already exists!",
+        (EntityType::DeviceProfile, _) => "Device profile with such name already exists!",
+        (EntityType::Asset, _) => "Asset with such name already exists!",
+        (EntityType::AssetProfile, _) => "Asset profile with such name already exists!",
+        (EntityType::Customer, _) => "Customer with such title already exists!",
+        (EntityType::TenantProfile, _) => "Tenant profile with such name already exists!",
+        (EntityType::DeviceCredentials, _) => "Specified credentials are already registered!",
+        _ => "Such an entity already exists!",
+    }
+}

@@ -1,0 +1,164 @@
+//! Creating, changing and deleting entities by ThingsBoard's rules, with its error texts: what is checked, what is made
+//! along with what, and that the [`Directory`] in memory follows.
+//!
+//! Calls read and write the repository and so block. Time is passed in; secrets come from the operating system.
+
+mod devices;
+mod error;
+mod people;
+mod provision;
+mod things;
+
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub use error::EntityError;
+pub use people::NewTenant;
+pub use provision::{ClaimOutcome, ProvisionOutcome};
+
+use crate::directory::Directory;
+use crate::ids::{EntityId, IdMaker, Uuid};
+use crate::model::Entity;
+use crate::page::{Page, PageLink};
+use crate::repository::{Change, Record, Repository, RepositoryError, Selection};
+
+#[derive(Debug)]
+pub struct Entities<R: Repository + ?Sized = dyn Repository> {
+    directory: RwLock<Directory>,
+    claims: Mutex<provision::Claims>,
+    /// One change at a time, so that checks hold until what they allowed is written.
+    changes: Mutex<()>,
+    ids: IdMaker,
+    repository: Arc<R>,
+}
+
+/// Alphanumeric, as ThingsBoard's: of tokens, and of names that nobody gave.
+const RANDOM_TEXT_CHARS: usize = 20;
+
+impl Entities {
+    /// Reads all devices, profiles and credentials into memory.
+    pub fn open(repository: Arc<dyn Repository>) -> Result<Entities, RepositoryError> {
+        let directory = Directory::load(&*repository)?;
+        let mut node = [0; 8];
+        fill_random(&mut node);
+        Ok(Entities {
+            directory: RwLock::new(directory),
+            claims: Mutex::default(),
+            changes: Mutex::new(()),
+            ids: IdMaker::new(node),
+            repository,
+        })
+    }
+
+    pub fn repository(&self) -> &Arc<dyn Repository> {
+        &self.repository
+    }
+
+    pub fn directory(&self) -> RwLockReadGuard<'_, Directory> {
+        self.directory.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn directory_mut(&self) -> RwLockWriteGuard<'_, Directory> {
+        self.directory.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn new_id(&self, now_ms: i64) -> Uuid {
+        self.ids.next(now_ms)
+    }
+
+    pub fn find<E: Entity>(&self, id: Uuid) -> Result<Option<E>, EntityError> {
+        let record = self.repository.get(EntityId::new(E::KIND, id))?;
+        Ok(record.map(|record| record.read()).transpose()?)
+    }
+
+    pub fn get<E: Entity>(&self, id: Uuid) -> Result<E, EntityError> {
+        self.find(id)?.ok_or(EntityError::NotFound)
+    }
+
+    pub fn find_by_name<E: Entity>(&self, tenant: Uuid, name: &str) -> Result<Option<E>, EntityError> {
+        let record = self.repository.find_by_name(E::KIND, tenant, name)?;
+        Ok(record.map(|record| record.read()).transpose()?)
+    }
+
+    pub fn find_by_key<E: Entity>(&self, unique_key: &str) -> Result<Option<E>, EntityError> {
+        let record = self.repository.find_by_key(E::KIND, unique_key)?;
+        Ok(record.map(|record| record.read()).transpose()?)
+    }
+
+    pub fn page<E: Entity>(&self, selection: &Selection, link: &PageLink) -> Result<Page<E>, EntityError> {
+        let page = self.repository.page(E::KIND, selection, link)?;
+        Ok(page.try_map(|record| record.read())?)
+    }
+
+    /// What is stored of an entity that has an identifier; its absence is the error that ThingsBoard reports.
+    fn stored<E: Entity>(&self, entity: &E, what: &str) -> Result<Option<E>, EntityError> {
+        let Some(id) = entity.id() else { return Ok(None) };
+        let missing = || EntityError::invalid(format!("Can't update non existing {what}!"));
+        self.find(id)?.map_or_else(|| Err(missing()), |stored| Ok(Some(stored)))
+    }
+
+    /// Gives the entity its identifier and version, and the change that stores it.
+    fn put<E: Entity>(&self, entity: &mut E, stored: Option<&E>, now_ms: i64) -> Result<Change, EntityError> {
+        let replaces = entity.version().filter(|_| stored.is_some());
+        let version = stored.map_or(1, |stored| stored.version().unwrap_or(0) + 1);
+        let id = entity.id().unwrap_or_else(|| self.ids.next(now_ms));
+        entity.stamp(id, version);
+        let record = Record::of(entity, version)?;
+        Ok(Change::Put { record, replaces })
+    }
+
+    fn put_alone<E: Entity>(&self, mut entity: E, stored: Option<&E>, now_ms: i64) -> Result<E, EntityError> {
+        let change = self.put(&mut entity, stored, now_ms)?;
+        self.repository.apply(&[change])?;
+        Ok(entity)
+    }
+}
+
+/// Everything that hangs on an entity and goes with it.
+fn delete_with_all(id: EntityId) -> Vec<Change> {
+    vec![
+        Change::Delete(id),
+        Change::DeleteRelationsOf(id),
+        Change::DeleteAttributesOf(id.id),
+        Change::DeleteAlarmsOf(id.id),
+    ]
+}
+
+fn fill_random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the operating system gives random bytes from its start on");
+}
+
+fn random_text() -> String {
+    const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    let mut text = String::with_capacity(RANDOM_TEXT_CHARS);
+    while text.len() < RANDOM_TEXT_CHARS {
+        let mut bytes = [0; 32];
+        fill_random(&mut bytes);
+        // Of 256 values the last 8 would favour some letters.
+        let usable = bytes
+            .iter()
+            .filter(|byte| **byte < 248)
+            .map(|byte| LETTERS[usize::from(*byte % 62)]);
+        text.extend(usable.map(char::from).take(RANDOM_TEXT_CHARS - text.len()));
+    }
+    text
+}
+
+/// Names of all kinds: something has to be in them.
+fn check_name(what: &str, name: &str) -> Result<(), EntityError> {
+    if name.trim().is_empty() {
+        return Err(EntityError::invalid(format!("{what} should be specified!")));
+    }
+    if name.contains('\0') {
+        return Err(EntityError::invalid(format!("{what} should not contain 0x00 symbol!")));
+    }
+    if name.chars().count() > 255 {
+        return Err(EntityError::invalid(format!(
+            "{what} length must be equal or less than 255"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Assets, dashboards, rule chains and relations.
+
+use super::{Entities, EntityError, check_name, delete_with_all};
+use crate::ids::{AssetProfileId, EntityId, RuleChainId, TenantId};
+use crate::model::{Asset, AssetProfile, Dashboard, DeviceProfile, Entity, Relation, RuleChain};
+use crate::page::PageLink;
+use crate::repository::{Change, Selection};
+
+impl Entities {
+    pub fn save_asset(&self, mut asset: Asset, now_ms: i64) -> Result<Asset, EntityError> {
+        let _changing = self.changing();
+        let stored = self.stored(&asset, "asset")?;
+        if let Some(stored) = &stored {
+            asset.tenant_id = stored.tenant_id;
+        }
+        check_name("Asset name", &asset.name)?;
+        self.check_customer("asset", asset.tenant_id, asset.customer_id)?;
+        let mut changes = self.resolve_asset_profile(&mut asset, now_ms)?;
+        asset.customer_id = Some(asset.customer_id.unwrap_or_default());
+        changes.push(self.put(&mut asset, stored.as_ref(), now_ms)?);
+        self.repository.apply(&changes)?;
+        Ok(asset)
+    }
+
+    fn resolve_asset_profile(&self, asset: &mut Asset, now_ms: i64) -> Result<Vec<Change>, EntityError> {
+        let tenant = asset.tenant_id.0;
+        if let Some(id) = asset.asset_profile_id {
+            let profile: Option<AssetProfile> = self.find(id.0)?;
+            let profile = profile.filter(|profile| profile.tenant_id == asset.tenant_id);
+            let profile =
+                profile.ok_or_else(|| EntityError::invalid("Asset is referencing to non existing asset profile!"))?;
+            asset.kind = profile.name;
+            return Ok(Vec::new());
+        }
+        if asset.kind.is_empty() {
+            "default".clone_into(&mut asset.kind);
+        }
+        if let Some(profile) = self.find_by_name::<AssetProfile>(tenant, &asset.kind)? {
+            asset.asset_profile_id = profile.id;
+            return Ok(Vec::new());
+        }
+        let mut profile = AssetProfile {
+            tenant_id: asset.tenant_id,
+            name: asset.kind.clone(),
+            ..AssetProfile::default()
+        };
+        let change = self.put(&mut profile, None, now_ms)?;
+        asset.asset_profile_id = profile.id;
+        Ok(vec![change])
+    }
+
+    pub fn save_asset_profile(&self, mut profile: AssetProfile, now_ms: i64) -> Result<AssetProfile, EntityError> {
+        let _changing = self.changing();
+        check_name("Asset profile name", &profile.name)?;
+        let stored = self.stored(&profile, "asset profile")?;
+        if let Some(stored) = &stored {
+            profile.tenant_id = stored.tenant_id;
+        }
+        self.put_alone(profile, stored.as_ref(), now_ms)
+    }
+
+    pub fn delete_asset_profile(&self, id: AssetProfileId) -> Result<(), EntityError> {
+        let _changing = self.changing();
+        let profile: AssetProfile = self.get(id.0)?;
+        if profile.default {
+            return Err(EntityError::invalid("Deletion of Default Asset Profile is prohibited!"));
+        }
+        if self.repository.count(Asset::KIND, &of_parent(id.0))? > 0 {
+            return Err(EntityError::invalid(
+                "The asset profile referenced by the assets cannot be deleted!",
+            ));
+        }
+        Ok(self.repository.apply(&delete_with_all(id.entity()))?)
+    }
+
+    pub fn save_dashboard(&self, mut dashboard: Dashboard, now_ms: i64) -> Result<Dashboard, EntityError> {
+        let _changing = self.changing();
+        check_name("Dashboard title", &dashboard.title)?;
+        dashboard.name.clone_from(&dashboard.title);
+        let stored = self.stored(&dashboard, "dashboard")?;
+        if let Some(stored) = &stored {
+            dashboard.tenant_id = stored.tenant_id;
+        }
+        self.put_alone(dashboard, stored.as_ref(), now_ms)
+    }
+
+    /// Of assets and dashboards, which nothing refers to in a way that would forbid it.
+    pub fn delete<E: Entity>(&self, entity: &E) -> Result<(), EntityError> {
+        let _changing = self.changing();
+        let id = entity.id().ok_or(EntityError::NotFound)?;
+        Ok(self.repository.apply(&delete_with_all(EntityId::new(E::KIND, id)))?)
+    }
+
+    /// The chain itself; what is in its nodes is said by [`Entities::save_rule_chain_metadata`].
+    pub fn save_rule_chain(&self, mut chain: RuleChain, now_ms: i64) -> Result<RuleChain, EntityError> {
+        let _changing = self.changing();
+        check_name("Rule chain name", &chain.name)?;
+        let stored = self.stored(&chain, "rule chain")?;
+        if let Some(stored) = &stored {
+            chain.tenant_id = stored.tenant_id;
+            chain.root = stored.root;
+            chain.metadata.clone_from(&stored.metadata);
+        } else {
+            chain.root = false;
+        }
+        chain.kind.get_or_insert_with(|| "CORE".to_owned());
+        self.put_alone(chain, stored.as_ref(), now_ms)
+    }
+
+    /// Whatever is in it is kept; [`crate::chain::Chain::compile`] says what of it runs.
+    pub fn save_rule_chain_metadata(
+        &self,
+        id: RuleChainId,
+        metadata: serde_json::Value,
+        now_ms: i64,
+    ) -> Result<RuleChain, EntityError> {
+        let _changing = self.changing();
+        let stored: RuleChain = self.get(id.0)?;
+        let chain = RuleChain {
+            metadata: Some(metadata),
+            version: None,
+            ..stored.clone()
+        };
+        self.put_alone(chain, Some(&stored), now_ms)
+    }
+
+    pub fn root_chain(&self, tenant: TenantId) -> Result<Option<RuleChain>, EntityError> {
+        let selection = Selection {
+            tenant: Some(tenant.0),
+            ..Selection::default()
+        };
+        for number in 0.. {
+            let page = self.page::<RuleChain>(&selection, &PageLink::new(100, number))?;
+            if let Some(root) = page.data.into_iter().find(|chain| chain.root) {
+                return Ok(Some(root));
+            }
+            if !page.has_next {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn set_root_chain(&self, id: RuleChainId, now_ms: i64) -> Result<RuleChain, EntityError> {
+        let _changing = self.changing();
+        let stored: RuleChain = self.get(id.0)?;
+        let mut changes = Vec::new();
+        if let Some(old) = self.root_chain(stored.tenant_id)? {
+            let mut chain = RuleChain {
+                root: false,
+                ..old.clone()
+            };
+            changes.push(self.put(&mut chain, Some(&old), now_ms)?);
+        }
+        let mut chain = RuleChain {
+            root: true,
+            version: None,
+            ..stored.clone()
+        };
+        changes.push(self.put(&mut chain, Some(&stored), now_ms)?);
+        // If it was the root already, both changes are of one chain: the last one counts, without a check of versions.
+        self.repository.apply(&changes)?;
+        Ok(chain)
+    }
+
+    pub fn delete_rule_chain(&self, id: RuleChainId) -> Result<(), EntityError> {
+        let _changing = self.changing();
+        let chain: RuleChain = self.get(id.0)?;
+        if chain.root {
+            return Err(EntityError::invalid(
+                "Deletion of Root Tenant Rule Chain is prohibited!",
+            ));
+        }
+        if self.repository.count(DeviceProfile::KIND, &of_parent(id.0))? > 0 {
+            return Err(EntityError::invalid(
+                "The rule chain referenced by the device profiles cannot be deleted!",
+            ));
+        }
+        Ok(self.repository.apply(&delete_with_all(id.entity()))?)
+    }
+
+    pub fn save_relation(&self, relation: &Relation) -> Result<(), EntityError> {
+        check_name("Relation type", &relation.kind)?;
+        Ok(self.repository.apply(&[Change::PutRelation(relation.clone())])?)
+    }
+
+    pub fn delete_relation(&self, relation: &Relation) -> Result<(), EntityError> {
+        Ok(self.repository.apply(&[Change::DeleteRelation(relation.clone())])?)
+    }
+}
+
+fn of_parent(id: crate::ids::Uuid) -> Selection {
+    Selection {
+        parent: Some(id),
+        ..Selection::default()
+    }
+}

@@ -1,0 +1,27 @@
+//! The device platform: tenants, devices and what they log in with; what devices send and are answered; alarm rules; rule
+//! chains. ThingsBoard's entities, JSON and semantics, on a repository and a time-series store.
+//!
+//! ```text
+//! bytes of a device ──► decode ──► alarm rules (alarm_rules) ──► rule chain (chain) ──► time series, attributes, alarms
+//!                                        │                          │
+//! entities ──► repository ◄──────────────┴──────────────────────────┘
+//! ```
+//!
+//! Time is passed in. Calls that touch the repository block: they belong on threads that serve no sockets. No SQL is outside
+//! `sqlite/`.
+
+pub mod alarm_rules;
+pub mod chain;
+pub mod credentials;
+pub mod decode;
+mod directory;
+pub mod entities;
+pub mod ids;
+pub mod model;
+mod page;
+pub mod repository;
+mod sqlite;
+
+pub use directory::{DeviceEntry, Directory};
+pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
+pub use sqlite::{FILE_NAME, OpenError, SqliteRepository};

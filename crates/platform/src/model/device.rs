@@ -1,0 +1,146 @@
+//! Devices and what they log in with.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Entity, Row, identity, or_default, row};
+use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityId, EntityType, TenantId, Uuid};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Device {
+    pub id: Option<DeviceId>,
+    #[serde(deserialize_with = "or_default")]
+    pub created_time: i64,
+    #[serde(deserialize_with = "or_default")]
+    pub tenant_id: TenantId,
+    pub customer_id: Option<CustomerId>,
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    /// The name of the profile.
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    pub kind: String,
+    pub label: Option<String>,
+    pub device_profile_id: Option<DeviceProfileId>,
+    pub device_data: Option<Value>,
+    pub firmware_id: Option<EntityId>,
+    pub software_id: Option<EntityId>,
+    pub external_id: Option<DeviceId>,
+    pub additional_info: Option<Value>,
+    pub version: Option<i64>,
+}
+
+impl Device {
+    fn flag(&self, name: &str) -> bool {
+        let info = self.additional_info.as_ref();
+        info.and_then(|info| info.get(name)).and_then(Value::as_bool) == Some(true)
+    }
+
+    /// May speak for other devices.
+    pub fn is_gateway(&self) -> bool {
+        self.flag("gateway")
+    }
+
+    /// Activity of a device behind this gateway moves its last activity, not just sets the device active.
+    pub fn overwrites_activity_time(&self) -> bool {
+        self.flag("overwriteActivityTime")
+    }
+}
+
+impl Entity for Device {
+    const KIND: EntityType = EntityType::Device;
+
+    identity!(DeviceId);
+
+    fn row(&self) -> Row {
+        Row {
+            customer: self.customer_id.unwrap_or_default().0,
+            parent: self.device_profile_id.unwrap_or_default().0,
+            subtype: self.kind.clone(),
+            label: self.label.clone().unwrap_or_default(),
+            ..row(self.id(), self.tenant_id.0, &self.name)
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum CredentialsType {
+    #[default]
+    AccessToken,
+    X509Certificate,
+    MqttBasic,
+    Lwm2mCredentials,
+}
+
+impl CredentialsType {
+    pub fn name(self) -> &'static str {
+        match self {
+            CredentialsType::AccessToken => "ACCESS_TOKEN",
+            CredentialsType::X509Certificate => "X509_CERTIFICATE",
+            CredentialsType::MqttBasic => "MQTT_BASIC",
+            CredentialsType::Lwm2mCredentials => "LWM2M_CREDENTIALS",
+        }
+    }
+}
+
+/// Every device has exactly one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeviceCredentials {
+    /// As ThingsBoard has it: a UUID without a type.
+    pub id: Option<CredentialsUuid>,
+    #[serde(deserialize_with = "or_default")]
+    pub created_time: i64,
+    #[serde(deserialize_with = "or_default")]
+    pub device_id: DeviceId,
+    #[serde(deserialize_with = "or_default")]
+    pub credentials_type: CredentialsType,
+    /// What a connection is found by; unique on the whole platform. [`crate::credentials`] computes it.
+    pub credentials_id: Option<String>,
+    /// JSON of [`MqttBasic`], or the certificate.
+    pub credentials_value: Option<String>,
+    pub version: Option<i64>,
+}
+
+/// `{"id":"…"}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialsUuid {
+    pub id: Uuid,
+}
+
+/// All that is given must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MqttBasic {
+    pub client_id: Option<String>,
+    pub user_name: Option<String>,
+    pub password: Option<String>,
+}
+
+impl Entity for DeviceCredentials {
+    const KIND: EntityType = EntityType::DeviceCredentials;
+
+    fn id(&self) -> Option<Uuid> {
+        self.id.map(|id| id.id)
+    }
+
+    fn version(&self) -> Option<i64> {
+        self.version
+    }
+
+    fn stamp(&mut self, id: Uuid, version: i64) {
+        self.id = Some(CredentialsUuid { id });
+        self.created_time = id.created_ms();
+        self.version = Some(version);
+    }
+
+    fn row(&self) -> Row {
+        Row {
+            parent: self.device_id.0,
+            subtype: self.credentials_type.name().to_owned(),
+            unique_key: self.credentials_id.clone(),
+            ..row(self.id(), Uuid::NULL, "")
+        }
+    }
+}

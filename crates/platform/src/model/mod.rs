@@ -1,0 +1,92 @@
+//! Entities with the fields and the JSON that ThingsBoard's REST interface has. What is not known is ignored when it is
+//! read; what a profile or a dashboard has inside is kept as it came.
+
+mod alarm;
+mod attribute;
+mod device;
+mod people;
+mod profile;
+mod relation;
+mod things;
+
+pub use alarm::{Alarm, AlarmSeverity, AlarmStatus};
+pub use attribute::{Attribute, Scope};
+pub use device::{CredentialsType, Device, DeviceCredentials, MqttBasic};
+pub use people::{Authority, Customer, Tenant, User, UserCredentials};
+pub use profile::{DeviceProfile, ProvisionType, default_profile_data};
+pub use relation::{Relation, RelationGroup};
+pub use things::{Asset, AssetProfile, Dashboard, RuleChain};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::ids::{EntityType, Uuid};
+
+/// What the repository keeps beside the JSON of an entity, to find it by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub id: Uuid,
+    pub tenant: Uuid,
+    pub customer: Uuid,
+    /// What it belongs to: the profile of a device, the device of credentials.
+    pub parent: Uuid,
+    pub name: String,
+    pub subtype: String,
+    pub label: String,
+    /// Unique among all of its kind, in all tenants.
+    pub unique_key: Option<String>,
+}
+
+/// Something that the repository stores as a whole.
+pub trait Entity: Serialize + DeserializeOwned {
+    const KIND: EntityType;
+
+    /// `None` before it is saved for the first time.
+    fn id(&self) -> Option<Uuid>;
+
+    fn row(&self) -> Row;
+
+    /// What the one who saves it has read; `None`: whatever is stored.
+    fn version(&self) -> Option<i64>;
+
+    fn stamp(&mut self, id: Uuid, version: i64);
+}
+
+/// Identifier, time of creation and version of an [`Entity`] that has them in fields of these names.
+macro_rules! identity {
+    ($id:ident) => {
+        fn id(&self) -> Option<Uuid> {
+            self.id.map(|id| id.0)
+        }
+
+        fn version(&self) -> Option<i64> {
+            self.version
+        }
+
+        fn stamp(&mut self, id: Uuid, version: i64) {
+            self.id = Some($id(id));
+            self.created_time = id.created_ms();
+            self.version = Some(version);
+        }
+    };
+}
+use identity;
+
+/// `null` is as good as a field that is not there.
+fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A row with nothing but these; the others are for the entities that have them.
+fn row(id: Option<Uuid>, tenant: Uuid, name: &str) -> Row {
+    Row {
+        id: id.unwrap_or(Uuid::NULL),
+        tenant,
+        customer: Uuid::NULL,
+        parent: Uuid::NULL,
+        name: name.to_owned(),
+        subtype: String::new(),
+        label: String::new(),
+        unique_key: None,
+    }
+}

@@ -1,0 +1,164 @@
+//! Tenants, customers and users.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Entity, Row, identity, or_default, row};
+use crate::ids::{CustomerId, EntityType, TenantId, TenantProfileId, UserId, Uuid};
+
+/// What a postal address has; tenants and customers have one.
+macro_rules! with_contact {
+    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$field_doc:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+            pub country: Option<String>,
+            pub state: Option<String>,
+            pub city: Option<String>,
+            pub address: Option<String>,
+            pub address2: Option<String>,
+            pub zip: Option<String>,
+            pub phone: Option<String>,
+            pub email: Option<String>,
+            pub additional_info: Option<Value>,
+            pub version: Option<i64>,
+        }
+    };
+}
+
+with_contact! {
+    pub struct Tenant {
+        pub id: Option<TenantId>,
+        #[serde(deserialize_with = "or_default")]
+        pub created_time: i64,
+        #[serde(deserialize_with = "or_default")]
+        pub title: String,
+        #[serde(deserialize_with = "or_default")]
+        pub name: String,
+        pub region: Option<String>,
+        pub tenant_profile_id: Option<TenantProfileId>,
+    }
+}
+
+with_contact! {
+    pub struct Customer {
+        pub id: Option<CustomerId>,
+        #[serde(deserialize_with = "or_default")]
+        pub created_time: i64,
+        #[serde(deserialize_with = "or_default")]
+        pub tenant_id: TenantId,
+        #[serde(deserialize_with = "or_default")]
+        pub title: String,
+        #[serde(deserialize_with = "or_default")]
+        pub name: String,
+        pub external_id: Option<CustomerId>,
+    }
+}
+
+impl Entity for Tenant {
+    const KIND: EntityType = EntityType::Tenant;
+
+    identity!(TenantId);
+
+    fn row(&self) -> Row {
+        row(self.id(), Uuid::NULL, &self.title)
+    }
+}
+
+impl Entity for Customer {
+    const KIND: EntityType = EntityType::Customer;
+
+    identity!(CustomerId);
+
+    fn row(&self) -> Row {
+        row(self.id(), self.tenant_id.0, &self.title)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Authority {
+    SysAdmin,
+    TenantAdmin,
+    CustomerUser,
+}
+
+/// The password is not here: [`UserCredentials`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct User {
+    #[serde(default)]
+    pub id: Option<UserId>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub created_time: i64,
+    #[serde(default, deserialize_with = "or_default")]
+    pub tenant_id: TenantId,
+    #[serde(default)]
+    pub customer_id: Option<CustomerId>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub email: String,
+    pub authority: Authority,
+    #[serde(default)]
+    pub first_name: Option<String>,
+    #[serde(default)]
+    pub last_name: Option<String>,
+    #[serde(default)]
+    pub phone: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    #[serde(default)]
+    pub additional_info: Option<Value>,
+    #[serde(default)]
+    pub version: Option<i64>,
+}
+
+impl Entity for User {
+    const KIND: EntityType = EntityType::User;
+
+    identity!(UserId);
+
+    fn row(&self) -> Row {
+        let names = [self.first_name.as_deref(), self.last_name.as_deref()];
+        Row {
+            customer: self.customer_id.unwrap_or_default().0,
+            label: names.into_iter().flatten().collect::<Vec<_>>().join(" "),
+            unique_key: Some(self.email.to_lowercase()),
+            ..row(self.id(), self.tenant_id.0, &self.email)
+        }
+    }
+}
+
+/// How a user logs in. Never part of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UserCredentials {
+    pub user_id: UserId,
+    pub enabled: bool,
+    /// Hashed, in a form that [`auth::PasswordHash`] reads; `None` before the user is activated.
+    pub password: Option<String>,
+    pub activate_token: Option<String>,
+}
+
+impl Entity for UserCredentials {
+    const KIND: EntityType = EntityType::UserCredentials;
+
+    fn id(&self) -> Option<Uuid> {
+        Some(self.user_id.0)
+    }
+
+    fn version(&self) -> Option<i64> {
+        None
+    }
+
+    /// The identifier is the user's.
+    fn stamp(&mut self, _id: Uuid, _version: i64) {}
+
+    fn row(&self) -> Row {
+        Row {
+            unique_key: self.activate_token.clone(),
+            ..row(self.id(), Uuid::NULL, "")
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Directed relations between entities.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::ids::EntityId;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RelationGroup {
+    #[default]
+    Common,
+    Dashboard,
+    RuleChain,
+    RuleNode,
+    Edge,
+    EdgeAutoAssignRuleChain,
+}
+
+impl RelationGroup {
+    pub fn name(self) -> &'static str {
+        match self {
+            RelationGroup::Common => "COMMON",
+            RelationGroup::Dashboard => "DASHBOARD",
+            RelationGroup::RuleChain => "RULE_CHAIN",
+            RelationGroup::RuleNode => "RULE_NODE",
+            RelationGroup::Edge => "EDGE",
+            RelationGroup::EdgeAutoAssignRuleChain => "EDGE_AUTO_ASSIGN_RULE_CHAIN",
+        }
+    }
+}
+
+/// Identified by everything but `additional_info`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Relation {
+    pub from: EntityId,
+    pub to: EntityId,
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default, rename = "typeGroup")]
+    pub group: RelationGroup,
+    #[serde(default)]
+    pub additional_info: Option<Value>,
+}
+
+impl Relation {
+    /// What a thing has inside.
+    pub const CONTAINS: &'static str = "Contains";
+    /// Of the user or gateway that created a device.
+    pub const CREATED: &'static str = "Created";
+}

@@ -1,0 +1,106 @@
+//! One change inside a transaction, and which rule it broke if it did.
+
+use rusqlite::{ErrorCode, OptionalExtension, Transaction, params};
+
+use super::{alarms, entities, storage, values};
+use crate::ids::EntityType;
+use crate::repository::{Change, Record, RepositoryError, Unique, has_unique_names};
+
+pub fn apply(transaction: &Transaction<'_>, change: &Change) -> Result<(), RepositoryError> {
+    let done = match change {
+        Change::Put { record, replaces } => return put(transaction, record, *replaces),
+        Change::PutAlarm { alarm, propagated_to } => {
+            return alarms::put(transaction, alarm, propagated_to)
+                .map_err(|error| explain(EntityType::Alarm, error, "write an alarm"));
+        }
+        Change::Delete(id) => transaction
+            .prepare_cached("DELETE FROM entity WHERE kind = ?1 AND id = ?2")
+            .and_then(|mut statement| statement.execute(params![entities::number(id.kind), id.id.0]))
+            .map(|_| ()),
+        Change::PutRelation(relation) => values::put_relation(transaction, relation),
+        Change::DeleteRelation(relation) => values::delete_relation(transaction, relation),
+        Change::DeleteRelationsOf(entity) => values::delete_relations_of(transaction, *entity),
+        Change::PutAttribute {
+            entity,
+            scope,
+            attribute,
+        } => values::put_attribute(transaction, *entity, *scope, attribute),
+        Change::DeleteAttribute { entity, scope, key } => values::delete_attribute(transaction, *entity, *scope, key),
+        Change::DeleteAttributesOf(entity) => values::delete_attributes_of(transaction, *entity),
+        Change::DeleteAlarm(id) => alarms::delete(transaction, *id),
+        Change::DeleteAlarmsOf(originator) => alarms::delete_of(transaction, *originator),
+        Change::PutState { state, id, bytes } => values::put_state(transaction, *state, *id, bytes.as_deref()),
+    };
+    done.map_err(storage("write a change"))
+}
+
+fn put(transaction: &Transaction<'_>, record: &Record, replaces: Option<i64>) -> Result<(), RepositoryError> {
+    if let Some(version) = replaces {
+        check_version(transaction, record, version)?;
+    }
+    let row = &record.row;
+    transaction
+        .prepare_cached(
+            "INSERT INTO entity (kind, id, tenant, customer, parent, name, subtype, label, unique_key, has_unique_name,
+                                 created_ms, version, body)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+             ON CONFLICT (kind, id) DO UPDATE SET tenant = ?3, customer = ?4, parent = ?5, name = ?6, subtype = ?7,
+                 label = ?8, unique_key = ?9, version = ?12, body = ?13",
+        )
+        .and_then(|mut statement| {
+            statement.execute(params![
+                entities::number(record.kind),
+                row.id.0,
+                row.tenant.0,
+                row.customer.0,
+                row.parent.0,
+                row.name,
+                row.subtype,
+                row.label,
+                row.unique_key,
+                has_unique_names(record.kind),
+                row.id.created_ms(),
+                record.version,
+                record.body,
+            ])
+        })
+        .map_err(|error| explain(record.kind, error, "write an entity"))?;
+    Ok(())
+}
+
+fn check_version(transaction: &Transaction<'_>, record: &Record, version: i64) -> Result<(), RepositoryError> {
+    let stored: Option<i64> = transaction
+        .prepare_cached("SELECT version FROM entity WHERE kind = ?1 AND id = ?2")
+        .and_then(|mut statement| {
+            statement
+                .query_row(params![entities::number(record.kind), record.row.id.0], |row| {
+                    row.get(0)
+                })
+                .optional()
+        })
+        .map_err(storage("read a version"))?;
+    match stored {
+        Some(stored) if stored == version => Ok(()),
+        _ => Err(RepositoryError::Version {
+            kind: record.kind,
+            id: record.row.id,
+        }),
+    }
+}
+
+/// SQLite names the columns of a unique index that was violated.
+fn explain(kind: EntityType, error: rusqlite::Error, doing: &'static str) -> RepositoryError {
+    if let rusqlite::Error::SqliteFailure(failure, Some(text)) = &error
+        && failure.code == ErrorCode::ConstraintViolation
+    {
+        let what = [
+            ("entity.unique_key", Unique::Key),
+            ("entity.name", Unique::Name),
+            ("alarm.originator", Unique::ActiveAlarm),
+        ];
+        if let Some((_, what)) = what.into_iter().find(|(column, _)| text.contains(column)) {
+            return RepositoryError::Unique { kind, what };
+        }
+    }
+    storage(doing)(error)
+}

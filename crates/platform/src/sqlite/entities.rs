@@ -1,0 +1,212 @@
+//! Entities in SQL: by identifier, key and name, and in pages.
+
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::ids::{EntityId, EntityType, Uuid};
+use crate::model::Row;
+use crate::page::{Page, PageLink, SortOrder};
+use crate::repository::{Record, Selection};
+
+const COLUMNS: &str = "id, tenant, customer, parent, name, subtype, label, unique_key, version, body";
+
+/// The number of a kind in the database; never changes.
+pub fn number(kind: EntityType) -> i64 {
+    match kind {
+        EntityType::Tenant => 1,
+        EntityType::TenantProfile => 2,
+        EntityType::Customer => 3,
+        EntityType::User => 4,
+        EntityType::Dashboard => 5,
+        EntityType::Asset => 6,
+        EntityType::AssetProfile => 7,
+        EntityType::Device => 8,
+        EntityType::DeviceProfile => 9,
+        EntityType::Alarm => 10,
+        EntityType::RuleChain => 11,
+        EntityType::RuleNode => 12,
+        EntityType::Rpc => 13,
+        EntityType::ApiUsageState => 14,
+        EntityType::QueueStats => 15,
+        EntityType::ApiKey => 16,
+        EntityType::DeviceCredentials => 17,
+        EntityType::UserCredentials => 18,
+        EntityType::AlarmComment => 19,
+    }
+}
+
+fn record(kind: EntityType, row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
+    Ok(Record {
+        kind,
+        row: Row {
+            id: Uuid(row.get(0)?),
+            tenant: Uuid(row.get(1)?),
+            customer: Uuid(row.get(2)?),
+            parent: Uuid(row.get(3)?),
+            name: row.get(4)?,
+            subtype: row.get(5)?,
+            label: row.get(6)?,
+            unique_key: row.get(7)?,
+        },
+        version: row.get(8)?,
+        body: row.get(9)?,
+    })
+}
+
+pub fn get(connection: &Connection, id: EntityId) -> rusqlite::Result<Option<Record>> {
+    connection
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM entity WHERE kind = ?1 AND id = ?2"))?
+        .query_row(params![number(id.kind), id.id.0], |row| record(id.kind, row))
+        .optional()
+}
+
+pub fn find_by_key(connection: &Connection, kind: EntityType, key: &str) -> rusqlite::Result<Option<Record>> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM entity WHERE kind = ?1 AND unique_key = ?2"
+        ))?
+        .query_row(params![number(kind), key], |row| record(kind, row))
+        .optional()
+}
+
+pub fn find_by_name(
+    connection: &Connection,
+    kind: EntityType,
+    tenant: Uuid,
+    name: &str,
+) -> rusqlite::Result<Option<Record>> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM entity WHERE kind = ?1 AND tenant = ?2 AND name = ?3 ORDER BY created_ms LIMIT 1"
+        ))?
+        .query_row(params![number(kind), tenant.0, name], |row| record(kind, row))
+        .optional()
+}
+
+pub fn for_each(connection: &Connection, kind: EntityType, visit: &mut dyn FnMut(Record)) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM entity WHERE kind = ?1 ORDER BY created_ms, rowid"
+    ))?;
+    let mut rows = statement.query([number(kind)])?;
+    while let Some(row) = rows.next()? {
+        visit(record(kind, row)?);
+    }
+    Ok(())
+}
+
+/// Conditions and their values, in step.
+#[derive(Default)]
+pub struct Where {
+    text: String,
+    pub values: Vec<Box<dyn ToSql>>,
+}
+
+impl Where {
+    /// `condition` has a `?` for the value.
+    pub fn and(&mut self, condition: &str, value: impl ToSql + 'static) {
+        self.and_all(condition, vec![Box::new(value)]);
+    }
+
+    pub fn and_all(&mut self, condition: &str, values: Vec<Box<dyn ToSql>>) {
+        self.text
+            .push_str(if self.text.is_empty() { " WHERE " } else { " AND " });
+        self.text.push_str(condition);
+        self.values.extend(values);
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub fn parameters(&self) -> Vec<&dyn ToSql> {
+        self.values.iter().map(|value| &**value).collect()
+    }
+}
+
+fn conditions(kind: EntityType, selection: &Selection, text_search: Option<&str>) -> Where {
+    let mut conditions = Where::default();
+    conditions.and("kind = ?", number(kind));
+    if let Some(tenant) = selection.tenant {
+        conditions.and("tenant = ?", tenant.0);
+    }
+    if let Some(customer) = selection.customer {
+        conditions.and("customer = ?", customer.0);
+    }
+    if let Some(parent) = selection.parent {
+        conditions.and("parent = ?", parent.0);
+    }
+    if let Some(subtype) = &selection.subtype {
+        conditions.and("subtype = ?", subtype.clone());
+    }
+    if let Some(text) = text_search {
+        conditions.and(
+            "(name || char(10) || label || char(10) || subtype) LIKE ? ESCAPE '\\'",
+            like(text),
+        );
+    }
+    conditions
+}
+
+/// A pattern that finds the text anywhere.
+pub fn like(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    format!("%{escaped}%")
+}
+
+pub fn count(connection: &Connection, kind: EntityType, selection: &Selection) -> rusqlite::Result<usize> {
+    count_where(connection, "entity", &conditions(kind, selection, None))
+}
+
+pub fn count_where(connection: &Connection, table: &str, conditions: &Where) -> rusqlite::Result<usize> {
+    let query = format!("SELECT count(*) FROM {table}{}", conditions.text());
+    let mut statement = connection.prepare_cached(&query)?;
+    let count: i64 = statement.query_row(&*conditions.parameters(), |row| row.get(0))?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
+pub fn page(
+    connection: &Connection,
+    kind: EntityType,
+    selection: &Selection,
+    link: &PageLink,
+) -> rusqlite::Result<Page<Record>> {
+    let mut conditions = conditions(kind, selection, link.text_search.as_deref());
+    let total = count_where(connection, "entity", &conditions)?;
+    let query = format!(
+        "SELECT {COLUMNS} FROM entity{} ORDER BY {} LIMIT ? OFFSET ?",
+        conditions.text(),
+        order(link)
+    );
+    limit(&mut conditions, link);
+    let mut statement = connection.prepare_cached(&query)?;
+    let rows = statement.query_map(&*conditions.parameters(), |row| record(kind, row))?;
+    Ok(Page::new(rows.collect::<Result<_, _>>()?, total, link))
+}
+
+pub fn limit(conditions: &mut Where, link: &PageLink) {
+    let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+    conditions.values.push(Box::new(number(link.page_size)));
+    conditions.values.push(Box::new(number(link.offset())));
+}
+
+/// Always total, so that pages do not overlap. The property was checked to be a plain name.
+fn order(link: &PageLink) -> String {
+    let Some(sort) = &link.sort else {
+        return "created_ms, id".to_owned();
+    };
+    let column = match sort.property.as_str() {
+        "createdTime" => "created_ms".to_owned(),
+        "name" | "title" | "email" => "name COLLATE NOCASE".to_owned(),
+        "type" => "subtype COLLATE NOCASE".to_owned(),
+        "label" => "label COLLATE NOCASE".to_owned(),
+        property => format!("json_extract(body, '$.{property}') COLLATE NOCASE"),
+    };
+    format!("{column} {}, id", direction(sort.order))
+}
+
+pub fn direction(order: SortOrder) -> &'static str {
+    match order {
+        SortOrder::Ascending => "ASC",
+        SortOrder::Descending => "DESC",
+    }
+}
