@@ -1,5 +1,21 @@
-//! Rule chains: ThingsBoard's JSON of nodes and labelled connections.
+//! Rule chains: ThingsBoard's JSON of nodes and labelled connections, compiled to a graph ([`Chain`]) and run over a
+//! [`Host`], which reads and does everything that a node wants read or done.
+//!
+//! A run is depth first and in the order of the connections; nothing in it waits. Where a node has to wait for an answer, the
+//! run ends with a [`Continuation`], and [`resume`] goes on. Steps, depth, scripts and what nodes remember are bounded.
 
+mod compile;
 mod defaults;
+mod host;
+mod message;
+mod nodes;
+mod run;
+mod script;
+#[cfg(test)]
+mod tests;
 
+pub use compile::{Chain, ChainError, Export, NODES_MAX, Warning};
 pub use defaults::{RootShape, default_root_chain, root_metadata};
+pub use host::{Continuation, DebugEvent, External, ExternalKind, Host, NodeError, RpcCall, Saving};
+pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, connection_of, fill};
+pub use run::{DEPTH_MAX, Failure, Run, STEPS_MAX, resume, run, tick};

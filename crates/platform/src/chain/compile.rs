@@ -1,0 +1,223 @@
+//! ThingsBoard's JSON of a chain to a graph. Nodes are known by the last part of their Java class; what is unknown, or cannot
+//! run as it is configured, is there but disabled, with a warning that says so.
+
+use std::fmt;
+
+use serde_json::Value as Json;
+
+use super::nodes::{NodeKind, parse_node};
+use crate::ids::{RuleChainId, Uuid};
+
+/// Nodes beyond this are refused.
+pub const NODES_MAX: usize = 10_000;
+
+#[derive(Debug)]
+pub struct Chain {
+    pub id: RuleChainId,
+    pub(super) nodes: Vec<Node>,
+    /// `None`: messages end at once.
+    pub(super) first: Option<usize>,
+    warnings: Vec<Warning>,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub name: Box<str>,
+    pub kind: NodeKind,
+    pub configuration: Json,
+    pub is_debugged: bool,
+    /// Label and target; in the order of the JSON.
+    pub next: Vec<(Box<str>, usize)>,
+}
+
+/// What an operator has to know about a chain that was imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    pub node: String,
+    /// The node does nothing: messages go by its Failure connection.
+    pub is_disabled: bool,
+    pub problem: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_disabled { " is disabled" } else { "" };
+        write!(f, "node \"{}\"{state}: {}", self.node, self.problem)
+    }
+}
+
+/// The JSON is no chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChainError {
+    pub problem: String,
+}
+
+impl fmt::Display for ChainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Invalid rule chain metadata: {}", self.problem)
+    }
+}
+
+impl std::error::Error for ChainError {}
+
+fn wrong(problem: impl Into<String>) -> ChainError {
+    ChainError {
+        problem: problem.into(),
+    }
+}
+
+/// What an exported file has in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Export {
+    pub name: String,
+    pub metadata: Json,
+}
+
+impl Export {
+    /// `{"ruleChain":{…},"metadata":{…}}`.
+    pub fn parse(json: &Json) -> Result<Export, ChainError> {
+        let name = json["ruleChain"]["name"]
+            .as_str()
+            .ok_or_else(|| wrong("ruleChain has no name"))?;
+        if !json["metadata"].is_object() {
+            return Err(wrong("there is no metadata"));
+        }
+        Ok(Export {
+            name: name.to_owned(),
+            metadata: json["metadata"].clone(),
+        })
+    }
+}
+
+impl Chain {
+    /// `metadata` as the REST interface and exported files have it.
+    pub fn compile(id: RuleChainId, metadata: &Json) -> Result<Chain, ChainError> {
+        let empty = Vec::new();
+        let list = metadata["nodes"].as_array().unwrap_or(&empty);
+        if list.len() > NODES_MAX {
+            return Err(wrong(format!("more than {NODES_MAX} nodes")));
+        }
+        let mut warnings = Vec::new();
+        let mut nodes: Vec<Node> = list.iter().map(|json| compile_node(json, &mut warnings)).collect();
+        connect(&mut nodes, &metadata["connections"])?;
+        connect_chains(&mut nodes, &metadata["ruleChainConnections"])?;
+        let first = match &metadata["firstNodeIndex"] {
+            Json::Null => None,
+            index => Some(index_of(index, nodes.len(), "firstNodeIndex")?),
+        };
+        if first.is_none() && !nodes.is_empty() {
+            warnings.push(Warning {
+                node: String::new(),
+                is_disabled: false,
+                problem: "the chain has no first node: messages end before any".to_owned(),
+            });
+        }
+        Ok(Chain {
+            id,
+            nodes,
+            first,
+            warnings,
+        })
+    }
+
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn node_name(&self, node: usize) -> Option<&str> {
+        self.nodes.get(node).map(|node| &*node.name)
+    }
+
+    pub(super) fn targets<'a>(&'a self, node: usize, label: &'a str) -> impl Iterator<Item = usize> + 'a {
+        let next = self.nodes[node].next.iter();
+        next.filter(move |(known, _)| known.eq_ignore_ascii_case(label))
+            .map(|(_, target)| *target)
+    }
+
+    /// Of nodes that do something by themselves: generators and counters, with the seconds between.
+    pub fn periodic_nodes(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, node)| Some((index, node.kind.period_s()?)))
+    }
+}
+
+fn compile_node(json: &Json, warnings: &mut Vec<Warning>) -> Node {
+    let class = json["type"].as_str().unwrap_or_default();
+    let name = json["name"].as_str().unwrap_or(class);
+    let mut problems = Vec::new();
+    let kind = parse_node(class, &json["configuration"], &mut problems).unwrap_or_else(|problem| {
+        warnings.push(Warning {
+            node: name.to_owned(),
+            is_disabled: true,
+            problem: problem.clone(),
+        });
+        NodeKind::Disabled { problem }
+    });
+    warnings.extend(problems.into_iter().map(|problem| Warning {
+        node: name.to_owned(),
+        is_disabled: false,
+        problem,
+    }));
+    let settings = &json["debugSettings"];
+    let is_debugged = json["debugMode"].as_bool() == Some(true) || settings["allEnabled"].as_bool() == Some(true);
+    Node {
+        name: name.into(),
+        kind,
+        configuration: json["configuration"].clone(),
+        is_debugged,
+        next: Vec::new(),
+    }
+}
+
+fn index_of(json: &Json, count: usize, what: &str) -> Result<usize, ChainError> {
+    let index = json.as_u64().and_then(|index| usize::try_from(index).ok());
+    let index = index.filter(|index| *index < count);
+    index.ok_or_else(|| wrong(format!("{what} is {json}, expected the index of one of {count} nodes")))
+}
+
+fn connect(nodes: &mut [Node], connections: &Json) -> Result<(), ChainError> {
+    for connection in connections.as_array().into_iter().flatten() {
+        let from = index_of(&connection["fromIndex"], nodes.len(), "fromIndex")?;
+        let to = index_of(&connection["toIndex"], nodes.len(), "toIndex")?;
+        let label = connection["type"]
+            .as_str()
+            .ok_or_else(|| wrong("a connection has no type"))?;
+        nodes[from].next.push((label.into(), to));
+    }
+    Ok(())
+}
+
+/// Old files connect a node to another chain without a node in between; here there is one.
+fn connect_chains(nodes: &mut Vec<Node>, connections: &Json) -> Result<(), ChainError> {
+    // Vectors cannot grow while they are iterated: targets are added behind the last node.
+    let mut nodes_with_targets = std::mem::take(nodes);
+    let count = nodes_with_targets.len();
+    for connection in connections.as_array().into_iter().flatten() {
+        let from = index_of(&connection["fromIndex"], count, "fromIndex")?;
+        let target = connection["targetRuleChainId"]["id"].as_str().and_then(Uuid::parse);
+        let target = target.ok_or_else(|| wrong("a connection to a rule chain has no targetRuleChainId"))?;
+        let label = connection["type"]
+            .as_str()
+            .ok_or_else(|| wrong("a connection has no type"))?;
+        let to = nodes_with_targets.len();
+        nodes_with_targets[from].next.push((label.into(), to));
+        nodes_with_targets.push(Node {
+            name: "Rule Chain".into(),
+            kind: NodeKind::Input(super::nodes::InputNode {
+                chain: Some(RuleChainId(target)),
+                returns: false,
+            }),
+            configuration: Json::Null,
+            is_debugged: false,
+            next: Vec::new(),
+        });
+    }
+    *nodes = nodes_with_targets;
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! What a chain needs of the world: everything that a node reads or does goes through [`Host`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use timeseries::TimedValue;
+
+use super::Chain;
+use super::message::Message;
+use crate::alarm_rules;
+use crate::decode::KeyValue;
+use crate::ids::{AlarmId, EntityId, RuleChainId};
+use crate::model::{Alarm, Attribute, Relation, Scope};
+use crate::repository::RelationSelection;
+
+/// Why a node could not do its work; the message goes by its Failure connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeError(pub String);
+
+impl NodeError {
+    pub fn new(text: impl Into<String>) -> NodeError {
+        NodeError(text.into())
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+impl<E: std::error::Error> From<Box<E>> for NodeError {
+    fn from(error: Box<E>) -> NodeError {
+        NodeError(error.to_string())
+    }
+}
+
+/// What becomes of telemetry that is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saving {
+    /// In history and latest values.
+    pub is_stored: bool,
+    /// Subscribers are told.
+    pub is_shown: bool,
+    /// 0: as the tenant has it.
+    pub ttl_s: u64,
+}
+
+/// A call of the server to a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RpcCall {
+    pub method: String,
+    /// JSON.
+    pub params: String,
+    pub is_one_way: bool,
+    pub is_persistent: bool,
+    pub expires_ms: i64,
+    pub retries: Option<u32>,
+    pub additional_info: Option<String>,
+    /// Of a caller outside of the chain that waits for the answer.
+    pub request_uuid: Option<String>,
+}
+
+/// Where a chain goes on when an answer comes ([`super::resume`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Continuation {
+    pub chain: RuleChainId,
+    pub node: usize,
+    pub message: Message<'static>,
+}
+
+/// A message for another system, by the node that sends it: a REST call, a Kafka record, an MQTT message.
+#[derive(Debug)]
+pub struct External<'a> {
+    pub kind: ExternalKind,
+    pub chain: RuleChainId,
+    pub node: &'a str,
+    /// Of the node, patterns not filled in.
+    pub configuration: &'a Json,
+    pub message: &'a Message<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExternalKind {
+    Rest,
+    Kafka,
+    Mqtt,
+}
+
+/// What went into a node or out of it, of nodes that are debugged.
+#[derive(Debug)]
+pub struct DebugEvent<'a> {
+    pub chain: RuleChainId,
+    pub node: &'a str,
+    pub node_index: usize,
+    pub is_input: bool,
+    /// Of an output.
+    pub label: Option<&'a str>,
+    pub error: Option<&'a str>,
+    pub message: &'a Message<'a>,
+}
+
+pub trait Host {
+    fn now_ms(&self) -> i64;
+
+    fn new_alarm_id(&self) -> AlarmId;
+
+    fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>>;
+
+    /// Where messages of the originator's profile begin.
+    fn default_chain(&self, originator: EntityId) -> Option<RuleChainId>;
+
+    fn save_timeseries(
+        &mut self,
+        entity: EntityId,
+        ts_ms: i64,
+        values: &[KeyValue<'_>],
+        saving: Saving,
+    ) -> Result<(), NodeError>;
+
+    fn save_attributes(
+        &mut self,
+        entity: EntityId,
+        scope: Scope,
+        attributes: &[Attribute],
+        notifies_device: bool,
+    ) -> Result<(), NodeError>;
+
+    fn delete_attributes(
+        &mut self,
+        entity: EntityId,
+        scope: Scope,
+        keys: &[String],
+        notifies_device: bool,
+    ) -> Result<(), NodeError>;
+
+    fn attributes(&self, entity: EntityId, scope: Scope, keys: &[String]) -> Result<Vec<Attribute>, NodeError>;
+
+    /// One answer per key.
+    fn latest(&self, entity: EntityId, keys: &[String]) -> Result<Vec<Option<TimedValue>>, NodeError>;
+
+    /// The JSON of an entity.
+    fn entity(&self, id: EntityId) -> Result<Option<Json>, NodeError>;
+
+    fn relations(&self, selection: &RelationSelection) -> Result<Vec<Relation>, NodeError>;
+
+    /// Alarm rules of the originator's profile, told of the message; what became of alarms is stored when this returns.
+    fn apply_alarm_rules(&mut self, message: &Message<'_>) -> Result<Vec<alarm_rules::Effect>, NodeError>;
+
+    fn active_alarm(&self, originator: EntityId, kind: &str) -> Result<Option<Alarm>, NodeError>;
+
+    fn put_alarm(&mut self, alarm: &Alarm) -> Result<(), NodeError>;
+
+    fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError>;
+
+    /// The chain goes on by [`super::resume`] with the answer.
+    fn call_device(&mut self, device: EntityId, call: RpcCall, then: Continuation) -> Result<(), NodeError>;
+
+    /// The answer to a call of a device.
+    fn reply_to_device(&mut self, device: EntityId, request_id: i32, body: &Json) -> Result<(), NodeError>;
+
+    fn log(&mut self, chain: RuleChainId, node: &str, text: &str);
+
+    /// Taken over when this returns; whether it arrives is the connector's matter.
+    fn send(&mut self, external: &External<'_>) -> Result<(), NodeError>;
+
+    /// For [`super::resume`] later, from a queue of this name.
+    fn enqueue(&mut self, queue: &str, then: Continuation) -> Result<(), NodeError>;
+
+    fn debug(&mut self, event: &DebugEvent<'_>);
+}

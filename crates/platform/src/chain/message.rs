@@ -1,0 +1,230 @@
+//! What travels along a chain: type, originator, metadata, data. Telemetry stays what it was decoded to until a node wants it
+//! as JSON.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value as Json};
+use timeseries::Value;
+
+use crate::decode::KeyValue;
+use crate::ids::{CustomerId, EntityId};
+
+/// The types with a connection of their own; every other one goes by "Other".
+const TYPES: &[(&str, &str)] = &[
+    ("POST_ATTRIBUTES_REQUEST", "Post attributes"),
+    ("POST_TELEMETRY_REQUEST", "Post telemetry"),
+    ("TO_SERVER_RPC_REQUEST", "RPC Request from Device"),
+    ("RPC_CALL_FROM_SERVER_TO_DEVICE", "RPC Request to Device"),
+    ("ACTIVITY_EVENT", "Activity Event"),
+    ("INACTIVITY_EVENT", "Inactivity Event"),
+    ("CONNECT_EVENT", "Connect Event"),
+    ("DISCONNECT_EVENT", "Disconnect Event"),
+    ("ENTITY_CREATED", "Entity Created"),
+    ("ENTITY_UPDATED", "Entity Updated"),
+    ("ENTITY_DELETED", "Entity Deleted"),
+    ("ENTITY_ASSIGNED", "Entity Assigned"),
+    ("ENTITY_UNASSIGNED", "Entity Unassigned"),
+    ("ATTRIBUTES_UPDATED", "Attributes Updated"),
+    ("ATTRIBUTES_DELETED", "Attributes Deleted"),
+    ("TIMESERIES_UPDATED", "Timeseries Updated"),
+    ("TIMESERIES_DELETED", "Timeseries Deleted"),
+    ("ALARM", "Alarm"),
+    ("ALARM_CREATED", "Alarm Created"),
+    ("ALARM_UPDATED", "Alarm Updated"),
+    ("ALARM_SEVERITY_UPDATED", "Alarm Severity Updated"),
+    ("ALARM_ACK", "Alarm Acknowledged"),
+    ("ALARM_CLEAR", "Alarm Cleared"),
+    ("ALARM_ASSIGNED", "Alarm Assigned"),
+    ("ALARM_UNASSIGNED", "Alarm Unassigned"),
+    ("COMMENT_CREATED", "Comment Created"),
+    ("COMMENT_UPDATED", "Comment Updated"),
+    ("RPC_QUEUED", "RPC Queued"),
+    ("RPC_SENT", "RPC Sent"),
+    ("RPC_DELIVERED", "RPC Delivered"),
+    ("RPC_SUCCESSFUL", "RPC Successful"),
+    ("RPC_TIMEOUT", "RPC Timeout"),
+    ("RPC_EXPIRED", "RPC Expired"),
+    ("RPC_FAILED", "RPC Failed"),
+    ("RPC_DELETED", "RPC Deleted"),
+    ("RELATION_ADD_OR_UPDATE", "Relation Added or Updated"),
+    ("RELATION_DELETED", "Relation Deleted"),
+    ("RELATIONS_DELETED", "All Relations Deleted"),
+    ("REST_API_REQUEST", "REST API request"),
+];
+
+pub const POST_TELEMETRY: &str = "POST_TELEMETRY_REQUEST";
+pub const POST_ATTRIBUTES: &str = "POST_ATTRIBUTES_REQUEST";
+pub const ALARM: &str = "ALARM";
+
+/// The connection by which the message type switch sends a type.
+pub fn connection_of(kind: &str) -> &'static str {
+    TYPES
+        .iter()
+        .find(|(name, _)| *name == kind)
+        .map_or("Other", |(_, label)| label)
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message<'a> {
+    pub kind: Cow<'a, str>,
+    pub originator: EntityId,
+    pub customer: CustomerId,
+    pub metadata: Metadata<'a>,
+    pub data: Data<'a>,
+    /// Of the data, or when the message came.
+    pub ts_ms: i64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data<'a> {
+    /// Values of one time.
+    Values(&'a [KeyValue<'a>]),
+    Json(Json),
+}
+
+/// Names and texts; few, so a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metadata<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'a> Metadata<'a> {
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| &**value)
+    }
+
+    pub fn put(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
+        let (name, value) = (name.into(), value.into());
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    pub fn remove(&mut self, name: &str) -> Option<Cow<'a, str>> {
+        let position = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.remove(position).1)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    pub fn to_json(&self) -> Json {
+        Json::Object(
+            self.iter()
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .collect(),
+        )
+    }
+
+    /// Values that are no texts become some.
+    pub fn from_json(json: &Json) -> Metadata<'static> {
+        let members = json
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(_, value)| !value.is_null());
+        Metadata(
+            members
+                .map(|(name, value)| (name.clone().into(), plain(value).into()))
+                .collect(),
+        )
+    }
+}
+
+impl Message<'_> {
+    pub fn json(&self) -> Cow<'_, Json> {
+        match &self.data {
+            Data::Json(json) => Cow::Borrowed(json),
+            Data::Values(values) => Cow::Owned(values_json(values)),
+        }
+    }
+
+    /// With everything of its own.
+    pub fn into_owned(self) -> Message<'static> {
+        let json = self.json().into_owned();
+        let metadata = self.metadata.0.into_iter();
+        let metadata = metadata.map(|(name, value)| (name.into_owned().into(), value.into_owned().into()));
+        Message {
+            kind: self.kind.into_owned().into(),
+            originator: self.originator,
+            customer: self.customer,
+            metadata: Metadata(metadata.collect()),
+            data: Data::Json(json),
+            ts_ms: self.ts_ms,
+        }
+    }
+}
+
+fn values_json(values: &[KeyValue<'_>]) -> Json {
+    let members = values
+        .iter()
+        .map(|value| (value.key.to_string(), value_json(&value.value)));
+    Json::Object(members.collect::<Map<_, _>>())
+}
+
+pub fn value_json(value: &Value) -> Json {
+    match value {
+        Value::Bool(value) => Json::from(*value),
+        Value::Long(value) => Json::from(*value),
+        Value::Double(value) => Json::from(*value),
+        Value::String(text) => Json::from(&**text),
+        Value::Json(text) => serde_json::from_str(text).unwrap_or_default(),
+    }
+}
+
+/// A text as it is; anything else as JSON.
+pub fn plain(json: &Json) -> String {
+    match json {
+        Json::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// `${name}` from the metadata, `$[path.to.member]` from the data; what is not there stays as it is written.
+pub fn fill(pattern: &str, message: &Message<'_>) -> String {
+    if !pattern.contains('$') {
+        return pattern.to_owned();
+    }
+    let data = if pattern.contains("$[") {
+        Some(message.json())
+    } else {
+        None
+    };
+    let mut filled = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some(at) = rest.find('$') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let found = place(rest, "${", '}').and_then(|(name, end)| Some((message.metadata.get(name)?.to_owned(), end)));
+        let found = found.or_else(|| {
+            let (path, end) = place(rest, "$[", ']')?;
+            Some((plain(member(data.as_deref()?, path)?), end))
+        });
+        match found {
+            Some((value, end)) => {
+                filled.push_str(&value);
+                rest = &rest[end..];
+            }
+            None => {
+                filled.push('$');
+                rest = &rest[1..];
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+fn place<'a>(text: &'a str, open: &str, close: char) -> Option<(&'a str, usize)> {
+    let inner = text.strip_prefix(open)?;
+    let end = inner.find(close)?;
+    Some((&inner[..end], open.len() + end + close.len_utf8()))
+}
+
+fn member<'a>(json: &'a Json, path: &str) -> Option<&'a Json> {
+    let found = path.split('.').try_fold(json, |json, name| json.get(name))?;
+    (!found.is_null()).then_some(found)
+}

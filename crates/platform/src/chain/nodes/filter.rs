@@ -1,0 +1,103 @@
+//! Nodes that choose a way.
+
+use std::rc::Rc;
+
+use super::{Label, Outcome};
+use crate::chain::host::{Host, NodeError};
+use crate::chain::message::Message;
+use crate::chain::script::Script;
+use crate::ids::{AlarmId, EntityId, EntityType, Uuid};
+use crate::repository::RelationSelection;
+
+#[derive(Debug)]
+pub struct CheckFieldsNode {
+    pub data: Vec<String>,
+    pub metadata: Vec<String>,
+    pub wants_all: bool,
+}
+
+impl CheckFieldsNode {
+    pub fn holds(&self, message: &Message<'_>) -> bool {
+        let json = message.json();
+        let in_data = |name: &String| json.get(name).is_some_and(|value| !value.is_null());
+        let in_metadata = |name: &String| message.metadata.get(name).is_some();
+        if self.wants_all {
+            self.data.iter().all(in_data) && self.metadata.iter().all(in_metadata)
+        } else {
+            self.data.iter().any(in_data) || self.metadata.iter().any(in_metadata)
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct RelationNode {
+    /// From the other entity to the originator.
+    pub is_from_entity: bool,
+    pub kind: Option<String>,
+    /// `None`: any entity.
+    pub single: Option<EntityId>,
+}
+
+impl RelationNode {
+    pub fn exists(&self, message: &Message<'_>, host: &dyn Host) -> Result<bool, NodeError> {
+        let originator = Some(message.originator);
+        let (from, to) = if self.is_from_entity {
+            (self.single, originator)
+        } else {
+            (originator, self.single)
+        };
+        let selection = RelationSelection {
+            from,
+            to,
+            kind: self.kind.clone(),
+            group: None,
+        };
+        Ok(!host.relations(&selection)?.is_empty())
+    }
+}
+
+pub fn switch<'a>(script: &Script, message: Rc<Message<'a>>) -> Result<Outcome<'a>, NodeError> {
+    let labels = script.labels(&message)?.into_iter();
+    Ok(Outcome::GoesMany(
+        labels.map(|label| (Label::from(label), Rc::clone(&message))).collect(),
+    ))
+}
+
+/// By the name of the profile.
+pub fn profile_switch<'a>(message: Rc<Message<'a>>, host: &dyn Host) -> Result<Outcome<'a>, NodeError> {
+    let missing = || NodeError::new("the originator has no profile: it is no device or asset, or is gone");
+    let entity = host.entity(message.originator)?.ok_or_else(missing)?;
+    let name = entity["type"].as_str().ok_or_else(missing)?;
+    Ok(Outcome::Goes(name.to_owned().into(), message))
+}
+
+pub fn type_label(kind: EntityType) -> Label {
+    Label::from(match kind {
+        EntityType::Device => "Device",
+        EntityType::Asset => "Asset",
+        EntityType::Alarm => "Alarm",
+        EntityType::Tenant => "Tenant",
+        EntityType::Customer => "Customer",
+        EntityType::User => "User",
+        EntityType::Dashboard => "Dashboard",
+        EntityType::RuleChain => "Rule chain",
+        EntityType::RuleNode => "Rule node",
+        _ => "Other",
+    })
+}
+
+/// Of the alarm in the data, as it is now.
+pub fn alarm_status<'a>(
+    statuses: &[String],
+    message: Rc<Message<'a>>,
+    host: &dyn Host,
+) -> Result<Outcome<'a>, NodeError> {
+    let json = message.json();
+    let id = json["id"]["id"].as_str().and_then(Uuid::parse);
+    let id = AlarmId(id.ok_or_else(|| NodeError::new("the message is no alarm"))?);
+    let alarm = host.alarm(id)?.ok_or_else(|| NodeError::new("No such alarm found."))?;
+    let status = serde_json::to_value(alarm.status()).unwrap_or_default();
+    let is_one = statuses.iter().any(|known| status == known.as_str());
+    drop(json);
+    Ok(Outcome::truth(is_one, message))
+}

@@ -1,0 +1,204 @@
+//! Kinds of nodes: which Java classes they stand for, their configuration, and what they do with a message.
+
+mod action;
+mod alarm;
+mod enrich;
+mod filter;
+mod keys;
+mod parse;
+mod rpc;
+mod save;
+mod transform;
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+pub(super) use alarm::AlarmNode;
+pub(super) use enrich::{AttributesNode, DeltaNode, FieldsNode, Owner, OwnerAttributesNode};
+pub(super) use filter::{CheckFieldsNode, RelationNode};
+pub(super) use keys::{KeysNode, KeysOperation, Place};
+pub(super) use parse::parse_node;
+pub(super) use rpc::ReplyNode;
+pub(super) use save::{SaveAttributesNode, SaveTimeseriesNode};
+pub(super) use transform::{OriginatorSource, made_of};
+
+use super::compile::Node;
+use super::host::{ExternalKind, Host, NodeError};
+use super::message::{Message, connection_of};
+use super::script::Script;
+use crate::ids::{RuleChainId, Uuid};
+
+#[derive(Debug)]
+pub(super) enum NodeKind {
+    Disabled {
+        problem: String,
+    },
+    TypeSwitch,
+    TypeFilter(Vec<String>),
+    ScriptFilter(Script),
+    ScriptSwitch(Script),
+    CheckFields(CheckFieldsNode),
+    ProfileSwitch,
+    EntityTypeFilter(Vec<String>),
+    EntityTypeSwitch,
+    AlarmStatusFilter(Vec<String>),
+    CheckRelation(RelationNode),
+    Attributes(AttributesNode),
+    Fields(FieldsNode),
+    OwnerAttributes(OwnerAttributesNode),
+    Delta(DeltaNode),
+    ScriptTransform(Script),
+    Keys(KeysNode),
+    ChangeOriginator(OriginatorSource),
+    SplitArray,
+    SaveTimeseries(SaveTimeseriesNode),
+    SaveAttributes(SaveAttributesNode),
+    DeleteAttributes(save::DeleteAttributesNode),
+    /// `None`: the standard text.
+    Log(Option<Script>),
+    CallDevice {
+        timeout_s: u64,
+    },
+    Reply(ReplyNode),
+    DeviceProfile,
+    CreateAlarm(Box<AlarmNode>),
+    ClearAlarm(Box<AlarmNode>),
+    Count(action::CountNode),
+    Generator(Box<action::GeneratorNode>),
+    External(ExternalKind),
+    Checkpoint {
+        queue: String,
+    },
+    Acknowledge,
+    Input(InputNode),
+    Output,
+}
+
+#[derive(Debug)]
+pub(super) struct InputNode {
+    /// `None`: that of the originator's profile.
+    pub chain: Option<RuleChainId>,
+    /// What the other chain puts out goes on from this node.
+    pub returns: bool,
+}
+
+pub(super) type Label = Cow<'static, str>;
+
+/// What a node does with a message.
+#[derive(Debug)]
+pub(super) enum Outcome<'a> {
+    /// Nothing more.
+    Ends,
+    Goes(Label, Rc<Message<'a>>),
+    GoesMany(Vec<(Label, Rc<Message<'a>>)>),
+    /// Into another chain.
+    Enters {
+        chain: RuleChainId,
+        returns: bool,
+    },
+    /// Out of this chain, by the name of the node.
+    Leaves,
+}
+
+impl<'a> Outcome<'a> {
+    pub fn success(message: Rc<Message<'a>>) -> Outcome<'a> {
+        Outcome::Goes("Success".into(), message)
+    }
+
+    fn truth(is_true: bool, message: Rc<Message<'a>>) -> Outcome<'a> {
+        Outcome::Goes(if is_true { "True" } else { "False" }.into(), message)
+    }
+}
+
+/// Where the node is.
+#[derive(Clone, Copy)]
+pub(super) struct At<'c> {
+    pub chain: RuleChainId,
+    pub index: usize,
+    pub node: &'c Node,
+}
+
+impl NodeKind {
+    pub fn period_s(&self) -> Option<u64> {
+        match self {
+            NodeKind::Count(node) => Some(node.interval_s),
+            NodeKind::Generator(node) => Some(node.period_s),
+            _ => None,
+        }
+    }
+
+    /// Scripts are counted apart.
+    pub fn is_script(&self) -> bool {
+        matches!(
+            self,
+            NodeKind::ScriptFilter(_)
+                | NodeKind::ScriptSwitch(_)
+                | NodeKind::ScriptTransform(_)
+                | NodeKind::Log(Some(_))
+        )
+    }
+
+    pub fn process<'a>(
+        &self,
+        at: At<'_>,
+        message: Rc<Message<'a>>,
+        host: &mut dyn Host,
+    ) -> Result<Outcome<'a>, NodeError> {
+        match self {
+            NodeKind::Disabled { problem } => Err(NodeError::new(format!("the node is disabled: {problem}"))),
+            NodeKind::TypeSwitch => Ok(Outcome::Goes(connection_of(&message.kind).into(), message)),
+            NodeKind::TypeFilter(kinds) => Ok(Outcome::truth(kinds.iter().any(|kind| *kind == message.kind), message)),
+            NodeKind::ScriptFilter(script) => Ok(Outcome::truth(script.filter(&message)?, message)),
+            NodeKind::ScriptSwitch(script) => filter::switch(script, message),
+            NodeKind::CheckFields(node) => Ok(Outcome::truth(node.holds(&message), message)),
+            NodeKind::ProfileSwitch => filter::profile_switch(message, host),
+            NodeKind::EntityTypeFilter(kinds) => {
+                let name = message.originator.kind.name();
+                Ok(Outcome::truth(kinds.iter().any(|kind| kind == name), message))
+            }
+            NodeKind::EntityTypeSwitch => Ok(Outcome::Goes(filter::type_label(message.originator.kind), message)),
+            NodeKind::AlarmStatusFilter(statuses) => filter::alarm_status(statuses, message, host),
+            NodeKind::CheckRelation(node) => Ok(Outcome::truth(node.exists(&message, host)?, message)),
+            NodeKind::Attributes(node) => node.process(message, host),
+            NodeKind::Fields(node) => node.process(message, host),
+            NodeKind::OwnerAttributes(node) => node.process(message, host),
+            NodeKind::Delta(node) => node.process(message, host),
+            NodeKind::ScriptTransform(script) => transform::script(script, message),
+            NodeKind::Keys(node) => Ok(Outcome::success(node.process(&message))),
+            NodeKind::ChangeOriginator(source) => transform::change_originator(source, message, host),
+            NodeKind::SplitArray => transform::split_array(message),
+            NodeKind::SaveTimeseries(node) => node.process(message, host),
+            NodeKind::SaveAttributes(node) => node.process(message, host),
+            NodeKind::DeleteAttributes(node) => node.process(message, host),
+            NodeKind::Log(script) => action::log(script.as_ref(), at, message, host),
+            NodeKind::CallDevice { timeout_s } => rpc::call(*timeout_s, at, &message, host),
+            NodeKind::Reply(node) => node.process(message, host),
+            NodeKind::DeviceProfile => action::device_profile(message, host),
+            NodeKind::CreateAlarm(node) => node.create(&message, host),
+            NodeKind::ClearAlarm(node) => node.clear(message, host),
+            NodeKind::Count(node) => Ok(node.process()),
+            NodeKind::Generator(_) => Ok(Outcome::success(message)),
+            NodeKind::External(kind) => action::send(*kind, at, message, host),
+            NodeKind::Checkpoint { queue } => action::checkpoint(queue, at, &message, host),
+            NodeKind::Acknowledge => Ok(Outcome::success(message)),
+            NodeKind::Input(node) => {
+                let chain = node.chain.or_else(|| host.default_chain(message.originator));
+                let chain = chain.ok_or_else(|| NodeError::new("the profile of the originator has no rule chain"))?;
+                Ok(Outcome::Enters {
+                    chain,
+                    returns: node.returns,
+                })
+            }
+            NodeKind::Output => Ok(Outcome::Leaves),
+        }
+    }
+
+    /// What a periodic node has to say now.
+    pub fn tick(&self, tenant: Uuid, service: &str, now_ms: i64) -> Result<Option<Message<'static>>, NodeError> {
+        match self {
+            NodeKind::Count(node) => Ok(Some(node.tick(tenant, service, now_ms))),
+            NodeKind::Generator(node) => node.tick(tenant, now_ms),
+            _ => Ok(None),
+        }
+    }
+}

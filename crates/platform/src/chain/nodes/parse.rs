@@ -1,0 +1,356 @@
+//! Configurations of nodes, as ThingsBoard's editor writes them, in the forms of all releases.
+
+use serde_json::Value as Json;
+
+use super::action::{CountNode, GeneratorNode};
+use super::save::{DeleteAttributesNode, Strategy};
+use super::{
+    AlarmNode, AttributesNode, CheckFieldsNode, DeltaNode, FieldsNode, InputNode, KeysNode, KeysOperation, NodeKind,
+    OriginatorSource, Owner, OwnerAttributesNode, Place, RelationNode, ReplyNode, SaveAttributesNode,
+    SaveTimeseriesNode,
+};
+use crate::chain::host::ExternalKind;
+use crate::chain::script::{Script, ScriptKind};
+use crate::ids::{EntityId, EntityType, RuleChainId, Uuid};
+use crate::model::{AlarmSeverity, Scope};
+
+const PACKAGE: &str = "org.thingsboard.rule.engine.";
+
+/// An error disables the node; problems are for the operator to know.
+pub fn parse_node(class: &str, json: &Json, problems: &mut Vec<String>) -> Result<NodeKind, String> {
+    let Some(name) = class.strip_prefix(PACKAGE) else {
+        return Err(format!("{class:?} is no node of ThingsBoard's"));
+    };
+    let script = |kind: ScriptKind| Script::parse(json, "jsScript", "tbelScript", kind);
+    Ok(match name {
+        "filter.TbMsgTypeSwitchNode" => NodeKind::TypeSwitch,
+        "filter.TbMsgTypeFilterNode" => NodeKind::TypeFilter(texts(&json["messageTypes"])),
+        "filter.TbJsFilterNode" => NodeKind::ScriptFilter(script(ScriptKind::Filter)?),
+        "filter.TbJsSwitchNode" => NodeKind::ScriptSwitch(script(ScriptKind::Switch)?),
+        "filter.TbCheckMessageNode" => NodeKind::CheckFields(CheckFieldsNode {
+            data: texts(&json["messageNames"]),
+            metadata: texts(&json["metadataNames"]),
+            wants_all: flag(json, "checkAllKeys"),
+        }),
+        "filter.TbDeviceTypeSwitchNode" | "filter.TbAssetTypeSwitchNode" => NodeKind::ProfileSwitch,
+        "filter.TbOriginatorTypeFilterNode" => NodeKind::EntityTypeFilter(texts(&json["originatorTypes"])),
+        "filter.TbOriginatorTypeSwitchNode" => NodeKind::EntityTypeSwitch,
+        "filter.TbCheckAlarmStatusNode" => NodeKind::AlarmStatusFilter(texts(&json["alarmStatusList"])),
+        "filter.TbCheckRelationNode" => NodeKind::CheckRelation(relation(json)?),
+        "metadata.TbGetAttributesNode" => NodeKind::Attributes(attributes(json)),
+        "metadata.TbGetOriginatorFieldsNode" => NodeKind::Fields(FieldsNode {
+            fields: mapping(json, &["dataMapping", "fieldsMapping"]),
+            place: place(json, &["fetchTo"]),
+            ignores_null: flag(json, "ignoreNullStrings"),
+        }),
+        "metadata.TbGetCustomerAttributeNode" => owner_attributes(json, Owner::Customer),
+        "metadata.TbGetTenantAttributeNode" => owner_attributes(json, Owner::Tenant),
+        "metadata.CalculateDeltaNode" => NodeKind::Delta(delta(json)?),
+        "transform.TbTransformMsgNode" => NodeKind::ScriptTransform(script(ScriptKind::Transform)?),
+        "transform.TbRenameKeysNode" => NodeKind::Keys(KeysNode {
+            place: place(json, &["renameIn", "fromMetadata"]),
+            operation: KeysOperation::Rename(mapping(json, &["renameKeysMapping"])),
+        }),
+        "transform.TbCopyKeysNode" => NodeKind::Keys(KeysNode {
+            place: place(json, &["copyFrom", "fromMetadata"]),
+            operation: KeysOperation::Copy(texts(&json["keys"])),
+        }),
+        "transform.TbDeleteKeysNode" => NodeKind::Keys(KeysNode {
+            place: place(json, &["deleteFrom", "fromMetadata"]),
+            operation: KeysOperation::Delete(texts(&json["keys"])),
+        }),
+        "transform.TbChangeOriginatorNode" => NodeKind::ChangeOriginator(originator_source(json)?),
+        "transform.TbSplitArrayMsgNode" => NodeKind::SplitArray,
+        "telemetry.TbMsgTimeseriesNode" => NodeKind::SaveTimeseries(save_timeseries(json, problems)?),
+        "telemetry.TbMsgAttributesNode" => NodeKind::SaveAttributes(save_attributes(json)?),
+        "telemetry.TbMsgDeleteAttributesNode" => NodeKind::DeleteAttributes(DeleteAttributesNode {
+            scope: scope(json)?,
+            keys: texts(&json["keys"]),
+            notifies_device: flag(json, "notifyDevice"),
+        }),
+        "action.TbLogNode" => NodeKind::Log(log_script(json)?),
+        "rpc.TbSendRPCRequestNode" => NodeKind::CallDevice {
+            timeout_s: json["timeoutInSeconds"].as_u64().unwrap_or(60),
+        },
+        "rpc.TbSendRPCReplyNode" => NodeKind::Reply(ReplyNode {
+            request_id: text(json, "requestIdMetaDataAttribute").unwrap_or_else(|| "requestId".to_owned()),
+        }),
+        "profile.TbDeviceProfileNode" => NodeKind::DeviceProfile,
+        "action.TbCreateAlarmNode" => NodeKind::CreateAlarm(Box::new(create_alarm(json)?)),
+        "action.TbClearAlarmNode" => NodeKind::ClearAlarm(Box::new(alarm(json)?)),
+        "action.TbMsgCountNode" => NodeKind::Count(CountNode::new(
+            text(json, "telemetryPrefix").unwrap_or_else(|| "messageCount".to_owned()),
+            json["interval"].as_u64().unwrap_or(1).max(1),
+        )),
+        "debug.TbMsgGeneratorNode" => NodeKind::Generator(Box::new(generator(json)?)),
+        "rest.TbRestApiCallNode" => NodeKind::External(ExternalKind::Rest),
+        "kafka.TbKafkaNode" => NodeKind::External(ExternalKind::Kafka),
+        "mqtt.TbMqttNode" => NodeKind::External(ExternalKind::Mqtt),
+        "flow.TbCheckpointNode" => NodeKind::Checkpoint {
+            queue: text(json, "queueName").unwrap_or_else(|| "Main".to_owned()),
+        },
+        "flow.TbAckNode" => NodeKind::Acknowledge,
+        "flow.TbRuleChainInputNode" => NodeKind::Input(InputNode {
+            chain: input_chain(json)?,
+            returns: true,
+        }),
+        "flow.TbRuleChainOutputNode" => NodeKind::Output,
+        other => return Err(format!("{other} is not supported")),
+    })
+}
+
+fn text(json: &Json, name: &str) -> Option<String> {
+    json[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn texts(json: &Json) -> Vec<String> {
+    json.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn flag(json: &Json, name: &str) -> bool {
+    json[name].as_bool().unwrap_or(false)
+}
+
+/// `{"from":"to"}`, or a list of `{"key":"from","value":"to"}`.
+fn mapping(json: &Json, names: &[&str]) -> Vec<(String, String)> {
+    let Some(found) = names.iter().map(|name| &json[*name]).find(|found| !found.is_null()) else {
+        return Vec::new();
+    };
+    let pairs = found.as_object().into_iter().flatten();
+    let pairs = pairs.filter_map(|(from, to)| Some((from.clone(), to.as_str()?.to_owned())));
+    let list = found.as_array().into_iter().flatten();
+    let list = list.filter_map(|pair| Some((text(pair, "key")?, text(pair, "value")?)));
+    pairs.chain(list).collect()
+}
+
+/// `"DATA"` or `"METADATA"`; old releases have a flag for metadata.
+fn place(json: &Json, names: &[&str]) -> Place {
+    let found = names.iter().map(|name| &json[*name]).find(|found| !found.is_null());
+    match found {
+        Some(Json::String(text)) if text == "DATA" => Place::Data,
+        Some(Json::Bool(false)) => Place::Data,
+        _ => Place::Metadata,
+    }
+}
+
+fn scope(json: &Json) -> Result<Scope, String> {
+    let name = json["scope"].as_str().unwrap_or("CLIENT_SCOPE");
+    Scope::parse(name).ok_or_else(|| format!("{name:?} is no scope of attributes"))
+}
+
+fn entity_type(name: &str) -> Result<EntityType, String> {
+    EntityType::parse(name).ok_or_else(|| format!("entities of type {name:?} are not supported"))
+}
+
+fn relation(json: &Json) -> Result<RelationNode, String> {
+    let single = if flag(json, "checkForSingleEntity") {
+        let kind = entity_type(json["entityType"].as_str().unwrap_or_default())?;
+        let id = json["entityId"]
+            .as_str()
+            .and_then(Uuid::parse)
+            .ok_or("entityId is no UUID")?;
+        Some(EntityId::new(kind, id))
+    } else {
+        None
+    };
+    Ok(RelationNode {
+        is_from_entity: json["direction"].as_str() != Some("TO"),
+        kind: text(json, "relationType"),
+        single,
+    })
+}
+
+fn attributes(json: &Json) -> AttributesNode {
+    let old_place = json["fetchToData"]
+        .as_bool()
+        .map(|to_data| if to_data { Place::Data } else { Place::Metadata });
+    AttributesNode {
+        client: texts(&json["clientAttributeNames"]),
+        shared: texts(&json["sharedAttributeNames"]),
+        server: texts(&json["serverAttributeNames"]),
+        latest: texts(&json["latestTsKeyNames"]),
+        fails_if_absent: json["tellFailureIfAbsent"].as_bool().unwrap_or(true),
+        has_time: flag(json, "getLatestValueWithTs"),
+        place: old_place.unwrap_or_else(|| place(json, &["fetchTo"])),
+    }
+}
+
+fn owner_attributes(json: &Json, owner: Owner) -> NodeKind {
+    let is_latest = json["dataToFetch"].as_str() == Some("LATEST_TELEMETRY") || flag(json, "telemetry");
+    NodeKind::OwnerAttributes(OwnerAttributesNode {
+        owner,
+        is_latest,
+        keys: mapping(json, &["dataMapping", "attrMapping"]),
+        place: place(json, &["fetchTo"]),
+    })
+}
+
+fn delta(json: &Json) -> Result<DeltaNode, String> {
+    let wanted = |name: &str| text(json, name).ok_or_else(|| format!("{name} should be specified"));
+    let has_period = flag(json, "addPeriodBetweenMsgs");
+    Ok(DeltaNode::new(
+        wanted("inputValueKey")?,
+        wanted("outputValueKey")?,
+        if has_period {
+            Some(wanted("periodValueKey")?)
+        } else {
+            None
+        },
+        json["round"].as_u64().and_then(|round| u32::try_from(round).ok()),
+        flag(json, "tellFailureIfDeltaIsNegative"),
+        flag(json, "excludeZeroDeltas"),
+    ))
+}
+
+fn originator_source(json: &Json) -> Result<OriginatorSource, String> {
+    Ok(match json["originatorSource"].as_str().unwrap_or_default() {
+        "CUSTOMER" => OriginatorSource::Customer,
+        "TENANT" => OriginatorSource::Tenant,
+        "ALARM_ORIGINATOR" => OriginatorSource::Alarm,
+        "RELATED" => related(&json["relationsQuery"])?,
+        other => return Err(format!("an originator by {other:?} is not supported")),
+    })
+}
+
+fn related(query: &Json) -> Result<OriginatorSource, String> {
+    if query["maxLevel"].as_u64().is_some_and(|level| level > 1) {
+        return Err("relations over more than one level are not supported".to_owned());
+    }
+    let filters = query["filters"].as_array().into_iter().flatten();
+    let filters = filters.map(|filter| (text(filter, "relationType"), texts(&filter["entityTypes"])));
+    Ok(OriginatorSource::Related {
+        is_from_entity: query["direction"].as_str() != Some("TO"),
+        filters: filters.collect(),
+    })
+}
+
+fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimeseriesNode, String> {
+    let settings = &json["processingSettings"];
+    let seconds = |json: &Json| json["deduplicationIntervalSecs"].as_u64().unwrap_or(60).max(1);
+    let strategy = |json: &Json| match json["type"].as_str() {
+        None | Some("ON_EVERY_MESSAGE") => Ok(Strategy::every()),
+        Some("DEDUPLICATE") => Ok(Strategy::once_in(seconds(json))),
+        Some("SKIP") => Ok(Strategy::never()),
+        Some(other) => Err(format!("{other:?} is no strategy of saving")),
+    };
+    let (stored, shown) = match settings["type"].as_str() {
+        Some("WEBSOCKETS_ONLY") => (Strategy::never(), Strategy::every()),
+        Some("ADVANCED") => {
+            let (history, latest) = (&settings["timeseries"], &settings["latest"]);
+            if history != latest {
+                problems.push(
+                    "history and latest values are saved together, as the strategy of the history says".to_owned(),
+                );
+            }
+            (strategy(history)?, strategy(&settings["webSockets"])?)
+        }
+        _ => (strategy(settings)?, strategy(settings)?),
+    };
+    // Old releases have a flag in its place.
+    let skips_latest = json["skipLatestPersistence"].as_bool() == Some(true);
+    if skips_latest {
+        problems.push("latest values are saved with the history".to_owned());
+    }
+    Ok(SaveTimeseriesNode {
+        ttl_s: json["defaultTTL"].as_u64().unwrap_or(0),
+        uses_server_time: flag(json, "useServerTs"),
+        stored,
+        shown,
+    })
+}
+
+fn save_attributes(json: &Json) -> Result<SaveAttributesNode, String> {
+    Ok(SaveAttributesNode {
+        scope: scope(json)?,
+        notifies_device: json["notifyDevice"].as_bool().unwrap_or(true),
+        only_changed: flag(json, "updateAttributesOnlyOnValueChange"),
+    })
+}
+
+/// The script of the editor does what the node does without one.
+fn log_script(json: &Json) -> Result<Option<Script>, String> {
+    let source = match json["scriptLang"].as_str() {
+        Some("TBEL") => &json["tbelScript"],
+        _ => &json["jsScript"],
+    };
+    let source: String = source.as_str().unwrap_or_default().split_whitespace().collect();
+    let is_standard = source.is_empty()
+        || source
+            == r"return'\nIncomingmessage:\n'+JSON.stringify(msg)+'\nIncomingmetadata:\n'+JSON.stringify(metadata);";
+    if is_standard {
+        return Ok(None);
+    }
+    Script::parse(json, "jsScript", "tbelScript", ScriptKind::Text).map(Some)
+}
+
+fn alarm(json: &Json) -> Result<AlarmNode, String> {
+    Ok(AlarmNode {
+        kind: text(json, "alarmType").unwrap_or_default(),
+        details: details_script(json)?,
+        severity: String::new(),
+        uses_message: flag(json, "useMessageAlarmData"),
+        keeps_details: json["overwriteAlarmDetails"].as_bool() == Some(false),
+        propagate: flag(json, "propagate"),
+        propagate_to_owner: flag(json, "propagateToOwner"),
+        propagate_to_tenant: flag(json, "propagateToTenant"),
+        relation_types: texts(&json["relationTypes"]),
+    })
+}
+
+fn create_alarm(json: &Json) -> Result<AlarmNode, String> {
+    let node = alarm(json)?;
+    let severity = text(json, "severity").unwrap_or_else(|| "CRITICAL".to_owned());
+    if !severity.contains('$') && !node.uses_message && AlarmSeverity::parse(&severity).is_none() {
+        return Err(format!("{severity:?} is no severity"));
+    }
+    Ok(AlarmNode { severity, ..node })
+}
+
+/// The script of the editor, which keeps what details there are, does nothing for an alarm that is new.
+fn details_script(json: &Json) -> Result<Option<Script>, String> {
+    let source = json["alarmDetailsBuildJs"].as_str().unwrap_or_default();
+    let source = if json["scriptLang"].as_str() == Some("TBEL") {
+        json["alarmDetailsBuildTbel"].as_str().unwrap_or_default()
+    } else {
+        source
+    };
+    if source.trim().is_empty() {
+        return Ok(None);
+    }
+    Script::parse(
+        json,
+        "alarmDetailsBuildJs",
+        "alarmDetailsBuildTbel",
+        ScriptKind::Details,
+    )
+    .map(Some)
+}
+
+fn generator(json: &Json) -> Result<GeneratorNode, String> {
+    let originator = match json["originatorId"].as_str().and_then(Uuid::parse) {
+        Some(id) => Some(EntityId::new(
+            entity_type(json["originatorType"].as_str().unwrap_or("DEVICE"))?,
+            id,
+        )),
+        None => None,
+    };
+    Ok(GeneratorNode::new(
+        originator,
+        json["periodInSeconds"].as_u64().unwrap_or(1).max(1),
+        json["msgCount"].as_u64().unwrap_or(0),
+        Script::parse(json, "jsScript", "tbelScript", ScriptKind::Generator)?,
+    ))
+}
+
+fn input_chain(json: &Json) -> Result<Option<RuleChainId>, String> {
+    if flag(json, "forwardMsgToDefaultRuleChain") {
+        return Ok(None);
+    }
+    let id = json["ruleChainId"].as_str().and_then(Uuid::parse);
+    Ok(Some(RuleChainId(id.ok_or("ruleChainId is no UUID")?)))
+}

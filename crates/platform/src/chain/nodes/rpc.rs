@@ -1,0 +1,72 @@
+//! Calls to devices, and answers to calls of devices.
+
+use std::rc::Rc;
+
+use super::{At, Outcome};
+use crate::chain::host::{Continuation, Host, NodeError, RpcCall};
+use crate::chain::message::{Message, plain};
+use crate::ids::EntityType;
+
+/// The message goes on from here when the device has answered.
+pub fn call<'a>(
+    timeout_s: u64,
+    at: At<'_>,
+    message: &Message<'a>,
+    host: &mut dyn Host,
+) -> Result<Outcome<'a>, NodeError> {
+    if message.originator.kind != EntityType::Device {
+        return Err(NodeError::new("Message originator is not a device entity!"));
+    }
+    let json = message.json();
+    let method = json
+        .get("method")
+        .ok_or_else(|| NodeError::new("Method is not present in the message!"))?;
+    let params = json
+        .get("params")
+        .ok_or_else(|| NodeError::new("Params are not present in the message!"))?;
+    let text = |name: &str| message.metadata.get(name).filter(|text| !text.is_empty());
+    let timeout_ms = i64::try_from(timeout_s.saturating_mul(1000)).unwrap_or(i64::MAX);
+    let expires_ms = text("expirationTime").and_then(|text| text.parse().ok());
+    let call = RpcCall {
+        method: plain(method),
+        // A text that has JSON in it is meant to be that JSON.
+        params: match params.as_str() {
+            Some(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => text.to_owned(),
+            _ => params.to_string(),
+        },
+        is_one_way: text("oneway") == Some("true"),
+        is_persistent: text("persistent") == Some("true"),
+        expires_ms: expires_ms.unwrap_or_else(|| host.now_ms().saturating_add(timeout_ms)),
+        retries: text("retries").and_then(|text| text.parse().ok()),
+        additional_info: json.get("additionalInfo").filter(|info| !info.is_null()).map(plain),
+        request_uuid: text("requestUUID").map(str::to_owned),
+    };
+    let then = Continuation {
+        chain: at.chain,
+        node: at.index,
+        message: message.clone().into_owned(),
+    };
+    host.call_device(message.originator, call, then)?;
+    Ok(Outcome::Ends)
+}
+
+#[derive(Debug)]
+pub struct ReplyNode {
+    /// Where the number of the call is in the metadata.
+    pub request_id: String,
+}
+
+impl ReplyNode {
+    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+        if message.originator.kind != EntityType::Device {
+            return Err(NodeError::new("Message originator is not a device entity!"));
+        }
+        let id = message.metadata.get(&self.request_id).filter(|text| !text.is_empty());
+        let id = id.ok_or_else(|| NodeError::new("Request id is not present in the metadata!"))?;
+        let id = id
+            .parse()
+            .map_err(|_| NodeError::new(format!("request id {id:?} is no number")))?;
+        host.reply_to_device(message.originator, id, &message.json())?;
+        Ok(Outcome::success(message))
+    }
+}

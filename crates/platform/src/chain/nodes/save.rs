@@ -1,0 +1,213 @@
+//! Nodes that store telemetry and attributes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use super::Outcome;
+use crate::chain::host::{Host, NodeError, Saving};
+use crate::chain::message::{Data, Message, POST_ATTRIBUTES, POST_TELEMETRY};
+use crate::decode::{Limits, Telemetry, attributes};
+use crate::ids::{EntityId, Uuid};
+use crate::model::{Attribute, Scope};
+
+/// Intervals that are remembered, and originators in all of them.
+const INTERVALS_MAX: usize = 100;
+const ORIGINATORS_MAX: usize = 1_000_000;
+
+/// How often something is done.
+#[derive(Debug)]
+pub struct Strategy(Often);
+
+#[derive(Debug)]
+enum Often {
+    Every,
+    Never,
+    Once { interval_ms: i64, seen: Mutex<Seen> },
+}
+
+/// Originators per interval of the data's time.
+#[derive(Debug, Default)]
+struct Seen {
+    intervals: BTreeMap<i64, HashSet<Uuid>>,
+    originators: usize,
+}
+
+impl Strategy {
+    pub fn every() -> Strategy {
+        Strategy(Often::Every)
+    }
+
+    pub fn never() -> Strategy {
+        Strategy(Often::Never)
+    }
+
+    pub fn once_in(seconds: u64) -> Strategy {
+        Strategy(Often::Once {
+            interval_ms: i64::try_from(seconds.saturating_mul(1000)).unwrap_or(i64::MAX),
+            seen: Mutex::default(),
+        })
+    }
+
+    fn is_due(&self, originator: EntityId, ts_ms: i64) -> bool {
+        match &self.0 {
+            Often::Every => true,
+            Often::Never => false,
+            Often::Once { interval_ms, seen } => {
+                let mut seen = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                seen.is_first(ts_ms.div_euclid(*interval_ms), originator.id)
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// What was forgotten counts as first again.
+    fn is_first(&mut self, interval: i64, originator: Uuid) -> bool {
+        let is_first = self.intervals.entry(interval).or_default().insert(originator);
+        self.originators += usize::from(is_first);
+        while self.intervals.len() > INTERVALS_MAX || self.originators > ORIGINATORS_MAX {
+            let Some((_, oldest)) = self.intervals.pop_first() else {
+                break;
+            };
+            self.originators -= oldest.len();
+        }
+        is_first
+    }
+}
+
+#[derive(Debug)]
+pub struct SaveTimeseriesNode {
+    pub ttl_s: u64,
+    pub uses_server_time: bool,
+    pub stored: Strategy,
+    pub shown: Strategy,
+}
+
+impl SaveTimeseriesNode {
+    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+        if message.kind != POST_TELEMETRY {
+            return Err(NodeError::new(format!("Unsupported msg type: {}", message.kind)));
+        }
+        let ts_ms = if self.uses_server_time {
+            host.now_ms()
+        } else {
+            message.ts_ms
+        };
+        let saving = Saving {
+            is_stored: self.stored.is_due(message.originator, ts_ms),
+            is_shown: self.shown.is_due(message.originator, ts_ms),
+            ttl_s: self.ttl_of(&message)?,
+        };
+        if !saving.is_stored && !saving.is_shown {
+            return Ok(Outcome::success(message));
+        }
+        match &message.data {
+            Data::Values(values) => {
+                if values.is_empty() {
+                    return Err(NodeError::new("Msg body is empty: {}"));
+                }
+                host.save_timeseries(message.originator, ts_ms, values, saving)?;
+            }
+            Data::Json(json) => {
+                let text = json.to_string();
+                let telemetry = Telemetry::decode(text.as_bytes(), ts_ms, &Limits::default())
+                    .map_err(|error| NodeError::new(error.to_string()))?;
+                if telemetry.point_count() == 0 {
+                    return Err(NodeError::new(format!("Msg body is empty: {text}")));
+                }
+                for (ts_ms, values) in telemetry.groups() {
+                    host.save_timeseries(message.originator, ts_ms, values, saving)?;
+                }
+            }
+        }
+        Ok(Outcome::success(message))
+    }
+
+    fn ttl_of(&self, message: &Message<'_>) -> Result<u64, NodeError> {
+        match message.metadata.get("TTL").filter(|text| !text.is_empty()) {
+            Some(text) => text
+                .parse()
+                .map_err(|_| NodeError::new(format!("TTL {text:?} is no number of seconds"))),
+            None => Ok(self.ttl_s),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct SaveAttributesNode {
+    pub scope: Scope,
+    pub notifies_device: bool,
+    pub only_changed: bool,
+}
+
+impl SaveAttributesNode {
+    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+        if message.kind != POST_ATTRIBUTES {
+            return Err(NodeError::new(format!("Unsupported msg type: {}", message.kind)));
+        }
+        let scope = match message.metadata.get("scope").filter(|text| !text.is_empty()) {
+            Some(name) => Scope::parse(name).ok_or_else(|| NodeError::new(format!("{name:?} is no scope")))?,
+            None => self.scope,
+        };
+        let mut values = values_of(&message, host.now_ms())?;
+        if self.only_changed && !values.is_empty() {
+            let keys: Vec<String> = values.iter().map(|attribute| attribute.key.clone()).collect();
+            let known = host.attributes(message.originator, scope, &keys)?;
+            values.retain(|new| {
+                !known
+                    .iter()
+                    .any(|known| known.key == new.key && known.value == new.value)
+            });
+        }
+        if !values.is_empty() {
+            let notifies = self.notifies_device || message.metadata.get("notifyDevice") == Some("true");
+            host.save_attributes(
+                message.originator,
+                scope,
+                &values,
+                notifies && scope == Scope::SharedScope,
+            )?;
+        }
+        Ok(Outcome::success(message))
+    }
+}
+
+fn values_of(message: &Message<'_>, now_ms: i64) -> Result<Vec<Attribute>, NodeError> {
+    let text;
+    let owned;
+    let values = match &message.data {
+        Data::Values(values) => *values,
+        Data::Json(json) => {
+            text = json.to_string();
+            owned =
+                attributes(text.as_bytes(), &Limits::default()).map_err(|error| NodeError::new(error.to_string()))?;
+            &owned
+        }
+    };
+    let values = values.iter().map(|value| Attribute {
+        key: value.key.to_string(),
+        value: value.value.clone(),
+        last_update_ms: now_ms,
+    });
+    Ok(values.collect())
+}
+
+#[derive(Debug)]
+pub struct DeleteAttributesNode {
+    pub scope: Scope,
+    pub keys: Vec<String>,
+    pub notifies_device: bool,
+}
+
+impl DeleteAttributesNode {
+    pub fn process<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+        let keys: Vec<String> = self
+            .keys
+            .iter()
+            .map(|key| crate::chain::message::fill(key, &message))
+            .collect();
+        host.delete_attributes(message.originator, self.scope, &keys, self.notifies_device)?;
+        Ok(Outcome::success(message))
+    }
+}

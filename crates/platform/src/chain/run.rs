@@ -1,0 +1,273 @@
+//! A message along a chain: node after node, into other chains and back, until nothing is left to do.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::compile::Chain;
+use super::host::{Continuation, DebugEvent, Host};
+use super::message::{Data, Message};
+use super::nodes::{At, Label, Outcome};
+use crate::ids::{RuleChainId, Uuid};
+use serde_json::Value as Json;
+
+/// Nodes that one message passes, with all that comes of it; a circle ends here.
+pub const STEPS_MAX: usize = 10_000;
+
+/// Chains within chains.
+pub const DEPTH_MAX: usize = 50;
+
+/// What became of a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Nodes that were passed.
+    pub executions: u64,
+    pub script_executions: u64,
+    /// Of nodes with nothing connected to their Failure: the message failed.
+    pub failures: Vec<Failure>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub chain: RuleChainId,
+    pub node: String,
+    pub error: String,
+}
+
+/// What is still to be done: a message before a node.
+struct Task<'a> {
+    chain: Arc<Chain>,
+    node: usize,
+    message: Rc<Message<'a>>,
+    /// Where to go on when the chain puts something out.
+    returns: Option<Rc<Return>>,
+}
+
+struct Return {
+    chain: Arc<Chain>,
+    node: usize,
+    depth: usize,
+    before: Option<Rc<Return>>,
+}
+
+struct Runner<'a, 'h> {
+    host: &'h mut dyn Host,
+    /// The last one is next.
+    tasks: Vec<Task<'a>>,
+    run: Run,
+}
+
+/// From the first node on.
+pub fn run<'a>(chain: &Arc<Chain>, message: Message<'a>, host: &mut dyn Host) -> Run {
+    let tasks = chain.first.map(|node| Task {
+        chain: Arc::clone(chain),
+        node,
+        message: Rc::new(message),
+        returns: None,
+    });
+    Runner::new(tasks, host).finish()
+}
+
+/// From behind a node on, by this connection: an answer came, or a queue's turn. `data` replaces that of the message.
+pub fn resume(then: Continuation, label: &str, data: Option<Json>, host: &mut dyn Host) -> Run {
+    let Some(chain) = host.chain(then.chain).filter(|chain| then.node < chain.node_count()) else {
+        return Run::default();
+    };
+    let mut message = then.message;
+    if let Some(data) = data {
+        message.data = Data::Json(data);
+    }
+    let mut runner = Runner::new(None, host);
+    runner.tell(
+        &chain,
+        then.node,
+        None,
+        vec![(label.to_owned().into(), Rc::new(message))],
+    );
+    runner.finish()
+}
+
+/// What a periodic node says, along its chain.
+pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: &mut dyn Host) -> Run {
+    let Some(source) = chain.nodes.get(node) else {
+        return Run::default();
+    };
+    let said = source.kind.tick(tenant, service, host.now_ms());
+    let mut runner = Runner::new(None, host);
+    match said {
+        Ok(Some(message)) => runner.tell(chain, node, None, vec![("Success".into(), Rc::new(message))]),
+        Ok(None) => {}
+        Err(error) => runner.run.failures.push(Failure {
+            chain: chain.id,
+            node: source.name.to_string(),
+            error: error.0,
+        }),
+    }
+    runner.finish()
+}
+
+impl<'a, 'h> Runner<'a, 'h> {
+    fn new(first: Option<Task<'a>>, host: &'h mut dyn Host) -> Runner<'a, 'h> {
+        Runner {
+            host,
+            tasks: first.into_iter().collect(),
+            run: Run::default(),
+        }
+    }
+
+    fn finish(mut self) -> Run {
+        while let Some(task) = self.tasks.pop() {
+            if self.run.executions >= STEPS_MAX as u64 {
+                self.fail(
+                    &task,
+                    format!("the message passed {STEPS_MAX} nodes: is there a circle?"),
+                );
+                break;
+            }
+            self.step(task);
+        }
+        self.run
+    }
+
+    fn step(&mut self, task: Task<'a>) {
+        let node = &task.chain.nodes[task.node];
+        self.run.executions += 1;
+        self.run.script_executions += u64::from(node.kind.is_script());
+        if node.is_debugged {
+            self.debug(&task, &task.message, None, None);
+        }
+        let at = At {
+            chain: task.chain.id,
+            index: task.node,
+            node,
+        };
+        match node.kind.process(at, Rc::clone(&task.message), self.host) {
+            Ok(Outcome::Ends) => {}
+            Ok(Outcome::Goes(label, message)) => self.go_on(&task, label, message),
+            Ok(Outcome::GoesMany(all)) => {
+                // The first one is to be next: tasks are taken from the end.
+                for (label, message) in all.into_iter().rev() {
+                    self.go_on(&task, label, message);
+                }
+            }
+            Ok(Outcome::Enters { chain, returns }) => self.enter(task, chain, returns),
+            Ok(Outcome::Leaves) => self.leave(&task),
+            Err(error) => self.fail(&task, error.0),
+        }
+    }
+
+    fn go_on(&mut self, task: &Task<'a>, label: Label, message: Rc<Message<'a>>) {
+        if task.chain.nodes[task.node].is_debugged {
+            self.debug(task, &message, Some(&label), None);
+        }
+        self.push_targets(&task.chain, task.node, task.returns.as_ref(), &label, &message);
+    }
+
+    fn tell(
+        &mut self,
+        chain: &Arc<Chain>,
+        node: usize,
+        returns: Option<&Rc<Return>>,
+        all: Vec<(Label, Rc<Message<'a>>)>,
+    ) {
+        for (label, message) in all {
+            self.push_targets(chain, node, returns, &label, &message);
+        }
+    }
+
+    /// Whether anything is connected there.
+    fn push_targets(
+        &mut self,
+        chain: &Arc<Chain>,
+        node: usize,
+        returns: Option<&Rc<Return>>,
+        label: &str,
+        message: &Rc<Message<'a>>,
+    ) -> bool {
+        let start = self.tasks.len();
+        self.tasks.extend(chain.targets(node, label).map(|target| Task {
+            chain: Arc::clone(chain),
+            node: target,
+            message: Rc::clone(message),
+            returns: returns.cloned(),
+        }));
+        self.tasks[start..].reverse();
+        self.tasks.len() > start
+    }
+
+    fn enter(&mut self, task: Task<'a>, id: RuleChainId, is_returning: bool) {
+        let depth = task.returns.as_ref().map_or(0, |returns| returns.depth);
+        if depth >= DEPTH_MAX {
+            return self.fail(
+                &task,
+                format!("{DEPTH_MAX} rule chains within each other: is there a circle?"),
+            );
+        }
+        let Some(chain) = self.host.chain(id) else {
+            return self.fail(&task, format!("there is no rule chain {id}"));
+        };
+        let Some(first) = chain.first else { return };
+        let returns = Rc::new(Return {
+            chain: Arc::clone(&task.chain),
+            node: task.node,
+            depth: depth + 1,
+            before: task.returns.clone(),
+        });
+        self.tasks.push(Task {
+            chain,
+            node: first,
+            message: task.message,
+            returns: if is_returning { Some(returns) } else { task.returns },
+        });
+    }
+
+    /// The name of the output node is the connection by which the message goes on.
+    fn leave(&mut self, task: &Task<'a>) {
+        if let Some(returns) = &task.returns {
+            let label = &task.chain.nodes[task.node].name;
+            self.push_targets(
+                &returns.chain,
+                returns.node,
+                returns.before.as_ref(),
+                label,
+                &task.message,
+            );
+        }
+    }
+
+    /// By the Failure connection with the error in the metadata; without one the message failed.
+    fn fail(&mut self, task: &Task<'a>, error: String) {
+        let node = &task.chain.nodes[task.node];
+        if node.is_debugged {
+            self.debug(task, &task.message, Some("Failure"), Some(&error));
+        }
+        let mut message = Message::clone(&task.message);
+        message.metadata.put("error", error.clone());
+        let is_handled = self.run.executions < STEPS_MAX as u64
+            && self.push_targets(
+                &task.chain,
+                task.node,
+                task.returns.as_ref(),
+                "Failure",
+                &Rc::new(message),
+            );
+        if !is_handled {
+            self.run.failures.push(Failure {
+                chain: task.chain.id,
+                node: node.name.to_string(),
+                error,
+            });
+        }
+    }
+
+    fn debug(&mut self, task: &Task<'a>, message: &Message<'a>, label: Option<&str>, error: Option<&str>) {
+        self.host.debug(&DebugEvent {
+            chain: task.chain.id,
+            node: &task.chain.nodes[task.node].name,
+            node_index: task.node,
+            is_input: label.is_none(),
+            label,
+            error,
+            message,
+        });
+    }
+}

@@ -1,0 +1,193 @@
+//! Failures, circles, other chains, answers that come later.
+
+use super::*;
+
+const OTHER: RuleChainId = RuleChainId(Uuid([9; 16]));
+
+fn input() -> Json {
+    node("flow.TbRuleChainInputNode", "in", &json!({"ruleChainId": OTHER.0}))
+}
+
+#[test]
+fn a_failure_goes_by_its_connection_or_fails_the_message() {
+    let failing = node("telemetry.TbMsgTimeseriesNode", "save", &json!({}));
+    let mut host = TestHost::default();
+    let handled = run(
+        &chain(&[failing.clone(), log()], &[(0, "Failure", 1)]),
+        message("OTHER", json!({})),
+        &mut host,
+    );
+    assert!(handled.failures.is_empty());
+    assert!(
+        host.texts[0].contains("\"error\":\"Unsupported msg type: OTHER\""),
+        "{}",
+        host.texts[0]
+    );
+    let failed = run(&chain(&[failing], &[]), message("OTHER", json!({})), &mut host);
+    let expected = Failure {
+        chain: CHAIN,
+        node: "save".to_owned(),
+        error: "Unsupported msg type: OTHER".to_owned(),
+    };
+    assert_eq!(failed.failures, [expected]);
+}
+
+#[test]
+fn a_circle_ends() {
+    let circle = chain(&[log()], &[(0, "Success", 0)]);
+    let mut host = TestHost::default();
+    let ended = run(&circle, message(POST_TELEMETRY, json!({})), &mut host);
+    assert_eq!(ended.executions, STEPS_MAX as u64);
+    assert!(ended.failures[0].error.contains("circle"));
+    let mut host = TestHost::default();
+    let itself = Arc::new(Chain::compile(OTHER, &json!({"firstNodeIndex": 0, "nodes": [input()]})).unwrap());
+    host.chains.insert(OTHER, Arc::clone(&itself));
+    let ended = run(&itself, message(POST_TELEMETRY, json!({})), &mut host);
+    assert!(ended.failures[0].error.contains("within each other"));
+}
+
+#[test]
+fn branches_run_in_the_order_of_their_connections() {
+    let named = |name: &str| node("action.TbLogNode", name, &json!({}));
+    let nodes = [named("0"), named("1"), named("2"), named("3"), named("4")];
+    let tree = chain(
+        &nodes,
+        &[
+            (0, "Success", 1),
+            (0, "Success", 2),
+            (1, "Success", 3),
+            (2, "Success", 4),
+        ],
+    );
+    let mut host = TestHost::default();
+    run(&tree, message(POST_TELEMETRY, json!({})), &mut host);
+    assert_eq!(host.logged, ["0", "1", "3", "2", "4"]);
+}
+
+#[test]
+fn other_chains_put_out_to_where_they_were_entered() {
+    let nodes = [
+        node("filter.TbMsgTypeFilterNode", "filter", &json!({"messageTypes": ["A"]})),
+        node("flow.TbRuleChainOutputNode", "Passed", &json!({})),
+    ];
+    let metadata =
+        json!({"firstNodeIndex": 0, "nodes": nodes, "connections": [{"fromIndex": 0, "toIndex": 1, "type": "True"}]});
+    let mut host = TestHost::default();
+    host.chains
+        .insert(OTHER, Arc::new(Chain::compile(OTHER, &metadata).unwrap()));
+    let outer = chain(&[input(), log()], &[(0, "Passed", 1)]);
+    run(&outer, message("B", json!({})), &mut host);
+    assert!(host.logged.is_empty());
+    run(&outer, message("A", json!({})), &mut host);
+    assert_eq!(host.logged, ["log"]);
+    host.chains.clear();
+    assert_eq!(run(&outer, message("A", json!({})), &mut host).failures.len(), 1);
+}
+
+#[test]
+fn connections_of_old_files_lead_into_other_chains() {
+    let metadata = json!({"firstNodeIndex": 0, "nodes": [log()], "connections": [],
+        "ruleChainConnections": [{"fromIndex": 0, "type": "Success", "targetRuleChainId": {"entityType": "RULE_CHAIN", "id": OTHER.0}}]});
+    let outer = Arc::new(Chain::compile(CHAIN, &metadata).unwrap());
+    let mut host = TestHost::default();
+    let inner = json!({"firstNodeIndex": 0, "nodes": [node("action.TbLogNode", "inner", &json!({}))]});
+    host.chains
+        .insert(OTHER, Arc::new(Chain::compile(OTHER, &inner).unwrap()));
+    run(&outer, message("A", json!({})), &mut host);
+    assert_eq!(host.logged, ["log", "inner"]);
+}
+
+#[test]
+fn calls_of_devices_go_on_with_the_answer() {
+    let nodes = [
+        node("rpc.TbSendRPCRequestNode", "call", &json!({"timeoutInSeconds": 60})),
+        log(),
+    ];
+    let calling = chain(&nodes, &[(0, "Success", 1)]);
+    let mut host = TestHost::default();
+    host.chains.insert(CHAIN, Arc::clone(&calling));
+    run(
+        &calling,
+        message("A", json!({"method": "set", "params": {"on": true}})),
+        &mut host,
+    );
+    let call = &host.calls[0];
+    assert_eq!(
+        (call.method.as_str(), call.params.as_str(), call.expires_ms),
+        ("set", r#"{"on":true}"#, 65_000)
+    );
+    assert!(host.logged.is_empty());
+    let then = host.continuations.remove(0);
+    resume(then, "Success", Some(json!({"ok": 1})), &mut host);
+    assert!(host.texts[0].contains(r#"{"ok":1}"#));
+}
+
+#[test]
+fn a_checkpoint_goes_on_from_its_queue() {
+    let nodes = [
+        node("flow.TbCheckpointNode", "point", &json!({"queueName": "HighPriority"})),
+        log(),
+    ];
+    let queued = chain(&nodes, &[(0, "Success", 1)]);
+    let mut host = TestHost::default();
+    host.chains.insert(CHAIN, Arc::clone(&queued));
+    run(&queued, message("A", json!({})), &mut host);
+    assert_eq!(
+        (host.done.as_slice(), host.logged.len()),
+        (&["enqueue HighPriority".to_owned()][..], 0)
+    );
+    let then = host.continuations.remove(0);
+    resume(then, "Success", None, &mut host);
+    assert_eq!(host.logged, ["log"]);
+}
+
+#[test]
+fn counts_become_telemetry_of_the_tenant() {
+    let nodes = [
+        node(
+            "action.TbMsgCountNode",
+            "count",
+            &json!({"interval": 10, "telemetryPrefix": "messageCount"}),
+        ),
+        node("telemetry.TbMsgTimeseriesNode", "save", &json!({"defaultTTL": 0})),
+    ];
+    let counting = chain(&nodes, &[(0, "Success", 1)]);
+    assert_eq!(counting.periodic_nodes().collect::<Vec<_>>(), [(0, 10)]);
+    let mut host = TestHost::default();
+    for _ in 0..3 {
+        run(&counting, message(POST_TELEMETRY, json!({"t": 1})), &mut host);
+    }
+    assert!(host.saved.is_empty());
+    tick(&counting, 0, TENANT.id, "node-1", &mut host);
+    tick(&counting, 0, TENANT.id, "node-1", &mut host);
+    assert_eq!(
+        host.saved,
+        [
+            "TENANT messageCount_node-1=Long(3)@5000",
+            "TENANT messageCount_node-1=Long(0)@5000"
+        ]
+    );
+}
+
+#[test]
+fn debugged_nodes_show_what_goes_in_and_out() {
+    let mut debugged = log();
+    debugged["debugSettings"] = json!({"allEnabled": true});
+    let mut failing = node("telemetry.TbMsgTimeseriesNode", "save", &json!({}));
+    failing["debugMode"] = json!(true);
+    let mut host = TestHost::default();
+    run(
+        &chain(&[debugged, failing], &[(0, "Success", 1)]),
+        message("A", json!({})),
+        &mut host,
+    );
+    assert_eq!(
+        host.debugged,
+        [
+            "log In ",
+            "log Success ",
+            "save In ",
+            "save Failure Unsupported msg type: A"
+        ]
+    );
+}

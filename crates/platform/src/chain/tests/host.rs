@@ -1,0 +1,205 @@
+//! A host that remembers what it was asked to do.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use timeseries::{TimedValue, Value};
+
+use super::super::*;
+use crate::alarm_rules::{Action, Condition, Effect};
+use crate::decode::KeyValue;
+use crate::ids::{AlarmId, EntityId, RuleChainId, Uuid};
+use crate::model::{Alarm, AlarmSeverity, Attribute, Relation, Scope};
+use crate::repository::RelationSelection;
+
+#[derive(Default)]
+pub struct TestHost {
+    pub chains: HashMap<RuleChainId, Arc<Chain>>,
+    pub attributes: Vec<(EntityId, Scope, String, Value)>,
+    pub latest: Vec<(String, TimedValue)>,
+    pub relations: Vec<Relation>,
+    pub alarms: Vec<Alarm>,
+    pub alarm_effects: Vec<Effect>,
+    /// `key=value@ts`, in the order in which they were saved.
+    pub saved: Vec<String>,
+    pub saving: Vec<Saving>,
+    pub done: Vec<String>,
+    pub logged: Vec<String>,
+    pub texts: Vec<String>,
+    pub continuations: Vec<Continuation>,
+    pub calls: Vec<RpcCall>,
+    pub debugged: Vec<String>,
+    pub fails_external: bool,
+    ids: Cell<u8>,
+}
+
+impl Host for TestHost {
+    fn now_ms(&self) -> i64 {
+        5000
+    }
+
+    fn new_alarm_id(&self) -> AlarmId {
+        self.ids.set(self.ids.get() + 1);
+        AlarmId(Uuid([self.ids.get(); 16]))
+    }
+
+    fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>> {
+        self.chains.get(&id).cloned()
+    }
+
+    fn default_chain(&self, _: EntityId) -> Option<RuleChainId> {
+        None
+    }
+
+    fn save_timeseries(
+        &mut self,
+        entity: EntityId,
+        ts_ms: i64,
+        values: &[KeyValue<'_>],
+        saving: Saving,
+    ) -> Result<(), NodeError> {
+        let kind = entity.kind.name();
+        self.saved.extend(
+            values
+                .iter()
+                .map(|value| format!("{kind} {}={:?}@{ts_ms}", value.key, value.value)),
+        );
+        self.saving.push(saving);
+        Ok(())
+    }
+
+    fn save_attributes(
+        &mut self,
+        entity: EntityId,
+        scope: Scope,
+        attributes: &[Attribute],
+        notifies_device: bool,
+    ) -> Result<(), NodeError> {
+        for attribute in attributes {
+            self.done
+                .push(format!("{} {} notify={notifies_device}", scope.name(), attribute.key));
+            self.attributes
+                .push((entity, scope, attribute.key.clone(), attribute.value.clone()));
+        }
+        Ok(())
+    }
+
+    fn delete_attributes(&mut self, _: EntityId, scope: Scope, keys: &[String], _: bool) -> Result<(), NodeError> {
+        self.done.push(format!("delete {} {}", scope.name(), keys.join(",")));
+        Ok(())
+    }
+
+    fn attributes(&self, entity: EntityId, scope: Scope, keys: &[String]) -> Result<Vec<Attribute>, NodeError> {
+        let known = self
+            .attributes
+            .iter()
+            .filter(|(of, in_scope, key, _)| *of == entity && *in_scope == scope && keys.contains(key));
+        let known = known.map(|(_, _, key, value)| Attribute {
+            key: key.clone(),
+            value: value.clone(),
+            last_update_ms: 0,
+        });
+        Ok(known.collect())
+    }
+
+    fn latest(&self, _: EntityId, keys: &[String]) -> Result<Vec<Option<TimedValue>>, NodeError> {
+        let find = |key: &String| {
+            self.latest
+                .iter()
+                .find(|(known, _)| known == key)
+                .map(|(_, value)| value.clone())
+        };
+        Ok(keys.iter().map(find).collect())
+    }
+
+    fn entity(&self, id: EntityId) -> Result<Option<Json>, NodeError> {
+        Ok(Some(json!({"id": id, "name": "D", "type": "default", "label": null,
+            "tenantId": super::TENANT, "customerId": {"entityType": "CUSTOMER", "id": Uuid([4; 16])}})))
+    }
+
+    fn relations(&self, selection: &RelationSelection) -> Result<Vec<Relation>, NodeError> {
+        let is_wanted = |relation: &&Relation| {
+            selection.from.is_none_or(|from| from == relation.from)
+                && selection.to.is_none_or(|to| to == relation.to)
+                && selection.kind.as_ref().is_none_or(|kind| *kind == relation.kind)
+        };
+        Ok(self.relations.iter().filter(is_wanted).cloned().collect())
+    }
+
+    fn apply_alarm_rules(&mut self, _: &Message<'_>) -> Result<Vec<Effect>, NodeError> {
+        Ok(std::mem::take(&mut self.alarm_effects))
+    }
+
+    fn active_alarm(&self, originator: EntityId, kind: &str) -> Result<Option<Alarm>, NodeError> {
+        let mut alarms = self.alarms.iter();
+        Ok(alarms
+            .find(|alarm| alarm.originator == originator && alarm.kind == kind && !alarm.cleared)
+            .cloned())
+    }
+
+    fn put_alarm(&mut self, alarm: &Alarm) -> Result<(), NodeError> {
+        self.alarms.retain(|known| known.id != alarm.id);
+        self.alarms.push(alarm.clone());
+        Ok(())
+    }
+
+    fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError> {
+        Ok(self.alarms.iter().find(|alarm| alarm.id == Some(id)).cloned())
+    }
+
+    fn call_device(&mut self, _: EntityId, call: RpcCall, then: Continuation) -> Result<(), NodeError> {
+        self.calls.push(call);
+        self.continuations.push(then);
+        Ok(())
+    }
+
+    fn reply_to_device(&mut self, _: EntityId, request_id: i32, body: &Json) -> Result<(), NodeError> {
+        self.done.push(format!("reply {request_id} {body}"));
+        Ok(())
+    }
+
+    fn log(&mut self, _: RuleChainId, node: &str, text: &str) {
+        self.logged.push(node.to_owned());
+        self.texts.push(text.to_owned());
+    }
+
+    fn send(&mut self, external: &External<'_>) -> Result<(), NodeError> {
+        if self.fails_external {
+            return Err(NodeError::new("the buffer is full"));
+        }
+        self.done.push(format!(
+            "{:?} {} {}",
+            external.kind,
+            external.configuration,
+            external.message.json()
+        ));
+        Ok(())
+    }
+
+    fn enqueue(&mut self, queue: &str, then: Continuation) -> Result<(), NodeError> {
+        self.done.push(format!("enqueue {queue}"));
+        self.continuations.push(then);
+        Ok(())
+    }
+
+    fn debug(&mut self, event: &DebugEvent<'_>) {
+        let label = event.label.unwrap_or("In");
+        self.debugged
+            .push(format!("{} {label} {}", event.node, event.error.unwrap_or_default()));
+    }
+}
+
+pub fn effect(action: Action) -> Effect {
+    Effect {
+        action,
+        alarm: Alarm::new(
+            crate::ids::TenantId(super::TENANT.id),
+            super::DEVICE,
+            "hot",
+            AlarmSeverity::Major,
+        ),
+        condition: Condition::Repeats(3),
+    }
+}

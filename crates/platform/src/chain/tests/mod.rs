@@ -1,0 +1,88 @@
+//! Chains as JSON, messages in, and what the host was asked to do.
+
+mod flow;
+mod host;
+mod import;
+mod nodes;
+#[cfg(feature = "script")]
+mod scripts;
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::*;
+use crate::ids::{CustomerId, EntityId, EntityType, RuleChainId, Uuid};
+use host::TestHost;
+
+const DEVICE: EntityId = EntityId {
+    kind: EntityType::Device,
+    id: Uuid([1; 16]),
+};
+const TENANT: EntityId = EntityId {
+    kind: EntityType::Tenant,
+    id: Uuid([2; 16]),
+};
+const CHAIN: RuleChainId = RuleChainId(Uuid([3; 16]));
+
+fn node(class: &str, name: &str, configuration: &Json) -> Json {
+    json!({"type": format!("org.thingsboard.rule.engine.{class}"), "name": name, "configuration": configuration})
+}
+
+/// Nodes with connections as `(from, label, to)`; the first node is the first.
+fn chain(nodes: &[Json], connections: &[(usize, &str, usize)]) -> Arc<Chain> {
+    let connections = connections
+        .iter()
+        .map(|(from, label, to)| json!({"fromIndex": from, "toIndex": to, "type": label}));
+    let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections.collect::<Vec<_>>()});
+    Arc::new(Chain::compile(CHAIN, &metadata).unwrap())
+}
+
+fn message(kind: &'static str, data: Json) -> Message<'static> {
+    let mut metadata = Metadata::default();
+    metadata.put("deviceName", "D");
+    metadata.put("deviceType", "default");
+    Message {
+        kind: kind.into(),
+        originator: DEVICE,
+        customer: CustomerId::NULL,
+        metadata,
+        data: Data::Json(data),
+        ts_ms: 1000,
+    }
+}
+
+fn log() -> Json {
+    node("action.TbLogNode", "log", &json!({}))
+}
+
+/// Runs a message through one node; what came out, by label, is logged by nodes of these names.
+fn outputs(tested: Json, message: Message<'static>, host: &mut TestHost) -> Vec<String> {
+    const LABELS: &[&str] = &[
+        "Success",
+        "Failure",
+        "True",
+        "False",
+        "Other",
+        "Created",
+        "Updated",
+        "Cleared",
+        "Post telemetry",
+        "Device",
+        "default",
+        "Alarm Created",
+        "Alarm Updated",
+        "Alarm Cleared",
+        "a",
+        "b",
+    ];
+    let mut nodes = vec![tested];
+    nodes.extend(LABELS.iter().map(|label| node("action.TbLogNode", label, &json!({}))));
+    let connections: Vec<(usize, &str, usize)> = LABELS
+        .iter()
+        .enumerate()
+        .map(|(index, label)| (0, *label, index + 1))
+        .collect();
+    run(&chain(&nodes, &connections), message, host);
+    std::mem::take(&mut host.logged)
+}

@@ -1,0 +1,574 @@
+//! Nodes one by one: configuration, message, connection.
+
+use timeseries::{TimedValue, Value};
+
+use super::host::effect;
+use super::*;
+use crate::alarm_rules::Action;
+use crate::model::{Alarm, AlarmSeverity, Relation, RelationGroup, Scope};
+
+#[test]
+fn filters() {
+    let data = || json!({"t": 5, "n": null});
+    let cases = [
+        ("filter.TbMsgTypeSwitchNode", json!({}), "Post telemetry"),
+        (
+            "filter.TbMsgTypeFilterNode",
+            json!({"messageTypes": ["POST_TELEMETRY_REQUEST"]}),
+            "True",
+        ),
+        (
+            "filter.TbMsgTypeFilterNode",
+            json!({"messageTypes": ["ALARM"]}),
+            "False",
+        ),
+        (
+            "filter.TbCheckMessageNode",
+            json!({"messageNames": ["t"], "metadataNames": ["deviceName"], "checkAllKeys": true}),
+            "True",
+        ),
+        (
+            "filter.TbCheckMessageNode",
+            json!({"messageNames": ["t", "u"], "metadataNames": [], "checkAllKeys": true}),
+            "False",
+        ),
+        (
+            "filter.TbCheckMessageNode",
+            json!({"messageNames": ["n"], "metadataNames": [], "checkAllKeys": false}),
+            "False",
+        ),
+        (
+            "filter.TbCheckMessageNode",
+            json!({"messageNames": ["u"], "metadataNames": ["deviceType"], "checkAllKeys": false}),
+            "True",
+        ),
+        ("filter.TbDeviceTypeSwitchNode", json!({}), "default"),
+        (
+            "filter.TbOriginatorTypeFilterNode",
+            json!({"originatorTypes": ["DEVICE"]}),
+            "True",
+        ),
+        (
+            "filter.TbOriginatorTypeFilterNode",
+            json!({"originatorTypes": ["ASSET"]}),
+            "False",
+        ),
+        ("filter.TbOriginatorTypeSwitchNode", json!({}), "Device"),
+        (
+            "filter.TbCheckRelationNode",
+            json!({"direction": "FROM", "relationType": "Contains"}),
+            "True",
+        ),
+        (
+            "filter.TbCheckRelationNode",
+            json!({"direction": "FROM", "relationType": "Manages"}),
+            "False",
+        ),
+        (
+            "filter.TbCheckRelationNode",
+            json!({"direction": "TO", "relationType": "Contains"}),
+            "False",
+        ),
+        ("flow.TbAckNode", json!({}), "Success"),
+    ];
+    for (class, configuration, expected) in cases {
+        let mut host = TestHost::default();
+        host.relations = vec![contains(TENANT, DEVICE)];
+        let tested = node(class, "n", &configuration);
+        assert_eq!(
+            outputs(tested, message(POST_TELEMETRY, data()), &mut host),
+            [expected],
+            "{class} {configuration}"
+        );
+    }
+}
+
+fn contains(from: EntityId, to: EntityId) -> Relation {
+    Relation {
+        from,
+        to,
+        kind: "Contains".to_owned(),
+        group: RelationGroup::Common,
+        additional_info: None,
+    }
+}
+
+/// The message as the node let it go, as the log has it: data and metadata.
+fn after(tested: Json, data: Json, host: &mut TestHost) -> (Json, Json) {
+    let logged = outputs(tested, message(POST_TELEMETRY, data), host);
+    assert_eq!(logged, ["Success"]);
+    let text = host.texts.pop().unwrap();
+    let (data, metadata) = text
+        .trim_start_matches("\nIncoming message:\n")
+        .split_once("\nIncoming metadata:\n")
+        .unwrap();
+    (
+        serde_json::from_str(data).unwrap(),
+        serde_json::from_str(metadata).unwrap(),
+    )
+}
+
+fn attribute(host: &mut TestHost, entity: EntityId, scope: Scope, key: &str, value: i64) {
+    host.attributes
+        .push((entity, scope, key.to_owned(), Value::Long(value)));
+}
+
+#[test]
+fn attributes_are_added_with_prefixes() {
+    let mut host = TestHost::default();
+    attribute(&mut host, DEVICE, Scope::ClientScope, "c", 1);
+    attribute(&mut host, DEVICE, Scope::SharedScope, "s", 2);
+    attribute(&mut host, DEVICE, Scope::ServerScope, "limit_D", 3);
+    host.latest.push((
+        "t".to_owned(),
+        TimedValue {
+            ts_ms: 7,
+            value: Value::Double(1.5),
+        },
+    ));
+    let configuration = |more: Json| {
+        let mut all = json!({"clientAttributeNames": ["c"], "sharedAttributeNames": ["s"],
+            "serverAttributeNames": ["limit_${deviceName}"], "latestTsKeyNames": ["t"], "tellFailureIfAbsent": false});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        node("metadata.TbGetAttributesNode", "n", &all)
+    };
+    let (_, metadata) = after(configuration(json!({"fetchTo": "METADATA"})), json!({}), &mut host);
+    assert_eq!(
+        (
+            &metadata["cs_c"],
+            &metadata["shared_s"],
+            &metadata["ss_limit_D"],
+            &metadata["t"]
+        ),
+        (&json!("1"), &json!("2"), &json!("3"), &json!("1.5"))
+    );
+    let (data, _) = after(
+        configuration(json!({"fetchTo": "DATA", "getLatestValueWithTs": true})),
+        json!({}),
+        &mut host,
+    );
+    assert_eq!(
+        data,
+        json!({"cs_c": 1, "shared_s": 2, "ss_limit_D": 3, "t": {"ts": 7, "value": 1.5}})
+    );
+    let missing = configuration(json!({"tellFailureIfAbsent": true, "clientAttributeNames": ["x"]}));
+    assert_eq!(
+        outputs(missing, message(POST_TELEMETRY, json!({})), &mut host),
+        ["Failure"]
+    );
+}
+
+#[test]
+fn fields_and_attributes_of_owners() {
+    let mut host = TestHost::default();
+    attribute(&mut host, TENANT, Scope::ServerScope, "limit", 9);
+    let fields = node(
+        "metadata.TbGetOriginatorFieldsNode",
+        "n",
+        &json!({"dataMapping": {"name": "n", "label": "l"}, "ignoreNullStrings": true, "fetchTo": "DATA"}),
+    );
+    assert_eq!(after(fields, json!({}), &mut host).0, json!({"n": "D"}));
+    let tenant = node(
+        "metadata.TbGetTenantAttributeNode",
+        "n",
+        &json!({"dataToFetch": "ATTRIBUTES", "dataMapping": {"limit": "max"}, "fetchTo": "DATA"}),
+    );
+    assert_eq!(after(tenant, json!({}), &mut host).0, json!({"max": 9}));
+    let old = node(
+        "metadata.TbGetTenantAttributeNode",
+        "n",
+        &json!({"telemetry": false, "attrMapping": {"limit": "max"}}),
+    );
+    assert_eq!(after(old, json!({}), &mut host).1["max"], "9");
+}
+
+#[test]
+fn deltas_of_counters() {
+    let delta = |more: Json| {
+        let mut all = json!({"inputValueKey": "pulse", "outputValueKey": "delta", "useCache": true,
+            "addPeriodBetweenMsgs": true, "periodValueKey": "period", "round": 2});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        node("metadata.CalculateDeltaNode", "n", &all)
+    };
+    let mut host = TestHost::default();
+    let chain = chain(&[delta(json!({})), log()], &[(0, "Success", 1)]);
+    for (ts_ms, pulse, expected) in [
+        (1000, json!(10), (json!(0), 0)),
+        (3000, json!(12.5), (json!(2.5), 2000)),
+        (4000, json!(12.3456), (json!(-0.15), 1000)),
+    ] {
+        let mut telemetry = message(POST_TELEMETRY, json!({"pulse": pulse}));
+        telemetry.ts_ms = ts_ms;
+        run(&chain, telemetry, &mut host);
+        let text = host.texts.pop().unwrap();
+        assert!(text.contains(&format!("\"delta\":{}", expected.0)), "{text}");
+        assert!(text.contains(&format!("\"period\":{}", expected.1)), "{text}");
+    }
+    host.logged.clear();
+    host.latest.push((
+        "pulse".to_owned(),
+        TimedValue {
+            ts_ms: 0,
+            value: Value::Long(10),
+        },
+    ));
+    let falling = delta(json!({"tellFailureIfDeltaIsNegative": true}));
+    assert_eq!(
+        outputs(falling, message(POST_TELEMETRY, json!({"pulse": 1})), &mut host),
+        ["Failure"]
+    );
+    assert_eq!(
+        outputs(delta(json!({})), message(POST_TELEMETRY, json!({"x": 1})), &mut host),
+        ["Other"]
+    );
+    assert_eq!(
+        outputs(
+            delta(json!({})),
+            message(POST_ATTRIBUTES, json!({"pulse": 1})),
+            &mut host
+        ),
+        ["Other"]
+    );
+}
+
+#[test]
+fn keys_are_renamed_copied_and_deleted() {
+    let mut host = TestHost::default();
+    let mut change = |class: &str, configuration: Json| {
+        after(
+            node(class, "n", &configuration),
+            json!({"a": 1, "ab": 2, "c": 3}),
+            &mut host,
+        )
+    };
+    let renamed = change(
+        "transform.TbRenameKeysNode",
+        json!({"renameIn": "DATA", "renameKeysMapping": {"a": "z"}}),
+    );
+    assert_eq!(renamed.0, json!({"z": 1, "ab": 2, "c": 3}));
+    let deleted = change(
+        "transform.TbDeleteKeysNode",
+        json!({"deleteFrom": "DATA", "keys": ["a.*"]}),
+    );
+    assert_eq!(deleted.0, json!({"c": 3}));
+    let copied = change("transform.TbCopyKeysNode", json!({"copyFrom": "DATA", "keys": ["a"]}));
+    assert_eq!((&copied.1["a"], copied.1.get("ab")), (&json!("1"), None));
+    let metadata = change(
+        "transform.TbDeleteKeysNode",
+        json!({"deleteFrom": "METADATA", "keys": ["device*"]}),
+    );
+    assert_eq!(metadata.1, json!({}));
+}
+
+#[test]
+fn originators_change() {
+    let cases = [
+        (json!({"originatorSource": "TENANT"}), Some("TENANT")),
+        (json!({"originatorSource": "CUSTOMER"}), Some("CUSTOMER")),
+        (
+            json!({"originatorSource": "RELATED", "relationsQuery": {"direction": "TO", "maxLevel": 1,
+            "filters": [{"relationType": "Contains", "entityTypes": ["TENANT"]}]}}),
+            Some("TENANT"),
+        ),
+        (
+            json!({"originatorSource": "RELATED", "relationsQuery": {"direction": "FROM", "maxLevel": 1, "filters": []}}),
+            None,
+        ),
+    ];
+    for (configuration, expected) in cases {
+        let mut host = TestHost::default();
+        host.relations = vec![contains(TENANT, DEVICE)];
+        let nodes = [
+            node("transform.TbChangeOriginatorNode", "n", &configuration),
+            node("telemetry.TbMsgTimeseriesNode", "s", &json!({})),
+        ];
+        let changed = run(
+            &chain(&nodes, &[(0, "Success", 1)]),
+            message(POST_TELEMETRY, json!({"t": 1})),
+            &mut host,
+        );
+        match expected {
+            Some(kind) => assert_eq!(host.saved, [format!("{kind} t=Long(1)@1000")]),
+            None => assert_eq!(changed.failures.len(), 1),
+        }
+    }
+}
+
+#[test]
+fn arrays_are_split() {
+    let mut host = TestHost::default();
+    let split = node("transform.TbSplitArrayMsgNode", "n", &json!({}));
+    assert_eq!(
+        outputs(
+            split.clone(),
+            message(POST_TELEMETRY, json!([{"a": 1}, {"b": 2}])),
+            &mut host
+        ),
+        ["Success", "Success"]
+    );
+    assert!(host.texts[0].contains(r#"{"a":1}"#));
+    assert_eq!(
+        outputs(split, message(POST_TELEMETRY, json!({})), &mut host),
+        ["Failure"]
+    );
+}
+
+#[test]
+fn telemetry_is_saved_as_the_strategy_says() {
+    let every = json!({"type": "ON_EVERY_MESSAGE"});
+    let once = json!({"type": "DEDUPLICATE", "deduplicationIntervalSecs": 10});
+    let skip = json!({"type": "SKIP"});
+    // Settings, and of messages at 1 s, 2 s and 12 s: stored, shown.
+    let cases = [
+        (json!({}), "ss ss ss"),
+        (json!({"type": "ON_EVERY_MESSAGE"}), "ss ss ss"),
+        (
+            json!({"type": "DEDUPLICATE", "deduplicationIntervalSecs": 10}),
+            "ss -- ss",
+        ),
+        (json!({"type": "WEBSOCKETS_ONLY"}), "-s -s -s"),
+        (
+            json!({"type": "ADVANCED", "timeseries": once, "latest": once, "webSockets": every, "calculatedFields": skip}),
+            "ss -s ss",
+        ),
+        (
+            json!({"type": "ADVANCED", "timeseries": skip, "latest": skip, "webSockets": skip, "calculatedFields": skip}),
+            "-- -- --",
+        ),
+    ];
+    for (settings, expected) in cases {
+        let saving = chain(
+            &[node(
+                "telemetry.TbMsgTimeseriesNode",
+                "n",
+                &json!({"defaultTTL": 60, "processingSettings": settings}),
+            )],
+            &[],
+        );
+        assert!(saving.warnings().is_empty());
+        let mut seen = Vec::new();
+        for ts_ms in [1000, 2000, 12_000] {
+            let mut host = TestHost::default();
+            let mut telemetry = message(POST_TELEMETRY, json!({"t": 1}));
+            telemetry.ts_ms = ts_ms;
+            assert!(run(&saving, telemetry, &mut host).failures.is_empty());
+            let sign = |is: bool| if is { 's' } else { '-' };
+            seen.push(host.saving.first().map_or_else(
+                || "--".to_owned(),
+                |saving| {
+                    assert_eq!(saving.ttl_s, 60);
+                    [sign(saving.is_stored), sign(saving.is_shown)].iter().collect()
+                },
+            ));
+        }
+        assert_eq!(seen.join(" "), expected, "{settings}");
+    }
+}
+
+#[test]
+fn telemetry_of_any_form_is_saved_and_ttl_comes_from_the_message() {
+    let mut host = TestHost::default();
+    let save = chain(
+        &[node("telemetry.TbMsgTimeseriesNode", "n", &json!({"defaultTTL": 60}))],
+        &[],
+    );
+    let mut telemetry = message(POST_TELEMETRY, json!([{"ts": 5, "values": {"a": 1}}, {"b": true}]));
+    telemetry.metadata.put("TTL", "7");
+    run(&save, telemetry, &mut host);
+    assert_eq!(host.saved, ["DEVICE a=Long(1)@5", "DEVICE b=Bool(true)@1000"]);
+    assert_eq!(host.saving[0].ttl_s, 7);
+    assert_eq!(
+        run(&save, message(POST_TELEMETRY, json!({})), &mut host).failures.len(),
+        1
+    );
+    let server = chain(
+        &[node(
+            "telemetry.TbMsgTimeseriesNode",
+            "n",
+            &json!({"useServerTs": true}),
+        )],
+        &[],
+    );
+    run(&server, message(POST_TELEMETRY, json!({"c": 1})), &mut host);
+    assert_eq!(host.saved[2], "DEVICE c=Long(1)@5000");
+}
+
+#[test]
+fn attributes_are_saved_and_deleted() {
+    let mut host = TestHost::default();
+    let save = |more: Json| {
+        let mut all = json!({"scope": "SHARED_SCOPE", "notifyDevice": true});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        node("telemetry.TbMsgAttributesNode", "n", &all)
+    };
+    let sent = || message(POST_ATTRIBUTES, json!({"a": 1}));
+    assert_eq!(outputs(save(json!({})), sent(), &mut host), ["Success"]);
+    outputs(
+        save(json!({"updateAttributesOnlyOnValueChange": true})),
+        sent(),
+        &mut host,
+    );
+    let mut scoped = sent();
+    scoped.metadata.put("scope", "SERVER_SCOPE");
+    outputs(save(json!({})), scoped, &mut host);
+    outputs(
+        node(
+            "telemetry.TbMsgDeleteAttributesNode",
+            "n",
+            &json!({"scope": "SERVER_SCOPE", "keys": ["a", "${deviceName}"]}),
+        ),
+        sent(),
+        &mut host,
+    );
+    assert_eq!(
+        host.done,
+        [
+            "SHARED_SCOPE a notify=true",
+            "SERVER_SCOPE a notify=false",
+            "delete SERVER_SCOPE a,D"
+        ]
+    );
+    assert_eq!(
+        outputs(save(json!({})), message(POST_TELEMETRY, json!({"a": 1})), &mut host),
+        ["Failure"]
+    );
+}
+
+#[test]
+fn profile_alarms_go_by_what_became_of_them() {
+    let profile = node("profile.TbDeviceProfileNode", "n", &json!({}));
+    let mut host = TestHost::default();
+    for action in [Action::Created, Action::Updated, Action::Cleared] {
+        host.alarm_effects = vec![effect(action)];
+        let seen = outputs(profile.clone(), message(POST_TELEMETRY, json!({"t": 1})), &mut host);
+        assert_eq!(seen, [action.label(), "Success"]);
+    }
+    let created = &host.texts[0];
+    for part in [
+        "\"isNewAlarm\":\"true\"",
+        "\"alarmConditionRepeats\":\"3\"",
+        "\"type\":\"hot\"",
+        "\"deviceName\":\"D\"",
+    ] {
+        assert!(created.contains(part), "{part} in {created}");
+    }
+}
+
+#[test]
+fn alarms_are_created_updated_and_cleared() {
+    let mut host = TestHost::default();
+    let create = node(
+        "action.TbCreateAlarmNode",
+        "n",
+        &json!({"alarmType": "hot ${deviceName}", "severity": "$[level]", "propagate": true, "relationTypes": ["Contains"]}),
+    );
+    let clear = node(
+        "action.TbClearAlarmNode",
+        "n",
+        &json!({"alarmType": "hot ${deviceName}"}),
+    );
+    let sent = |level: &str| message(POST_TELEMETRY, json!({"level": level}));
+    assert_eq!(outputs(clear.clone(), sent("MAJOR"), &mut host), ["False"]);
+    assert_eq!(outputs(create.clone(), sent("MAJOR"), &mut host), ["Created"]);
+    assert_eq!(outputs(create.clone(), sent("CRITICAL"), &mut host), ["Updated"]);
+    let alarm = host.alarms[0].clone();
+    assert_eq!(
+        (alarm.kind.as_str(), alarm.severity, alarm.start_ts, alarm.end_ts),
+        ("hot D", AlarmSeverity::Critical, 1000, 5000)
+    );
+    assert!(alarm.propagate && alarm.tenant_id.0 == TENANT.id);
+    assert_eq!(outputs(create, sent("BAD"), &mut host), ["Failure"]);
+    assert_eq!(outputs(clear.clone(), sent(""), &mut host), ["Cleared"]);
+    assert!(host.alarms[0].cleared && host.alarms[0].clear_ts == 5000);
+    assert_eq!(outputs(clear, sent(""), &mut host), ["False"]);
+    let by_message = node("action.TbCreateAlarmNode", "n", &json!({"useMessageAlarmData": true}));
+    let data = json!({"type": "own", "severity": "MINOR", "details": {"x": 1}});
+    assert_eq!(
+        outputs(by_message.clone(), message(POST_TELEMETRY, data), &mut host),
+        ["Created"]
+    );
+    assert_eq!(
+        outputs(by_message, message(POST_TELEMETRY, json!({})), &mut host),
+        ["Failure"]
+    );
+}
+
+#[test]
+fn the_status_of_an_alarm_is_that_of_now() {
+    let mut host = TestHost::default();
+    let mut alarm: Alarm = effect(Action::Created).alarm;
+    alarm.id = Some(crate::ids::AlarmId(Uuid([8; 16])));
+    let data = serde_json::to_value(&alarm).unwrap();
+    alarm.cleared = true;
+    host.alarms.push(alarm);
+    let filter = |status: &str| {
+        node(
+            "filter.TbCheckAlarmStatusNode",
+            "n",
+            &json!({"alarmStatusList": [status]}),
+        )
+    };
+    assert_eq!(
+        outputs(filter("CLEARED_UNACK"), message(ALARM, data.clone()), &mut host),
+        ["True"]
+    );
+    assert_eq!(
+        outputs(filter("ACTIVE_UNACK"), message(ALARM, data), &mut host),
+        ["False"]
+    );
+    assert_eq!(
+        outputs(filter("ACTIVE_UNACK"), message(ALARM, json!({})), &mut host),
+        ["Failure"]
+    );
+}
+
+#[test]
+fn what_goes_to_other_systems_and_to_devices() {
+    let mut host = TestHost::default();
+    let kafka = node("kafka.TbKafkaNode", "n", &json!({"topicPattern": "t"}));
+    assert_eq!(
+        outputs(kafka.clone(), message(POST_TELEMETRY, json!({"t": 1})), &mut host),
+        ["Success"]
+    );
+    let reply = node(
+        "rpc.TbSendRPCReplyNode",
+        "n",
+        &json!({"requestIdMetaDataAttribute": "requestId"}),
+    );
+    let mut asked = message("TO_SERVER_RPC_REQUEST", json!({"time": 1}));
+    assert_eq!(outputs(reply.clone(), asked.clone(), &mut host), ["Failure"]);
+    asked.metadata.put("requestId", "42");
+    assert_eq!(outputs(reply, asked, &mut host), ["Success"]);
+    assert_eq!(
+        host.done,
+        [r#"Kafka {"topicPattern":"t"} {"t":1}"#, r#"reply 42 {"time":1}"#]
+    );
+    host.fails_external = true;
+    assert_eq!(
+        outputs(kafka, message(POST_TELEMETRY, json!({})), &mut host),
+        ["Failure"]
+    );
+    let call = node("rpc.TbSendRPCRequestNode", "n", &json!({}));
+    assert_eq!(
+        outputs(call, message(POST_TELEMETRY, json!({"method": "m"})), &mut host),
+        ["Failure"]
+    );
+}
+
+#[test]
+fn patterns_are_filled_from_metadata_and_data() {
+    let filled = |pattern: &str| {
+        fill(
+            pattern,
+            &message(POST_TELEMETRY, json!({"a": {"b": 5}, "s": "x", "n": null})),
+        )
+    };
+    for (pattern, expected) in [
+        ("plain", "plain"),
+        ("${deviceName}/$[a.b]/$[s]", "D/5/x"),
+        ("${missing} $[a.c] $[n] $ $[a", "${missing} $[a.c] $[n] $ $[a"),
+        ("$$[s]", "$x"),
+    ] {
+        assert_eq!(filled(pattern), expected);
+    }
+}
