@@ -8,8 +8,10 @@
 mod support;
 
 mod api;
+mod command_line;
 mod definitions;
 mod kafka;
 mod kills;
 mod messages;
+mod tail;
 mod web_server;

@@ -16,6 +16,9 @@ use crate::logins::Logins;
 /// Password hashes computed at the same time; each takes 19 MiB and a core for tens of milliseconds.
 const HASHES_AT_ONCE: usize = 2;
 
+/// WebSockets at the same time: they are no requests, and last.
+const VIEWERS_MAX: usize = 32;
+
 #[derive(Clone)]
 pub struct App {
     inner: Arc<Inner>,
@@ -31,6 +34,7 @@ struct Inner {
     login_limiter: LoginLimiter,
     hashing: Semaphore,
     requests: Semaphore,
+    viewers: Arc<Semaphore>,
     /// Changes of users and rules, one after the other.
     changes: tokio::sync::Mutex<()>,
     readiness: Readiness,
@@ -109,6 +113,7 @@ impl App {
                 login_limiter: LoginLimiter::default(),
                 hashing: Semaphore::new(HASHES_AT_ONCE),
                 requests,
+                viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
                 changes: tokio::sync::Mutex::default(),
                 readiness: Readiness::default(),
                 counters: ApiCounters::default(),
@@ -151,6 +156,11 @@ impl App {
 
     pub fn requests(&self) -> &Semaphore {
         &self.inner.requests
+    }
+
+    /// Those who watch something over a WebSocket.
+    pub fn viewers(&self) -> &Arc<Semaphore> {
+        &self.inner.viewers
     }
 
     pub fn changes(&self) -> &tokio::sync::Mutex<()> {

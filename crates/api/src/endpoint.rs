@@ -158,6 +158,11 @@ impl Endpoint {
         self.answer(StatusCode::NO_CONTENT, description, None)
     }
 
+    /// The connection becomes something else.
+    pub fn upgrades(self, description: &'static str) -> Endpoint {
+        self.answer(StatusCode::SWITCHING_PROTOCOLS, description, None)
+    }
+
     fn answer(mut self, status: StatusCode, description: &'static str, content: Option<Content>) -> Endpoint {
         self.operation.answers.push(Answer {
             status,

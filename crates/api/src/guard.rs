@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use crate::admins::Role;
 use crate::app::App;
 use crate::problem::Problem;
+use crate::websocket::sub_protocols;
 
 /// What an endpoint asks of the one who calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,11 @@ fn login(app: &App, headers: &HeaderMap) -> Result<Login, Problem> {
     Ok(Login { user, role })
 }
 
+/// In the header, or where a page has no other place for it: among the sub-protocols that it offers for a WebSocket.
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let Some(header) = headers.get(header::AUTHORIZATION) else {
+        return sub_protocols(headers).find_map(|offered| offered.strip_prefix("bearer."));
+    };
+    let (scheme, token) = header.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

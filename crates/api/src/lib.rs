@@ -36,6 +36,7 @@ mod stall;
 mod strict;
 mod suggest;
 mod sys_publisher;
+mod websocket;
 
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};

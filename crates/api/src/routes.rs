@@ -21,6 +21,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::users::endpoints(),
         endpoints::acl::endpoints(),
         endpoints::rules::endpoints(),
+        endpoints::tail::endpoints(),
         endpoints::connectors::endpoints(),
         endpoints::actions::endpoints(),
         endpoints::sources::endpoints(),

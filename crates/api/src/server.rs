@@ -295,7 +295,7 @@ where
         .header_read_timeout(limits.header_timeout)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX);
-    let connection = http.serve_connection(TokioIo::new(stream), service);
+    let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(connection);
     let lifetime = tokio::time::sleep(limits.connection_lifetime);
     tokio::select! {

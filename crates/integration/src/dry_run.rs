@@ -1,6 +1,6 @@
 //! Trying a rule: the same evaluation as in production, on an event that is made up.
 
-use rules::{Evaluator, EventKind, JsonForm, Map, Outcome, Rule, SampleEvent, Source, Value};
+use rules::{Column, Evaluator, EventKind, JsonForm, Map, Outcome, Rule, SampleEvent, Source, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::environment::{SharedStore, Surroundings, unix_ms};
 pub struct DryRun {
     pub sql: String,
     /// Columns of the event by name, such as `topic`, `clientid`, `qos`, `payload`. A payload that is not a string is taken as its
-    /// JSON. None: an example of the rule's first source.
+    /// JSON. What is not given is that of an example of the rule's first source.
     #[serde(default)]
     pub event: Option<serde_json::Value>,
 }
@@ -28,6 +28,15 @@ pub struct DryRunResult {
     pub outputs: Vec<serde_json::Value>,
     /// What would be counted as a failure of the rule.
     pub error: Option<String>,
+    /// Where in the SQL the error is.
+    pub error_position: Option<ErrorPosition>,
+}
+
+/// From 1; columns are characters.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct ErrorPosition {
+    pub line: u32,
+    pub column: u32,
 }
 
 /// SQL that cannot be compiled is `Invalid`.
@@ -41,11 +50,16 @@ pub fn dry_run(run: &DryRun) -> Result<DryRunResult, EngineError> {
     let outcome = Evaluator::new()
         .message(&event, &mut surroundings)
         .run(&rule, &mut outputs);
+    let error_position = outcome.as_ref().err().map(|error| ErrorPosition {
+        line: error.position.line,
+        column: error.position.column,
+    });
     Ok(DryRunResult {
         is_matched: is_source(&rule, &event),
         is_passed: matches!(outcome, Ok(Outcome::Passed(_))),
         outputs: outputs.iter().map(to_json).collect(),
         error: outcome.err().map(|error| error.to_string()),
+        error_position,
     })
 }
 
@@ -60,17 +74,29 @@ fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, 
         Some(Source::Bridge(_)) => EventKind::Source,
         _ => EventKind::MessagePublish,
     };
+    let mut event = SampleEvent::example(kind, unix_ms());
+    if let Some(Source::Topic(filter)) = rule.sources().first() {
+        event.set(Column::Topic, Value::text(fitting_topic(filter).as_str()));
+    }
     let Some(given) = given else {
-        return Ok(SampleEvent::example(kind, unix_ms()));
+        return Ok(event);
     };
     let bytes = serde_json::to_vec(given).map_err(|error| error.to_string())?;
     let value = rules::decode_json(&bytes, &rules::JsonLimits::default()).map_err(|error| error.to_string())?;
     let Value::Map(columns) = value else {
         return Err("must be an object of columns by name".into());
     };
-    let mut event = SampleEvent::example(kind, unix_ms());
     event.set_all(&columns)?;
     Ok(event)
+}
+
+/// A topic name that the filter matches.
+fn fitting_topic(filter: &str) -> String {
+    let levels = filter.split('/').map(|level| match level {
+        "+" | "#" => "a",
+        level => level,
+    });
+    levels.collect::<Vec<_>>().join("/")
 }
 
 fn is_source(rule: &Rule, event: &SampleEvent) -> bool {

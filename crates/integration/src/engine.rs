@@ -9,15 +9,17 @@ mod rule;
 mod source;
 mod views;
 
+pub use connector::ConnectorTest;
 pub use views::{ActionView, ConnectorView, RuleView, SourceView};
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use connectors::{Action, ActionStats, Buffer, BufferMode, DeliveryConfig, Health, HealthCell, Overflow, Stopper};
+use connectors::{Action, ActionStats, Buffer, BufferMode, DeliveryConfig, Health, Overflow, Stopper};
 use rules::{Template, Text};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -93,6 +95,7 @@ struct Inner {
     runtime_handle: tokio::runtime::Handle,
     /// The server, once it runs.
     net: Arc<OnceLock<net::Handle>>,
+    is_serving: AtomicBool,
     /// Buffers have kept something, or have room again.
     progress: Arc<Notify>,
     state: Mutex<State>,
@@ -105,14 +108,14 @@ struct State {
     /// Of actions that are enabled.
     actions: BTreeMap<String, Result<Running, Problems>>,
     /// Of sources that are enabled.
-    sources: BTreeMap<String, Result<RunningSource, Problems>>,
+    sources: BTreeMap<String, Result<HeldSource, Problems>>,
     rules: BTreeMap<String, RuleState>,
 }
 
-struct RunningSource {
-    health: Option<HealthCell>,
-    stopper: Stopper,
-    task: JoinHandle<()>,
+struct HeldSource {
+    origin: kinds::Origin,
+    /// What hands on what it takes in, once the server runs.
+    run: Option<(Stopper, JoinHandle<()>)>,
 }
 
 struct Running {
@@ -146,6 +149,7 @@ impl Engine {
                 runtime_handle: runtime.handle().clone(),
                 runtime: Mutex::new(Some(runtime)),
                 net: Arc::default(),
+                is_serving: AtomicBool::new(false),
                 progress: Arc::default(),
                 state: Mutex::new(State {
                     definitions,
@@ -166,9 +170,10 @@ impl Engine {
     /// The server runs and takes what sources bring.
     pub fn start_sources(&self) {
         let mut state = self.state();
+        self.inner.is_serving.store(true, Ordering::Release);
         let definitions: Vec<SourceDefinition> = state.definitions.sources.values().cloned().collect();
         for definition in &definitions {
-            self.start_source(&mut state, definition);
+            self.run_source(&mut state, definition);
         }
     }
 
@@ -214,6 +219,9 @@ impl Engine {
         let definitions = state.definitions.clone();
         for definition in definitions.connectors.values() {
             self.start_connector(&mut state, definition);
+        }
+        for definition in definitions.sources.values() {
+            self.make_source(&mut state, definition);
         }
         for definition in definitions.actions.values() {
             self.start_action(&mut state, definition);

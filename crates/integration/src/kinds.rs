@@ -159,6 +159,17 @@ impl Sink for KafkaTarget {
     }
 }
 
+/// A sink that is only asked whether the connector's target can be reached and takes our credentials.
+pub fn probe(kind: &str, connector: &Connector) -> Result<Arc<dyn Sink>, Problems> {
+    let parameters = match kind {
+        "kafka" => serde_json::json!({"kafka_topic": "${topic}"}),
+        "postgresql" => serde_json::json!({"sql": "SELECT 1"}),
+        "redis" => serde_json::json!({"command": ["PING"]}),
+        _ => Value::Null,
+    };
+    target_of(kind, connector, &parameters).map(|target| target.sink)
+}
+
 /// What suits actions of a type, where their definition says nothing else.
 pub fn default_delivery(kind: &str) -> DeliveryConfig {
     match kind {
@@ -195,6 +206,20 @@ fn lay_over(all: &mut Value, given: &Value) {
 pub struct Origin {
     pub source: Arc<dyn Source>,
     pub health: Option<HealthCell>,
+    /// The same as `source`, if it has subscriptions that somebody has to end.
+    mqtt: Option<Arc<MqttSource>>,
+}
+
+impl Origin {
+    /// It is not to come back: what it has subscribed to outside is ended. Nobody runs it any more.
+    pub fn end(self) {
+        drop(self.source);
+        match self.mqtt.map(Arc::into_inner) {
+            Some(Some(source)) => source.unsubscribe(),
+            Some(None) => tracing::warn!("an MQTT source still runs: its subscription stays in the other broker"),
+            None => {}
+        }
+    }
 }
 
 /// `kind`: that of the connector.
@@ -207,14 +232,17 @@ pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<O
             Ok(Origin {
                 source: Arc::new(source.map_err(|problem| vec![format!("parameters.{problem}")])?),
                 health: Some(health),
+                mqtt: None,
             })
         }
         ("mqtt", Connector::Mqtt(connector)) => {
             let config: MqttSourceConfig = read("parameters", parameters)?;
             let source = MqttSource::new(connector.clone(), &config);
+            let source = Arc::new(source.map_err(|problems| prefixed("parameters", problems))?);
             Ok(Origin {
-                source: Arc::new(source.map_err(|problems| prefixed("parameters", problems))?),
+                source: source.clone(),
                 health: None,
+                mqtt: Some(source),
             })
         }
         _ => Err(vec![format!("type: there are no sources of type {kind:?}")]),

@@ -20,6 +20,7 @@ mod event;
 mod kinds;
 mod metrics;
 mod republish;
+mod rule_file;
 mod runner;
 mod set;
 mod sources;
@@ -27,14 +28,18 @@ mod store;
 mod tail;
 mod tap;
 
+/// An action that runs.
+pub use connectors::Action as RunningAction;
 pub use definition::{
     ActionDefinition, ConnectorDefinition, RepublishArguments, RuleAction, RuleDefinition, RuleFunction,
     SourceDefinition,
 };
-pub use dry_run::{DryRun, DryRunResult, dry_run};
-pub use engine::{ActionView, ConnectorView, Engine, EngineError, RuleView, SourceView};
+pub use dry_run::{DryRun, DryRunResult, ErrorPosition, dry_run};
+pub use engine::{ActionView, ConnectorTest, ConnectorView, Engine, EngineError, RuleView, SourceView};
 pub use kinds::{CONNECTOR_KINDS, config_schema, parameters_schema};
 pub use metrics::RuleCounts;
+pub use rule_file::{FileProblem, compile_sql, read_rule, without_position, write_rule};
+pub use rules::RuleError;
 pub use store::Version;
-pub use tail::{Entry, Listener};
+pub use tail::{Entry, Listener, PER_SECOND_MAX as TAIL_PER_SECOND_MAX};
 pub use tap::RuleTap;

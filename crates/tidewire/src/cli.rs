@@ -15,6 +15,7 @@ use crate::client;
 use crate::config::show::{ShowOptions, show};
 use crate::config::{self, Diagnostic, Listener, Loaded, Sources, reference, schema};
 use crate::import;
+use crate::integration_command::{self, ACTIONS, CONNECTORS, SOURCES};
 use crate::journal_command;
 use crate::logging::{self, Surroundings};
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain, fail, print};
@@ -65,6 +66,10 @@ pub fn command() -> Command {
         .subcommand(config_command())
         .subcommand(client::publish_command())
         .subcommand(client::subscribe_command())
+        .subcommand(integration_command::rule_command())
+        .subcommand(CONNECTORS.command())
+        .subcommand(ACTIONS.command())
+        .subcommand(SOURCES.command())
         .subcommand(bench::cli::command())
         .subcommand(passwd::command())
         .subcommand(journal_command::command())
@@ -162,6 +167,10 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("config", own)) => run_config(matches, own),
         Some(("pub", own)) => client::publish(own),
         Some(("sub", own)) => client::subscribe(own),
+        Some(("rule", own)) => integration_command::run_rule(own, |own| sources(matches, own)),
+        Some(("connector", own)) => CONNECTORS.run(own, |own| sources(matches, own)),
+        Some(("action", own)) => ACTIONS.run(own, |own| sources(matches, own)),
+        Some(("source", own)) => SOURCES.run(own, |own| sources(matches, own)),
         Some(("bench", own)) => bench::cli::run(own),
         Some(("passwd", own)) => passwd::run(own),
         Some(("journal", own)) => journal_command::run(own, |own| data_dir(matches, own)),

@@ -121,7 +121,7 @@ fn read_password() -> Result<Password, String> {
 const CTRL_C: u8 = 3;
 
 /// Asks without showing what is typed.
-fn ask(prompt: &str) -> Result<String, String> {
+pub(crate) fn ask(prompt: &str) -> Result<String, String> {
     let describe = |error: &dyn std::fmt::Display| format!("cannot ask for the password: {error}");
     let _ = write!(io::stderr(), "{prompt}");
     let stdin = io::stdin();

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use integration::{CONNECTOR_KINDS, ConnectorDefinition, ConnectorView, config_schema, parameters_schema};
+use integration::{CONNECTOR_KINDS, ConnectorDefinition, ConnectorTest, Engine, config_schema, parameters_schema};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
-use super::integration::BODY_MAX;
+use super::integration::{BODY_MAX, add, command, delete, list, one, put};
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
@@ -24,50 +24,75 @@ pub struct ConnectorType {
     parameters: Option<Schema>,
 }
 
+const ALL: &str = "/api/v1/connectors";
+const ONE: &str = "/api/v1/connectors/{name}";
+const NAME: &str = "The connector's name.";
+
 pub fn endpoints() -> Vec<Endpoint> {
-    const ALL: &str = "/api/v1/connectors";
-    const ONE: &str = "/api/v1/connectors/{name}";
-    const TAG: &str = "Integration";
+    [definitions(), orders()].into_iter().flatten().collect()
+}
+
+fn definitions() -> Vec<Endpoint> {
     vec![
         Endpoint::get("/api/v1/connector-types", "connector_types", types)
-            .tag(TAG)
+            .tag("Integration")
             .says(
                 "Types of connectors",
                 "With the JSON Schemas of what they are configured with.",
             )
             .returns::<BTreeMap<String, ConnectorType>>("By type."),
-        Endpoint::get(ALL, "connectors", list)
-            .tag(TAG)
-            .says("All connectors", "Secrets are shown as `***`.")
-            .returns::<Vec<ConnectorView>>("Sorted by name."),
-        Endpoint::post(ALL, "add_connector", add)
-            .tag(TAG)
-            .says("Add a connector", "It is in force at once and after a restart.")
-            .takes::<ConnectorDefinition>(BODY_MAX)
-            .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .fails(StatusCode::CONFLICT)
-            .creates::<ConnectorView>("Added."),
-        Endpoint::get(ONE, "connector", one)
-            .tag(TAG)
+        list(ALL, "connectors", Engine::connectors).says("All connectors", "Secrets are shown as `***`."),
+        add::<ConnectorDefinition>(ALL, "add_connector")
+            .says("Add a connector", "It is in force at once and after a restart."),
+        one::<ConnectorDefinition>(ONE, "connector")
             .says("One connector", "Secrets are shown as `***`.")
-            .path_parameter("name", "The connector's name.")
-            .returns::<ConnectorView>("The connector."),
-        Endpoint::put(ONE, "put_connector", put)
-            .tag(TAG)
+            .path_parameter("name", NAME),
+        put::<ConnectorDefinition>(ONE, "put_connector")
             .says(
                 "Add or change a connector",
-                "A secret given as `***` stays what it was. Actions that use the connector are started anew.",
+                "A secret given as `***` stays what it was. Actions and sources that use the connector are started anew.",
             )
-            .path_parameter("name", "That of the body.")
+            .path_parameter("name", "That of the body."),
+        delete(ONE, "delete_connector", Engine::delete_connector)
+            .says("Delete a connector", "Only if no action and no source uses it.")
+            .path_parameter("name", NAME),
+    ]
+}
+
+fn orders() -> Vec<Endpoint> {
+    vec![
+        command(
+            "/api/v1/connectors/{name}/enable",
+            "enable_connector",
+            |engine, name| engine.enable_connector(name, true),
+        )
+        .says("Enable a connector", "Actions and sources that use it run again.")
+        .path_parameter("name", NAME),
+        command(
+            "/api/v1/connectors/{name}/disable",
+            "disable_connector",
+            |engine, name| engine.enable_connector(name, false),
+        )
+        .says("Disable a connector", "Actions and sources that use it do not run.")
+        .path_parameter("name", NAME),
+        Endpoint::post("/api/v1/connectors/{name}/test", "test_connector", test)
+            .tag("Integration")
+            .says(
+                "Test a connector",
+                "Asks its target whether it can be reached and takes the credentials; 15 seconds at most.",
+            )
+            .path_parameter("name", NAME)
+            .fails(StatusCode::UNPROCESSABLE_ENTITY)
+            .returns::<ConnectorTest>("How it went."),
+        Endpoint::post("/api/v1/connector-test", "try_connector", try_out)
+            .tag("Integration")
+            .says(
+                "Test a connector that is not defined yet",
+                "As for one that is; a secret given as `***` is that of the connector of this name.",
+            )
             .takes::<ConnectorDefinition>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<ConnectorView>("The connector."),
-        Endpoint::delete(ONE, "delete_connector", delete)
-            .tag(TAG)
-            .says("Delete a connector", "Only if no action uses it.")
-            .path_parameter("name", "The connector's name.")
-            .fails(StatusCode::CONFLICT)
-            .returns_nothing("Deleted."),
+            .returns::<ConnectorTest>("How it went."),
     ]
 }
 
@@ -82,35 +107,15 @@ async fn types() -> Json<BTreeMap<String, ConnectorType>> {
     Json(CONNECTOR_KINDS.iter().map(kind).collect())
 }
 
-async fn list(State(app): State<App>) -> Result<Json<Vec<ConnectorView>>, Problem> {
-    app.engine(|engine| Ok(engine.connectors())).await.map(Json)
+async fn test(State(app): State<App>, Path(name): Path<String>) -> Result<Json<ConnectorTest>, Problem> {
+    let tested = app.engine_beside(move |engine| engine.test_connector(&name));
+    tested.await.map(Json)
 }
 
-async fn one(State(app): State<App>, Path(name): Path<String>) -> Result<Json<ConnectorView>, Problem> {
-    app.engine(move |engine| engine.connector(&name)).await.map(Json)
-}
-
-async fn add(
+async fn try_out(
     State(app): State<App>,
     body::Json(new): body::Json<ConnectorDefinition>,
-) -> Result<(StatusCode, Json<ConnectorView>), Problem> {
-    let added = app.engine(move |engine| {
-        super::integration::is_new("connector", &new.name, engine.connector(&new.name).is_ok())?;
-        engine.put_connector(new)
-    });
-    Ok((StatusCode::CREATED, Json(added.await?)))
-}
-
-async fn put(
-    State(app): State<App>,
-    Path(name): Path<String>,
-    body::Json(new): body::Json<ConnectorDefinition>,
-) -> Result<Json<ConnectorView>, Problem> {
-    super::integration::is_same("name", &name, &new.name)?;
-    app.engine(move |engine| engine.put_connector(new)).await.map(Json)
-}
-
-async fn delete(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
-    app.engine(move |engine| engine.delete_connector(&name)).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<Json<ConnectorTest>, Problem> {
+    let tested = app.engine_beside(move |engine| engine.try_connector(new));
+    tested.await.map(Json)
 }

@@ -1,9 +1,23 @@
-//! What every endpoint of connectors, actions, sources and rules shares: the engine, and its errors as problems.
+//! What the endpoints of connectors, actions, sources and rules share: one shape for each thing that can be asked of a definition, the
+//! engine behind it, and its errors as problems.
 
-use integration::{Engine, EngineError};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use integration::{
+    ActionDefinition, ActionView, ConnectorDefinition, ConnectorView, Engine, EngineError, RuleDefinition, RuleView,
+    SourceDefinition, SourceView,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::app::App;
+use crate::body;
+use crate::endpoint::Endpoint;
 use crate::problem::{FieldError, Problem};
+
+const TAG: &str = "Integration";
 
 /// Of a definition: SQL, templates, certificates.
 pub const BODY_MAX: usize = 1024 * 1024;
@@ -20,6 +34,139 @@ impl App {
         let _turn = self.changes().lock().await;
         self.block(move || work(&engine)).await?.map_err(problem)
     }
+
+    /// The same beside changes: for what takes long and changes nothing.
+    pub async fn engine_beside<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Engine) -> Result<R, EngineError> + Send + 'static,
+    ) -> Result<R, Problem> {
+        let Some(engine) = self.config().engine.clone() else {
+            return Err(Problem::unavailable("this node runs no rules"));
+        };
+        self.block(move || work(&engine)).await?.map_err(problem)
+    }
+}
+
+/// What operators define.
+pub trait Definition: DeserializeOwned + JsonSchema + Send + 'static {
+    const WHAT: &'static str;
+    /// The field that names it.
+    const FIELD: &'static str;
+    type View: Serialize + JsonSchema + Send + 'static;
+
+    fn key(&self) -> String;
+    fn find(engine: &Engine, key: &str) -> Result<Self::View, EngineError>;
+    fn put(self, engine: &Engine) -> Result<Self::View, EngineError>;
+}
+
+macro_rules! definition {
+    ($definition:ident $view:ident $what:literal $field:literal $key:expr, $find:ident $put:ident) => {
+        impl Definition for $definition {
+            const WHAT: &'static str = $what;
+            const FIELD: &'static str = $field;
+            type View = $view;
+
+            fn key(&self) -> String {
+                let key: fn(&$definition) -> String = $key;
+                key(self)
+            }
+
+            fn find(engine: &Engine, key: &str) -> Result<$view, EngineError> {
+                engine.$find(key)
+            }
+
+            fn put(self, engine: &Engine) -> Result<$view, EngineError> {
+                engine.$put(self)
+            }
+        }
+    };
+}
+
+definition!(ConnectorDefinition ConnectorView "connector" "name" |it| it.name.clone(), connector put_connector);
+definition!(ActionDefinition ActionView "action" "name" ActionDefinition::id, action put_action);
+definition!(SourceDefinition SourceView "source" "name" SourceDefinition::id, source put_source);
+definition!(RuleDefinition RuleView "rule" "id" |it| it.id.clone(), rule put_rule);
+
+/// `GET …`
+pub fn list<V: Serialize + JsonSchema + Send + 'static>(
+    path: &'static str,
+    id: &'static str,
+    work: fn(&Engine) -> Vec<V>,
+) -> Endpoint {
+    let handler =
+        move |State(app): State<App>| async move { app.engine(move |engine| Ok(work(engine))).await.map(Json) };
+    Endpoint::get(path, id, handler)
+        .tag(TAG)
+        .returns::<Vec<V>>("Sorted by id.")
+}
+
+/// `GET …/{id}`
+pub fn one<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
+    let handler = |State(app): State<App>, Path(key): Path<String>| async move {
+        app.engine(move |engine| D::find(engine, &key)).await.map(Json)
+    };
+    Endpoint::get(path, id, handler)
+        .tag(TAG)
+        .returns::<D::View>("As it is.")
+}
+
+/// `POST …`
+pub fn add<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
+    let handler = |State(app): State<App>, body::Json(new): body::Json<D>| async move {
+        let added = app.engine(move |engine| {
+            let key = new.key();
+            is_new(D::WHAT, &key, D::find(engine, &key).is_ok())?;
+            new.put(engine)
+        });
+        Ok::<_, Problem>((StatusCode::CREATED, Json(added.await?)))
+    };
+    Endpoint::post(path, id, handler)
+        .tag(TAG)
+        .takes::<D>(BODY_MAX)
+        .fails(StatusCode::UNPROCESSABLE_ENTITY)
+        .fails(StatusCode::CONFLICT)
+        .creates::<D::View>("Added.")
+}
+
+/// `PUT …/{id}`
+pub fn put<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
+    let handler = |State(app): State<App>, Path(key): Path<String>, body::Json(new): body::Json<D>| async move {
+        is_same(D::FIELD, &key, &new.key())?;
+        app.engine(move |engine| new.put(engine)).await.map(Json)
+    };
+    Endpoint::put(path, id, handler)
+        .tag(TAG)
+        .takes::<D>(BODY_MAX)
+        .fails(StatusCode::UNPROCESSABLE_ENTITY)
+        .fails(StatusCode::CONFLICT)
+        .returns::<D::View>("As it is now.")
+}
+
+/// `DELETE …/{id}`
+pub fn delete(path: &'static str, id: &'static str, work: fn(&Engine, &str) -> Result<(), EngineError>) -> Endpoint {
+    let handler = move |State(app): State<App>, Path(key): Path<String>| async move {
+        app.engine(move |engine| work(engine, &key)).await?;
+        Ok::<_, Problem>(StatusCode::NO_CONTENT)
+    };
+    Endpoint::delete(path, id, handler)
+        .tag(TAG)
+        .fails(StatusCode::CONFLICT)
+        .returns_nothing("Deleted.")
+}
+
+/// `POST …/{id}/word`: an order, after which it is shown as it is then.
+pub fn command<V: Serialize + JsonSchema + Send + 'static>(
+    path: &'static str,
+    id: &'static str,
+    work: fn(&Engine, &str) -> Result<V, EngineError>,
+) -> Endpoint {
+    let handler = move |State(app): State<App>, Path(key): Path<String>| async move {
+        app.engine(move |engine| work(engine, &key)).await.map(Json)
+    };
+    Endpoint::post(path, id, handler)
+        .tag(TAG)
+        .fails(StatusCode::CONFLICT)
+        .returns::<V>("As it is then.")
 }
 
 pub fn problem(error: EngineError) -> Problem {
@@ -53,7 +200,7 @@ fn invalid(problems: Vec<String>) -> Problem {
 }
 
 /// What is added must not be there yet.
-pub fn is_new(what: &str, name: &str, is_there: bool) -> Result<(), EngineError> {
+fn is_new(what: &str, name: &str, is_there: bool) -> Result<(), EngineError> {
     match is_there {
         true => Err(EngineError::Conflict(format!(
             "there is a {what} {name:?} already: change it with PUT"
@@ -63,7 +210,7 @@ pub fn is_new(what: &str, name: &str, is_there: bool) -> Result<(), EngineError>
 }
 
 /// The name in the path is that in the body.
-pub fn is_same(field: &str, path: &str, body: &str) -> Result<(), Problem> {
+fn is_same(field: &str, path: &str, body: &str) -> Result<(), Problem> {
     match path == body {
         true => Ok(()),
         false => Err(Problem::invalid(field, format!("is {body:?}, but the path says {path:?}")).expected(path)),

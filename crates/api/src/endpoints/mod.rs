@@ -16,4 +16,5 @@ pub mod rules;
 pub mod sources;
 pub mod stats;
 pub mod subscriptions;
+pub mod tail;
 pub mod users;

@@ -77,6 +77,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Starts or stops it. What waits in its buffer stays there.
+    pub fn enable_action(&self, id: &str, enable: bool) -> Result<ActionView, EngineError> {
+        let mut state = self.state();
+        let mut changed = state.definitions.clone();
+        let definition = changed.actions.get_mut(id).ok_or_else(|| not_found("action", id))?;
+        definition.enable = enable;
+        let definition = definition.clone();
+        self.save(&mut state, changed)?;
+        self.stop_action(&mut state, id);
+        self.start_action(&mut state, &definition);
+        self.enforce(&state);
+        Ok(state.action_view(&definition))
+    }
+
     /// Runs `with` on an action that runs.
     pub fn with_action<R>(&self, id: &str, with: impl FnOnce(&Action) -> R) -> Result<R, EngineError> {
         let action = match self.state().actions.get(id) {

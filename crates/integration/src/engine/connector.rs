@@ -1,6 +1,23 @@
 //! Connectors: made, changed, deleted.
 
+use std::time::Instant;
+
+use connectors::Sink;
+
 use super::*;
+
+/// For a test; a request of the API has a little longer.
+const TEST_WITHIN: Duration = Duration::from_secs(15);
+
+/// Whether the target of a connector answers.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ConnectorTest {
+    /// It can be reached and takes our credentials.
+    pub is_reachable: bool,
+    /// Why not.
+    pub error: Option<String>,
+    pub took_ms: u64,
+}
 
 impl Engine {
     pub fn connectors(&self) -> Vec<ConnectorView> {
@@ -23,7 +40,7 @@ impl Engine {
         Ok(state.connector_view(definition))
     }
 
-    /// Makes or changes one. Actions that use it are started anew.
+    /// Makes or changes one. Actions and sources that use it are started anew.
     pub fn put_connector(&self, mut definition: ConnectorDefinition) -> Result<ConnectorView, EngineError> {
         let mut state = self.state();
         let mut changed = state.definitions.clone();
@@ -31,28 +48,30 @@ impl Engine {
             restore_secrets(&mut definition.config, &old.config);
         }
         let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
-        problems.extend(
-            kinds::connector(&definition.kind, &definition.config)
-                .err()
-                .into_iter()
-                .flatten(),
-        );
+        problems.extend(self.new_connector(&definition).err().into_iter().flatten());
         room("connectors", changed.connectors.len(), &mut problems);
-        let users = state.actions_of(&definition.name);
-        if let Some(user) = users.iter().find(|user| user.kind != definition.kind) {
-            problems.push(format!("type: action {} needs it to be {:?}", user.id(), user.kind));
+        let users = Users::of(&state, &definition.name);
+        if let Some((id, kind)) = users.kinds().find(|(_, kind)| *kind != definition.kind) {
+            problems.push(format!("type: {id} needs it to be {kind:?}"));
         }
         valid(problems)?;
         changed.connectors.insert(definition.name.clone(), definition.clone());
         self.save(&mut state, changed)?;
-        for user in &users {
-            self.stop_action(&mut state, &user.id());
-        }
-        self.start_connector(&mut state, &definition);
-        for user in &users {
-            self.start_action(&mut state, user);
-        }
-        self.enforce(&state);
+        self.replace_connector(&mut state, &definition, &users);
+        Ok(state.connector_view(&definition))
+    }
+
+    /// What uses a connector that is not enabled does not run.
+    pub fn enable_connector(&self, name: &str, enable: bool) -> Result<ConnectorView, EngineError> {
+        let mut state = self.state();
+        let mut changed = state.definitions.clone();
+        let definition = changed.connectors.get_mut(name);
+        let definition = definition.ok_or_else(|| not_found("connector", name))?;
+        definition.enable = enable;
+        let definition = definition.clone();
+        self.save(&mut state, changed)?;
+        let users = Users::of(&state, name);
+        self.replace_connector(&mut state, &definition, &users);
         Ok(state.connector_view(&definition))
     }
 
@@ -62,7 +81,7 @@ impl Engine {
         if changed.connectors.remove(name).is_none() {
             return Err(not_found("connector", name));
         }
-        let users: Vec<String> = state.actions_of(name).iter().map(ActionDefinition::id).collect();
+        let users: Vec<String> = Users::of(&state, name).kinds().map(|(id, _)| id).collect();
         if !users.is_empty() {
             let users = users.join(", ");
             return Err(EngineError::Conflict(format!(
@@ -74,12 +93,98 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn start_connector(&self, state: &mut State, definition: &ConnectorDefinition) {
+    /// Whether a connector's target can be reached and takes our credentials.
+    pub fn test_connector(&self, name: &str) -> Result<ConnectorTest, EngineError> {
+        let probe = {
+            let state = self.state();
+            let definition = state.definitions.connectors.get(name);
+            let kind = &definition.ok_or_else(|| not_found("connector", name))?.kind;
+            let connector = state.usable_connector(name).map_err(EngineError::Invalid)?;
+            let _runtime = self.inner.runtime_handle.enter();
+            kinds::probe(kind, connector).map_err(EngineError::Invalid)?
+        };
+        Ok(self.ask(&*probe))
+    }
+
+    /// The same for a connector that is not defined, or not yet with these values. Nothing is kept.
+    pub fn try_connector(&self, mut definition: ConnectorDefinition) -> Result<ConnectorTest, EngineError> {
+        if let Some(old) = self.state().definitions.connectors.get(&definition.name) {
+            restore_secrets(&mut definition.config, &old.config);
+        }
+        let connector = self.new_connector(&definition).map_err(EngineError::Invalid)?;
         let _runtime = self.inner.runtime_handle.enter();
-        let connector = kinds::connector(&definition.kind, &definition.config);
+        let probe = kinds::probe(&definition.kind, &connector).map_err(EngineError::Invalid)?;
+        Ok(self.ask(&*probe))
+    }
+
+    fn ask(&self, probe: &dyn Sink) -> ConnectorTest {
+        let begun = Instant::now();
+        let late = || Err(format!("no answer within {} s", TEST_WITHIN.as_secs()));
+        let runtime = &self.inner.runtime_handle;
+        let result = runtime.block_on(async {
+            let checked = tokio::time::timeout(TEST_WITHIN, probe.check()).await;
+            probe.close().await;
+            checked.unwrap_or_else(|_| late())
+        });
+        ConnectorTest {
+            is_reachable: result.is_ok(),
+            error: result.err(),
+            took_ms: begun.elapsed().as_millis() as u64,
+        }
+    }
+
+    fn replace_connector(&self, state: &mut State, definition: &ConnectorDefinition, users: &Users) {
+        for action in &users.actions {
+            self.stop_action(state, &action.id());
+        }
+        for source in &users.sources {
+            self.stop_source(state, &source.id());
+        }
+        self.start_connector(state, definition);
+        for source in &users.sources {
+            self.make_source(state, source);
+        }
+        for action in &users.actions {
+            self.start_action(state, action);
+        }
+        for source in &users.sources {
+            self.run_source(state, source);
+        }
+        self.enforce(state);
+    }
+
+    fn new_connector(&self, definition: &ConnectorDefinition) -> Result<Connector, Problems> {
+        let _runtime = self.inner.runtime_handle.enter();
+        kinds::connector(&definition.kind, &definition.config)
+    }
+
+    pub(super) fn start_connector(&self, state: &mut State, definition: &ConnectorDefinition) {
+        let connector = self.new_connector(definition);
         if let Err(problems) = &connector {
             tracing::error!(connector = %definition.name, problems = %problems.join("; "), "a connector cannot run");
         }
         state.connectors.insert(definition.name.clone(), connector);
+    }
+}
+
+/// What uses a connector.
+struct Users {
+    actions: Vec<ActionDefinition>,
+    sources: Vec<SourceDefinition>,
+}
+
+impl Users {
+    fn of(state: &State, connector: &str) -> Users {
+        Users {
+            actions: state.actions_of(connector),
+            sources: state.sources_of(connector),
+        }
+    }
+
+    /// Ids and types.
+    fn kinds(&self) -> impl Iterator<Item = (String, &str)> {
+        let actions = self.actions.iter().map(|action| (action.id(), action.kind.as_str()));
+        let sources = self.sources.iter().map(|source| (source.id(), source.kind.as_str()));
+        actions.chain(sources)
     }
 }

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// `/api/v1/rules/test` tries rules.
+const RESERVED_ID: &str = "test";
+
 impl Engine {
     pub fn rules(&self) -> Vec<RuleView> {
         let state = self.state();
@@ -23,6 +26,11 @@ impl Engine {
         let mut state = self.state();
         let mut changed = state.definitions.clone();
         let mut problems: Problems = name_problem("id", &definition.id).into_iter().collect();
+        if definition.id == RESERVED_ID {
+            problems.push(format!(
+                "id: {RESERVED_ID:?} stands for something else in the API: choose another"
+            ));
+        }
         let mut rule = state.rules.get(&definition.id).cloned().unwrap_or_default();
         match rule.prepare(&definition) {
             Ok(()) => problems.extend(compile(&definition, &rule, |_| None).err().into_iter().flatten()),
@@ -40,6 +48,12 @@ impl Engine {
         Ok(state.rule_view(&definition))
     }
 
+    /// A rule that is not enabled stays, and sees nothing.
+    pub fn enable_rule(&self, id: &str, enable: bool) -> Result<RuleView, EngineError> {
+        let definition = self.rule(id)?.definition;
+        self.put_rule(RuleDefinition { enable, ..definition })
+    }
+
     pub fn delete_rule(&self, id: &str) -> Result<(), EngineError> {
         let mut state = self.state();
         let mut changed = state.definitions.clone();
@@ -48,7 +62,9 @@ impl Engine {
         }
         changed.note(id, None, unix_ms());
         self.save(&mut state, changed)?;
-        state.rules.remove(id);
+        if let Some(rule) = state.rules.remove(id) {
+            rule.tail.end();
+        }
         self.enforce(&state);
         Ok(())
     }
@@ -84,9 +100,9 @@ impl Engine {
     }
 
     /// What the rule sees and does from now on, in samples.
-    pub fn tail(&self, id: &str) -> Result<Listener, EngineError> {
+    pub fn tail(&self, id: &str, per_second: u32) -> Result<Listener, EngineError> {
         let state = self.state();
         let rule = state.rules.get(id).ok_or_else(|| not_found("rule", id))?;
-        Ok(rule.tail.listen())
+        Ok(rule.tail.listen(per_second))
     }
 }

@@ -1,4 +1,7 @@
-//! Sources: made, changed, deleted.
+//! Sources: made, run, changed, deleted.
+//!
+//! A source of an MQTT connector takes messages in from the moment it is made, so it is made before anything uses the connector, and
+//! run when there is a server to publish to.
 
 use super::*;
 
@@ -28,17 +31,30 @@ impl Engine {
             restore_secrets(&mut definition.parameters, &old.parameters);
         }
         let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
-        problems.extend(state.source(&definition).err().into_iter().flatten());
         if let Some(Err(problem)) = definition.publish.as_ref().map(republish) {
             problems.push(format!("publish.{problem}"));
         }
         room("sources", changed.sources.len(), &mut problems);
-        valid(problems)?;
-        changed.sources.insert(id.clone(), definition.clone());
-        self.save(&mut state, changed)?;
-        self.stop_source(&mut state, &id);
-        self.start_source(&mut state, &definition);
+        let made = self.make(&state, &definition);
+        let made = made.map_err(|wrong| problems.extend(wrong)).ok();
+        changed.sources.insert(id, definition.clone());
+        let result = valid(problems).and_then(|()| self.save(&mut state, changed));
+        match (result, made) {
+            (Ok(()), Some(made)) => self.replace_source(&mut state, &definition, made),
+            (Ok(()), None) => {}
+            (Err(error), made) => {
+                made.into_iter().for_each(kinds::Origin::end);
+                return Err(error);
+            }
+        }
         Ok(state.source_view(&definition))
+    }
+
+    /// A source that is not enabled subscribes to nothing and fetches nothing.
+    pub fn enable_source(&self, id: &str, enable: bool) -> Result<SourceView, EngineError> {
+        let definition = self.state().definitions.sources.get(id).cloned();
+        let definition = definition.ok_or_else(|| not_found("source", id))?;
+        self.put_source(SourceDefinition { enable, ..definition })
     }
 
     pub fn delete_source(&self, id: &str) -> Result<(), EngineError> {
@@ -48,32 +64,76 @@ impl Engine {
             return Err(not_found("source", id));
         }
         self.save(&mut state, changed)?;
-        self.stop_source(&mut state, id);
+        if let Some(origin) = self.stop_source(&mut state, id) {
+            origin.end();
+        }
         Ok(())
     }
 
-    pub(super) fn start_source(&self, state: &mut State, definition: &SourceDefinition) {
-        let Some(net) = self.inner.net.get().filter(|_| definition.enable) else {
-            return;
-        };
-        let running = self.run_source(state, definition, net);
-        if let Err(problems) = &running {
-            tracing::error!(source = %definition.id(), problems = %problems.join("; "), "a source cannot run");
+    /// The new one is there before the old one ends, so that what both subscribe to stays subscribed.
+    fn replace_source(&self, state: &mut State, definition: &SourceDefinition, made: kinds::Origin) {
+        let old = self.stop_source(state, &definition.id());
+        if definition.enable {
+            self.hold_source(state, definition, Ok(made));
+            self.run_source(state, definition);
+        } else {
+            made.end();
         }
-        state.sources.insert(definition.id(), running);
+        if let Some(old) = old {
+            old.end();
+        }
     }
 
-    pub(super) fn run_source(
-        &self,
-        state: &State,
-        definition: &SourceDefinition,
-        net: &net::Handle,
-    ) -> Result<RunningSource, Problems> {
+    /// Takes messages in, if it is enabled, and does not hand them on yet.
+    pub(super) fn make_source(&self, state: &mut State, definition: &SourceDefinition) {
+        if definition.enable {
+            let made = self.make(state, definition);
+            self.hold_source(state, definition, made);
+        }
+    }
+
+    fn make(&self, state: &State, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
         let _runtime = self.inner.runtime_handle.enter();
-        let origin = state.source(definition)?;
+        state.source(definition)
+    }
+
+    fn hold_source(&self, state: &mut State, definition: &SourceDefinition, made: Result<kinds::Origin, Problems>) {
+        if let Err(problems) = &made {
+            tracing::error!(source = %definition.id(), problems = %problems.join("; "), "a source cannot run");
+        }
+        let held = made.map(|origin| HeldSource { origin, run: None });
+        state.sources.insert(definition.id(), held);
+    }
+
+    /// Hands on what it takes in, if there is a server.
+    pub(super) fn run_source(&self, state: &mut State, definition: &SourceDefinition) {
+        let Some(Ok(held)) = state.sources.get_mut(&definition.id()) else {
+            return;
+        };
+        let Some(net) = self
+            .inner
+            .net
+            .get()
+            .filter(|_| self.inner.is_serving.load(Ordering::Acquire))
+        else {
+            return;
+        };
+        match self.receiver(definition, net) {
+            Ok(receiver) => {
+                let source = held.origin.source.clone();
+                let (stopper, stop) = connectors::stop();
+                let runtime = &self.inner.runtime_handle;
+                let task = runtime.spawn(async move { source.run(&receiver, stop).await });
+                held.run = Some((stopper, task));
+            }
+            Err(problems) => self.hold_source(state, definition, Err(problems)),
+        }
+    }
+
+    fn receiver(&self, definition: &SourceDefinition, net: &net::Handle) -> Result<SourceReceiver, Problems> {
         let publish = definition.publish.as_ref().map(republish).transpose();
         let seed = unix_ms() ^ u64::from(std::process::id());
-        let receiver = SourceReceiver {
+        Ok(SourceReceiver {
             names: definition.from_names(),
             scene: Scene {
                 node: Text::from(self.inner.node.as_str()),
@@ -86,30 +146,20 @@ impl Engine {
             )),
             progress: self.inner.progress.clone(),
             net: net.clone(),
-        };
-        let source = origin.source;
-        let (stopper, stop) = connectors::stop();
-        let task = self
-            .inner
-            .runtime_handle
-            .spawn(async move { source.run(&receiver, stop).await });
-        Ok(RunningSource {
-            health: origin.health,
-            stopper,
-            task,
         })
     }
 
     /// What it has not handed over is told to nobody as taken.
-    pub(super) fn stop_source(&self, state: &mut State, id: &str) {
-        let Some(Ok(running)) = state.sources.remove(id) else {
-            return;
-        };
-        running.stopper.stop();
-        self.inner.runtime_handle.block_on(async {
-            if tokio::time::timeout(STOP_WITHIN, running.task).await.is_err() {
-                tracing::warn!(source = id, "a source does not stop in time and is left to itself");
-            }
-        });
+    pub(super) fn stop_source(&self, state: &mut State, id: &str) -> Option<kinds::Origin> {
+        let held = state.sources.remove(id)?.ok()?;
+        if let Some((stopper, task)) = held.run {
+            stopper.stop();
+            self.inner.runtime_handle.block_on(async {
+                if tokio::time::timeout(STOP_WITHIN, task).await.is_err() {
+                    tracing::warn!(source = id, "a source does not stop in time and is left to itself");
+                }
+            });
+        }
+        Some(held.origin)
     }
 }

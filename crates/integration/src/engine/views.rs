@@ -10,6 +10,8 @@ pub struct ConnectorView {
     pub problems: Problems,
     /// Actions that use it, as `type:name`.
     pub actions: Vec<String>,
+    /// Sources that use it, as `type:name`.
+    pub sources: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -51,16 +53,23 @@ pub struct RuleView {
 }
 
 impl State {
-    pub(super) fn source(&self, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
-        let name = &definition.connector;
-        match self.connectors.get(name) {
-            None => Err(vec![format!("connector: there is no connector {name:?}")]),
-            Some(Err(problems)) => Err(vec![format!(
-                "connector: {name:?} does not run: {}",
-                problems.join("; ")
-            )]),
-            Some(Ok(connector)) => kinds::source(&definition.kind, connector, &definition.parameters),
+    /// A connector that may be used.
+    pub(super) fn usable_connector(&self, name: &str) -> Result<&Connector, Problems> {
+        let definition = self.definitions.connectors.get(name);
+        match (definition, self.connectors.get(name)) {
+            (Some(definition), _) if !definition.enable => Err(vec![format!("connector: {name:?} is disabled")]),
+            (_, Some(Ok(connector))) => Ok(connector),
+            (_, Some(Err(problems))) => {
+                let problems = problems.join("; ");
+                Err(vec![format!("connector: {name:?} does not run: {problems}")])
+            }
+            (_, None) => Err(vec![format!("connector: there is no connector {name:?}")]),
         }
+    }
+
+    pub(super) fn source(&self, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
+        let connector = self.usable_connector(&definition.connector)?;
+        kinds::source(&definition.kind, connector, &definition.parameters)
     }
 
     pub(super) fn source_view(&self, definition: &SourceDefinition) -> SourceView {
@@ -74,7 +83,7 @@ impl State {
             id,
             from: definition.from_names().into(),
             problems,
-            health: running.and_then(|running| Some(running.health.as_ref()?.get())),
+            health: running.and_then(|running| Some(running.origin.health.as_ref()?.get())),
             definition: SourceDefinition {
                 parameters: kinds::shown_source(&definition.kind, &definition.parameters),
                 ..definition.clone()
@@ -83,34 +92,26 @@ impl State {
     }
 
     pub(super) fn target(&self, definition: &ActionDefinition) -> Result<Target, Problems> {
-        let name = &definition.connector;
         let id = definition.id();
         if kinds::is_local(&definition.kind) {
             return kinds::target(&id, &definition.kind, None, &definition.parameters);
         }
-        match self.connectors.get(name) {
-            None => Err(vec![format!("connector: there is no connector {name:?}")]),
-            Some(_)
-                if self
-                    .definitions
-                    .connectors
-                    .get(name)
-                    .is_some_and(|connector| !connector.enable) =>
-            {
-                Err(vec![format!("connector: {name:?} is disabled")])
-            }
-            Some(Err(problems)) => Err(vec![format!(
-                "connector: {name:?} does not run: {}",
-                problems.join("; ")
-            )]),
-            Some(Ok(connector)) => kinds::target(&id, &definition.kind, Some(connector), &definition.parameters),
-        }
+        let connector = self.usable_connector(&definition.connector)?;
+        kinds::target(&id, &definition.kind, Some(connector), &definition.parameters)
     }
 
     pub(super) fn actions_of(&self, connector: &str) -> Vec<ActionDefinition> {
         let actions = self.definitions.actions.values();
         actions
             .filter(|action| action.connector == connector)
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn sources_of(&self, connector: &str) -> Vec<SourceDefinition> {
+        let sources = self.definitions.sources.values();
+        sources
+            .filter(|source| source.connector == connector)
             .cloned()
             .collect()
     }
@@ -139,6 +140,11 @@ impl State {
                 .actions_of(&definition.name)
                 .iter()
                 .map(ActionDefinition::id)
+                .collect(),
+            sources: self
+                .sources_of(&definition.name)
+                .iter()
+                .map(SourceDefinition::id)
                 .collect(),
             definition: ConnectorDefinition {
                 config: kinds::shown_config(&definition.kind, &definition.config),

@@ -228,7 +228,8 @@ fn accept(key: &str, sub_protocol: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn accept_key(key: &str) -> String {
+/// Sec-WebSocket-Accept for a Sec-WebSocket-Key.
+pub fn accept_key(key: &str) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(key.as_bytes());
     context.update(ACCEPT_SALT);

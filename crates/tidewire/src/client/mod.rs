@@ -4,18 +4,18 @@
 //! waits for anything but that channel. Flags, output and exit codes are Mosquitto's where it has them; where its 2.0.11
 //! differs from its own manual, the manual is followed.
 
-mod args;
+pub(crate) mod args;
 mod connection;
 mod events;
-mod failure;
+pub(crate) mod failure;
 mod format;
 mod properties;
 mod publish;
 mod subscribe;
-mod target;
+pub(crate) mod target;
 mod tls;
-mod transport;
-mod websocket;
+pub(crate) mod transport;
+pub(crate) mod websocket;
 
 pub use publish::{command as publish_command, run as publish};
 pub use subscribe::{command as subscribe_command, run as subscribe};

@@ -9,6 +9,9 @@ pub enum Scheme {
     Mqtts,
     Ws,
     Wss,
+    /// Of the API.
+    Http,
+    Https,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub struct UrlExtras {
 
 impl Scheme {
     pub fn has_tls(self) -> bool {
-        matches!(self, Scheme::Mqtts | Scheme::Wss)
+        matches!(self, Scheme::Mqtts | Scheme::Wss | Scheme::Https)
     }
 
     pub fn has_ws(self) -> bool {
@@ -46,6 +49,7 @@ impl Scheme {
             Scheme::Mqtts => 8883,
             Scheme::Ws => 8083,
             Scheme::Wss => 8084,
+            Scheme::Http | Scheme::Https => 18083,
         }
     }
 
@@ -107,6 +111,30 @@ impl Target {
                 topic,
             },
         ))
+    }
+}
+
+impl Target {
+    /// `http[s]://host[:port]` of an API.
+    pub fn parse_api_url(url: &str) -> Result<Target, String> {
+        let wrong = || format!("`{url}` is no address of an API, such as http://127.0.0.1:18083");
+        let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+        let scheme = match scheme {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
+            _ => return Err(wrong()),
+        };
+        let address = rest.strip_suffix('/').unwrap_or(rest);
+        let (host, port) = split_address(address, scheme)
+            .filter(|_| !address.contains(['/', '@']))
+            .ok_or_else(wrong)?;
+        Ok(Target {
+            scheme,
+            host,
+            port,
+            path: String::new(),
+            unix: None,
+        })
     }
 }
 

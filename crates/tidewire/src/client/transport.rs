@@ -11,10 +11,11 @@ use std::time::Duration;
 use rustls::ClientConnection;
 use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
 
-use super::args::ConnectOptions;
+use super::args::{ConnectOptions, TlsOptions};
 use super::failure::Failure;
+use super::target::Target;
 use super::tls;
-use super::websocket::{self, Decoder, RESPONSE_BYTES_MAX};
+use super::websocket::{self, Decoder, RESPONSE_BYTES_MAX, Speaks};
 
 /// For each address, and again for the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,11 +45,27 @@ pub struct Received {
 impl Transport {
     pub fn connect(options: &ConnectOptions) -> Result<Transport, Failure> {
         let target = &options.target;
+        let mut transport = Transport::open(target, options.bind_address, &options.tls)?;
+        if target.scheme.has_ws() {
+            // 3.1 has no registered name; "mqttv3.1" is what brokers know.
+            let protocol = if options.version == mqtt::ProtocolVersion::V3_1 {
+                "mqttv3.1"
+            } else {
+                "mqtt"
+            };
+            transport.upgrade(target, &target.path, &Speaks::Mqtt(protocol))?;
+        }
+        transport.wait_for_ever(target)?;
+        Ok(transport)
+    }
+
+    /// A socket, with TLS on it where the target has it; reading and writing have a time limit.
+    pub fn open(target: &Target, from: Option<IpAddr>, tls: &TlsOptions) -> Result<Transport, Failure> {
         let socket = match &target.unix {
             Some(path) => UnixStream::connect(path)
                 .map(Socket::Unix)
                 .map_err(|error| cannot_connect(target, &error))?,
-            None => Socket::Tcp(connect_tcp(options)?),
+            None => Socket::Tcp(connect_tcp(target, from)?),
         };
         socket
             .set_timeouts(Some(CONNECT_TIMEOUT))
@@ -61,19 +78,32 @@ impl Transport {
             scratch: Vec::new(),
         };
         if target.scheme.has_tls() {
-            transport.tls = Some(tls::connection(&options.tls, &target.host)?);
+            transport.tls = Some(tls::connection(tls, &target.host)?);
             transport
                 .complete_tls()
                 .map_err(|error| Failure::Connect(format!("TLS with {target}: {error}")))?;
         }
-        if target.scheme.has_ws() {
-            transport.upgrade(options)?;
-        }
-        transport
-            .socket
-            .set_timeouts(None)
-            .map_err(|error| cannot_connect(target, &error))?;
         Ok(transport)
+    }
+
+    /// Ends the time limit of reading and writing.
+    pub fn wait_for_ever(&self, target: &Target) -> Result<(), Failure> {
+        let set = self.socket.set_timeouts(None);
+        set.map_err(|error| cannot_connect(target, &error))
+    }
+
+    /// Waits for something to read and passes it on as `receive` does. `false`: the other side has closed the connection.
+    pub fn read(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+        let mut buffer = [0; 16 * 1024];
+        // What came with the answer to an upgrade.
+        let size = match self.early.is_empty() {
+            true => self.socket.read(&mut buffer)?,
+            false => 0,
+        };
+        if size == 0 && self.early.is_empty() {
+            return Ok(false);
+        }
+        Ok(!self.receive(&buffer[..size], out)?.is_closed)
     }
 
     /// The same socket, for the thread that reads it.
@@ -183,22 +213,15 @@ impl Transport {
         flush_tls(tls, &mut self.socket)
     }
 
-    fn upgrade(&mut self, options: &ConnectOptions) -> Result<(), Failure> {
-        let target = &options.target;
-        // 3.1 has no registered name; "mqttv3.1" is what brokers know.
-        let protocol = if options.version == mqtt::ProtocolVersion::V3_1 {
-            "mqttv3.1"
-        } else {
-            "mqtt"
-        };
+    pub fn upgrade(&mut self, target: &Target, path: &str, speaks: &Speaks<'_>) -> Result<(), Failure> {
         let key = websocket::new_key(random);
-        let request = websocket::request(&target.to_string(), &target.path, protocol, &key);
+        let request = websocket::request(&target.to_string(), path, speaks, &key);
         let response = self
             .send_raw(request.as_bytes())
             .and_then(|()| self.read_response())
             .map_err(|error| Failure::Connect(format!("WebSocket with {target}: {error}")))?;
-        websocket::check_response(&response, protocol, &key).map_err(Failure::Connect)?;
-        self.ws = Some(Decoder::default());
+        websocket::check_response(&response, speaks, &key).map_err(Failure::Connect)?;
+        self.ws = Some(Decoder::new(speaks));
         Ok(())
     }
 
@@ -237,18 +260,17 @@ pub fn random(bytes: &mut [u8]) {
     filled.expect("the operating system gives random bytes");
 }
 
-fn cannot_connect(target: &super::target::Target, error: &io::Error) -> Failure {
+fn cannot_connect(target: &Target, error: &io::Error) -> Failure {
     Failure::Connect(format!("cannot connect to {target}: {error}"))
 }
 
-fn connect_tcp(options: &ConnectOptions) -> Result<TcpStream, Failure> {
-    let target = &options.target;
+fn connect_tcp(target: &Target, from: Option<IpAddr>) -> Result<TcpStream, Failure> {
     let addresses = (target.host.as_str(), target.port)
         .to_socket_addrs()
         .map_err(|error| Failure::Connect(format!("cannot find {}: {error}", target.host)))?;
     let mut last = io::Error::other("the name has no address");
     for address in addresses {
-        match connect_address(&address, options.bind_address) {
+        match connect_address(&address, from) {
             Ok(stream) => {
                 // A client that sends one message and waits gains nothing from Nagle's delay.
                 let _ = stream.set_nodelay(true);

@@ -1,8 +1,10 @@
-//! The client's side of a WebSocket (RFC 6455): upgrade and frames. Binary frames only, no extensions.
+//! The client's side of a WebSocket (RFC 6455): upgrade and frames, no extensions. MQTT comes in binary frames, the API's JSON in
+//! frames of text.
 //!
 //! Incoming data frames are passed on as they arrive, however they are cut [MQTT-6.0.0-2]; only control frames, of at most
 //! 125 bytes, are gathered.
 
+use crate::secret::Secret;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -18,12 +20,20 @@ const PONG: u8 = 0xA;
 /// Fills a slice with random bytes.
 pub type Random = fn(&mut [u8]);
 
+/// What is spoken over the WebSocket.
+pub enum Speaks<'a> {
+    /// MQTT, under this name.
+    Mqtt(&'a str),
+    /// Text, with the API; what shows that we may.
+    Api(&'a Secret),
+}
+
 /// What the server answers to the upgrade must come within this.
 pub const RESPONSE_BYTES_MAX: usize = 16 * 1024;
 
 /// Takes frames apart.
-#[derive(Default)]
 pub struct Decoder {
+    is_text: bool,
     header: Vec<u8>,
     current: Option<Frame>,
 }
@@ -41,10 +51,14 @@ pub struct Decoded {
     pub is_closed: bool,
 }
 
-pub fn request(host: &str, path: &str, protocol: &str, key: &str) -> String {
+pub fn request(host: &str, path: &str, speaks: &Speaks<'_>, key: &str) -> String {
+    let header = match speaks {
+        Speaks::Mqtt(protocol) => format!("Sec-WebSocket-Protocol: {protocol}"),
+        Speaks::Api(token) => format!("Authorization: Bearer {}", token.expose()),
+    };
     format!(
         "GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
+         Sec-WebSocket-Version: 13\r\n{header}\r\n\r\n"
     )
 }
 
@@ -55,7 +69,7 @@ pub fn new_key(random: Random) -> String {
 }
 
 /// Checks the server's answer, header lines without the empty one at the end.
-pub fn check_response(response: &str, protocol: &str, key: &str) -> Result<(), String> {
+pub fn check_response(response: &str, speaks: &Speaks<'_>, key: &str) -> Result<(), String> {
     let mut lines = response.split("\r\n");
     let status = lines.next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("101") {
@@ -70,9 +84,10 @@ pub fn check_response(response: &str, protocol: &str, key: &str) -> Result<(), S
     if header("Sec-WebSocket-Accept") != Some(&accept_value(key)) {
         return Err("the server's WebSocket handshake is wrong (Sec-WebSocket-Accept)".into());
     }
-    match header("Sec-WebSocket-Protocol") {
-        Some(chosen) if chosen == protocol => Ok(()),
-        chosen => Err(format!(
+    match (speaks, header("Sec-WebSocket-Protocol")) {
+        (Speaks::Api(_), _) => Ok(()),
+        (Speaks::Mqtt(protocol), Some(chosen)) if chosen == *protocol => Ok(()),
+        (Speaks::Mqtt(protocol), chosen) => Err(format!(
             "the server did not take the sub-protocol `{protocol}` but {chosen:?} [MQTT-6.0.0-4]"
         )),
     }
@@ -116,6 +131,14 @@ fn encode(opcode: u8, payload: &[u8], random: Random, out: &mut Vec<u8>) {
 }
 
 impl Decoder {
+    pub fn new(speaks: &Speaks<'_>) -> Decoder {
+        Decoder {
+            is_text: matches!(speaks, Speaks::Api(_)),
+            header: Vec::new(),
+            current: None,
+        }
+    }
+
     /// Takes `input` apart; data goes to `out`.
     pub fn decode(&mut self, mut input: &[u8], out: &mut Vec<u8>) -> Result<Decoded, String> {
         let mut decoded = Decoded::default();
@@ -157,7 +180,7 @@ impl Decoder {
             self.header.push(byte);
             input = rest;
             if self.header.len() >= 2 && self.header.len() == header_size(self.header[1]) {
-                self.current = Some(start_frame(&self.header)?);
+                self.current = Some(start_frame(&self.header, self.is_text)?);
                 self.header.clear();
                 break;
             }
@@ -174,7 +197,7 @@ fn header_size(second: u8) -> usize {
     }
 }
 
-fn start_frame(header: &[u8]) -> Result<Frame, String> {
+fn start_frame(header: &[u8], is_text: bool) -> Result<Frame, String> {
     let opcode = header[0] & 0x0F;
     let remaining = header[2..]
         .iter()
@@ -188,10 +211,10 @@ fn start_frame(header: &[u8]) -> Result<Frame, String> {
         Some("reserved bits are set")
     } else if header[1] & 0x80 != 0 {
         Some("the server masks")
-    } else if opcode == TEXT {
+    } else if opcode == TEXT && !is_text {
         // [MQTT-6.0.0-1]
         Some("a text frame")
-    } else if !matches!(opcode, CONTINUATION | BINARY | CLOSE | PING | PONG) {
+    } else if !matches!(opcode, CONTINUATION | TEXT | BINARY | CLOSE | PING | PONG) {
         Some("an unknown frame")
     } else if opcode >= CLOSE && (remaining > CONTROL_BYTES_MAX || header[0] & 0x80 == 0) {
         Some("a control frame that is too long or cut")
@@ -236,10 +259,10 @@ mod tests {
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
         let response = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nsec-websocket-protocol: mqtt\r\n\
                         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
-        assert_eq!(check_response(response, "mqtt", key), Ok(()));
-        assert!(check_response(response, "mqttv3.1", key).is_err());
-        assert!(check_response(response, "mqtt", "AAAA").is_err());
-        assert!(check_response("HTTP/1.1 404 Not Found\r\n", "mqtt", key).is_err());
+        assert_eq!(check_response(response, &Speaks::Mqtt("mqtt"), key), Ok(()));
+        assert!(check_response(response, &Speaks::Mqtt("mqttv3.1"), key).is_err());
+        assert!(check_response(response, &Speaks::Mqtt("mqtt"), "AAAA").is_err());
+        assert!(check_response("HTTP/1.1 404 Not Found\r\n", &Speaks::Mqtt("mqtt"), key).is_err());
     }
 
     #[test]
@@ -273,7 +296,8 @@ mod tests {
         wire.extend([0x82, 0, 0x88, 2, 3, 0xE8]);
         let expected: Vec<u8> = [1, 2, 3].into_iter().chain([9; 200]).collect();
         for size in [1, 2, 7, wire.len()] {
-            let (mut decoder, mut out, mut pings, mut is_closed) = (Decoder::default(), Vec::new(), 0, false);
+            let (mut decoder, mut out, mut pings, mut is_closed) =
+                (Decoder::new(&Speaks::Mqtt("mqtt")), Vec::new(), 0, false);
             for part in wire.chunks(size) {
                 let decoded = decoder.decode(part, &mut out).unwrap();
                 pings += decoded.pings.len();
@@ -293,7 +317,8 @@ mod tests {
             &[0x89, 126, 0, 200],
             &[0x08, 0],
         ] {
-            assert!(Decoder::default().decode(bytes, &mut Vec::new()).is_err(), "{bytes:?}");
+            let mut decoder = Decoder::new(&Speaks::Mqtt("mqtt"));
+            assert!(decoder.decode(bytes, &mut Vec::new()).is_err(), "{bytes:?}");
         }
     }
 }

@@ -1,0 +1,169 @@
+//! Where the API is and how to log in: what was typed, the environment, else the configuration of the server on this machine.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
+
+use super::api::ApiError;
+use crate::cli::config_args;
+use crate::client::args::TlsOptions;
+use crate::client::target::{Scheme, Target};
+use crate::config::{Config, Sources};
+use crate::passwd;
+use crate::secret::Secret;
+
+const TOKEN_VARIABLE: &str = "TIDEWIRE_API_TOKEN";
+const PASSWORD_VARIABLE: &str = "TIDEWIRE_API_PASSWORD";
+
+/// Of the user that the first start makes.
+const FIRST_USER: &str = "admin";
+
+/// A server, and what shows it that we may.
+pub struct Address {
+    pub target: Target,
+    pub tls: TlsOptions,
+    pub login: Login,
+}
+
+pub enum Login {
+    Token(Secret),
+    User { name: String, password: Secret },
+}
+
+/// Options of every command that asks the API.
+pub fn args() -> Vec<Arg> {
+    let mut args = vec![
+        Arg::new("api")
+            .long("api")
+            .value_name("URL")
+            .help("The API [default: api.bind of the configuration, else http://127.0.0.1:18083]"),
+        Arg::new("user")
+            .long("user")
+            .value_name("NAME")
+            .help("User of the API; its password is asked for, or in TIDEWIRE_API_PASSWORD. Without it a token in TIDEWIRE_API_TOKEN, \
+                 or the first password in the data directory"),
+        path("password-file", "File with the password of --user").requires("user"),
+        path("cafile", "Trusted certificates (PEM) for https"),
+        Arg::new("insecure")
+            .long("insecure")
+            .action(ArgAction::SetTrue)
+            .help("Do not check that the certificate is for the host"),
+        Arg::new("json")
+            .long("json")
+            .action(ArgAction::SetTrue)
+            .help("Print what the API answers, for scripts"),
+    ];
+    args.extend(config_args());
+    args.into_iter().map(|arg| arg.global(true)).collect()
+}
+
+fn path(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("PATH")
+        .value_parser(value_parser!(PathBuf))
+        .help(help)
+}
+
+impl Address {
+    pub fn find(matches: &ArgMatches, sources: &Sources) -> Result<Address, ApiError> {
+        let url = matches.get_one::<String>("api");
+        let mut config = ConfigOnce { sources, config: None };
+        let mut tls = TlsOptions {
+            ca_file: matches.get_one("cafile").cloned(),
+            is_insecure: matches.get_flag("insecure"),
+            ..TlsOptions::default()
+        };
+        let target = match url {
+            Some(url) => Target::parse_api_url(url).map_err(ApiError::Usage)?,
+            None => configured(config.get()?, &mut tls)?,
+        };
+        let login = login(matches, sources, &mut config)?;
+        Ok(Address { target, tls, login })
+    }
+}
+
+/// Read when it is needed.
+struct ConfigOnce<'a> {
+    sources: &'a Sources,
+    config: Option<Config>,
+}
+
+impl ConfigOnce<'_> {
+    fn get(&mut self) -> Result<&Config, ApiError> {
+        if self.config.is_none() {
+            let loaded = crate::config::load(self.sources).map_err(|diagnostics| {
+                let all: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+                let all = all.join("\n  ");
+                ApiError::Usage(format!(
+                    "where the API is cannot be read from the configuration:\n  {all}"
+                ))
+            })?;
+            self.config = Some(loaded.config);
+        }
+        Ok(self.config.as_ref().expect("it was set above"))
+    }
+}
+
+/// The server that this configuration is for, on this machine.
+fn configured(config: &Config, tls: &mut TlsOptions) -> Result<Target, ApiError> {
+    let api = &config.api;
+    if !api.enabled {
+        return Err(ApiError::Usage("api.enabled is false: this server has no API".into()));
+    }
+    let is_https = api.cert_file.0.is_some();
+    if tls.ca_file.is_none() && is_https {
+        // The server's own file: what is in it is trusted as it is, whatever name it is for.
+        tls.ca_file = api.cert_file.0.clone();
+        tls.is_insecure = true;
+    }
+    let host = match api.bind.host.as_str() {
+        "0.0.0.0" | "" => "127.0.0.1",
+        "::" | "[::]" => "::1",
+        host => host,
+    };
+    Ok(Target {
+        scheme: if is_https { Scheme::Https } else { Scheme::Http },
+        host: host.trim_matches(['[', ']']).to_owned(),
+        port: api.bind.port,
+        path: String::new(),
+        unix: None,
+    })
+}
+
+fn login(matches: &ArgMatches, sources: &Sources, config: &mut ConfigOnce<'_>) -> Result<Login, ApiError> {
+    if let Some(name) = matches.get_one::<String>("user") {
+        return Ok(Login::User {
+            name: name.clone(),
+            password: password(matches, sources)?,
+        });
+    }
+    if let Some(token) = sources.variable(TOKEN_VARIABLE) {
+        return Ok(Login::Token(Secret::new(token)));
+    }
+    let data_dir = &config.get()?.data_dir;
+    let first = ::api::Admins::first_password_file(data_dir);
+    let password = first.and_then(|file| fs::read_to_string(file).ok());
+    match password {
+        Some(password) => Ok(Login::User {
+            name: FIRST_USER.into(),
+            password: Secret::new(password.trim_end()),
+        }),
+        None => Err(ApiError::Usage(format!(
+            "who asks? There is no first password that can be read in {}; give --user NAME, or a token in {TOKEN_VARIABLE}",
+            data_dir.display()
+        ))),
+    }
+}
+
+fn password(matches: &ArgMatches, sources: &Sources) -> Result<Secret, ApiError> {
+    if let Some(file) = matches.get_one::<PathBuf>("password-file") {
+        let text = fs::read_to_string(file).map_err(|error| ApiError::Usage(format!("{}: {error}", file.display())))?;
+        return Ok(Secret::new(text.trim_end_matches(['\r', '\n'])));
+    }
+    if let Some(password) = sources.variable(PASSWORD_VARIABLE) {
+        return Ok(Secret::new(password));
+    }
+    passwd::ask("Password: ").map(Secret::new).map_err(ApiError::Usage)
+}

@@ -1,0 +1,192 @@
+//! A logged-in user of the API: one call, its answer as JSON or what went wrong, in the API's own words.
+
+use std::fmt::{self, Write};
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use serde_json::{Value, json};
+
+use super::address::{Address, Login};
+use super::http::{Answer, Request, ask};
+use crate::client::failure::Failure;
+use crate::client::transport::Transport;
+use crate::client::websocket::Speaks;
+use crate::config::Sources;
+use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain};
+use crate::secret::Secret;
+
+/// Logs out when it is dropped, if it has logged in.
+pub struct Api {
+    address: Address,
+    token: Secret,
+    is_login_ours: bool,
+}
+
+#[derive(Debug)]
+pub enum ApiError {
+    /// What was typed or configured makes no sense.
+    Usage(String),
+    /// The server cannot be asked.
+    Unreachable(Failure),
+    /// The server says no, and why.
+    Refused { status: u16, problem: Value },
+}
+
+impl Api {
+    pub fn connect(matches: &ArgMatches, sources: &Sources) -> Result<Api, ApiError> {
+        let address = Address::find(matches, sources)?;
+        let (token, is_login_ours) = match &address.login {
+            Login::Token(token) => (token.clone(), false),
+            Login::User { name, password } => (log_in(&address, name, password)?, true),
+        };
+        Ok(Api {
+            address,
+            token,
+            is_login_ours,
+        })
+    }
+
+    pub fn get(&self, path: &str) -> Result<Value, ApiError> {
+        self.call("GET", path, None)
+    }
+
+    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        call(&self.address, method, path, body, Some(&self.token))
+    }
+
+    /// A WebSocket, on which the server sends text.
+    pub fn listen(&self, path: &str) -> Result<Transport, ApiError> {
+        let Address { target, tls, .. } = &self.address;
+        let open = || {
+            let mut transport = Transport::open(target, None, tls)?;
+            transport.upgrade(target, path, &Speaks::Api(&self.token))?;
+            transport.wait_for_ever(target)?;
+            Ok(transport)
+        };
+        open().map_err(ApiError::Unreachable)
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        if self.is_login_ours {
+            // It would expire by itself.
+            let _ = self.call("POST", "/api/v1/logout", None);
+        }
+    }
+}
+
+fn log_in(address: &Address, user: &str, password: &Secret) -> Result<Secret, ApiError> {
+    let body = json!({"user": user, "password": password.expose()});
+    let answer = call(address, "POST", "/api/v1/login", Some(&body), None)?;
+    match answer["token"].as_str() {
+        Some(token) => Ok(Secret::new(token)),
+        None => Err(ApiError::Unreachable(Failure::Protocol(
+            "the login gave no token".into(),
+        ))),
+    }
+}
+
+fn call(
+    address: &Address,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+    token: Option<&Secret>,
+) -> Result<Value, ApiError> {
+    let body = body.map(|body| body.to_string().into_bytes());
+    let request = Request {
+        method,
+        path,
+        token,
+        body: body.as_deref(),
+    };
+    let Answer { status, body } = ask(&address.target, &address.tls, &request).map_err(ApiError::Unreachable)?;
+    let value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    match status {
+        200..=299 => Ok(value),
+        _ => Err(ApiError::Refused { status, problem: value }),
+    }
+}
+
+/// A name as a part of a path.
+pub fn path_part(name: &str) -> String {
+    let mut part = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => part.push(char::from(byte)),
+            _ => write!(part, "%{byte:02X}").expect("a String takes everything"),
+        }
+    }
+    part
+}
+
+impl ApiError {
+    pub fn report(&self) -> ExitCode {
+        complain(self);
+        ExitCode::from(match self {
+            ApiError::Usage(_) => EXIT_USAGE,
+            _ => EXIT_FAILURE,
+        })
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApiError::Usage(text) => f.write_str(text),
+            ApiError::Unreachable(failure) => failure.fmt(f),
+            ApiError::Refused { status, problem } => describe(f, *status, problem),
+        }
+    }
+}
+
+/// Problem details [RFC 9457]: every field that is wrong on a line of its own.
+fn describe(f: &mut fmt::Formatter<'_>, status: u16, problem: &Value) -> fmt::Result {
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
+    let detail = text(problem, "detail");
+    if detail.is_empty() {
+        return write!(f, "the API answers with status {status}");
+    }
+    let at = |field: String, detail: String| match field.is_empty() {
+        true => detail,
+        false => format!("{field}: {detail}"),
+    };
+    match problem["errors"].as_array() {
+        Some(errors) if !errors.is_empty() => {
+            write!(f, "{} ({status})", text(problem, "title"))?;
+            for error in errors {
+                write!(f, "\n  {}", at(text(error, "field"), text(error, "detail")))?;
+            }
+        }
+        _ => write!(f, "{} ({status})", at(text(problem, "field"), detail))?,
+    }
+    for (name, words) in [("expected", "expected"), ("source", "set in")] {
+        let value = text(problem, name);
+        if !value.is_empty() {
+            write!(f, "\n  {words}: {value}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_are_told_with_their_fields() {
+        let shown = |problem| ApiError::Refused { status: 422, problem }.to_string();
+        let one = json!({"title": "A value is not valid", "detail": "too small", "field": "qos", "expected": "0 to 2"});
+        assert_eq!(shown(one), "qos: too small (422)\n  expected: 0 to 2");
+        let two = json!({"title": "A value is not valid", "detail": "x", "field": "a",
+            "errors": [{"field": "a", "detail": "x"}, {"field": "b", "detail": "y"}]});
+        assert_eq!(shown(two), "A value is not valid (422)\n  a: x\n  b: y");
+        assert_eq!(shown(Value::Null), "the API answers with status 422");
+    }
+
+    #[test]
+    fn names_are_encoded() {
+        assert_eq!(path_part("kafka:a/ü"), "kafka%3Aa%2F%C3%BC");
+    }
+}

@@ -1,0 +1,108 @@
+//! One HTTP request and its answer, over the transport of the MQTT client.
+//!
+//! HTTP/1.0: the answer comes in one piece and ends with the connection.
+
+use std::io;
+
+use crate::client::args::TlsOptions;
+use crate::client::failure::Failure;
+use crate::client::target::Target;
+use crate::client::transport::Transport;
+use crate::secret::Secret;
+
+/// The largest answer is a list of definitions.
+const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+pub struct Request<'a> {
+    pub method: &'a str,
+    pub path: &'a str,
+    pub token: Option<&'a Secret>,
+    /// JSON.
+    pub body: Option<&'a [u8]>,
+}
+
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+pub fn ask(target: &Target, tls: &TlsOptions, request: &Request<'_>) -> Result<Answer, Failure> {
+    let mut transport = Transport::open(target, None, tls)?;
+    let lost = |error: io::Error| Failure::Lost(format!("{target}: {error}"));
+    transport.send(&head(target, request)).map_err(lost)?;
+    if let Some(body) = request.body {
+        transport.send(body).map_err(lost)?;
+    }
+    let mut answer = Vec::new();
+    while transport.read(&mut answer).map_err(lost)? {
+        if answer.len() > ANSWER_BYTES_MAX {
+            return Err(Failure::Protocol(format!(
+                "{target} answers with more than {ANSWER_BYTES_MAX} bytes"
+            )));
+        }
+    }
+    parse(&answer).ok_or_else(|| Failure::Protocol(format!("{target} does not answer as an API does: is it one?")))
+}
+
+fn head(target: &Target, request: &Request<'_>) -> Vec<u8> {
+    let Request {
+        method,
+        path,
+        token,
+        body,
+        ..
+    } = request;
+    let mut head = format!("{method} {path} HTTP/1.0\r\nHost: {target}\r\n");
+    if let Some(token) = token {
+        head.push_str(&format!("Authorization: Bearer {}\r\n", token.expose()));
+    }
+    if let Some(body) = body {
+        head.push_str(&format!(
+            "Content-Type: application/json\r\nContent-Length: {}\r\n",
+            body.len()
+        ));
+    } else if *method != "GET" {
+        head.push_str("Content-Length: 0\r\n");
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+/// `None`: it is not HTTP, or not whole.
+fn parse(answer: &[u8]) -> Option<Answer> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let body = &answer[end + 4..];
+    let mut lines = head.split("\r\n");
+    let mut first = lines.next()?.split(' ');
+    let status = first
+        .next()
+        .filter(|version| version.starts_with("HTTP/1."))
+        .and(first.next())?;
+    let length = lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let is_whole = match length {
+        Some((_, length)) => length.trim().parse() == Ok(body.len()),
+        None => true,
+    };
+    is_whole.then_some(Answer {
+        status: status.parse().ok()?,
+        body: body.to_vec(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_taken_apart_and_cut_ones_refused() {
+        let whole = b"HTTP/1.0 201 Created\r\nContent-Length: 2\r\n\r\n{}";
+        let answer = parse(whole).expect("an answer");
+        assert_eq!((answer.status, answer.body.as_slice()), (201, &b"{}"[..]));
+        for bad in [&whole[..whole.len() - 1], b"HTTP/1.0 200", b"", b"SSH-2.0\r\n\r\n"] {
+            assert!(parse(bad).is_none(), "{bad:?}");
+        }
+    }
+}

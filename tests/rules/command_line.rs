@@ -1,0 +1,215 @@
+//! The commands as an operator types them: against a running server, and without one.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::*;
+use crate::web_server::WebServer;
+
+/// The program, with nothing but these arguments.
+pub fn tidewire(directory: &Path, args: &[&str]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        .current_dir(directory)
+        .args(args)
+        .output()
+        .expect("the program starts");
+    Ran::new(&output)
+}
+
+/// The same, told where the server is as its own configuration would.
+pub fn tidewire_at(server: &Server, args: &[&str]) -> Ran {
+    let data_dir = format!("node.data_dir={}", server.dir().join("data").display());
+    let bind = format!("api.bind={}", server.http());
+    let mut all = args.to_vec();
+    all.extend(["--set", &data_dir, "--set", &bind]);
+    tidewire(server.dir(), &all)
+}
+
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    fn new(output: &Output) -> Ran {
+        Ran {
+            code: output.status.code().expect("it was not killed"),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// What it printed.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.out
+    }
+
+    #[track_caller]
+    pub fn json(self) -> Value {
+        serde_json::from_str(&self.ok()).expect("it prints JSON")
+    }
+}
+
+const RULE: &str =
+    "-- description: too hot\n-- actions: console\nSELECT payload.t AS t\nFROM \"m/#\"\nWHERE payload.t > 30\n";
+
+#[test]
+fn a_rule_goes_through_its_life() {
+    let server = Server::start(&Config::new(""));
+    let file = server.dir().join("hot.sql");
+    let put = |text: &str| {
+        std::fs::write(&file, text).expect("the directory is writable");
+        tidewire_at(&server, &["rule", "put", "hot.sql"]).ok()
+    };
+    assert_eq!(put(RULE), "rule hot, version 1: in force\n");
+    put(&RULE.replace("> 30", "> 40"));
+    let list = tidewire_at(&server, &["rule", "list"]).ok();
+    assert!(list.contains("hot  enabled  m/#   console"), "{list}");
+    let diff = tidewire_at(&server, &["rule", "diff", "hot"]).ok();
+    assert!(
+        diff.contains("\n-WHERE payload.t > 30\n+WHERE payload.t > 40\n"),
+        "{diff}"
+    );
+    tidewire_at(&server, &["rule", "rollback", "hot", "1"]).ok();
+    tidewire_at(&server, &["rule", "disable", "hot"]).ok();
+    let shown = tidewire_at(&server, &["rule", "show", "hot", "--json"]).json();
+    assert_eq!((&shown["enable"], &shown["version"]), (&Value::Bool(false), &4.into()));
+    assert!(
+        shown["sql"].as_str().is_some_and(|sql| sql.ends_with("> 30")),
+        "{shown:#}"
+    );
+    let history = tidewire_at(&server, &["rule", "history", "hot"]).ok();
+    assert!(
+        history.lines().count() == 5 && history.contains("made") && history.contains("sql"),
+        "{history}"
+    );
+    tidewire_at(&server, &["rule", "enable", "hot"]).ok();
+    tidewire_at(&server, &["rule", "delete", "hot"]).ok();
+    let gone = tidewire_at(&server, &["rule", "show", "hot"]);
+    assert_eq!(gone.code, 1);
+    assert!(gone.err.contains("there is no rule \"hot\" (404)"), "{gone:?}");
+}
+
+#[test]
+fn a_rule_is_tried_without_a_server() {
+    let directory = std::env::temp_dir().join(unique(&format!("tidewire-offline-{}", std::process::id())));
+    std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
+    std::fs::write(directory.join("hot.sql"), RULE).expect("it is writable");
+    std::fs::write(directory.join("bad.sql"), "-- name: x\nSELECT *\nFORM \"t\"\n").expect("it is writable");
+    let try_out = |args: &[&str]| tidewire(&directory, &[&["rule", "test"], args].concat());
+
+    let hot = try_out(&["hot.sql", "--message", r#"{"t": 31}"#]);
+    assert_eq!((hot.code, hot.out.as_str()), (0, "{\"t\":31}\n"), "{hot:?}");
+    let cold = try_out(&["hot.sql", "--message", r#"{"t": 1}"#]);
+    assert!(cold.code == 3 && cold.err.contains("WHERE"), "{cold:?}");
+    let elsewhere = try_out(&["hot.sql", "--message", r#"{"t": 31}"#, "--topic", "other"]);
+    assert!(elsewhere.code == 3 && elsewhere.err.contains("FROM"), "{elsewhere:?}");
+    let poison = try_out(&["hot.sql", "--message", "no JSON"]);
+    assert!(
+        poison.code == 1 && poison.err.contains("hot.sql:5:7: the rule fails"),
+        "{poison:?}"
+    );
+    assert!(
+        poison.err.ends_with("\n   5 | WHERE payload.t > 30\n     |       ^\n"),
+        "{poison:?}"
+    );
+    let bad = try_out(&["bad.sql"]);
+    assert_eq!(bad.code, 2);
+    assert!(bad.err.contains("bad.sql:3:1: found"), "{bad:?}");
+    assert!(bad.err.ends_with("   3 | FORM \"t\"\n     | ^\n"), "{bad:?}");
+    std::fs::remove_dir_all(directory).expect("it was made above");
+}
+
+#[test]
+fn connectors_and_actions_are_run_from_the_command_line() {
+    let server = Server::start(&Config::new(""));
+    let web = WebServer::away();
+    let write = |name: &str, text: String| std::fs::write(server.dir().join(name), text).expect("it is writable");
+    write(
+        "web.toml",
+        format!(
+            "type = \"http\"\nname = \"web\"\n[config]\nurl = \"http://{}\"\n",
+            web.address
+        ),
+    );
+    write(
+        "out.json",
+        r#"{"type": "http", "name": "out", "connector": "web"}"#.into(),
+    );
+    write(
+        "bad.json",
+        r#"{"type": "http", "name": "out", "connector": "web", "parameters": {"pth": "x"}}"#.into(),
+    );
+
+    tidewire_at(&server, &["connector", "put", "web.toml"]).ok();
+    let away = tidewire_at(&server, &["connector", "test", "web"]);
+    assert!(
+        away.code == 1 && away.err.contains(&web.address.to_string()),
+        "{away:?}"
+    );
+    web.come();
+    assert!(
+        tidewire_at(&server, &["connector", "test", "web"])
+            .ok()
+            .starts_with("reachable")
+    );
+
+    let bad = tidewire_at(&server, &["action", "put", "bad.json"]);
+    assert!(
+        bad.code == 1 && bad.err.contains("parameters.pth: unknown field"),
+        "{bad:?}"
+    );
+    tidewire_at(&server, &["action", "put", "out.json"]).ok();
+    tidewire_at(&server, &["action", "pause", "http:out"]).ok();
+    let list = tidewire_at(&server, &["action", "list"]).ok();
+    assert!(list.contains("http:out  paused"), "{list}");
+    for order in ["resume", "restart", "purge", "disable", "enable"] {
+        tidewire_at(&server, &["action", order, "http:out"]).ok();
+    }
+    let used = tidewire_at(&server, &["connector", "delete", "web"]);
+    assert!(used.code == 1 && used.err.contains("http:out"), "{used:?}");
+    tidewire_at(&server, &["action", "delete", "http:out"]).ok();
+    tidewire_at(&server, &["connector", "delete", "web"]).ok();
+    assert_eq!(
+        tidewire_at(&server, &["source", "list", "--json"]).json(),
+        Value::Array(Vec::new())
+    );
+    assert!(
+        tidewire_at(&server, &["connector", "types"])
+            .ok()
+            .contains("config.bootstrap_hosts")
+    );
+}
+
+#[test]
+fn who_may_not_is_told_so() {
+    let server = Server::start(&Config::new(""));
+    let url = format!("http://{}", server.http());
+    std::fs::write(server.dir().join("wrong"), "not it\n").expect("it is writable");
+    let list = [
+        "rule",
+        "list",
+        "--api",
+        &url,
+        "--user",
+        "admin",
+        "--password-file",
+        "wrong",
+    ];
+    let refused = tidewire(server.dir(), &list);
+    assert!(
+        refused.code == 1 && refused.err.contains("user or password is wrong (401)"),
+        "{refused:?}"
+    );
+    let nobody = tidewire(
+        server.dir(),
+        &["rule", "list", "--api", &url, "--set", "node.data_dir=nowhere"],
+    );
+    assert!(nobody.code == 2 && nobody.err.contains("--user"), "{nobody:?}");
+}
