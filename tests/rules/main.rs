@@ -8,10 +8,14 @@
 mod support;
 
 mod api;
+mod backup;
+mod bad_input;
 mod command_line;
+mod declared;
 mod definitions;
 mod kafka;
 mod kills;
 mod messages;
+mod mqtt_source;
 mod tail;
 mod web_server;

@@ -9,6 +9,7 @@ use std::thread;
 pub struct WebServer {
     pub address: SocketAddr,
     bodies: Arc<Mutex<Vec<String>>>,
+    status: u16,
 }
 
 impl WebServer {
@@ -17,6 +18,7 @@ impl WebServer {
         WebServer {
             address: free_port(),
             bodies: Arc::default(),
+            status: 200,
         }
     }
 
@@ -26,13 +28,23 @@ impl WebServer {
         server
     }
 
+    /// Takes everything, and says this of it.
+    pub fn answering(status: u16) -> WebServer {
+        let server = WebServer {
+            status,
+            ..WebServer::away()
+        };
+        server.come();
+        server
+    }
+
     pub fn come(&self) {
         let listener = TcpListener::bind(self.address).expect("the port is free");
-        let bodies = self.bodies.clone();
+        let (bodies, status) = (self.bodies.clone(), self.status);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let bodies = bodies.clone();
-                thread::spawn(move || serve(stream, &bodies));
+                thread::spawn(move || serve(stream, &bodies, status));
             }
         });
     }
@@ -48,7 +60,7 @@ fn free_port() -> SocketAddr {
     listener.local_addr().expect("it has an address")
 }
 
-fn serve(stream: TcpStream, bodies: &Mutex<Vec<String>>) -> Option<()> {
+fn serve(stream: TcpStream, bodies: &Mutex<Vec<String>>, status: u16) -> Option<()> {
     let mut answers = stream.try_clone().ok()?;
     let mut requests = BufReader::new(stream);
     loop {
@@ -69,8 +81,6 @@ fn serve(stream: TcpStream, bodies: &Mutex<Vec<String>>) -> Option<()> {
         requests.read_exact(&mut body).ok()?;
         let body = String::from_utf8(body).expect("these tests send text");
         bodies.lock().expect("nobody panics with it").push(body);
-        answers
-            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-            .ok()?;
+        write!(answers, "HTTP/1.1 {status} Status\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
 }

@@ -1,12 +1,15 @@
 //! Every metric there is: one table of name, kind, unit, meaning, and where its value comes from; and the OpenMetrics text.
 //!
-//! Labels have few values, all known beforehand (reasons, packet types, QoS, listeners): never a client or a topic.
+//! Labels have few values: reasons, packet types, QoS, listeners, and names that operators give (rules, actions), of which so many are
+//! listed. Never a client or a topic.
 
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use broker::{DisconnectReason, DropReason, Stats};
 use net::{JournalView, ListenerInfo, NetCounters, Refusal, transport_key};
+
+mod integration;
 
 use crate::app::{App, unix_ms};
 use crate::process::ProcessView;
@@ -21,6 +24,7 @@ pub struct Snapshot<'a> {
     pub listeners: Vec<ListenerInfo>,
     pub journal: Option<JournalView>,
     pub process: ProcessView,
+    pub integration: ::integration::Measures,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -645,10 +649,14 @@ impl Kind {
     }
 }
 
+fn families() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().chain(integration::FAMILIES)
+}
+
 /// OpenMetrics 1.0.
 pub fn expose(snapshot: &Snapshot<'_>) -> String {
     let mut text = String::with_capacity(32 * 1024);
-    for family in FAMILIES {
+    for family in families() {
         let Family {
             name, kind, unit, help, ..
         } = family;
@@ -678,6 +686,12 @@ impl<'a> Snapshot<'a> {
             listeners: app.net().listeners(),
             journal: app.net().journal(),
             process: ProcessView::now(),
+            integration: app
+                .config()
+                .engine
+                .as_ref()
+                .map(::integration::Engine::measures)
+                .unwrap_or_default(),
         }
     }
 }
@@ -689,7 +703,7 @@ mod tests {
     #[test]
     fn names_follow_the_rule_and_occur_once() {
         let mut names = std::collections::BTreeSet::new();
-        for family in FAMILIES {
+        for family in families() {
             assert!(names.insert(family.name), "{} twice", family.name);
             assert!(family.name.starts_with("tidewire_"), "{}", family.name);
             assert!(!family.name.ends_with("_total"), "{}", family.name);
@@ -707,7 +721,7 @@ mod tests {
     #[test]
     fn the_documentation_lists_every_metric() {
         let page = include_str!("../../../docs/api.md");
-        for family in FAMILIES {
+        for family in families() {
             let name = format!("`{}{}`", family.name, family.kind.suffix());
             assert!(page.contains(&name), "docs/api.md lacks {name}");
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mqtt::QoS;
-use rules::{Limits, Rule, Source, Template, UnknownColumns};
+use rules::{Limits, Rule, Source, Template};
 use serde_json::Value;
 
 use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction};
@@ -56,11 +56,7 @@ fn name_of(source: &Source) -> String {
 }
 
 pub fn limits() -> Limits {
-    Limits {
-        // A rule that names what its events do not have works in EMQX, and so does it here.
-        unknown_columns: UnknownColumns::Undefined,
-        ..Limits::default()
-    }
+    Limits::default()
 }
 
 /// `action`: the index of an action by `type:name`; none if there is none, which is no error: an action may come later.

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use connectors::{DeliveryConfig, REDACTED};
 
+use crate::kinds;
+
 /// Names are parts of file names, of topics in FROM, and of URLs.
 pub const NAME_BYTES_MAX: usize = 64;
 
@@ -160,6 +162,36 @@ impl SourceDefinition {
             format!("$sources/{}:{}", self.kind, self.name),
             format!("$bridges/{emqx}:{}", self.name),
         ]
+    }
+}
+
+impl ConnectorDefinition {
+    /// As it is shown: without secrets.
+    pub fn shown(&self) -> ConnectorDefinition {
+        ConnectorDefinition {
+            config: kinds::shown_config(&self.kind, &self.config),
+            ..self.clone()
+        }
+    }
+}
+
+impl ActionDefinition {
+    /// As it is shown: without secrets.
+    pub fn shown(&self) -> ActionDefinition {
+        ActionDefinition {
+            parameters: kinds::shown_parameters(&self.kind, &self.parameters),
+            ..self.clone()
+        }
+    }
+}
+
+impl SourceDefinition {
+    /// As it is shown: without secrets.
+    pub fn shown(&self) -> SourceDefinition {
+        SourceDefinition {
+            parameters: kinds::shown_source(&self.kind, &self.parameters),
+            ..self.clone()
+        }
     }
 }
 

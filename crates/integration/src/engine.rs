@@ -5,11 +5,16 @@
 
 mod action;
 mod connector;
+mod declare;
+mod measure;
 mod rule;
 mod source;
 mod views;
 
+pub(crate) use action::action_problems;
 pub use connector::ConnectorTest;
+pub use measure::{Measured, Measures};
+pub(crate) use rule::rule_id_problem;
 pub use views::{ActionView, ConnectorView, RuleView, SourceView};
 
 use std::collections::BTreeMap;
@@ -28,13 +33,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::compile::{RuleState, compile, republish, template};
+use crate::declared::{Declared, Origins};
 use crate::definition::{
     ActionDefinition, ConnectorDefinition, RuleAction, RuleDefinition, SourceDefinition, name_problem, restore_secrets,
 };
 use crate::environment::{SharedStore, Surroundings, unix_ms};
 use crate::event::Scene;
 use crate::kinds::{self, Connector, Problems, Target};
-use crate::metrics::RuleCounts;
+use crate::metrics::{RuleCounts, SourceMetrics};
 use crate::runner::Runner;
 use crate::set::{InForce, LiveAction, RuleSet};
 use crate::sources::SourceReceiver;
@@ -62,6 +68,11 @@ pub enum EngineError {
     NotFound(String),
     /// Something else has to be changed first.
     Conflict(String),
+    /// The configuration has it; `source` says where.
+    Pinned {
+        what: String,
+        source: String,
+    },
     /// Each names its field.
     Invalid(Problems),
     /// The definition could not be kept, and is not in force.
@@ -72,6 +83,7 @@ impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EngineError::NotFound(what) | EngineError::Conflict(what) | EngineError::Storage(what) => f.write_str(what),
+            EngineError::Pinned { what, source } => write!(f, "{what} is set by {source} and cannot be changed here"),
             EngineError::Invalid(problems) => f.write_str(&problems.join("; ")),
         }
     }
@@ -103,12 +115,18 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
+    /// What holds: `kept`, and over it what is declared.
     definitions: Definitions,
+    /// What the API has defined.
+    kept: Definitions,
+    declared: Declared,
+    origins: Origins,
     connectors: BTreeMap<String, Result<Connector, Problems>>,
     /// Of actions that are enabled.
     actions: BTreeMap<String, Result<Running, Problems>>,
     /// Of sources that are enabled.
     sources: BTreeMap<String, Result<HeldSource, Problems>>,
+    source_metrics: BTreeMap<String, Arc<SourceMetrics>>,
     rules: BTreeMap<String, RuleState>,
 }
 
@@ -127,12 +145,12 @@ struct Running {
 }
 
 impl Engine {
-    /// Reads the definitions below `data_directory` and starts what they define. What cannot be started is told and shown, and does not
-    /// keep the rest from running.
-    pub fn open(data_directory: &Path, node: &str) -> Result<Engine, String> {
-        let directory = data_directory.join("integration");
+    /// Reads the definitions below `data_directory` and starts what they and the configuration define. What cannot be started is told and
+    /// shown, and does not keep the rest from running.
+    pub fn open(data_directory: &Path, node: &str, declared: Declared) -> Result<Engine, String> {
+        let directory = data_directory.join(crate::DIRECTORY_NAME);
         let store = Store::new(&directory);
-        let definitions = store.load()?;
+        let kept = store.load()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("connectors")
@@ -152,7 +170,10 @@ impl Engine {
                 is_serving: AtomicBool::new(false),
                 progress: Arc::default(),
                 state: Mutex::new(State {
-                    definitions,
+                    definitions: declared.over(&kept),
+                    kept,
+                    origins: declared.origins(),
+                    declared,
                     ..State::default()
                 }),
             }),
@@ -255,13 +276,25 @@ impl Engine {
     /// Keeps changed definitions. If that fails nothing has changed.
     fn save(&self, state: &mut State, changed: Definitions) -> Result<(), EngineError> {
         self.inner.store.save(&changed).map_err(EngineError::Storage)?;
-        state.definitions = changed;
+        state.definitions = state.declared.over(&changed);
+        state.kept = changed;
         Ok(())
     }
 }
 
 fn not_found(what: &str, name: &str) -> EngineError {
     EngineError::NotFound(format!("there is no {what} {name:?}"))
+}
+
+/// What the configuration has is changed there.
+fn free(what: &str, name: &str, origins: &BTreeMap<String, String>) -> Result<(), EngineError> {
+    match origins.get(name) {
+        None => Ok(()),
+        Some(source) => Err(EngineError::Pinned {
+            what: format!("{what} {name:?}"),
+            source: source.clone(),
+        }),
+    }
 }
 
 fn valid(problems: Problems) -> Result<(), EngineError> {

@@ -15,6 +15,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::secrets;
+
 /// All that is wrong with a definition: each names its field.
 pub type Problems = Vec<String>;
 
@@ -45,7 +47,7 @@ macro_rules! kinds {
         pub fn connector(kind: &str, config: &Value) -> Result<Connector, Problems> {
             match kind {
                 $($kind => {
-                    let config: $config = read("config", config)?;
+                    let config: $config = read_with_secrets("config", config)?;
                     let connector = $connector::new(&config).map_err(|problems| prefixed("config", problems))?;
                     Ok(Connector::$variant(Arc::new(connector)))
                 })*
@@ -56,7 +58,7 @@ macro_rules! kinds {
         fn target_of(kind: &str, connector: &Connector, parameters: &Value) -> Result<Target, Problems> {
             match (kind, connector) {
                 $(($kind, Connector::$variant(connector)) => {
-                    let config: $parameters = read("parameters", parameters)?;
+                    let config: $parameters = read_with_secrets("parameters", parameters)?;
                     let sink = $sink::new(connector.clone(), &config);
                     let sink = sink.map_err(|problems| prefixed("parameters", problems))?;
                     let templates = sink.templates().to_vec();
@@ -226,7 +228,7 @@ impl Origin {
 pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<Origin, Problems> {
     match (kind, connector) {
         ("kafka", Connector::Kafka(connector)) => {
-            let config: KafkaSourceConfig = read("parameters", parameters)?;
+            let config: KafkaSourceConfig = read_with_secrets("parameters", parameters)?;
             let health = HealthCell::new();
             let source = KafkaSource::new(&connector.0, &config, health.clone());
             Ok(Origin {
@@ -236,7 +238,7 @@ pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<O
             })
         }
         ("mqtt", Connector::Mqtt(connector)) => {
-            let config: MqttSourceConfig = read("parameters", parameters)?;
+            let config: MqttSourceConfig = read_with_secrets("parameters", parameters)?;
             let source = MqttSource::new(connector.clone(), &config);
             let source = Arc::new(source.map_err(|problems| prefixed("parameters", problems))?);
             Ok(Origin {
@@ -280,6 +282,10 @@ pub fn target(action: &str, kind: &str, connector: Option<&Connector>, parameter
     }
 }
 
+pub fn is_known(kind: &str) -> bool {
+    is_local(kind) || CONNECTOR_KINDS.contains(&kind)
+}
+
 pub fn is_local(kind: &str) -> bool {
     LOCAL_KINDS.contains(&kind)
 }
@@ -308,6 +314,12 @@ fn read<T: DeserializeOwned>(field: &str, value: &Value) -> Result<T, Problems> 
         };
         vec![format!("{at}: {}", error.into_inner())]
     })
+}
+
+/// With what its references to secrets stand for.
+fn read_with_secrets<T: DeserializeOwned + JsonSchema>(field: &str, value: &Value) -> Result<T, Problems> {
+    let value = secrets::resolve(field, value.clone(), &schema_for!(T))?;
+    read(field, &value)
 }
 
 fn shown<T: DeserializeOwned + Serialize>(value: &Value) -> Value {

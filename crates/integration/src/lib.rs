@@ -12,6 +12,7 @@
 //! - Without rules a message costs a look at one integer.
 
 mod compile;
+mod declared;
 mod definition;
 mod dry_run;
 mod engine;
@@ -22,22 +23,32 @@ mod metrics;
 mod republish;
 mod rule_file;
 mod runner;
+mod secrets;
 mod set;
 mod sources;
 mod store;
 mod tail;
 mod tap;
 
+/// In the data directory: definitions, and a directory of buffers.
+pub const DIRECTORY_NAME: &str = "integration";
+/// In it, with a directory for each action.
+pub const BUFFERS_NAME: &str = "buffers";
+
 /// An action that runs.
 pub use connectors::Action as RunningAction;
+pub use connectors::ActionStats;
+pub use declared::{Declaration, DeclarationProblem, Declared};
 pub use definition::{
     ActionDefinition, ConnectorDefinition, RepublishArguments, RuleAction, RuleDefinition, RuleFunction,
     SourceDefinition,
 };
 pub use dry_run::{DryRun, DryRunResult, ErrorPosition, dry_run};
-pub use engine::{ActionView, ConnectorTest, ConnectorView, Engine, EngineError, RuleView, SourceView};
+pub use engine::{
+    ActionView, ConnectorTest, ConnectorView, Engine, EngineError, Measured, Measures, RuleView, SourceView,
+};
 pub use kinds::{CONNECTOR_KINDS, config_schema, parameters_schema};
-pub use metrics::RuleCounts;
+pub use metrics::{RuleCounts, SourceCounts};
 pub use rule_file::{FileProblem, compile_sql, read_rule, without_position, write_rule};
 pub use rules::RuleError;
 pub use store::Version;

@@ -87,3 +87,41 @@ impl RuleMetrics {
             .clone()
     }
 }
+
+/// What a source has brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SourceCounts {
+    /// Messages.
+    pub received: u64,
+    /// Of them, those that could not be published as the source says.
+    pub failed: u64,
+    /// Times that a batch was not taken yet: it comes again.
+    pub refused_batches: u64,
+}
+
+/// From the start of the process; outlives a change of the source.
+#[derive(Debug, Default)]
+pub struct SourceMetrics {
+    received: AtomicU64,
+    failed: AtomicU64,
+    refused_batches: AtomicU64,
+}
+
+impl SourceMetrics {
+    pub fn taken(&self, messages: usize, failed: u64) {
+        self.received.fetch_add(messages as u64, Ordering::Relaxed);
+        self.failed.fetch_add(failed, Ordering::Relaxed);
+    }
+
+    pub fn refused(&self) {
+        self.refused_batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn counts(&self) -> SourceCounts {
+        SourceCounts {
+            received: self.received.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            refused_batches: self.refused_batches.load(Ordering::Relaxed),
+        }
+    }
+}

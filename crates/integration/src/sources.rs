@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::environment::unix_ms;
 use crate::event::Scene;
+use crate::metrics::SourceMetrics;
 use crate::republish::republish;
 use crate::runner::{Cause, Runner, hash};
 use crate::set::Republish;
@@ -22,6 +23,7 @@ pub struct SourceReceiver {
     pub scene: Scene,
     pub publish: Option<Republish>,
     pub runner: Mutex<Runner>,
+    pub metrics: Arc<SourceMetrics>,
     /// Buffers of actions have kept something.
     pub progress: Arc<Notify>,
     pub net: net::Handle,
@@ -30,16 +32,36 @@ pub struct SourceReceiver {
 impl Receiver for SourceReceiver {
     fn receive<'a>(&'a self, batch: &'a [Incoming]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let (tick, messages) = self.evaluate(batch)?;
-            self.wait_for_buffers(tick).await;
-            self.publish_all(messages).await
+            let taken = self.take(batch).await;
+            match &taken {
+                Ok(failed) => self.metrics.taken(batch.len(), *failed),
+                Err(_) => self.metrics.refused(),
+            }
+            taken.map(drop)
         })
     }
 }
 
+/// What comes of a batch.
+struct Evaluated {
+    /// What rules made of it is kept when this is.
+    tick: u64,
+    messages: Vec<MadeMessage>,
+    /// That cannot be published.
+    failed: u64,
+}
+
 impl SourceReceiver {
+    /// Returns how many could not be published.
+    async fn take(&self, batch: &[Incoming]) -> Result<u64, String> {
+        let evaluated = self.evaluate(batch)?;
+        self.wait_for_buffers(evaluated.tick).await;
+        self.publish_all(evaluated.messages).await?;
+        Ok(evaluated.failed)
+    }
+
     /// Runs the rules; says what has to be kept, and what is to be published.
-    fn evaluate(&self, batch: &[Incoming]) -> Result<(u64, Vec<MadeMessage>), String> {
+    fn evaluate(&self, batch: &[Incoming]) -> Result<Evaluated, String> {
         let mut runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner);
         if runner.append() {
             return Err("the buffer of an action is full".into());
@@ -59,7 +81,7 @@ impl SourceReceiver {
             unix_ms,
             ..self.scene.clone()
         };
-        let mut messages = Vec::new();
+        let (mut messages, mut failed) = (Vec::new(), 0);
         for incoming in batch {
             let event = Arrived {
                 scene: &scene,
@@ -77,12 +99,17 @@ impl SourceReceiver {
                     Ok(message) => messages.push(message),
                     // The same the next time: a message that cannot be published must not stop the others.
                     Err(error) => {
-                        tracing::warn!(source = %self.names[0], error, "a message of a source is not published")
+                        failed += 1;
+                        tracing::warn!(source = %self.names[0], error, "a message of a source is not published");
                     }
                 }
             }
         }
-        Ok((runner.flush(), messages))
+        Ok(Evaluated {
+            tick: runner.flush(),
+            messages,
+            failed,
+        })
     }
 
     async fn wait_for_buffers(&self, tick: u64) {

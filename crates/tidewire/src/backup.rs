@@ -1,4 +1,5 @@
-//! `tidewire backup` and `restore`: the data directory as a whole, the journal and the files beside it.
+//! `tidewire backup` and `restore`: the data directory as a whole, the journal and the files beside it, definitions of rules and
+//! connectors and what waits in the buffers of actions.
 //!
 //! A backup is taken from the files, also while a server runs on them: it holds all that was acknowledged before it began. It is
 //! verified, and so is what is restored. Neither overwrites anything.
@@ -64,6 +65,15 @@ fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) ->
     if !copied.files.is_empty() {
         let _ = writeln!(text, "beside it: {}", copied.files.join(", "));
     }
+    if copied.integration.buffers > 0 {
+        let Integration { buffers, bytes } = copied.integration;
+        let _ = writeln!(
+            text,
+            "of actions: {}, {}, verified",
+            count(buffers, "buffer"),
+            readable_bytes(bytes)
+        );
+    }
     let _ = writeln!(text, "it holds: {}", copied.holdings);
     print(&text)
 }
@@ -73,21 +83,93 @@ struct Copied {
     journal_bytes: u64,
     /// Beside the journal.
     files: Vec<String>,
+    integration: Integration,
     holdings: Holdings,
+}
+
+/// What waits for actions.
+#[derive(Default)]
+struct Integration {
+    buffers: usize,
+    bytes: u64,
 }
 
 fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
     refuse_what_is_there(to)?;
     fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
-    let files = copy_files(from, to)?;
+    let mut files = copy_files(from, to)?;
+    let integration = copy_integration(from, to, &mut files)?;
     let (report, holdings) = Holdings::read(to).map_err(|error| chain(&error))?;
     Ok(Copied {
         segments: report.segments.len(),
         journal_bytes: report.file_bytes,
         files,
+        integration,
         holdings,
     })
+}
+
+/// Definitions before buffers: an action that is made meanwhile is in neither or, with an empty buffer, in one. What was acknowledged
+/// before the backup began is in the buffers, or has reached its target.
+fn copy_integration(from: &Path, to: &Path, files: &mut Vec<String>) -> Result<Integration, String> {
+    let name = integration::DIRECTORY_NAME;
+    let (from, to) = (from.join(name), to.join(name));
+    let mut copied = Integration::default();
+    if !from.is_dir() {
+        return Ok(copied);
+    }
+    let definitions = copy_beside(&from, &to)?;
+    files.extend(definitions.into_iter().map(|file| format!("{name}/{file}")));
+    let buffers = from.join(integration::BUFFERS_NAME);
+    for buffer in directories(&buffers)? {
+        let target = to
+            .join(integration::BUFFERS_NAME)
+            .join(buffer.file_name().unwrap_or_default());
+        match copy_buffer(&buffer, &target) {
+            Ok(Some(bytes)) => {
+                copied.buffers += 1;
+                copied.bytes += bytes;
+            }
+            Ok(None) => {}
+            // Its action was deleted meanwhile.
+            Err(_) if !buffer.exists() => _ = fs::remove_dir_all(&target),
+            Err(message) => return Err(message),
+        }
+    }
+    Ok(copied)
+}
+
+/// Bytes of its journal, if it has one: what is in memory ends with the process.
+fn copy_buffer(from: &Path, to: &Path) -> Result<Option<u64>, String> {
+    if !from.join(journal::DIRECTORY_NAME).is_dir() {
+        return Ok(None);
+    }
+    // What stands beside a journal speaks of what is in it: an older word of it is never wrong.
+    copy_beside(from, to)?;
+    let report =
+        journal::inspect::copy_to(from, to).map_err(|error| format!("{}: {}", from.display(), chain(&error)))?;
+    Ok(Some(report.file_bytes))
+}
+
+fn copy_beside(from: &Path, to: &Path) -> Result<Vec<String>, String> {
+    fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
+    copy_files(from, to)
+}
+
+fn directories(parent: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = match fs::read_dir(parent) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(format!("{} cannot be read: {error}", parent.display())),
+    };
+    let mut directories: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect();
+    directories.sort();
+    Ok(directories)
 }
 
 fn refuse_what_is_there(to: &Path) -> Result<(), String> {
@@ -99,7 +181,7 @@ fn refuse_what_is_there(to: &Path) -> Result<(), String> {
     }
 }
 
-/// The files of the data directory itself: administrators, changes made at run time.
+/// The files of a directory itself: administrators, changes made at run time, definitions.
 fn copy_files(from: &Path, to: &Path) -> Result<Vec<String>, String> {
     let unreadable = |error: io::Error| format!("{} cannot be read: {error}", from.display());
     let mut names = Vec::new();

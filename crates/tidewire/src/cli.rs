@@ -291,6 +291,17 @@ fn check_report(loaded: &Loaded) -> String {
         let scheme = if api.cert_file.0.is_some() { "https" } else { "http" };
         let _ = writeln!(text, "api       {:<16}{scheme}://{}", "", api.bind);
     }
+    let declared = &loaded.declared;
+    for (count, what) in [
+        (declared.connectors.len(), "connectors"),
+        (declared.actions.len(), "actions"),
+        (declared.sources.len(), "sources"),
+        (declared.rules.len(), "rules"),
+    ] {
+        if count > 0 {
+            let _ = writeln!(text, "{what:<10}{count}");
+        }
+    }
     let _ = writeln!(text, "data      {:<16}{}", "", loaded.config.data_dir.display());
     text.push_str("the configuration is valid\n");
     text

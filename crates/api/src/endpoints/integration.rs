@@ -172,6 +172,11 @@ pub fn command<V: Serialize + JsonSchema + Send + 'static>(
 pub fn problem(error: EngineError) -> Problem {
     match error {
         EngineError::NotFound(detail) => Problem::not_found(detail),
+        EngineError::Pinned { ref source, .. } => {
+            let mut problem = Problem::conflict("pinned", "The configuration pins this", error.to_string());
+            problem.source = Some(source.clone());
+            problem
+        }
         EngineError::Conflict(detail) => Problem::conflict("in-use", "It is in use", detail),
         EngineError::Storage(detail) => Problem::internal(detail),
         EngineError::Invalid(problems) => invalid(problems),

@@ -26,20 +26,14 @@ impl Engine {
     /// Makes or changes one. What waits in its buffer stays there.
     pub fn put_action(&self, mut definition: ActionDefinition) -> Result<ActionView, EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        let mut changed = state.kept.clone();
         let id = definition.id();
+        free("action", &id, &state.origins.actions)?;
         if let Some(old) = changed.actions.get(&id) {
             restore_secrets(&mut definition.parameters, &old.parameters);
         }
         let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
-        match kinds::delivery(&definition.kind, &definition.delivery) {
-            Ok(delivery) => problems.extend(ordering_key(&delivery).err()),
-            Err(wrong) => problems.extend(wrong),
-        }
-        match state.target(&definition) {
-            Ok(target) => problems.extend(templates(&target).err().into_iter().flatten()),
-            Err(wrong) => problems.extend(wrong),
-        }
+        problems.extend(action_problems(&definition, Some(state.target(&definition))));
         room("actions", changed.actions.len(), &mut problems);
         valid(problems)?;
         changed.actions.insert(id.clone(), definition.clone());
@@ -53,7 +47,8 @@ impl Engine {
     /// Deletes it with all that waits in its buffer.
     pub fn delete_action(&self, id: &str) -> Result<(), EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        free("action", id, &state.origins.actions)?;
+        let mut changed = state.kept.clone();
         if changed.actions.remove(id).is_none() {
             return Err(not_found("action", id));
         }
@@ -80,7 +75,8 @@ impl Engine {
     /// Starts or stops it. What waits in its buffer stays there.
     pub fn enable_action(&self, id: &str, enable: bool) -> Result<ActionView, EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        free("action", id, &state.origins.actions)?;
+        let mut changed = state.kept.clone();
         let definition = changed.actions.get_mut(id).ok_or_else(|| not_found("action", id))?;
         definition.enable = enable;
         let definition = definition.clone();
@@ -177,7 +173,10 @@ impl Engine {
     }
 
     pub(super) fn buffer_directory(&self, id: &str) -> PathBuf {
-        self.inner.directory.join("buffers").join(id.replace(':', "-"))
+        self.inner
+            .directory
+            .join(crate::BUFFERS_NAME)
+            .join(id.replace(':', "-"))
     }
 }
 
@@ -192,6 +191,21 @@ impl Running {
             headroom: self.headroom,
         }
     }
+}
+
+/// What is wrong with a definition; `target`: what it sends to, if that can be told.
+pub fn action_problems(definition: &ActionDefinition, target: Option<Result<Target, Problems>>) -> Problems {
+    let mut problems = Problems::new();
+    match kinds::delivery(&definition.kind, &definition.delivery) {
+        Ok(delivery) => problems.extend(ordering_key(&delivery).err()),
+        Err(wrong) => problems.extend(wrong),
+    }
+    match target {
+        Some(Ok(target)) => problems.extend(templates(&target).err().into_iter().flatten()),
+        Some(Err(wrong)) => problems.extend(wrong),
+        None => {}
+    }
+    problems
 }
 
 pub(super) fn templates(target: &Target) -> Result<Vec<Template>, Problems> {

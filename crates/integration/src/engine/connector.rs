@@ -43,7 +43,8 @@ impl Engine {
     /// Makes or changes one. Actions and sources that use it are started anew.
     pub fn put_connector(&self, mut definition: ConnectorDefinition) -> Result<ConnectorView, EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        free("connector", &definition.name, &state.origins.connectors)?;
+        let mut changed = state.kept.clone();
         if let Some(old) = changed.connectors.get(&definition.name) {
             restore_secrets(&mut definition.config, &old.config);
         }
@@ -64,7 +65,8 @@ impl Engine {
     /// What uses a connector that is not enabled does not run.
     pub fn enable_connector(&self, name: &str, enable: bool) -> Result<ConnectorView, EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        free("connector", name, &state.origins.connectors)?;
+        let mut changed = state.kept.clone();
         let definition = changed.connectors.get_mut(name);
         let definition = definition.ok_or_else(|| not_found("connector", name))?;
         definition.enable = enable;
@@ -77,7 +79,8 @@ impl Engine {
 
     pub fn delete_connector(&self, name: &str) -> Result<(), EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        free("connector", name, &state.origins.connectors)?;
+        let mut changed = state.kept.clone();
         if changed.connectors.remove(name).is_none() {
             return Err(not_found("connector", name));
         }

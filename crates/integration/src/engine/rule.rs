@@ -24,13 +24,10 @@ impl Engine {
 
     pub fn put_rule(&self, definition: RuleDefinition) -> Result<RuleView, EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        free("rule", &definition.id, &state.origins.rules)?;
+        let mut changed = state.kept.clone();
         let mut problems: Problems = name_problem("id", &definition.id).into_iter().collect();
-        if definition.id == RESERVED_ID {
-            problems.push(format!(
-                "id: {RESERVED_ID:?} stands for something else in the API: choose another"
-            ));
-        }
+        problems.extend(rule_id_problem(&definition.id));
         let mut rule = state.rules.get(&definition.id).cloned().unwrap_or_default();
         match rule.prepare(&definition) {
             Ok(()) => problems.extend(compile(&definition, &rule, |_| None).err().into_iter().flatten()),
@@ -56,7 +53,8 @@ impl Engine {
 
     pub fn delete_rule(&self, id: &str) -> Result<(), EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        free("rule", id, &state.origins.rules)?;
+        let mut changed = state.kept.clone();
         if changed.rules.remove(id).is_none() {
             return Err(not_found("rule", id));
         }
@@ -105,4 +103,8 @@ impl Engine {
         let rule = state.rules.get(id).ok_or_else(|| not_found("rule", id))?;
         Ok(rule.tail.listen(per_second))
     }
+}
+
+pub fn rule_id_problem(id: &str) -> Option<String> {
+    (id == RESERVED_ID).then(|| format!("id: {id:?} stands for something else in the API: choose another"))
 }

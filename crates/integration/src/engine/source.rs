@@ -25,8 +25,9 @@ impl Engine {
     /// Makes or changes one.
     pub fn put_source(&self, mut definition: SourceDefinition) -> Result<SourceView, EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        let mut changed = state.kept.clone();
         let id = definition.id();
+        free("source", &id, &state.origins.sources)?;
         if let Some(old) = changed.sources.get(&id) {
             restore_secrets(&mut definition.parameters, &old.parameters);
         }
@@ -59,7 +60,8 @@ impl Engine {
 
     pub fn delete_source(&self, id: &str) -> Result<(), EngineError> {
         let mut state = self.state();
-        let mut changed = state.definitions.clone();
+        free("source", id, &state.origins.sources)?;
+        let mut changed = state.kept.clone();
         if changed.sources.remove(id).is_none() {
             return Err(not_found("source", id));
         }
@@ -107,9 +109,6 @@ impl Engine {
 
     /// Hands on what it takes in, if there is a server.
     pub(super) fn run_source(&self, state: &mut State, definition: &SourceDefinition) {
-        let Some(Ok(held)) = state.sources.get_mut(&definition.id()) else {
-            return;
-        };
         let Some(net) = self
             .inner
             .net
@@ -118,7 +117,11 @@ impl Engine {
         else {
             return;
         };
-        match self.receiver(definition, net) {
+        let metrics = state.source_metrics.entry(definition.id()).or_default().clone();
+        let Some(Ok(held)) = state.sources.get_mut(&definition.id()) else {
+            return;
+        };
+        match self.receiver(definition, net, metrics) {
             Ok(receiver) => {
                 let source = held.origin.source.clone();
                 let (stopper, stop) = connectors::stop();
@@ -130,7 +133,12 @@ impl Engine {
         }
     }
 
-    fn receiver(&self, definition: &SourceDefinition, net: &net::Handle) -> Result<SourceReceiver, Problems> {
+    fn receiver(
+        &self,
+        definition: &SourceDefinition,
+        net: &net::Handle,
+        metrics: Arc<SourceMetrics>,
+    ) -> Result<SourceReceiver, Problems> {
         let publish = definition.publish.as_ref().map(republish).transpose();
         let seed = unix_ms() ^ u64::from(std::process::id());
         Ok(SourceReceiver {
@@ -144,6 +152,7 @@ impl Engine {
                 self.inner.in_force.clone(),
                 Surroundings::new(seed, self.inner.values.clone()),
             )),
+            metrics,
             progress: self.inner.progress.clone(),
             net: net.clone(),
         })

@@ -1,6 +1,7 @@
 //! What the API shows of each definition and of what runs.
 
 use super::*;
+use crate::metrics::SourceCounts;
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ConnectorView {
@@ -12,6 +13,8 @@ pub struct ConnectorView {
     pub actions: Vec<String>,
     /// Sources that use it, as `type:name`.
     pub sources: Vec<String>,
+    /// Where the configuration sets it, if it does: the API does not change it then.
+    pub pinned_by: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -26,6 +29,8 @@ pub struct ActionView {
     pub metrics: Option<ActionStats>,
     /// Rules that use it.
     pub rules: Vec<String>,
+    /// Where the configuration sets it, if it does: the API does not change it then.
+    pub pinned_by: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -37,6 +42,9 @@ pub struct SourceView {
     pub definition: SourceDefinition,
     pub problems: Problems,
     pub health: Option<Health>,
+    pub metrics: SourceCounts,
+    /// Where the configuration sets it, if it does: the API does not change it then.
+    pub pinned_by: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -50,6 +58,8 @@ pub struct RuleView {
     /// Actions that it names and that do not exist or do not run.
     pub missing_actions: Vec<String>,
     pub version: u64,
+    /// Where the configuration sets it, if it does: the API does not change it then.
+    pub pinned_by: Option<String>,
 }
 
 impl State {
@@ -74,20 +84,20 @@ impl State {
 
     pub(super) fn source_view(&self, definition: &SourceDefinition) -> SourceView {
         let id = definition.id();
+        let metrics = self.source_metrics.get(&id);
         let (running, problems) = match self.sources.get(&id) {
             Some(Ok(running)) => (Some(running), Problems::new()),
             Some(Err(problems)) => (None, problems.clone()),
             None => (None, Problems::new()),
         };
         SourceView {
+            pinned_by: self.origins.sources.get(&id).cloned(),
             id,
             from: definition.from_names().into(),
+            metrics: metrics.map(|metrics| metrics.counts()).unwrap_or_default(),
             problems,
             health: running.and_then(|running| Some(running.origin.health.as_ref()?.get())),
-            definition: SourceDefinition {
-                parameters: kinds::shown_source(&definition.kind, &definition.parameters),
-                ..definition.clone()
-            },
+            definition: definition.shown(),
         }
     }
 
@@ -135,6 +145,7 @@ impl State {
             _ => Problems::new(),
         };
         ConnectorView {
+            pinned_by: self.origins.connectors.get(&definition.name).cloned(),
             problems,
             actions: self
                 .actions_of(&definition.name)
@@ -146,10 +157,7 @@ impl State {
                 .iter()
                 .map(SourceDefinition::id)
                 .collect(),
-            definition: ConnectorDefinition {
-                config: kinds::shown_config(&definition.kind, &definition.config),
-                ..definition.clone()
-            },
+            definition: definition.shown(),
         }
     }
 
@@ -161,18 +169,18 @@ impl State {
             None => (None, Problems::new()),
         };
         ActionView {
+            pinned_by: self.origins.actions.get(&id).cloned(),
             problems,
             is_paused: running.is_some_and(|running| running.action.is_paused()),
             health: running.map(|running| running.action.health()),
             metrics: running.map(|running| running.action.stats()),
             rules: self.rules_of(&id),
             definition: ActionDefinition {
-                parameters: kinds::shown_parameters(&definition.kind, &definition.parameters),
                 delivery: kinds::delivery(&definition.kind, &definition.delivery)
                     .ok()
                     .and_then(|delivery| serde_json::to_value(delivery).ok())
                     .unwrap_or_default(),
-                ..definition.clone()
+                ..definition.shown()
             },
             id,
         }
@@ -189,6 +197,7 @@ impl State {
             RuleAction::Function(_) => String::new(),
         });
         RuleView {
+            pinned_by: self.origins.rules.get(&definition.id).cloned(),
             from: rule.map(RuleState::from).unwrap_or_default(),
             metrics: rule.map(|rule| rule.metrics.counts()).unwrap_or_default(),
             last_error: rule.and_then(|rule| rule.metrics.last_error()),

@@ -5,6 +5,7 @@
 //! Precedence: defaults < file and `conf.d` < changes made at run time < environment < `--set`.
 
 pub mod address;
+pub mod declared;
 pub mod files;
 pub mod key;
 pub mod option;
@@ -31,6 +32,8 @@ pub struct Loaded {
     pub config: Config,
     /// Every value in force, in the order of the reference.
     pub effective: Vec<Effective>,
+    /// Connectors, actions, sources and rules that it defines.
+    pub declared: integration::Declared,
     /// The files that were read.
     pub files: Vec<PathBuf>,
 }
@@ -42,11 +45,14 @@ pub fn load(sources: &Sources) -> Result<Loaded, Vec<Diagnostic>> {
     let mut diagnostics = raw.diagnostics;
     diagnostics.extend(resolve_diagnostics);
     diagnostics.extend(files::check(&config, &effective));
+    let (declared, found) = declared::read(&config, &effective);
+    diagnostics.extend(found);
     diagnostics.sort_by(|a, b| a.origin.cmp(&b.origin));
     if diagnostics.is_empty() {
         Ok(Loaded {
             config,
             effective,
+            declared,
             files: raw.files,
         })
     } else {

@@ -36,6 +36,7 @@ pub struct Kind {
     pub is_secret: bool,
     pub type_name: fn() -> String,
     pub choices: fn() -> Vec<&'static str>,
+    pub example: fn() -> Option<toml::Value>,
     /// Reads a value, checks its range and gives it back as it is shown.
     pub normalize: fn(&OptionDef, &Raw) -> Result<toml::Value, String>,
 }
@@ -54,6 +55,7 @@ impl Kind {
             is_secret: T::IS_SECRET,
             type_name: T::type_name,
             choices: T::choices,
+            example: T::example,
             normalize: |def, raw| read::<T>(def, raw).map(|value| value.to_toml()),
         }
     }

@@ -137,6 +137,9 @@ fn example_value(def: &OptionDef) -> toml::Value {
     if !def.is_map_entry() {
         return default_value(def);
     }
+    if let Some(example) = (def.kind.example)() {
+        return example;
+    }
     toml::Value::String(
         (def.kind.choices)()
             .first()

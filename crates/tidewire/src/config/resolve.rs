@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use ::integration::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition};
 use auth::PasswordHash;
 
 use super::address::Bind;
+use super::declared::Table;
 use super::key::Key;
 use super::option::{OptionDef, Section, default_of, read};
 use super::options::listeners::{
     ListenerKind, ListenerOptions, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient, WsOptions,
 };
-use super::options::{access, mqtt, server};
+use super::options::{access, integration, mqtt, server};
 use super::origin::{Diagnostic, Origin};
 use super::raw::{Entry, RawConfig, Sources, default_data_dir};
 use super::value::{OptionValue, Raw, Unset};
@@ -32,6 +34,11 @@ pub struct Config {
     pub access: access::Access,
     /// Names and hashed passwords.
     pub users: BTreeMap<String, PasswordHash>,
+    pub integration: integration::Integration,
+    pub connectors: BTreeMap<String, Table<ConnectorDefinition>>,
+    pub actions: BTreeMap<String, Table<ActionDefinition>>,
+    pub sources: BTreeMap<String, Table<SourceDefinition>>,
+    pub rules: BTreeMap<String, Table<RuleDefinition>>,
     pub sys: server::Sys,
     pub api: server::Api,
     pub log: server::Log,
@@ -102,6 +109,11 @@ pub fn resolve(raw: &mut RawConfig, sources: &Sources) -> (Config, Vec<Effective
         durability: server::Durability::resolve(&mut resolver, &["durability"]),
         access: access::Access::resolve(&mut resolver, &["access"]),
         users: resolver.take_map(&["access", "users"], &access::USERS),
+        integration: integration::Integration::resolve(&mut resolver, &["integration"]),
+        connectors: resolver.take_map(&["connectors"], &integration::CONNECTORS),
+        actions: resolver.take_map(&["actions"], &integration::ACTIONS),
+        sources: resolver.take_map(&["sources"], &integration::SOURCES),
+        rules: resolver.take_map(&["rules"], &integration::RULES),
         sys: server::Sys::resolve(&mut resolver, &["sys"]),
         api: server::Api::resolve(&mut resolver, &["api"]),
         log: server::Log::resolve(&mut resolver, &["log"]),

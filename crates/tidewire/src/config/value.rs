@@ -35,6 +35,11 @@ pub trait OptionValue: Sized {
         Vec::new()
     }
 
+    /// A value for the example of a configuration file, where an option has no default.
+    fn example() -> Option<toml::Value> {
+        None
+    }
+
     fn from_text(text: &str) -> Result<Self, Reject>;
 
     fn from_toml(value: &toml::Value) -> Result<Self, Reject> {

@@ -61,15 +61,22 @@ fn read_file(path: &str) -> Result<String, ApiError> {
     Ok(text)
 }
 
-/// A definition in JSON or TOML.
-fn read_definition(path: &str) -> Result<Value, ApiError> {
+/// A definition in JSON or TOML. Of one that was shown, what is said of it beside its definition (`view_only`) is left out.
+fn read_definition(path: &str, view_only: &[&str]) -> Result<Value, ApiError> {
     let text = read_file(path)?;
     let is_toml = Path::new(path).extension().is_some_and(|extension| extension == "toml");
     let read = match is_toml {
         true => toml::from_str(&text).map_err(|error| error.to_string()),
         false => serde_json::from_str(&text).map_err(|error| error.to_string()),
     };
-    read.map_err(|error| ApiError::Usage(format!("{path}: {}", error.trim_end())))
+    let mut definition: Value = read.map_err(|error| ApiError::Usage(format!("{path}: {}", error.trim_end())))?;
+    if let Some(fields) = definition
+        .as_object_mut()
+        .filter(|fields| fields.contains_key("pinned_by"))
+    {
+        fields.retain(|name, _| !view_only.contains(&name.as_str()));
+    }
+    Ok(definition)
 }
 
 fn print_json(value: &Value) -> ExitCode {

@@ -15,6 +15,16 @@ use crate::config::Sources;
 use crate::output::print;
 use crate::remote::{Api, ApiError, args, path_part};
 
+/// Fields of what is shown that are not of the definition.
+const VIEW_ONLY: &[&str] = &[
+    "from",
+    "metrics",
+    "last_error",
+    "missing_actions",
+    "version",
+    "pinned_by",
+];
+
 pub fn command() -> Command {
     Command::new("rule")
         .about("Rules: try one without a server; list, change and watch those of a running one")
@@ -148,7 +158,7 @@ fn put(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
         let rule = read_rule(&text, id).map_err(|problems| offline::wrong_file(file, &text, &problems))?;
         serde_json::to_value(rule).expect("a definition is plain data")
     } else {
-        read_definition(file)?
+        read_definition(file, VIEW_ONLY)?
     };
     let rule = api.call("PUT", &path(text(&definition, "id")), Some(&definition))?;
     told("in force", &rule, own)

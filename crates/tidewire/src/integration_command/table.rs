@@ -46,8 +46,9 @@ impl Table {
     }
 
     fn is_number(&self, column: usize) -> bool {
-        let mut cells = self.rows.iter().map(|row| &row[column]);
-        !self.rows.is_empty() && cells.all(|cell| cell.starts_with(|c: char| c.is_ascii_digit()) || cell == "-")
+        let is_number = |cell: &&String| cell.starts_with(|c: char| c.is_ascii_digit());
+        let cells = || self.rows.iter().map(|row| &row[column]);
+        cells().any(|cell| is_number(&cell)) && cells().all(|cell| is_number(&cell) || cell == "-")
     }
 }
 

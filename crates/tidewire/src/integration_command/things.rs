@@ -21,6 +21,8 @@ pub struct Things {
     value: &'static str,
     /// Words that stand for themselves in the API: `POST …/{id}/pause`.
     orders: &'static [(&'static str, &'static str)],
+    /// Fields of what is shown that are not of the definition.
+    view_only: &'static [&'static str],
     head: &'static [&'static str],
     row: fn(&Value) -> Vec<String>,
 }
@@ -34,6 +36,7 @@ pub const CONNECTORS: Things = Things {
         ("enable", "Let actions and sources use it again"),
         ("disable", "Stop all that use it"),
     ],
+    view_only: &["problems", "actions", "sources", "pinned_by"],
     head: &["NAME", "TYPE", "STATE", "ACTIONS", "SOURCES"],
     row: |it| {
         let state = state(it, None);
@@ -60,6 +63,7 @@ pub const ACTIONS: Things = Things {
         ("enable", "Let it take and send messages again"),
         ("disable", "Take and send nothing; what waits stays"),
     ],
+    view_only: &["id", "problems", "is_paused", "health", "metrics", "rules", "pinned_by"],
     head: &[
         "ID",
         "STATE",
@@ -96,6 +100,7 @@ pub const SOURCES: Things = Things {
     collection: "sources",
     value: "TYPE:NAME",
     orders: &[("enable", "Fetch messages again"), ("disable", "Fetch nothing")],
+    view_only: &["id", "from", "problems", "health", "metrics", "pinned_by"],
     head: &["ID", "CONNECTOR", "STATE", "FROM", "LAST ERROR"],
     row: |it| {
         vec![
@@ -185,7 +190,7 @@ impl Things {
 
     fn put(&self, api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
         let file: &String = own.get_one("file").expect("clap requires it");
-        let definition = read_definition(file)?;
+        let definition = read_definition(file, self.view_only)?;
         let name = text(&definition, "name");
         let key = match self.name == CONNECTORS.name {
             true => name.to_owned(),

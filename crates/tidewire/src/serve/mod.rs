@@ -65,7 +65,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         .map_err(|error| chain(&error))?;
     let handle = prepared.handle();
     access.connect(handle.clone());
-    let engine = match integration::Engine::open(&config.data_dir, &node_name(config)) {
+    let engine = match integration::Engine::open(&config.data_dir, &node_name(config), loaded.declared.clone()) {
         Ok(engine) => engine,
         Err(message) => {
             handle.shutdown(Duration::ZERO);
@@ -111,6 +111,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         net: &handle,
         access: &access,
         http: &http,
+        engine: &engine,
         log_file: options.log_file.as_ref(),
     };
     for signal in signals.forever() {

@@ -27,6 +27,7 @@ pub struct Running<'a> {
     pub net: &'a net::Handle,
     pub access: &'a NodeAccess,
     pub http: &'a Http,
+    pub engine: &'a integration::Engine,
     pub log_file: Option<&'a LogFile>,
 }
 
@@ -63,11 +64,12 @@ impl Running<'_> {
             tracing::warn!("{what} waits for a restart");
         }
         let failures = self.take_over(prepared);
+        self.engine.declare(loaded.declared);
         for because in &failures {
             tracing::error!(because, "the configuration was reloaded in part");
         }
         if failures.is_empty() {
-            tracing::info!("configuration reloaded: users, rules, limits and certificates");
+            tracing::info!("configuration reloaded: users, access rules, limits, certificates, rules and connectors");
         }
     }
 

@@ -2,6 +2,7 @@
 //! same, it is theirs.
 
 pub mod access;
+pub mod integration;
 pub mod listeners;
 pub mod mqtt;
 pub mod server;
@@ -22,6 +23,11 @@ pub const SECTIONS: &[Section] = &[
     server::Durability::SECTION,
     access::Access::SECTION,
     access::USERS,
+    integration::Integration::SECTION,
+    integration::CONNECTORS,
+    integration::ACTIONS,
+    integration::SOURCES,
+    integration::RULES,
     server::Sys::SECTION,
     server::Api::SECTION,
     server::Log::SECTION,

@@ -1,0 +1,174 @@
+//! Definitions that stand in the configuration or in files beside it: they are pinned, the API can look at them and not change them.
+
+use std::collections::BTreeMap;
+
+use crate::compile::{RuleState, compile, republish};
+use crate::definition::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition, name_problem};
+use crate::engine::{action_problems, rule_id_problem};
+use crate::kinds::{self, Connector, Problems};
+use crate::store::Definitions;
+
+/// A definition and where it stands, such as `tidewire.toml:12`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration<D> {
+    pub definition: D,
+    pub origin: String,
+}
+
+/// All of them, in the order in which they were read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Declared {
+    pub connectors: Vec<Declaration<ConnectorDefinition>>,
+    pub actions: Vec<Declaration<ActionDefinition>>,
+    pub sources: Vec<Declaration<SourceDefinition>>,
+    pub rules: Vec<Declaration<RuleDefinition>>,
+}
+
+/// What is wrong with a declaration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclarationProblem {
+    pub origin: String,
+    /// Begins with the field.
+    pub message: String,
+}
+
+/// Where each that is declared stands.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins {
+    pub connectors: BTreeMap<String, String>,
+    pub actions: BTreeMap<String, String>,
+    pub sources: BTreeMap<String, String>,
+    pub rules: BTreeMap<String, String>,
+}
+
+impl Declared {
+    /// Everything that can be told without the outside: nothing is connected to. An action or source whose connector is not declared
+    /// is looked at as far as that goes, because the API may define the connector.
+    pub fn problems(&self) -> Vec<DeclarationProblem> {
+        let mut found = Found::default();
+        let mut connectors = BTreeMap::new();
+        for Declaration { definition, origin } in &self.connectors {
+            found.name(origin, "name", &definition.name);
+            found.once("connector", origin, definition.name.clone());
+            match kinds::connector(&definition.kind, &definition.config) {
+                Ok(connector) => _ = connectors.insert(definition.name.as_str(), connector),
+                Err(problems) => found.all(origin, problems),
+            }
+        }
+        for Declaration { definition, origin } in &self.actions {
+            found.name(origin, "name", &definition.name);
+            found.once("action", origin, definition.id());
+            found.all(origin, action_problems(definition, target(definition, &connectors)));
+        }
+        for Declaration { definition, origin } in &self.sources {
+            found.name(origin, "name", &definition.name);
+            found.once("source", origin, definition.id());
+            found.all(origin, source_problems(definition, &connectors));
+        }
+        for Declaration { definition, origin } in &self.rules {
+            found.name(origin, "id", &definition.id);
+            found.once("rule", origin, definition.id.clone());
+            found.all(origin, rule_id_problem(&definition.id).into_iter().collect());
+            found.all(origin, rule_problems(definition));
+        }
+        found.problems
+    }
+
+    pub(crate) fn origins(&self) -> Origins {
+        Origins {
+            connectors: self
+                .connectors
+                .iter()
+                .map(|it| (it.definition.name.clone(), it.origin.clone()))
+                .collect(),
+            actions: self
+                .actions
+                .iter()
+                .map(|it| (it.definition.id(), it.origin.clone()))
+                .collect(),
+            sources: self
+                .sources
+                .iter()
+                .map(|it| (it.definition.id(), it.origin.clone()))
+                .collect(),
+            rules: self
+                .rules
+                .iter()
+                .map(|it| (it.definition.id.clone(), it.origin.clone()))
+                .collect(),
+        }
+    }
+
+    /// What holds: these, and of the others those that have no declared one of the same name.
+    pub(crate) fn over(&self, kept: &Definitions) -> Definitions {
+        let mut all = kept.clone();
+        for Declaration { definition, .. } in &self.connectors {
+            all.connectors.insert(definition.name.clone(), definition.clone());
+        }
+        for Declaration { definition, .. } in &self.actions {
+            all.actions.insert(definition.id(), definition.clone());
+        }
+        for Declaration { definition, .. } in &self.sources {
+            all.sources.insert(definition.id(), definition.clone());
+        }
+        for Declaration { definition, .. } in &self.rules {
+            all.rules.insert(definition.id.clone(), definition.clone());
+        }
+        all
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    problems: Vec<DeclarationProblem>,
+    seen: BTreeMap<(&'static str, String), String>,
+}
+
+impl Found {
+    fn all(&mut self, origin: &str, problems: Problems) {
+        let problem = |message| DeclarationProblem {
+            origin: origin.to_owned(),
+            message,
+        };
+        self.problems.extend(problems.into_iter().map(problem));
+    }
+
+    fn name(&mut self, origin: &str, field: &str, name: &str) {
+        self.all(origin, name_problem(field, name).into_iter().collect());
+    }
+
+    fn once(&mut self, what: &'static str, origin: &str, id: String) {
+        let message = format!("{what} {id:?} is declared");
+        if let Some(first) = self.seen.insert((what, id), origin.to_owned()) {
+            self.all(origin, vec![format!("{message} in {first}, too")]);
+        }
+    }
+}
+
+/// None: it depends on a connector that is not declared.
+fn target(
+    definition: &ActionDefinition,
+    connectors: &BTreeMap<&str, Connector>,
+) -> Option<Result<kinds::Target, Problems>> {
+    let connector = connectors.get(definition.connector.as_str());
+    let can_be_told = connector.is_some() || kinds::is_local(&definition.kind) || !kinds::is_known(&definition.kind);
+    can_be_told.then(|| kinds::target(&definition.id(), &definition.kind, connector, &definition.parameters))
+}
+
+fn source_problems(definition: &SourceDefinition, connectors: &BTreeMap<&str, Connector>) -> Problems {
+    let mut problems = Problems::new();
+    if let Some(connector) = connectors.get(definition.connector.as_str()) {
+        let made = kinds::source(&definition.kind, connector, &definition.parameters);
+        problems.extend(made.err().into_iter().flatten());
+    }
+    if let Some(Err(problem)) = definition.publish.as_ref().map(republish) {
+        problems.push(format!("publish.{problem}"));
+    }
+    problems
+}
+
+fn rule_problems(definition: &RuleDefinition) -> Problems {
+    compile(definition, &RuleState::default(), |_| None)
+        .err()
+        .unwrap_or_default()
+}

@@ -1,0 +1,49 @@
+//! A backup of a server that runs: definitions and what waits for actions come back with it.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::command_line::tidewire;
+use crate::support::*;
+use crate::web_server::WebServer;
+
+const MESSAGES: usize = 50;
+
+#[test]
+fn what_waits_for_an_action_comes_back_from_a_backup() {
+    let mut server = Server::start(&Config::new(""));
+    let web = WebServer::away();
+    {
+        let api = Api::of(&server);
+        let url = format!("http://{}", web.address);
+        api.ok(
+            "POST",
+            "/api/v1/connectors",
+            &json!({"type": "http", "name": "web", "config": {"url": url}}),
+        );
+        let action = json!({"type": "http", "name": "out", "connector": "web", "parameters": {"body": "${payload}"}});
+        api.ok("POST", "/api/v1/actions", &action);
+        let rule = json!({"id": "r", "sql": "SELECT payload FROM \"m/#\"", "actions": ["http:out"]});
+        api.ok("POST", "/api/v1/rules", &rule);
+    }
+    let mut client = server.session(&Connect::new(V4, "c"));
+    for number in 0..MESSAGES {
+        client.publish(&Publish::new("m/1", number.to_string()).qos(1));
+    }
+    let told = tidewire(server.dir(), &["backup", "--data-dir", "data", "--to", "copy"]).ok();
+    assert!(
+        told.contains("integration/definitions.json") && told.contains("of actions: 1 buffer"),
+        "{told}"
+    );
+
+    server.kill();
+    std::fs::remove_dir_all(server.dir().join("data")).expect("the server is gone");
+    tidewire(server.dir(), &["restore", "--data-dir", "data", "--from", "copy"]).ok();
+    server.spawn_again();
+    server.wait_until_ready();
+    web.come();
+    server.wait_until("all messages are there", |_| web.bodies().len() >= MESSAGES);
+    let expected: Vec<String> = (0..MESSAGES).map(|number| number.to_string()).collect();
+    assert_eq!(web.bodies(), expected);
+    assert_eq!(Api::of(&server).get("/api/v1/rules")[0]["id"], Value::from("r"));
+}

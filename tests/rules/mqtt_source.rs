@@ -1,0 +1,94 @@
+//! An MQTT source as a client of another broker: what that has kept while we were away arrives, and a source that is deleted leaves nothing
+//! behind.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::support::*;
+
+const SOURCE: &str = "/api/v1/sources/mqtt:in";
+
+/// A server with a source of everything below `far/` on the other, published here below `near/`, and an action of the same connector.
+fn bridged(other: &Server) -> Server {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let connector =
+        json!({"type": "mqtt", "name": "far", "config": {"server": other.mqtt().to_string(), "client_id": "bridge"}});
+    api.ok("POST", "/api/v1/connectors", &connector);
+    let source = json!({
+        "type": "mqtt", "name": "in", "connector": "far",
+        "parameters": {"subscriptions": [{"filter": "far/#"}]},
+        "publish": {"topic": "near/${topic}", "payload": "${payload}", "qos": 1},
+    });
+    api.ok("POST", "/api/v1/sources", &source);
+    api.ok(
+        "POST",
+        "/api/v1/actions",
+        &json!({"type": "mqtt", "name": "out", "connector": "far"}),
+    );
+    server
+}
+
+/// What the bridge is subscribed to.
+fn filters(api: &Api<'_>) -> Vec<String> {
+    let (status, list) = api.call("GET", "/api/v1/clients/bridge/subscriptions", &Value::Null);
+    let list = if status == 404 { Value::Null } else { list };
+    let items = list
+        .as_array()
+        .or(list["items"].as_array())
+        .cloned()
+        .unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|item| Some(item["filter"].as_str()?.to_owned()))
+        .collect()
+}
+
+#[test]
+fn what_the_other_broker_has_kept_arrives_though_an_action_uses_the_connector_first() {
+    let other = Server::start(&Config::new(""));
+    let far = Api::of(&other);
+    let mut server = bridged(&other);
+    other.wait_until("the source is subscribed", |_| filters(&far) == ["far/#"]);
+    let mut watcher = server.session(&Connect::new(V5, "watcher").persistent());
+    watcher.subscribe("near/#", 1);
+    watcher.disconnect();
+    server.kill();
+    let mut publisher = other.session(&Connect::new(V4, "p"));
+    for number in 0..20 {
+        publisher.publish(&Publish::new("far/1", number.to_string()).qos(1));
+    }
+    server.spawn_again();
+    server.wait_until_ready();
+    let mut watcher = server.session(&Connect::new(V5, "watcher").persistent());
+    for number in 0..20 {
+        let message = watcher.receive();
+        assert_eq!(
+            (message.topic.as_slice(), message.payload),
+            (&b"near/far/1"[..], number.to_string().into_bytes())
+        );
+    }
+    let api = Api::of(&server);
+    server.wait_until("all are counted", |_| api.get(SOURCE)["metrics"]["received"] == 20);
+}
+
+#[test]
+fn a_source_that_is_disabled_or_deleted_ends_its_subscription() {
+    let other = Server::start(&Config::new(""));
+    let far = Api::of(&other);
+    let server = bridged(&other);
+    let api = Api::of(&server);
+    other.wait_until("the source is subscribed", |_| filters(&far) == ["far/#"]);
+    api.ok("POST", &format!("{SOURCE}/disable"), &Value::Null);
+    other.wait_until("it is not", |_| filters(&far).is_empty());
+    api.ok("POST", &format!("{SOURCE}/enable"), &Value::Null);
+    other.wait_until("it is again", |_| filters(&far) == ["far/#"]);
+    let changed = json!({
+        "type": "mqtt", "name": "in", "connector": "far",
+        "parameters": {"subscriptions": [{"filter": "far/#"}, {"filter": "more/#"}]},
+    });
+    api.ok("PUT", SOURCE, &changed);
+    other.wait_until("it has both", |_| filters(&far).len() == 2);
+    api.ok("DELETE", SOURCE, &Value::Null);
+    other.wait_until("nothing is left", |_| filters(&far).is_empty());
+}
