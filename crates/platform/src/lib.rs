@@ -10,6 +10,7 @@
 //! Time is passed in. Calls that touch the repository block: they belong on threads that serve no sockets. No SQL is outside
 //! `sqlite/`.
 
+mod activity;
 pub mod alarm_rules;
 pub mod chain;
 pub mod credentials;
@@ -19,9 +20,16 @@ pub mod entities;
 pub mod ids;
 pub mod model;
 mod page;
+mod platform;
 pub mod repository;
 mod sqlite;
+mod usage;
 
+pub use activity::{Activity, ActivityEvent, TIMEOUT_KEY};
 pub use directory::{DeviceEntry, Directory};
 pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
-pub use sqlite::{FILE_NAME, OpenError, SqliteRepository};
+pub use platform::{
+    AlarmChange, Incoming, IngestError, Ingested, NoOutlet, OpenError, Options, Outlet, Platform, Said, Stats,
+};
+pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};
+pub use usage::{Counter, UsagePoint};

@@ -138,6 +138,27 @@ impl Chain {
             .map(|(_, target)| *target)
     }
 
+    pub(crate) fn has_device_profile_node(&self) -> bool {
+        self.nodes
+            .iter()
+            .any(|node| matches!(node.kind, NodeKind::DeviceProfile))
+    }
+
+    /// Where alarm rules say what they have to say.
+    pub(crate) fn device_profile_nodes(&self) -> impl Iterator<Item = usize> + '_ {
+        let nodes = self.nodes.iter().enumerate();
+        nodes
+            .filter(|(_, node)| matches!(node.kind, NodeKind::DeviceProfile))
+            .map(|(index, _)| index)
+    }
+
+    pub(crate) fn entered_chains(&self) -> impl Iterator<Item = RuleChainId> + '_ {
+        self.nodes.iter().filter_map(|node| match &node.kind {
+            NodeKind::Input(input) => input.chain,
+            _ => None,
+        })
+    }
+
     /// Of nodes that do something by themselves: generators and counters, with the seconds between.
     pub fn periodic_nodes(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.nodes

@@ -13,6 +13,7 @@ mod transform;
 use std::borrow::Cow;
 use std::rc::Rc;
 
+pub(crate) use action::alarm_message;
 pub(super) use alarm::AlarmNode;
 pub(super) use enrich::{AttributesNode, DeltaNode, FieldsNode, Owner, OwnerAttributesNode};
 pub(super) use filter::{CheckFieldsNode, RelationNode};

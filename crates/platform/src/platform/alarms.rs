@@ -1,0 +1,369 @@
+//! Alarms at work: rules of a device's profile told of a message, and what users do to alarms.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use timeseries::Value;
+
+use super::host::Visit;
+use super::{DeviceAlarms, DeviceState, Outlet, OwnerValues, Platform};
+use crate::activity::Activity;
+use crate::alarm_rules::{Action, Context, DynamicSource, Effect, Event, Key, KeySource, Lookup, Rules, State};
+use crate::chain::{Data, Message, NodeError, POST_ATTRIBUTES, POST_TELEMETRY};
+use crate::decode::{Telemetry, attributes};
+use crate::entities::EntityError;
+use crate::ids::{AlarmId, CustomerId, DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
+use crate::model::{Alarm, Device, Scope};
+use crate::repository::{Change, RelationSelection, StateKind};
+use crate::usage::Counter;
+
+/// Entities that show one alarm.
+const PROPAGATED_MAX: usize = 1000;
+
+/// What a user does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmChange {
+    Acknowledge,
+    Clear,
+    /// `None`: to nobody.
+    Assign(Option<UserId>),
+}
+
+impl Platform {
+    /// The alarm as it is then; what was done already stays as it was done.
+    pub fn change_alarm(
+        &self,
+        id: AlarmId,
+        change: AlarmChange,
+        now_ms: i64,
+        outlet: &mut dyn Outlet,
+    ) -> Result<Alarm, EntityError> {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut alarm = visit.stored_alarm(id)?.ok_or(EntityError::NotFound)?;
+        let (action, event) = match change {
+            AlarmChange::Acknowledge if !alarm.acknowledged => {
+                (alarm.acknowledged, alarm.ack_ts) = (true, now_ms);
+                (Action::Updated, Some(Event::AlarmAcknowledged { id, at_ms: now_ms }))
+            }
+            AlarmChange::Clear if !alarm.cleared => {
+                (alarm.cleared, alarm.clear_ts) = (true, now_ms);
+                (Action::Cleared, Some(Event::AlarmEnded(id)))
+            }
+            AlarmChange::Assign(user) if alarm.assignee_id != user => {
+                (alarm.assignee_id, alarm.assign_ts) = (user, now_ms);
+                (Action::Updated, None)
+            }
+            _ => return Ok(alarm),
+        };
+        visit.store_alarm(action, &alarm)?;
+        if let Some(event) = event {
+            visit.tell_rules(alarm.originator, event)?;
+        }
+        self.apply_pending(&mut core)?;
+        Ok(alarm)
+    }
+
+    pub fn delete_alarm(&self, id: AlarmId, now_ms: i64, outlet: &mut dyn Outlet) -> Result<Alarm, EntityError> {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let alarm = visit.stored_alarm(id)?.ok_or(EntityError::NotFound)?;
+        visit.core.pending.push_change(Change::DeleteAlarm(id));
+        visit.tell_rules(alarm.originator, Event::AlarmEnded(id))?;
+        self.apply_pending(&mut core)?;
+        Ok(alarm)
+    }
+}
+
+/// Server attributes of owners, as far as they were asked for before.
+struct Owners<'a> {
+    platform: &'a Platform,
+    known: RefCell<&'a mut OwnerValues>,
+    customer: CustomerId,
+    tenant: TenantId,
+}
+
+/// Values of owners that are remembered.
+const OWNER_VALUES_MAX: usize = 100_000;
+
+impl Lookup for Owners<'_> {
+    fn attribute(&self, source: DynamicSource, name: &str) -> Option<Value> {
+        let owner = match source {
+            DynamicSource::Customer => self.customer.0,
+            DynamicSource::Tenant => self.tenant.0,
+        };
+        if owner.is_null() {
+            return None;
+        }
+        let key = (owner, Box::from(name));
+        let mut known = self.known.borrow_mut();
+        if let Some(value) = known.get(&key) {
+            return value.clone();
+        }
+        let repository = self.platform.entities.repository();
+        let found = repository.attributes(owner, Scope::ServerScope, Some(&[name])).ok()?;
+        let value = found.into_iter().next().map(|attribute| attribute.value);
+        if known.len() >= OWNER_VALUES_MAX {
+            known.clear();
+        }
+        known.insert(key, value.clone());
+        value
+    }
+}
+
+impl Visit<'_> {
+    /// Rules of the originator's profile, told of a message; alarms are stored with the batch.
+    pub fn apply_rules(&mut self, message: &Message<'_>) -> Result<Vec<Effect>, NodeError> {
+        if self.is_replay || message.originator.kind != EntityType::Device {
+            return Ok(Vec::new());
+        }
+        let text;
+        let mut effects = Vec::new();
+        let wrong = |error: crate::decode::DecodeError| NodeError::new(error.to_string());
+        match (&*message.kind, &message.data) {
+            (POST_TELEMETRY, Data::Values(values)) => {
+                let event = Event::Telemetry {
+                    ts_ms: message.ts_ms,
+                    values,
+                };
+                effects = self.rules_effects(message.originator, event)?;
+            }
+            (POST_TELEMETRY, Data::Json(json)) => {
+                text = json.to_string();
+                let limits = self.platform.options.limits;
+                let telemetry = Telemetry::decode(text.as_bytes(), message.ts_ms, &limits).map_err(wrong)?;
+                let mut groups: Vec<_> = telemetry.groups().collect();
+                groups.sort_by_key(|(ts_ms, _)| *ts_ms);
+                for (ts_ms, values) in groups {
+                    effects.extend(self.rules_effects(message.originator, Event::Telemetry { ts_ms, values })?);
+                }
+            }
+            (POST_ATTRIBUTES | "ATTRIBUTES_UPDATED" | "ACTIVITY_EVENT" | "INACTIVITY_EVENT", data) => {
+                let owned;
+                let values = match data {
+                    Data::Values(values) => *values,
+                    Data::Json(json) => {
+                        text = json.to_string();
+                        owned = attributes(text.as_bytes(), &self.platform.options.limits).map_err(wrong)?;
+                        &owned
+                    }
+                };
+                effects = self.rules_effects(message.originator, Event::Attributes { values })?;
+            }
+            _ => {}
+        }
+        Ok(effects)
+    }
+
+    /// What a user did, or time: effects go to subscribers, but along no chain.
+    pub fn tell_rules(&mut self, originator: EntityId, event: Event<'_>) -> Result<Vec<Effect>, NodeError> {
+        if originator.kind != EntityType::Device {
+            return Ok(Vec::new());
+        }
+        self.rules_effects(originator, event)
+    }
+
+    fn rules_effects(&mut self, originator: EntityId, event: Event<'_>) -> Result<Vec<Effect>, NodeError> {
+        let device = DeviceId(originator.id);
+        let Some(mut alarms) = self.device_alarms(device)? else {
+            return Ok(Vec::new());
+        };
+        let entry = self.platform.entities.directory().device(device).cloned();
+        let Some(entry) = entry else { return Ok(Vec::new()) };
+        let had_counters = alarms.state.has_counters();
+        let mut effects = Vec::new();
+        {
+            let owners = Owners {
+                platform: self.platform,
+                known: RefCell::new(&mut self.core.owner_values),
+                customer: entry.customer,
+                tenant: entry.tenant,
+            };
+            let now_ms = self.now_ms;
+            let new_id = || AlarmId(self.platform.entities.new_id(now_ms));
+            let context = Context {
+                tenant: entry.tenant,
+                customer: entry.customer,
+                device,
+                now_ms,
+                new_id: &new_id,
+                lookup: &owners,
+            };
+            let DeviceAlarms { rules, state } = &mut *alarms;
+            state.handle(rules, event, &context, &mut effects);
+        }
+        if had_counters || alarms.state.has_counters() {
+            self.core.changed_counters.insert(device);
+        }
+        self.device_state(device).alarms = Some(alarms);
+        for effect in &effects {
+            if effect.action == Action::Created {
+                self.core.stats.alarms_created_total += 1;
+                self.core
+                    .usage
+                    .add(entry.tenant, Counter::CreatedAlarms, 1, self.now_ms);
+            }
+            self.store_alarm(effect.action, &effect.alarm)?;
+        }
+        Ok(effects)
+    }
+
+    /// Taken out of the device's state; made if it has none, with the rules as they are now.
+    fn device_alarms(&mut self, device: DeviceId) -> Result<Option<Box<DeviceAlarms>>, NodeError> {
+        let Some(rules) = self.rules_of(device) else {
+            return Ok(None);
+        };
+        let known = self.device_state(device).alarms.take();
+        match known {
+            Some(known) if Arc::ptr_eq(&known.rules, &rules) => Ok(Some(known)),
+            _ if rules.is_empty() => Ok(None),
+            Some(known) => {
+                let counters = known.state.counters(&known.rules);
+                self.new_alarms(device, rules, Some(counters), known.state.active_alarms())
+                    .map(Some)
+            }
+            None => {
+                let repository = self.platform.entities.repository();
+                let counters = repository.state(StateKind::AlarmRules, device.0).map_err(Box::new)?;
+                self.new_alarms(device, rules, counters, std::iter::empty()).map(Some)
+            }
+        }
+    }
+
+    fn rules_of(&mut self, device: DeviceId) -> Option<Arc<Rules>> {
+        let directory = self.platform.entities.directory();
+        let id = directory.device(device)?.profile;
+        if let Some(rules) = self.core.rules.get(&id) {
+            return Some(Arc::clone(rules));
+        }
+        // Saving a profile refuses what cannot be parsed.
+        let rules = Arc::new(Rules::parse(directory.profile(id)?.alarms()).ok()?);
+        self.core.rules.insert(id, Arc::clone(&rules));
+        Some(rules)
+    }
+
+    fn new_alarms<'s>(
+        &self,
+        device: DeviceId,
+        rules: Arc<Rules>,
+        counters: Option<Vec<u8>>,
+        active: impl Iterator<Item = &'s Alarm>,
+    ) -> Result<Box<DeviceAlarms>, NodeError> {
+        let mut state = State::new(&rules, |key| self.known_value(device, key));
+        for kind in rules.kinds() {
+            if let Some(alarm) = self.active_alarm_of(device.entity(), kind)? {
+                state.adopt(&rules, alarm);
+            }
+        }
+        for alarm in active {
+            state.adopt(&rules, alarm.clone());
+        }
+        if let Some(counters) = counters {
+            state.restore_counters(&rules, &counters);
+        }
+        Ok(Box::new(DeviceAlarms { rules, state }))
+    }
+
+    /// What a rule's key is before any message.
+    fn known_value(&self, device: DeviceId, key: &Key) -> Option<Value> {
+        match key.source {
+            KeySource::TimeSeries => {
+                let latest = self.platform.store.latest(device.0.into(), &[&*key.name]).ok()?;
+                latest.into_iter().next().flatten().map(|latest| latest.value)
+            }
+            KeySource::Attribute => {
+                let repository = self.platform.entities.repository();
+                let in_scope = |scope| {
+                    repository
+                        .attributes(device.0, scope, Some(&[&*key.name]))
+                        .unwrap_or_default()
+                };
+                let all = Scope::ALL.into_iter().flat_map(in_scope);
+                all.max_by_key(|attribute| attribute.last_update_ms)
+                    .map(|attribute| attribute.value)
+            }
+            KeySource::Field => {
+                let device: Device = self.platform.entities.find(device.0).ok()??;
+                let text = match &*key.name {
+                    "name" => device.name,
+                    "type" => device.kind,
+                    "label" => device.label?,
+                    _ => return None,
+                };
+                Some(Value::String(text.into()))
+            }
+        }
+    }
+
+    pub fn device_state(&mut self, device: DeviceId) -> &mut DeviceState {
+        self.core.devices.entry(device).or_default()
+    }
+
+    /// With the timeout that a user gave the device, when it is first met.
+    pub fn activity(&mut self, device: DeviceId) -> &mut Activity {
+        if !self.core.devices.contains_key(&device) {
+            let timeout_ms = self.stored_timeout(device);
+            self.device_state(device).activity.timeout_ms = timeout_ms;
+        }
+        &mut self.device_state(device).activity
+    }
+
+    pub fn store_alarm(&mut self, action: Action, alarm: &Alarm) -> Result<(), NodeError> {
+        let propagated_to = self.propagated_to(alarm)?;
+        self.core.pending.push_alarm(alarm, propagated_to);
+        self.outlet.alarm(action, alarm);
+        Ok(())
+    }
+
+    /// Who shows the alarm beside its originator.
+    fn propagated_to(&self, alarm: &Alarm) -> Result<Vec<Uuid>, NodeError> {
+        let mut all = Vec::new();
+        if alarm.propagate_to_tenant {
+            all.push(alarm.tenant_id.0);
+        }
+        if alarm.propagate_to_owner {
+            let customer = alarm.customer_id.unwrap_or_default();
+            all.push(if customer == CustomerId::NULL {
+                alarm.tenant_id.0
+            } else {
+                customer.0
+            });
+        }
+        if alarm.propagate {
+            self.add_parents(alarm, &mut all)?;
+        }
+        Ok(all)
+    }
+
+    /// Along relations that lead to the originator, over all levels.
+    fn add_parents(&self, alarm: &Alarm, all: &mut Vec<Uuid>) -> Result<(), NodeError> {
+        let types = alarm.propagate_relation_types.as_deref().unwrap_or_default();
+        let mut open = vec![alarm.originator];
+        while let Some(to) = open.pop() {
+            let selection = RelationSelection {
+                to: Some(to),
+                ..RelationSelection::default()
+            };
+            let relations = self
+                .platform
+                .entities
+                .repository()
+                .relations(&selection)
+                .map_err(Box::new)?;
+            for relation in relations {
+                let is_wanted = types.is_empty() || types.contains(&relation.kind);
+                if is_wanted && !all.contains(&relation.from.id) && all.len() < PROPAGATED_MAX {
+                    all.push(relation.from.id);
+                    open.push(relation.from);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<NodeError> for EntityError {
+    fn from(error: NodeError) -> EntityError {
+        EntityError::invalid(error.0)
+    }
+}

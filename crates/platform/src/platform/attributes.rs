@@ -1,0 +1,253 @@
+//! Attributes as everyone sees them: those that are stored, those of the batch, and the activity of devices.
+
+use timeseries::{EntityId as SeriesId, Position, Value};
+
+use super::host::Visit;
+use super::{IngestError, Outlet, Platform};
+use crate::activity::{KEYS, TIMEOUT_KEY};
+use crate::chain::{Data, NodeError};
+use crate::decode::KeyValue;
+use crate::entities::EntityError;
+use crate::ids::{DeviceId, EntityId, EntityType};
+use crate::model::{Attribute, Scope};
+use crate::repository::Change;
+
+impl Platform {
+    /// In the order of their keys; all without `keys`.
+    pub fn attributes(
+        &self,
+        entity: EntityId,
+        scope: Scope,
+        keys: Option<&[&str]>,
+    ) -> Result<Vec<Attribute>, EntityError> {
+        let mut found = self.entities.repository().attributes(entity.id, scope, keys)?;
+        if entity.kind == EntityType::Device && scope == Scope::ServerScope {
+            let core = self.core();
+            if let Some(device) = core.devices.get(&DeviceId(entity.id)) {
+                let wanted = KEYS.iter().filter(|key| keys.is_none_or(|keys| keys.contains(*key)));
+                found.extend(wanted.filter_map(|key| {
+                    Some(Attribute {
+                        key: (*key).to_owned(),
+                        value: device.activity.attribute(key)?,
+                        last_update_ms: device.activity.last_activity_ms,
+                    })
+                }));
+                found.sort_by(|a, b| a.key.cmp(&b.key));
+            }
+        }
+        Ok(found)
+    }
+
+    /// As a user does: stored when it returns; subscribers, the device and its rules are told.
+    pub fn save_attributes(
+        &self,
+        entity: EntityId,
+        scope: Scope,
+        values: &[KeyValue<'_>],
+        now_ms: i64,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), EntityError> {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let attributes: Vec<Attribute> = values
+            .iter()
+            .map(|value| Attribute {
+                key: value.key.to_string(),
+                value: value.value.clone(),
+                last_update_ms: now_ms,
+            })
+            .collect();
+        visit.put_attributes(entity, scope, &attributes, scope == Scope::SharedScope)?;
+        visit.tell_of_attributes(entity, "ATTRIBUTES_UPDATED", scope, Data::Values(values));
+        Ok(self.apply_pending(&mut core)?)
+    }
+
+    pub fn delete_attributes(
+        &self,
+        entity: EntityId,
+        scope: Scope,
+        keys: &[String],
+        now_ms: i64,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), EntityError> {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.remove_attributes(entity, scope, keys, scope == Scope::SharedScope)?;
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        visit.tell_rules(entity, crate::alarm_rules::Event::AttributesDeleted { keys: &names })?;
+        let data = serde_json::json!({"attributes": keys});
+        visit.tell_of_attributes(entity, "ATTRIBUTES_DELETED", scope, Data::Json(data));
+        Ok(self.apply_pending(&mut core)?)
+    }
+
+    /// As a user does: telemetry of any entity, past the chains, as ThingsBoard's REST interface saves it.
+    pub fn save_telemetry(
+        &self,
+        entity: EntityId,
+        telemetry: &crate::decode::Telemetry<'_>,
+        position: Position,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), IngestError> {
+        let mut core = self.core();
+        self.write_pending(&mut core)?;
+        for (ts_ms, values) in telemetry.groups() {
+            for value in values {
+                core.pending
+                    .push_point(entity.id, &value.key, ts_ms, value.value.clone());
+            }
+            outlet.telemetry(entity, ts_ms, values);
+        }
+        core.processed = core.processed.max(position);
+        core.pending_position = Some(position);
+        self.write_pending(&mut core)
+    }
+}
+
+impl Visit<'_> {
+    pub fn put_attributes(
+        &mut self,
+        entity: EntityId,
+        scope: Scope,
+        attributes: &[Attribute],
+        notifies_device: bool,
+    ) -> Result<(), NodeError> {
+        for attribute in attributes {
+            self.set_timeout(entity, scope, &attribute.key, Some(&attribute.value));
+            self.core.pending.push_change(Change::PutAttribute {
+                entity: entity.id,
+                scope,
+                attribute: attribute.clone(),
+            });
+        }
+        self.forget_owner(entity);
+        self.outlet.attributes(entity, scope, attributes, &[]);
+        if notifies_device && entity.kind == EntityType::Device {
+            self.outlet.attributes_to_device(DeviceId(entity.id), attributes, &[]);
+        }
+        Ok(())
+    }
+
+    pub fn remove_attributes(
+        &mut self,
+        entity: EntityId,
+        scope: Scope,
+        keys: &[String],
+        notifies_device: bool,
+    ) -> Result<(), NodeError> {
+        for key in keys {
+            self.set_timeout(entity, scope, key, None);
+            self.core.pending.push_change(Change::DeleteAttribute {
+                entity: entity.id,
+                scope,
+                key: key.clone(),
+            });
+        }
+        self.forget_owner(entity);
+        self.outlet.attributes(entity, scope, &[], keys);
+        if notifies_device && entity.kind == EntityType::Device {
+            self.outlet.attributes_to_device(DeviceId(entity.id), &[], keys);
+        }
+        Ok(())
+    }
+
+    /// Thresholds of alarm rules may come from it.
+    fn forget_owner(&mut self, entity: EntityId) {
+        if matches!(entity.kind, EntityType::Customer | EntityType::Tenant) {
+            self.core.owner_values.retain(|(owner, _), _| *owner != entity.id);
+        }
+    }
+
+    fn set_timeout(&mut self, entity: EntityId, scope: Scope, key: &str, value: Option<&Value>) {
+        if entity.kind != EntityType::Device || scope != Scope::ServerScope || key != TIMEOUT_KEY {
+            return;
+        }
+        let device = DeviceId(entity.id);
+        self.activity(device).timeout_ms = value.map_or(0, millis);
+        self.core.changed_activity.insert(device);
+    }
+
+    pub fn stored_timeout(&self, device: DeviceId) -> i64 {
+        let repository = self.platform.entities.repository();
+        let found = repository.attributes(device.0, Scope::ServerScope, Some(&[TIMEOUT_KEY]));
+        found
+            .ok()
+            .and_then(|found| found.first().map(|attribute| millis(&attribute.value)))
+            .unwrap_or(0)
+    }
+
+    /// A chain of the device is told what a user changed.
+    fn tell_of_attributes(&mut self, entity: EntityId, kind: &'static str, scope: Scope, data: Data<'_>) {
+        if entity.kind != EntityType::Device {
+            return;
+        }
+        let Ok(sender) = self.sender(DeviceId(entity.id)) else {
+            return;
+        };
+        let mut message = sender.message(kind, data, self.now_ms);
+        message.metadata.put("scope", scope.name());
+        self.run(&sender, message);
+    }
+
+    /// As it is with the changes of this batch.
+    pub fn known_attributes(
+        &self,
+        entity: EntityId,
+        scope: Scope,
+        keys: &[String],
+    ) -> Result<Vec<Attribute>, NodeError> {
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let stored = self
+            .platform
+            .entities
+            .repository()
+            .attributes(entity.id, scope, Some(&names));
+        let mut found = stored.map_err(Box::new)?;
+        if entity.kind == EntityType::Device && scope == Scope::ServerScope {
+            let device = self.core.devices.get(&DeviceId(entity.id));
+            found.extend(names.iter().filter_map(|key| {
+                Some(Attribute {
+                    key: (*key).to_owned(),
+                    value: device?.activity.attribute(key)?,
+                    last_update_ms: self.now_ms,
+                })
+            }));
+        }
+        for key in names {
+            match self.core.pending.attribute(entity.id, scope, key) {
+                None => {}
+                Some(changed) => {
+                    found.retain(|known| known.key != key);
+                    found.extend(changed.cloned());
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    pub fn known_latest(
+        &self,
+        entity: EntityId,
+        keys: &[String],
+    ) -> Result<Vec<Option<timeseries::TimedValue>>, NodeError> {
+        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let stored = self
+            .platform
+            .store
+            .latest(SeriesId::from(entity.id), &names)
+            .map_err(Box::new)?;
+        let newer =
+            |(key, stored): (&str, Option<timeseries::TimedValue>)| match self.core.pending.latest(entity.id, key) {
+                Some(pending) if stored.as_ref().is_none_or(|stored| pending.ts_ms >= stored.ts_ms) => Some(pending),
+                _ => stored,
+            };
+        Ok(names.into_iter().zip(stored).map(newer).collect())
+    }
+}
+
+fn millis(value: &Value) -> i64 {
+    match value {
+        Value::Long(millis) => (*millis).max(0),
+        Value::String(text) => text.parse().unwrap_or(0).max(0),
+        _ => 0,
+    }
+}

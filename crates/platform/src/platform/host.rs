@@ -1,0 +1,319 @@
+//! The world as chains see it while the platform processes messages.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use timeseries::TimedValue;
+
+use super::{Core, Outlet, Platform, WaitingCall};
+use crate::alarm_rules::{Action, Effect};
+use crate::chain::{
+    self, Chain, Continuation, DebugEvent, External, Host, Message, NodeError, RpcCall, Run, Saving, alarm_message,
+};
+use crate::decode::KeyValue;
+use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, TenantId};
+use crate::model::{Alarm, Attribute, Relation, Scope};
+use crate::repository::RelationSelection;
+use crate::usage::Counter;
+
+/// One call of the platform: everything that messages change, and where effects go.
+pub(super) struct Visit<'v> {
+    pub platform: &'v Platform,
+    pub core: &'v mut Core,
+    pub outlet: &'v mut dyn Outlet,
+    pub now_ms: i64,
+    /// Only points count: everything else was done before.
+    pub is_replay: bool,
+}
+
+impl<'v> Visit<'v> {
+    pub fn new(platform: &'v Platform, core: &'v mut Core, outlet: &'v mut dyn Outlet, now_ms: i64) -> Visit<'v> {
+        Visit {
+            platform,
+            core,
+            outlet,
+            now_ms,
+            is_replay: false,
+        }
+    }
+
+    /// A chain without a device profile node gets the alarm rules all the same: what becomes of alarms are messages of its own.
+    pub fn apply_rules_beside(&mut self, chain: &Arc<Chain>, message: &Message<'_>) {
+        if self.has_rules_node(chain, 0) {
+            return;
+        }
+        let effects = match self.apply_rules(message) {
+            Ok(effects) => effects,
+            Err(error) => return self.outlet.failed(message.originator, "alarm rules", &error.0),
+        };
+        for effect in effects {
+            if let Ok(said) = alarm_message(&effect, message) {
+                let done = chain::run(chain, said, self);
+                self.finish(message.originator, effect.alarm.tenant_id, &done);
+            }
+        }
+    }
+
+    /// Itself, or a chain that it leads into.
+    fn has_rules_node(&self, chain: &Chain, depth: usize) -> bool {
+        chain.has_device_profile_node()
+            || (depth < 5
+                && chain.entered_chains().any(|id| {
+                    self.core
+                        .chains
+                        .get(&id)
+                        .is_some_and(|entered| self.has_rules_node(entered, depth + 1))
+                }))
+    }
+
+    /// Counts what a run did.
+    pub fn finish(&mut self, originator: EntityId, tenant: TenantId, done: &Run) {
+        if self.is_replay {
+            return;
+        }
+        self.core.stats.rule_nodes_total += done.executions;
+        self.core.stats.scripts_total += done.script_executions;
+        self.core.stats.failed_messages_total += u64::from(!done.failures.is_empty());
+        self.core
+            .usage
+            .add(tenant, Counter::RuleNodes, done.executions, self.now_ms);
+        self.core
+            .usage
+            .add(tenant, Counter::Scripts, done.script_executions, self.now_ms);
+        for failure in &done.failures {
+            self.outlet.failed(originator, &failure.node, &failure.error);
+        }
+    }
+
+    /// Messages that went through checkpoints, in their order.
+    pub fn drain_queue(&mut self) {
+        while let Some(then) = self.core.queue.pop_front() {
+            let originator = then.message.originator;
+            let tenant = self.tenant_of(originator);
+            let done = chain::resume(then, "Success", None, self);
+            self.finish(originator, tenant, &done);
+        }
+    }
+
+    pub fn tenant_of(&self, entity: EntityId) -> TenantId {
+        match entity.kind {
+            EntityType::Tenant => TenantId(entity.id),
+            EntityType::Device => {
+                let directory = self.platform.entities.directory();
+                directory
+                    .device(DeviceId(entity.id))
+                    .map(|device| device.tenant)
+                    .unwrap_or_default()
+            }
+            _ => {
+                let record = self.platform.entities.repository().get(entity).ok().flatten();
+                TenantId(record.map_or(crate::ids::Uuid::NULL, |record| record.row.tenant))
+            }
+        }
+    }
+
+    pub fn stored_alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError> {
+        let pending = self.core.pending.alarms().rev().find(|alarm| alarm.id == Some(id));
+        match pending {
+            Some(alarm) => Ok(Some(alarm.clone())),
+            None => Ok(self.platform.entities.repository().alarm(id).map_err(Box::new)?),
+        }
+    }
+
+    pub fn active_alarm_of(&self, originator: EntityId, kind: &str) -> Result<Option<Alarm>, NodeError> {
+        let is_same = |alarm: &&Alarm| alarm.originator == originator && alarm.kind == kind;
+        if let Some(pending) = self.core.pending.alarms().rev().find(is_same) {
+            return Ok((!pending.cleared).then(|| pending.clone()));
+        }
+        Ok(self
+            .platform
+            .entities
+            .repository()
+            .active_alarm(originator.id, kind)
+            .map_err(Box::new)?)
+    }
+}
+
+/// A value counts once, a text once per 512 characters; and per day that it is kept.
+fn storage_points(values: &[KeyValue<'_>], ttl_s: u64) -> u64 {
+    let of = |value: &KeyValue<'_>| match &value.value {
+        timeseries::Value::String(text) | timeseries::Value::Json(text) => text.len().div_ceil(512).max(1) as u64,
+        _ => 1,
+    };
+    values.iter().map(of).sum::<u64>() * (ttl_s / 86_400).max(1)
+}
+
+impl Host for Visit<'_> {
+    fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
+    fn new_alarm_id(&self) -> AlarmId {
+        AlarmId(self.platform.entities.new_id(self.now_ms))
+    }
+
+    fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>> {
+        self.core.chains.get(&id).cloned()
+    }
+
+    fn default_chain(&self, originator: EntityId) -> Option<RuleChainId> {
+        let directory = self.platform.entities.directory();
+        let profile = directory.device(DeviceId(originator.id))?.profile;
+        directory.profile(profile)?.default_rule_chain_id
+    }
+
+    fn save_timeseries(
+        &mut self,
+        entity: EntityId,
+        ts_ms: i64,
+        values: &[KeyValue<'_>],
+        saving: Saving,
+    ) -> Result<(), NodeError> {
+        if saving.is_stored {
+            for value in values {
+                self.core
+                    .pending
+                    .push_point(entity.id, &value.key, ts_ms, value.value.clone());
+            }
+            if !self.is_replay {
+                let tenant = self.tenant_of(entity);
+                let count = storage_points(values, saving.ttl_s);
+                self.core.usage.add(tenant, Counter::StoredPoints, count, self.now_ms);
+            }
+        }
+        if saving.is_shown && !self.is_replay {
+            self.outlet.telemetry(entity, ts_ms, values);
+        }
+        Ok(())
+    }
+
+    fn save_attributes(
+        &mut self,
+        entity: EntityId,
+        scope: Scope,
+        attributes: &[Attribute],
+        notifies_device: bool,
+    ) -> Result<(), NodeError> {
+        if self.is_replay {
+            return Ok(());
+        }
+        self.put_attributes(entity, scope, attributes, notifies_device)
+    }
+
+    fn delete_attributes(
+        &mut self,
+        entity: EntityId,
+        scope: Scope,
+        keys: &[String],
+        notifies_device: bool,
+    ) -> Result<(), NodeError> {
+        if self.is_replay {
+            return Ok(());
+        }
+        self.remove_attributes(entity, scope, keys, notifies_device)
+    }
+
+    fn attributes(&self, entity: EntityId, scope: Scope, keys: &[String]) -> Result<Vec<Attribute>, NodeError> {
+        self.known_attributes(entity, scope, keys)
+    }
+
+    fn latest(&self, entity: EntityId, keys: &[String]) -> Result<Vec<Option<TimedValue>>, NodeError> {
+        self.known_latest(entity, keys)
+    }
+
+    fn entity(&self, id: EntityId) -> Result<Option<Json>, NodeError> {
+        let record = self.platform.entities.repository().get(id).map_err(Box::new)?;
+        Ok(record.map(|record| record.read()).transpose().map_err(Box::new)?)
+    }
+
+    fn relations(&self, selection: &RelationSelection) -> Result<Vec<Relation>, NodeError> {
+        Ok(self
+            .platform
+            .entities
+            .repository()
+            .relations(selection)
+            .map_err(Box::new)?)
+    }
+
+    fn apply_alarm_rules(&mut self, message: &Message<'_>) -> Result<Vec<Effect>, NodeError> {
+        self.apply_rules(message)
+    }
+
+    fn active_alarm(&self, originator: EntityId, kind: &str) -> Result<Option<Alarm>, NodeError> {
+        self.active_alarm_of(originator, kind)
+    }
+
+    fn put_alarm(&mut self, alarm: &Alarm) -> Result<(), NodeError> {
+        if self.is_replay {
+            return Ok(());
+        }
+        let action = match alarm {
+            alarm if alarm.cleared => Action::Cleared,
+            alarm if self.stored_alarm(alarm.id.unwrap_or_default())?.is_some() => Action::Updated,
+            _ => Action::Created,
+        };
+        if action == Action::Created {
+            self.core.stats.alarms_created_total += 1;
+            self.core
+                .usage
+                .add(alarm.tenant_id, Counter::CreatedAlarms, 1, self.now_ms);
+        }
+        self.store_alarm(action, alarm)
+    }
+
+    fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError> {
+        self.stored_alarm(id)
+    }
+
+    fn call_device(&mut self, device: EntityId, call: RpcCall, then: Continuation) -> Result<(), NodeError> {
+        if self.is_replay {
+            return Ok(());
+        }
+        if self.core.calls.len() >= self.platform.options.waiting_calls_max {
+            self.core.stats.dropped_calls_total += 1;
+            return Err(NodeError::new("too many calls to devices wait for their answers"));
+        }
+        self.core.calls_made += 1;
+        let number = self.core.calls_made;
+        self.outlet.call_device(DeviceId(device.id), number, &call)?;
+        let expires_ms = call.expires_ms;
+        self.core.calls.insert(number, WaitingCall { then, expires_ms });
+        Ok(())
+    }
+
+    fn reply_to_device(&mut self, device: EntityId, request_id: i32, body: &Json) -> Result<(), NodeError> {
+        if self.is_replay {
+            return Ok(());
+        }
+        self.outlet.reply_to_device(DeviceId(device.id), request_id, body)
+    }
+
+    fn log(&mut self, chain: RuleChainId, node: &str, text: &str) {
+        if !self.is_replay {
+            self.outlet.log(chain, node, text);
+        }
+    }
+
+    fn send(&mut self, external: &External<'_>) -> Result<(), NodeError> {
+        if self.is_replay {
+            Ok(())
+        } else {
+            self.outlet.send(external)
+        }
+    }
+
+    fn enqueue(&mut self, _queue: &str, then: Continuation) -> Result<(), NodeError> {
+        if self.core.queue.len() >= self.platform.options.queued_max {
+            self.core.stats.dropped_queued_total += 1;
+            return Err(NodeError::new("the queue of the checkpoint is full"));
+        }
+        self.core.queue.push_back(then);
+        Ok(())
+    }
+
+    fn debug(&mut self, event: &DebugEvent<'_>) {
+        if !self.is_replay {
+            self.outlet.debug(event);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Batches of what devices said: decoded, sent along chains, written.
+
+use std::fmt;
+use std::sync::Arc;
+
+use timeseries::{Position, WriteError};
+
+use super::host::Visit;
+use super::{Core, Outlet, Platform};
+use crate::activity::ActivityEvent;
+use crate::chain::{self, Chain, Continuation, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY};
+use crate::decode::{DecodeError, KeyValue, RpcRequest, Telemetry, attributes};
+use crate::directory::DeviceEntry;
+use crate::ids::{DeviceId, Uuid};
+use crate::model::DeviceProfile;
+use crate::repository::{Change, RepositoryError, StateKind};
+use crate::usage::Counter;
+
+/// A message of a device, or what happened to its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    pub device: DeviceId,
+    /// When it came.
+    pub received_ms: i64,
+    pub said: Said<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Said<'a> {
+    Telemetry(&'a [u8]),
+    Attributes(&'a [u8]),
+    /// A call to the server, which a chain answers.
+    RpcRequest {
+        id: i32,
+        body: &'a [u8],
+    },
+    Connected,
+    Disconnected,
+    /// Subscribed, pinged, asked: it is there.
+    Alive,
+    GatewayTelemetry(&'a [u8]),
+    GatewayAttributes(&'a [u8]),
+    GatewayConnect(&'a [u8]),
+    GatewayDisconnect(&'a [u8]),
+}
+
+/// What became of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ingested {
+    pub messages: u64,
+    pub points: u64,
+    /// Messages that were not understood, by their index in the batch.
+    pub refused: Vec<(usize, String)>,
+    /// `false`: it waits in memory for the store, and is written by the next call.
+    pub is_written: bool,
+}
+
+/// The batch was not taken: what was taken before cannot be written yet. Call again with the same batch.
+#[derive(Debug)]
+pub enum IngestError {
+    Store(WriteError),
+    Repository(RepositoryError),
+}
+
+impl fmt::Display for IngestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("messages of devices cannot be stored now; they are taken again when that passes")
+    }
+}
+
+impl std::error::Error for IngestError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            IngestError::Store(error) => Some(error),
+            IngestError::Repository(error) => Some(error),
+        }
+    }
+}
+
+/// Why a message had no effect.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Decode(DecodeError),
+    Unknown,
+    Gateway(String),
+}
+
+impl From<DecodeError> for Refused {
+    fn from(error: DecodeError) -> Refused {
+        Refused::Decode(error)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Decode(error) => error.fmt(f),
+            Refused::Unknown => f.write_str("the device was deleted"),
+            Refused::Gateway(problem) => f.write_str(problem),
+        }
+    }
+}
+
+impl Platform {
+    /// `position` is where the batch ends in the caller's log; it grows from batch to batch.
+    pub fn ingest(
+        &self,
+        batch: &[Incoming<'_>],
+        position: Position,
+        now_ms: i64,
+        outlet: &mut dyn Outlet,
+    ) -> Result<Ingested, IngestError> {
+        let mut core = self.core();
+        self.write_pending(&mut core)?;
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.is_replay = position <= visit.core.applied;
+        let mut ingested = Ingested::default();
+        let points_before = visit.core.stats.points_total;
+        for (index, incoming) in batch.iter().enumerate() {
+            visit.core.stats.messages_total += 1;
+            visit.core.stats.replayed_messages_total += u64::from(visit.is_replay);
+            if let Err(problem) = visit.take(incoming) {
+                visit.core.stats.refused_messages_total += 1;
+                visit.outlet.failed(incoming.device.entity(), "", &problem.to_string());
+                ingested.refused.push((index, problem.to_string()));
+            }
+        }
+        visit.drain_queue();
+        core.processed = core.processed.max(position);
+        core.pending_position = Some(position);
+        ingested.messages = batch.len() as u64;
+        ingested.points = core.stats.points_total - points_before;
+        ingested.is_written = self.write_pending(&mut core).is_ok();
+        Ok(ingested)
+    }
+
+    /// Points first: a crash in between replays the batch, whose points replace themselves.
+    pub(super) fn write_pending(&self, core: &mut Core) -> Result<(), IngestError> {
+        if let Some(position) = core.pending_position {
+            self.store
+                .write(&core.pending.points(), position)
+                .map_err(IngestError::Store)?;
+            core.pending.clear_points();
+            core.pending_position = None;
+        }
+        if core.pending.has_changes() {
+            self.apply_pending(core).map_err(IngestError::Repository)?;
+        }
+        Ok(())
+    }
+
+    /// With the position and all that machines counted up to it.
+    pub(super) fn apply_pending(&self, core: &mut Core) -> Result<(), RepositoryError> {
+        let mut changes = core.pending.take_changes();
+        let count = changes.len();
+        core.push_states(&mut changes);
+        let repository = self.entities.repository();
+        match repository.apply(&changes) {
+            Ok(()) => {}
+            Err(RepositoryError::Unique { .. } | RepositoryError::Version { .. }) => {
+                // One of them lost against a change from elsewhere: the others are applied one by one.
+                for change in &changes {
+                    match repository.apply(std::slice::from_ref(change)) {
+                        Err(RepositoryError::Unique { .. }) => core.stats.refused_changes_total += 1,
+                        other => other?,
+                    }
+                }
+            }
+            Err(error) => {
+                changes.truncate(count);
+                changes.into_iter().for_each(|change| core.pending.push_change(change));
+                return Err(error);
+            }
+        }
+        core.applied = core.processed;
+        core.changed_counters.clear();
+        Ok(())
+    }
+}
+
+impl Core {
+    fn push_states(&self, changes: &mut Vec<Change>) {
+        for id in &self.changed_counters {
+            let alarms = self.devices.get(id).and_then(|device| device.alarms.as_ref());
+            let bytes = alarms.filter(|alarms| alarms.state.has_counters());
+            changes.push(Change::PutState {
+                state: StateKind::AlarmRules,
+                id: id.0,
+                bytes: bytes.map(|alarms| alarms.state.counters(&alarms.rules)),
+            });
+        }
+        changes.push(Change::PutState {
+            state: StateKind::Position,
+            id: Uuid::NULL,
+            bytes: Some(self.processed.0.to_le_bytes().to_vec()),
+        });
+    }
+}
+
+/// A device as its messages need it.
+pub(super) struct Sender {
+    pub id: DeviceId,
+    pub entry: DeviceEntry,
+    pub profile: Option<Arc<DeviceProfile>>,
+}
+
+impl Visit<'_> {
+    fn take(&mut self, incoming: &Incoming<'_>) -> Result<(), Refused> {
+        let sender = self.sender(incoming.device)?;
+        let at_ms = incoming.received_ms;
+        match incoming.said {
+            Said::Telemetry(body) => {
+                let telemetry = Telemetry::decode(body, at_ms, &self.platform.options.limits)?;
+                self.telemetry(&sender, &telemetry, at_ms);
+            }
+            Said::Attributes(body) => {
+                let values = attributes(body, &self.platform.options.limits)?;
+                self.client_attributes(&sender, &values, at_ms);
+            }
+            Said::RpcRequest { id, body } => self.rpc_request(&sender, id, body, at_ms)?,
+            Said::Connected => self.connected(&sender, at_ms),
+            Said::Disconnected => self.disconnected(&sender, at_ms),
+            Said::Alive => self.heard(&sender, at_ms),
+            Said::GatewayTelemetry(body) => self.gateway_telemetry(&sender, body, at_ms)?,
+            Said::GatewayAttributes(body) => self.gateway_attributes(&sender, body, at_ms)?,
+            Said::GatewayConnect(body) => self.gateway_connect(&sender, body, at_ms)?,
+            Said::GatewayDisconnect(body) => self.gateway_disconnect(&sender, body, at_ms)?,
+        }
+        Ok(())
+    }
+
+    pub fn sender(&self, id: DeviceId) -> Result<Sender, Refused> {
+        let directory = self.platform.entities.directory();
+        let entry = directory.device(id).ok_or(Refused::Unknown)?.clone();
+        let profile = directory.profile(entry.profile).cloned();
+        Ok(Sender { id, entry, profile })
+    }
+
+    pub fn telemetry(&mut self, sender: &Sender, telemetry: &Telemetry<'_>, at_ms: i64) {
+        let points = telemetry.point_count() as u64;
+        self.heard(sender, at_ms);
+        self.count(sender, Counter::TransportMessages, 1);
+        self.count(sender, Counter::TransportPoints, points);
+        self.core.stats.points_total += points;
+        for (ts_ms, values) in telemetry.groups() {
+            let mut message = sender.message(POST_TELEMETRY, Data::Values(values), ts_ms);
+            message.metadata.put("ts", ts_ms.to_string());
+            self.run(sender, message);
+        }
+    }
+
+    pub fn client_attributes(&mut self, sender: &Sender, values: &[KeyValue<'_>], at_ms: i64) {
+        self.heard(sender, at_ms);
+        self.count(sender, Counter::TransportMessages, 1);
+        self.count(sender, Counter::TransportPoints, values.len() as u64);
+        let mut message = sender.message(POST_ATTRIBUTES, Data::Values(values), at_ms);
+        message.metadata.put("notifyDevice", "false");
+        self.run(sender, message);
+    }
+
+    fn rpc_request(&mut self, sender: &Sender, id: i32, body: &[u8], at_ms: i64) -> Result<(), Refused> {
+        let request = RpcRequest::decode(body)?;
+        self.heard(sender, at_ms);
+        self.count(sender, Counter::TransportMessages, 1);
+        let params: serde_json::Value = serde_json::from_str(&request.params).unwrap_or_default();
+        let data = serde_json::json!({"method": request.method, "params": params});
+        let mut message = sender.message("TO_SERVER_RPC_REQUEST", Data::Json(data), at_ms);
+        message.metadata.put("requestId", id.to_string());
+        self.run(sender, message);
+        Ok(())
+    }
+
+    pub fn heard(&mut self, sender: &Sender, at_ms: i64) {
+        let event = self.activity(sender.id).heard(at_ms);
+        self.core.changed_activity.insert(sender.id);
+        self.tell_activity(sender, event, at_ms);
+    }
+
+    pub fn connected(&mut self, sender: &Sender, at_ms: i64) {
+        let event = self.activity(sender.id).connected(at_ms);
+        self.core.changed_activity.insert(sender.id);
+        self.tell_activity(sender, event, at_ms);
+    }
+
+    pub fn disconnected(&mut self, sender: &Sender, at_ms: i64) {
+        let event = self.activity(sender.id).disconnected(at_ms);
+        self.core.changed_activity.insert(sender.id);
+        self.tell_activity(sender, event, at_ms);
+    }
+
+    pub fn tell_activity(&mut self, sender: &Sender, event: Option<ActivityEvent>, at_ms: i64) {
+        let Some(event) = event else { return };
+        let timeout_ms = self.platform.options.inactivity_timeout_ms;
+        let body = self.activity(sender.id).json(event, timeout_ms);
+        let mut message = sender.message(event.message_type(), Data::Json(body), at_ms);
+        message.metadata.put("scope", "SERVER_SCOPE");
+        self.run(sender, message);
+    }
+
+    pub fn count(&mut self, sender: &Sender, counter: Counter, count: u64) {
+        if !self.is_replay {
+            self.core.usage.add(sender.entry.tenant, counter, count, self.now_ms);
+        }
+    }
+
+    /// That of the profile, or the root chain.
+    fn chain_of(&self, sender: &Sender) -> Option<Arc<Chain>> {
+        let own = sender
+            .profile
+            .as_ref()
+            .and_then(|profile| profile.default_rule_chain_id);
+        let id = own.or_else(|| self.core.roots.get(&sender.entry.tenant).copied())?;
+        self.core.chains.get(&id).cloned()
+    }
+
+    pub fn run(&mut self, sender: &Sender, message: Message<'_>) {
+        let Some(chain) = self.chain_of(sender) else { return };
+        self.apply_rules_beside(&chain, &message);
+        let done = chain::run(&chain, message, self);
+        self.finish(sender.id.entity(), sender.entry.tenant, &done);
+    }
+
+    /// What alarm rules say without a message: from their node on, or from the start of a chain that has none.
+    pub fn run_from_rules(&mut self, sender: &Sender, label: &str, message: Message<'_>) {
+        let Some(chain) = self.chain_of(sender) else { return };
+        let node = chain.device_profile_nodes().next();
+        let done = match node {
+            Some(node) => {
+                let message = message.into_owned();
+                chain::resume(
+                    Continuation {
+                        chain: chain.id,
+                        node,
+                        message,
+                    },
+                    label,
+                    None,
+                    self,
+                )
+            }
+            None => chain::run(&chain, message, self),
+        };
+        self.finish(sender.id.entity(), sender.entry.tenant, &done);
+    }
+}
+
+impl Sender {
+    pub fn message<'a>(&'a self, kind: &'static str, data: Data<'a>, ts_ms: i64) -> Message<'a> {
+        let mut metadata = Metadata::default();
+        metadata.put("deviceName", &*self.entry.name);
+        if let Some(profile) = &self.profile {
+            metadata.put("deviceType", profile.name.as_str());
+        }
+        Message {
+            kind: kind.into(),
+            originator: self.id.entity(),
+            customer: self.entry.customer,
+            metadata,
+            data,
+            ts_ms,
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The platform at work: messages of devices in, time series, attributes, alarms and effects out.
+//!
+//! ```text
+//! Incoming ──► decode ──► chain of the device's profile, or the tenant's root (alarm rules are a node of it)
+//!                           │
+//!                           ├──► pending points ──────► timeseries::Store, with the position of the batch
+//!                           ├──► pending changes ─────► Repository, with the position and what machines counted
+//!                           └──► Outlet: subscribers, devices, other systems, in order per device
+//! ```
+//!
+//! # Invariants
+//!
+//! - A batch is written once its messages are processed; the caller replays from [`Platform::replay_position`]. Points that come
+//!   again replace themselves. Batches up to the position in the repository are replayed for their points only: alarms,
+//!   attributes and messages to others do not happen twice.
+//! - Counts and durations of alarm rules are kept in the transaction that has the position, so they count no message twice.
+//! - Everything that waits (calls to devices, queues of checkpoints) is bounded and counted.
+//!
+//! One lock: messages of one platform are processed one after the other, which is what keeps the order.
+
+mod alarms;
+mod attributes;
+mod gateway;
+mod host;
+mod ingest;
+mod outlet;
+mod pending;
+mod tick;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use timeseries::{Position, Store};
+
+pub use alarms::AlarmChange;
+pub use ingest::{Incoming, IngestError, Ingested, Said};
+pub use outlet::{NoOutlet, Outlet};
+
+use crate::activity::Activity;
+use crate::alarm_rules::{Rules, State};
+use crate::chain::{Chain, ChainError, Continuation, Warning};
+use crate::decode::Limits;
+use crate::entities::Entities;
+use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
+use crate::model::RuleChain;
+use crate::repository::{Change, RepositoryError, StateKind};
+use crate::usage::Usage;
+use pending::Pending;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Part of the keys of message counts.
+    pub service: String,
+    pub limits: Limits,
+    pub inactivity_timeout_ms: i64,
+    /// Between looks for devices that fell silent, and for durations of alarm rules.
+    pub check_ms: i64,
+    /// Between times at which activity, counters and usage are kept.
+    pub checkpoint_ms: i64,
+    /// Calls to devices that chains wait for.
+    pub waiting_calls_max: usize,
+    /// Messages in queues of checkpoint nodes.
+    pub queued_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            service: "tidewire".to_owned(),
+            limits: Limits::default(),
+            inactivity_timeout_ms: 600_000,
+            check_ms: 60_000,
+            checkpoint_ms: 10_000,
+            waiting_calls_max: 10_000,
+            queued_max: 100_000,
+        }
+    }
+}
+
+/// Counters begin at zero when the platform is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    pub messages_total: u64,
+    pub points_total: u64,
+    /// Not understood, or of a device that is gone.
+    pub refused_messages_total: u64,
+    pub failed_messages_total: u64,
+    pub rule_nodes_total: u64,
+    pub scripts_total: u64,
+    pub alarms_created_total: u64,
+    /// Of a batch that was processed before: points only.
+    pub replayed_messages_total: u64,
+    /// Refused by the repository: another change was first.
+    pub refused_changes_total: u64,
+    /// Calls and queued messages beyond the limits.
+    pub dropped_calls_total: u64,
+    pub dropped_queued_total: u64,
+    pub waiting_calls: u64,
+    pub device_states: u64,
+    /// On the heap, of states of devices.
+    pub device_state_bytes: u64,
+}
+
+pub struct Platform {
+    entities: Arc<Entities>,
+    store: Arc<dyn Store>,
+    options: Options,
+    core: Mutex<Core>,
+}
+
+impl fmt::Debug for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Platform")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All that messages change.
+#[derive(Default)]
+struct Core {
+    chains: HashMap<RuleChainId, Arc<Chain>>,
+    roots: HashMap<TenantId, RuleChainId>,
+    rules: HashMap<DeviceProfileId, Arc<Rules>>,
+    devices: hashbrown::HashMap<DeviceId, DeviceState, foldhash::fast::RandomState>,
+    usage: Usage,
+    pending: Pending,
+    /// Where the batch that is pending ends.
+    pending_position: Option<Position>,
+    /// The last batch whose changes are in the repository.
+    applied: Position,
+    /// The last batch that was processed.
+    processed: Position,
+    calls: HashMap<u64, WaitingCall>,
+    calls_made: u64,
+    queue: VecDeque<Continuation>,
+    periodic: Vec<Periodic>,
+    changed_counters: HashSet<DeviceId>,
+    changed_activity: HashSet<DeviceId>,
+    owner_values: OwnerValues,
+    gateway_names: HashMap<(DeviceId, Box<str>), DeviceId>,
+    next_check_ms: i64,
+    next_checkpoint_ms: i64,
+    stats: Stats,
+}
+
+/// Server attributes of customers and tenants that alarm rules asked for.
+type OwnerValues = HashMap<(Uuid, Box<str>), Option<timeseries::Value>>;
+
+#[derive(Default)]
+struct DeviceState {
+    activity: Activity,
+    alarms: Option<Box<DeviceAlarms>>,
+}
+
+struct DeviceAlarms {
+    rules: Arc<Rules>,
+    state: State,
+}
+
+struct WaitingCall {
+    then: Continuation,
+    expires_ms: i64,
+}
+
+struct Periodic {
+    tenant: TenantId,
+    chain: RuleChainId,
+    node: usize,
+    period_ms: i64,
+    next_ms: i64,
+}
+
+#[derive(Debug)]
+pub enum OpenError {
+    Repository(RepositoryError),
+    Chain { id: RuleChainId, source: ChainError },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Repository(_) => f.write_str("the platform's states cannot be read"),
+            OpenError::Chain { id, .. } => write!(f, "the rule chain {id} cannot be compiled"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Repository(error) => Some(error),
+            OpenError::Chain { source, .. } => Some(source),
+        }
+    }
+}
+
+impl From<RepositoryError> for OpenError {
+    fn from(error: RepositoryError) -> OpenError {
+        OpenError::Repository(error)
+    }
+}
+
+impl Platform {
+    /// Compiles all chains and reads what machines kept.
+    pub fn open(entities: Arc<Entities>, store: Arc<dyn Store>, options: Options) -> Result<Platform, OpenError> {
+        let mut core = Core::default();
+        let repository = entities.repository();
+        let mut chains = Vec::new();
+        repository.for_each(EntityType::RuleChain, &mut |record| {
+            chains.push(record.read::<RuleChain>())
+        })?;
+        for chain in chains {
+            core.put_chain(&chain?, 0)?;
+        }
+        repository.for_each_state(StateKind::Activity, &mut |device, bytes| {
+            if let Some(activity) = Activity::from_bytes(bytes) {
+                core.devices.entry(DeviceId(device)).or_default().activity = activity;
+            }
+        })?;
+        repository.for_each_state(StateKind::Usage, &mut |tenant, bytes| core.usage.restore(tenant, bytes))?;
+        if let Some(bytes) = repository.state(StateKind::Position, Uuid::NULL)? {
+            core.applied = Position(bytes.try_into().map_or(0, u64::from_le_bytes));
+        }
+        core.processed = core.applied;
+        Ok(Platform {
+            entities,
+            store,
+            options,
+            core: Mutex::new(core),
+        })
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn entities(&self) -> &Arc<Entities> {
+        &self.entities
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The caller's log is needed from here on: what is before is durable.
+    pub fn replay_position(&self) -> Position {
+        self.store.durable_position().min(self.core().applied)
+    }
+
+    pub fn stats(&self) -> Stats {
+        let core = self.core();
+        let alarms = core.devices.values().filter_map(|device| device.alarms.as_ref());
+        let alarm_bytes: usize = alarms
+            .map(|alarms| size_of::<DeviceAlarms>() + alarms.state.heap_bytes())
+            .sum();
+        Stats {
+            waiting_calls: core.calls.len() as u64,
+            device_states: core.devices.len() as u64,
+            device_state_bytes: (core.devices.allocation_size() + alarm_bytes) as u64,
+            ..core.stats.clone()
+        }
+    }
+
+    /// What an operator has to know of the chains that run.
+    pub fn chain_warnings(&self) -> Vec<(RuleChainId, Vec<Warning>)> {
+        let core = self.core();
+        let chains = core.chains.values().filter(|chain| !chain.warnings().is_empty());
+        chains.map(|chain| (chain.id, chain.warnings().to_vec())).collect()
+    }
+
+    /// After a chain was saved, made the root, or deleted.
+    pub fn reload_chain(&self, id: RuleChainId, now_ms: i64) -> Result<(), OpenError> {
+        let record = self.entities.repository().get(id.entity())?;
+        let mut core = self.core();
+        match record {
+            Some(record) => core.put_chain(&record.read::<RuleChain>()?, now_ms),
+            None => {
+                core.remove_chain(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// After a profile was saved: its devices take its alarm rules over with their next message.
+    pub fn reload_profile(&self, id: DeviceProfileId) {
+        self.core().rules.remove(&id);
+    }
+
+    /// After a device was deleted, or given another profile.
+    pub fn forget_device(&self, id: DeviceId) -> Result<(), RepositoryError> {
+        let mut core = self.core();
+        core.devices.remove(&id);
+        core.changed_counters.remove(&id);
+        core.changed_activity.remove(&id);
+        core.gateway_names.retain(|_, device| *device != id);
+        let forget = |state| Change::PutState {
+            state,
+            id: id.0,
+            bytes: None,
+        };
+        self.entities
+            .repository()
+            .apply(&[forget(StateKind::AlarmRules), forget(StateKind::Activity)])
+    }
+}
+
+impl Core {
+    fn put_chain(&mut self, chain: &RuleChain, now_ms: i64) -> Result<(), OpenError> {
+        let id = chain.id.unwrap_or_default();
+        let empty = serde_json::Value::Null;
+        let compiled = Chain::compile(id, chain.metadata.as_ref().unwrap_or(&empty))
+            .map_err(|source| OpenError::Chain { id, source })?;
+        self.remove_chain(id);
+        for (node, period_s) in compiled.periodic_nodes() {
+            let period_ms = i64::try_from(period_s.saturating_mul(1000)).unwrap_or(i64::MAX);
+            self.periodic.push(Periodic {
+                tenant: chain.tenant_id,
+                chain: id,
+                node,
+                period_ms,
+                next_ms: now_ms.saturating_add(period_ms),
+            });
+        }
+        self.chains.insert(id, Arc::new(compiled));
+        if chain.root {
+            self.roots.insert(chain.tenant_id, id);
+        }
+        Ok(())
+    }
+
+    fn remove_chain(&mut self, id: RuleChainId) {
+        self.chains.remove(&id);
+        self.roots.retain(|_, root| *root != id);
+        self.periodic.retain(|periodic| periodic.chain != id);
+    }
+}

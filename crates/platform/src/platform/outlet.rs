@@ -1,0 +1,50 @@
+//! Where effects leave the platform: to subscribers, devices, other systems. In order per device.
+
+use serde_json::Value as Json;
+
+use crate::alarm_rules::Action;
+use crate::chain::{DebugEvent, External, NodeError, RpcCall};
+use crate::decode::KeyValue;
+use crate::ids::{DeviceId, EntityId, RuleChainId};
+use crate::model::{Alarm, Attribute, Scope};
+
+/// None of it may block: it is called while messages are processed. What is not implemented is dropped.
+pub trait Outlet {
+    /// New values of one time, for subscribers.
+    fn telemetry(&mut self, _entity: EntityId, _ts_ms: i64, _values: &[KeyValue<'_>]) {}
+
+    /// For subscribers.
+    fn attributes(&mut self, _entity: EntityId, _scope: Scope, _updated: &[Attribute], _deleted: &[String]) {}
+
+    /// The device itself is to know of its shared attributes.
+    fn attributes_to_device(&mut self, _device: DeviceId, _updated: &[Attribute], _deleted: &[String]) {}
+
+    fn alarm(&mut self, _action: Action, _alarm: &Alarm) {}
+
+    /// The answer comes back with [`super::Platform::answer`] under this number.
+    fn call_device(&mut self, _device: DeviceId, _number: u64, _call: &RpcCall) -> Result<(), NodeError> {
+        Err(NodeError::new("NO_ACTIVE_CONNECTION"))
+    }
+
+    fn reply_to_device(&mut self, _device: DeviceId, _request_id: i32, _body: &Json) -> Result<(), NodeError> {
+        Err(NodeError::new("NO_ACTIVE_CONNECTION"))
+    }
+
+    /// Takes the message over, or says why not.
+    fn send(&mut self, _external: &External<'_>) -> Result<(), NodeError> {
+        Err(NodeError::new("there is no connector for this node"))
+    }
+
+    fn log(&mut self, _chain: RuleChainId, _node: &str, _text: &str) {}
+
+    fn debug(&mut self, _event: &DebugEvent<'_>) {}
+
+    /// A message failed in a chain, or was not understood.
+    fn failed(&mut self, _entity: EntityId, _node: &str, _problem: &str) {}
+}
+
+/// Drops everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoOutlet;
+
+impl Outlet for NoOutlet {}

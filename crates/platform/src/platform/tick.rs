@@ -1,0 +1,193 @@
+//! What time does: devices that fall silent, durations, counters and generators of chains, answers that never come, usage,
+//! checkpoints.
+
+use timeseries::Position;
+
+use super::host::Visit;
+use super::{IngestError, Outlet, Platform};
+use crate::alarm_rules::Event;
+use crate::chain::{self, Data, Message, Metadata, alarm_message};
+use crate::ids::{CustomerId, DeviceId, TenantId};
+use crate::repository::{Change, StateKind};
+use crate::usage::{Counter, UsagePoint};
+
+impl Platform {
+    /// To be called about once a second. `position` is where the caller's log ends: what chains say by themselves is stored
+    /// as if it was said there.
+    pub fn tick(&self, position: Position, now_ms: i64, outlet: &mut dyn Outlet) -> Result<(), IngestError> {
+        let mut core = self.core();
+        self.write_pending(&mut core)?;
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.tick_chains();
+        visit.expire_calls();
+        if now_ms >= visit.core.next_check_ms {
+            visit.core.next_check_ms = now_ms.saturating_add(self.options.check_ms);
+            visit.check_silence();
+            visit.check_durations();
+        }
+        visit.drain_queue();
+        if position > core.processed {
+            core.processed = position;
+            core.pending_position = Some(position);
+        }
+        self.write_pending(&mut core)?;
+        if now_ms >= core.next_checkpoint_ms {
+            core.next_checkpoint_ms = now_ms.saturating_add(self.options.checkpoint_ms);
+            core.push_checkpoint();
+            self.apply_pending(&mut core).map_err(IngestError::Repository)?;
+        }
+        Ok(())
+    }
+
+    /// Everything that is kept now and then is kept now: before a stop.
+    pub fn checkpoint(&self) -> Result<(), IngestError> {
+        let mut core = self.core();
+        self.write_pending(&mut core)?;
+        core.push_checkpoint();
+        self.apply_pending(&mut core).map_err(IngestError::Repository)
+    }
+
+    /// What tenants used since the last time, for their time series.
+    pub fn take_usage(&self) -> Vec<UsagePoint> {
+        self.core().usage.report()
+    }
+
+    /// Of this month.
+    pub fn usage(&self, tenant: TenantId, counter: Counter) -> u64 {
+        self.core().usage.get(tenant, counter)
+    }
+
+    /// The answer to a call that went out as [`Outlet::call_device`]; an error is the name of one, such as `TIMEOUT`.
+    pub fn answer(&self, number: u64, answer: Result<serde_json::Value, &str>, now_ms: i64, outlet: &mut dyn Outlet) {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.go_on(number, answer);
+        visit.drain_queue();
+    }
+}
+
+impl super::Core {
+    fn push_checkpoint(&mut self) {
+        let changed: Vec<DeviceId> = self.changed_activity.drain().collect();
+        for id in changed {
+            if let Some(device) = self.devices.get(&id) {
+                self.pending.push_change(Change::PutState {
+                    state: StateKind::Activity,
+                    id: id.0,
+                    bytes: Some(device.activity.to_bytes()),
+                });
+            }
+        }
+        let usage: Vec<_> = self.usage.states().collect();
+        for (tenant, bytes) in usage {
+            self.pending.push_change(Change::PutState {
+                state: StateKind::Usage,
+                id: tenant,
+                bytes: Some(bytes),
+            });
+        }
+    }
+}
+
+impl Visit<'_> {
+    fn tick_chains(&mut self) {
+        let now_ms = self.now_ms;
+        let mut due = Vec::new();
+        for periodic in self
+            .core
+            .periodic
+            .iter_mut()
+            .filter(|periodic| periodic.next_ms <= now_ms)
+        {
+            // After a pause it begins anew, rather than say everything that was missed.
+            periodic.next_ms = periodic.next_ms.saturating_add(periodic.period_ms);
+            if periodic.next_ms <= now_ms {
+                periodic.next_ms = now_ms.saturating_add(periodic.period_ms);
+            }
+            due.push((periodic.chain, periodic.node, periodic.tenant));
+        }
+        for (id, node, tenant) in due {
+            let Some(chain) = self.core.chains.get(&id).cloned() else {
+                continue;
+            };
+            let service = self.platform.options.service.clone();
+            let done = chain::tick(&chain, node, tenant.0, &service, self);
+            self.finish(tenant.entity(), tenant, &done);
+        }
+    }
+
+    fn expire_calls(&mut self) {
+        let now_ms = self.now_ms;
+        let calls = self.core.calls.iter();
+        let expired: Vec<u64> = calls
+            .filter(|(_, call)| call.expires_ms <= now_ms)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in expired {
+            self.go_on(number, Err("TIMEOUT"));
+        }
+    }
+
+    fn go_on(&mut self, number: u64, answer: Result<serde_json::Value, &str>) {
+        let Some(call) = self.core.calls.remove(&number) else {
+            return;
+        };
+        let originator = call.then.message.originator;
+        let tenant = self.tenant_of(originator);
+        let done = match answer {
+            Ok(body) => chain::resume(call.then, "Success", Some(body), self),
+            Err(error) => {
+                let body = serde_json::json!({"error": error});
+                chain::resume(call.then, "Failure", Some(body), self)
+            }
+        };
+        self.finish(originator, tenant, &done);
+    }
+
+    fn check_silence(&mut self) {
+        let (now_ms, timeout_ms) = (self.now_ms, self.platform.options.inactivity_timeout_ms);
+        let mut silent = Vec::new();
+        for (id, device) in &mut self.core.devices {
+            if let Some(event) = device.activity.check(now_ms, timeout_ms) {
+                silent.push((*id, event));
+            }
+        }
+        for (id, event) in silent {
+            self.core.changed_activity.insert(id);
+            if let Ok(sender) = self.sender(id) {
+                self.tell_activity(&sender, Some(event), now_ms);
+            }
+        }
+    }
+
+    /// Rules that fire because time passed; the alarm goes along the chain as if the node had said it.
+    fn check_durations(&mut self) {
+        let devices = self.core.devices.iter();
+        let waiting = devices.filter(|(_, device)| {
+            device
+                .alarms
+                .as_ref()
+                .is_some_and(|alarms| alarms.rules.has_durations())
+        });
+        let waiting: Vec<DeviceId> = waiting.map(|(id, _)| *id).collect();
+        for id in waiting {
+            let Ok(effects) = self.tell_rules(id.entity(), Event::Tick) else {
+                continue;
+            };
+            let Ok(sender) = self.sender(id) else { continue };
+            for effect in effects {
+                let cause = Message {
+                    kind: "".into(),
+                    originator: id.entity(),
+                    customer: CustomerId::NULL,
+                    metadata: Metadata::default(),
+                    data: Data::Json(serde_json::Value::Null),
+                    ts_ms: self.now_ms,
+                };
+                if let Ok(said) = alarm_message(&effect, &cause) {
+                    self.run_from_rules(&sender, effect.action.label(), said);
+                }
+            }
+        }
+    }
+}

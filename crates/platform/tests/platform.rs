@@ -1,0 +1,569 @@
+//! The platform at work, over the real stores: what devices say, what is stored of it, and what a restart leaves.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod scratch;
+
+use std::sync::Arc;
+
+use platform::alarm_rules::Action;
+use platform::chain::{Export, NodeError, RootShape, RpcCall, root_metadata};
+use platform::decode::{KeyValue, Limits, Telemetry, attributes};
+use platform::entities::Entities;
+use platform::ids::{DeviceId, EntityId, TenantId};
+use platform::model::{Alarm, Attribute, Customer, Device, DeviceProfile, RuleChain, Scope, Tenant};
+use platform::repository::AlarmSelection;
+use platform::{AlarmChange, Counter, Incoming, NoOutlet, Options, Outlet, PageLink, Platform, Said, SqliteRepository};
+use scratch::Scratch;
+use serde_json::{Value as Json, json};
+use timeseries::{ColumnStore, Config, DirectoryDisk, Order, Position, Query, Value};
+
+const NOW: i64 = 1_700_000_000_000;
+
+/// Says in short what came out.
+#[derive(Default)]
+struct Seen(Vec<String>);
+
+impl Outlet for Seen {
+    fn telemetry(&mut self, _: EntityId, ts_ms: i64, values: &[KeyValue<'_>]) {
+        let keys: Vec<&str> = values.iter().map(|value| &*value.key).collect();
+        self.0.push(format!("telemetry {} {}", ts_ms - NOW, keys.join(",")));
+    }
+
+    fn attributes(&mut self, _: EntityId, scope: Scope, updated: &[Attribute], deleted: &[String]) {
+        let keys: Vec<&str> = updated.iter().map(|attribute| attribute.key.as_str()).collect();
+        self.0
+            .push(format!("{} {} -{}", scope.name(), keys.join(","), deleted.join(",")));
+    }
+
+    fn attributes_to_device(&mut self, _: DeviceId, updated: &[Attribute], deleted: &[String]) {
+        self.0.push(format!("to device {} -{}", updated.len(), deleted.len()));
+    }
+
+    fn alarm(&mut self, action: Action, alarm: &Alarm) {
+        self.0.push(format!("{} {}", action.label(), alarm.severity.name()));
+    }
+
+    fn call_device(&mut self, _: DeviceId, number: u64, call: &RpcCall) -> Result<(), NodeError> {
+        self.0.push(format!("call {number} {}", call.method));
+        Ok(())
+    }
+
+    fn log(&mut self, _: platform::ids::RuleChainId, node: &str, _: &str) {
+        self.0.push(format!("log {node}"));
+    }
+
+    fn failed(&mut self, _: EntityId, node: &str, problem: &str) {
+        self.0.push(format!("failed {node}: {problem}"));
+    }
+}
+
+impl Seen {
+    fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+struct Fixture {
+    platform: Platform,
+    tenant: TenantId,
+    seen: Seen,
+    position: u64,
+    directory: Scratch,
+}
+
+fn open(directory: &Scratch) -> Platform {
+    let repository = Arc::new(SqliteRepository::open(directory.path()).unwrap());
+    let entities = Arc::new(Entities::open(repository).unwrap());
+    let disk = Arc::new(DirectoryDisk::open(directory.path()).unwrap());
+    let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
+    Platform::open(entities, store, Options::default()).unwrap()
+}
+
+fn fixture() -> Fixture {
+    let directory = Scratch::new();
+    let platform = open(&directory);
+    let tenant = Tenant {
+        title: "T".to_owned(),
+        ..Tenant::default()
+    };
+    let start = platform.entities().create_tenant(tenant, NOW).unwrap();
+    platform.reload_chain(start.root_chain.id.unwrap(), NOW).unwrap();
+    Fixture {
+        platform,
+        tenant: start.tenant.id.unwrap(),
+        seen: Seen::default(),
+        position: 0,
+        directory,
+    }
+}
+
+impl Fixture {
+    fn device(&self, name: &str, kind: &str, info: Json) -> DeviceId {
+        let device = Device {
+            tenant_id: self.tenant,
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            additional_info: Some(info),
+            ..Device::default()
+        };
+        self.platform
+            .entities()
+            .save_device(device, Some(name), NOW)
+            .unwrap()
+            .id
+            .unwrap()
+    }
+
+    /// A device of a profile with a rule on its battery.
+    fn meter(&self, spec: Json) -> DeviceId {
+        let filter = |operation: &str| {
+            json!({"key": {"type": "TIME_SERIES", "key": "batteryLevel"}, "valueType": "NUMERIC",
+            "predicate": {"type": "NUMERIC", "operation": operation, "value": {"defaultValue": 20}}})
+        };
+        let mut profile = DeviceProfile {
+            tenant_id: self.tenant,
+            name: "meter".to_owned(),
+            ..DeviceProfile::default()
+        };
+        profile.profile_data["alarms"] = json!([{"id": "a", "alarmType": "battery low", "propagateToTenant": true,
+            "createRules": {"CRITICAL": {"condition": {"condition": [filter("LESS_OR_EQUAL")], "spec": spec}}},
+            "clearRule": {"condition": {"condition": [filter("GREATER")], "spec": {"type": "SIMPLE"}}}}]);
+        self.platform.entities().save_device_profile(profile, NOW).unwrap();
+        self.device("M", "meter", Json::Null)
+    }
+
+    fn say(&mut self, device: DeviceId, after_ms: i64, said: Said<'_>) -> Vec<String> {
+        self.position += 1;
+        let incoming = [Incoming {
+            device,
+            received_ms: NOW + after_ms,
+            said,
+        }];
+        let position = Position(self.position);
+        let ingested = self
+            .platform
+            .ingest(&incoming, position, NOW + after_ms, &mut self.seen)
+            .unwrap();
+        assert!(ingested.is_written);
+        self.seen.take()
+    }
+
+    fn tick(&mut self, after_ms: i64) -> Vec<String> {
+        self.position += 1;
+        self.platform
+            .tick(Position(self.position), NOW + after_ms, &mut self.seen)
+            .unwrap();
+        self.seen.take()
+    }
+
+    fn restart(&mut self) {
+        let directory = std::mem::replace(&mut self.directory, Scratch::new());
+        // The lock of the time-series store goes with the old platform.
+        let old = std::mem::replace(&mut self.platform, open(&self.directory));
+        drop(old);
+        self.platform = open(&directory);
+        self.directory = directory;
+    }
+
+    fn points(&self, entity: EntityId, key: &str) -> Vec<(i64, Value)> {
+        let query = Query::Points {
+            range: 0..i64::MAX,
+            order: Order::Ascending,
+            limit: 100,
+        };
+        let found = self
+            .platform
+            .store()
+            .query(entity.id.into(), &[key], &query)
+            .unwrap()
+            .remove(0);
+        found
+            .into_iter()
+            .map(|point| (point.ts_ms - NOW, point.value))
+            .collect()
+    }
+
+    fn alarms(&self) -> Vec<Alarm> {
+        let link = PageLink::new(100, 0);
+        self.platform
+            .entities()
+            .repository()
+            .alarms(&AlarmSelection::default(), &link)
+            .unwrap()
+            .data
+    }
+}
+
+/// Logs each type of a message by its connection.
+fn event_chain(f: &Fixture) {
+    const LABELS: [&str; 6] = [
+        "Activity Event",
+        "Inactivity Event",
+        "Connect Event",
+        "Disconnect Event",
+        "Attributes Updated",
+        "Attributes Deleted",
+    ];
+    let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
+    let mut nodes = vec![json!({"type": class("filter.TbMsgTypeSwitchNode"), "name": "switch"})];
+    nodes.extend(LABELS.map(|label| json!({"type": class("action.TbLogNode"), "name": label})));
+    let connections = LABELS.iter().enumerate();
+    let connections = connections.map(|(index, label)| json!({"fromIndex": 0, "toIndex": index + 1, "type": label}));
+    let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections.collect::<Vec<_>>()});
+    let root = f.platform.entities().root_chain(f.tenant).unwrap().unwrap().id.unwrap();
+    f.platform
+        .entities()
+        .save_rule_chain_metadata(root, metadata, NOW)
+        .unwrap();
+    f.platform.reload_chain(root, NOW).unwrap();
+}
+
+#[test]
+fn telemetry_is_stored_shown_and_counted() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    let seen = f.say(
+        device,
+        1,
+        Said::Telemetry(br#"[{"ts":1700000000000,"values":{"a":1,"b":"x"}},{"a":2.5}]"#),
+    );
+    assert_eq!(seen, ["telemetry 0 a,b", "telemetry 1 a"]);
+    assert_eq!(
+        f.points(device.entity(), "a"),
+        [(0, Value::Long(1)), (1, Value::Double(2.5))]
+    );
+    let usage = |counter| f.platform.usage(f.tenant, counter);
+    assert_eq!(
+        (
+            usage(Counter::TransportMessages),
+            usage(Counter::TransportPoints),
+            usage(Counter::StoredPoints)
+        ),
+        (1, 3, 3)
+    );
+    // Three nodes for each of two times, two for the event that the device is active.
+    assert_eq!(usage(Counter::RuleNodes), 8);
+    assert_eq!(f.platform.stats().points_total, 3);
+}
+
+#[test]
+fn attributes_of_devices_and_of_users() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    f.say(device, 1, Said::Attributes(br#"{"model":"x"}"#));
+    let values = attributes(br#"{"target":21}"#, &Limits::default()).unwrap();
+    f.platform
+        .save_attributes(device.entity(), Scope::SharedScope, &values, NOW, &mut f.seen)
+        .unwrap();
+    assert_eq!(f.seen.take(), ["SHARED_SCOPE target -", "to device 1 -0"]);
+    let read = |scope, keys: &[&str]| f.platform.attributes(device.entity(), scope, Some(keys)).unwrap();
+    assert_eq!(read(Scope::ClientScope, &["model"])[0].value, Value::String("x".into()));
+    assert_eq!(read(Scope::SharedScope, &["target"])[0].value, Value::Long(21));
+    assert_eq!(read(Scope::ServerScope, &["active"])[0].value, Value::Bool(true));
+    f.platform
+        .delete_attributes(
+            device.entity(),
+            Scope::SharedScope,
+            &["target".to_owned()],
+            NOW,
+            &mut f.seen,
+        )
+        .unwrap();
+    assert_eq!(f.seen.take(), ["SHARED_SCOPE  -target", "to device 0 -1"]);
+    assert!(
+        f.platform
+            .attributes(device.entity(), Scope::SharedScope, None)
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[test]
+fn alarms_come_and_go() {
+    let mut f = fixture();
+    let device = f.meter(json!({"type": "SIMPLE"}));
+    f.say(device, 0, Said::Alive);
+    let mut level = |after_ms: i64, level: i64| {
+        let body = format!("{{\"batteryLevel\":{level}}}");
+        let seen = f.say(device, after_ms, Said::Telemetry(body.as_bytes()));
+        seen.into_iter()
+            .filter(|seen| seen.starts_with("Alarm"))
+            .collect::<Vec<_>>()
+    };
+    assert!(level(1, 50).is_empty());
+    assert_eq!(level(2, 10), ["Alarm Created CRITICAL"]);
+    assert_eq!(level(3, 9), ["Alarm Updated CRITICAL"]);
+    assert_eq!(level(4, 60), ["Alarm Cleared CRITICAL"]);
+    assert_eq!(level(5, 5), ["Alarm Created CRITICAL"]);
+    let alarms = f.alarms();
+    assert_eq!(
+        alarms.iter().map(|alarm| alarm.cleared).collect::<Vec<_>>(),
+        [false, true]
+    );
+    let of_tenant = AlarmSelection {
+        entity: Some(f.tenant.0),
+        ..AlarmSelection::default()
+    };
+    let link = PageLink::new(10, 0);
+    assert_eq!(
+        f.platform
+            .entities()
+            .repository()
+            .alarms(&of_tenant, &link)
+            .unwrap()
+            .total_elements,
+        2
+    );
+    let id = alarms[0].id.unwrap();
+    let acknowledged = f
+        .platform
+        .change_alarm(id, AlarmChange::Acknowledge, NOW + 6, &mut NoOutlet)
+        .unwrap();
+    assert!(acknowledged.acknowledged);
+    f.platform
+        .change_alarm(id, AlarmChange::Clear, NOW + 7, &mut NoOutlet)
+        .unwrap();
+    assert!(f.alarms()[0].cleared && f.alarms()[0].acknowledged);
+    let again = f.say(device, 8, Said::Telemetry(br#"{"batteryLevel":4}"#));
+    assert!(again.contains(&"Alarm Created CRITICAL".to_owned()), "{again:?}");
+    assert_eq!(f.platform.usage(f.tenant, Counter::CreatedAlarms), 3);
+}
+
+#[test]
+fn a_chain_without_the_node_honours_alarm_rules_too() {
+    let mut f = fixture();
+    let root = f.platform.entities().root_chain(f.tenant).unwrap().unwrap().id.unwrap();
+    f.platform
+        .entities()
+        .save_rule_chain_metadata(root, root_metadata(RootShape::Plain), NOW)
+        .unwrap();
+    f.platform.reload_chain(root, NOW).unwrap();
+    let device = f.meter(json!({"type": "SIMPLE"}));
+    let seen = f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#));
+    assert_eq!(seen, ["Alarm Created CRITICAL", "telemetry 1 batteryLevel"]);
+}
+
+#[test]
+fn counters_and_alarms_survive_a_restart_and_a_replay_does_nothing_twice() {
+    let mut f = fixture();
+    let device = f.meter(json!({"type": "REPEATING", "predicate": {"defaultValue": 3}}));
+    for after_ms in [1, 2] {
+        f.say(device, after_ms, Said::Telemetry(br#"{"batteryLevel":10}"#));
+    }
+    f.platform.checkpoint().unwrap();
+    // The heads of the time-series store were not flushed: its part is replayed.
+    f.restart();
+    assert_eq!(f.platform.replay_position(), Position(0));
+    let replay = |f: &mut Fixture, position: u64| {
+        let incoming = [Incoming {
+            device,
+            received_ms: NOW + i64::try_from(position).unwrap(),
+            said: Said::Telemetry(br#"{"batteryLevel":10}"#),
+        }];
+        f.platform
+            .ingest(&incoming, Position(position), NOW + 10, &mut f.seen)
+            .unwrap();
+        f.seen.take()
+    };
+    assert!(replay(&mut f, 1).is_empty());
+    assert!(replay(&mut f, 2).is_empty());
+    assert_eq!(f.points(device.entity(), "batteryLevel").len(), 2);
+    assert_eq!(f.platform.stats().replayed_messages_total, 2);
+    assert!(f.alarms().is_empty());
+    // The third one in a row, over the restart.
+    assert!(replay(&mut f, 3).contains(&"Alarm Created CRITICAL".to_owned()));
+    f.restart();
+    f.position = 3;
+    let seen = f.say(device, 20, Said::Telemetry(br#"{"batteryLevel":9}"#));
+    assert!(seen.contains(&"Alarm Updated CRITICAL".to_owned()), "{seen:?}");
+    assert_eq!(f.alarms().len(), 1);
+}
+
+#[test]
+fn durations_end_by_time() {
+    let mut f = fixture();
+    let device = f.meter(json!({"type": "DURATION", "unit": "SECONDS", "predicate": {"defaultValue": 30}}));
+    f.say(device, 0, Said::Telemetry(br#"{"batteryLevel":10}"#));
+    assert!(f.tick(30_000).is_empty());
+    assert_eq!(f.tick(90_001), ["Alarm Created CRITICAL"]);
+}
+
+#[test]
+fn devices_fall_silent_once_and_come_back() {
+    let mut f = fixture();
+    event_chain(&f);
+    let device = f.device("D", "", Json::Null);
+    assert_eq!(f.say(device, 0, Said::Connected), ["log Connect Event"]);
+    assert_eq!(f.say(device, 1, Said::Alive), ["log Activity Event"]);
+    assert!(f.say(device, 2, Said::Alive).is_empty());
+    assert!(f.tick(3).is_empty());
+    assert_eq!(f.tick(700_000), ["log Inactivity Event"]);
+    assert!(f.tick(800_000).is_empty());
+    let active = |f: &Fixture| {
+        let found = f
+            .platform
+            .attributes(device.entity(), Scope::ServerScope, Some(&["active"]))
+            .unwrap();
+        found[0].value.clone()
+    };
+    assert_eq!(active(&f), Value::Bool(false));
+    f.restart();
+    assert_eq!(active(&f), Value::Bool(false));
+    assert_eq!(f.say(device, 900_000, Said::Disconnected), ["log Disconnect Event"]);
+    assert_eq!(f.say(device, 900_001, Said::Alive), ["log Activity Event"]);
+    assert_eq!(active(&f), Value::Bool(true));
+}
+
+#[test]
+fn a_timeout_of_the_device_counts() {
+    let mut f = fixture();
+    event_chain(&f);
+    let device = f.device("D", "", Json::Null);
+    let values = attributes(br#"{"inactivityTimeout":1000}"#, &Limits::default()).unwrap();
+    f.platform
+        .save_attributes(device.entity(), Scope::ServerScope, &values, NOW, &mut f.seen)
+        .unwrap();
+    assert_eq!(
+        f.seen.take(),
+        ["SERVER_SCOPE inactivityTimeout -", "log Attributes Updated"]
+    );
+    f.say(device, 0, Said::Alive);
+    assert!(f.tick(1).is_empty());
+    assert_eq!(f.tick(60_001), ["log Inactivity Event"]);
+}
+
+#[test]
+fn thresholds_of_owners_follow_their_attributes() {
+    let mut f = fixture();
+    let customer = Customer {
+        tenant_id: f.tenant,
+        title: "C".to_owned(),
+        ..Customer::default()
+    };
+    let customer = f.platform.entities().save_customer(customer, NOW).unwrap().id.unwrap();
+    let device = f.meter(json!({"type": "SIMPLE"}));
+    let profile = f
+        .platform
+        .entities()
+        .find_by_name::<DeviceProfile>(f.tenant.0, "meter")
+        .unwrap()
+        .unwrap();
+    let mut changed = profile.clone();
+    changed.profile_data["alarms"][0]["createRules"]["CRITICAL"]["condition"]["condition"][0]["predicate"]["value"]["dynamicValue"] =
+        json!({"sourceType": "CURRENT_CUSTOMER", "sourceAttribute": "limit"});
+    f.platform.entities().save_device_profile(changed, NOW).unwrap();
+    let mut stored: Device = f.platform.entities().get(device.0).unwrap();
+    stored.customer_id = Some(customer);
+    f.platform.entities().save_device(stored, None, NOW).unwrap();
+    f.platform.reload_profile(profile.id.unwrap());
+    let set = |f: &mut Fixture, limit: i64| {
+        let body = format!("{{\"limit\":{limit}}}");
+        let values = attributes(body.as_bytes(), &Limits::default()).unwrap();
+        f.platform
+            .save_attributes(customer.entity(), Scope::ServerScope, &values, NOW, &mut NoOutlet)
+            .unwrap();
+    };
+    let alarms = |seen: Vec<String>| seen.into_iter().filter(|seen| seen.starts_with("Alarm")).count();
+    set(&mut f, 5);
+    assert_eq!(alarms(f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#))), 0);
+    set(&mut f, 15);
+    assert_eq!(alarms(f.say(device, 2, Said::Telemetry(br#"{"batteryLevel":10}"#))), 1);
+}
+
+#[test]
+fn gateways_speak_for_devices() {
+    let mut f = fixture();
+    let gateway = f.device("G", "", json!({"gateway": true}));
+    f.say(gateway, 0, Said::GatewayConnect(br#"{"device":"A","type":"thermo"}"#));
+    f.say(
+        gateway,
+        1,
+        Said::GatewayTelemetry(br#"{"A":[{"ts":1700000000005,"values":{"t":1}}],"B":[{"t":2}]}"#),
+    );
+    f.say(gateway, 2, Said::GatewayAttributes(br#"{"A":{"model":"x"}}"#));
+    let find = |name: &str| {
+        f.platform
+            .entities()
+            .find_by_name::<Device>(f.tenant.0, name)
+            .unwrap()
+            .unwrap()
+    };
+    let (a, b) = (find("A"), find("B"));
+    assert_eq!((a.kind.as_str(), b.kind.as_str()), ("thermo", "default"));
+    assert_eq!(f.points(a.id.unwrap().entity(), "t"), [(5, Value::Long(1))]);
+    assert_eq!(f.points(b.id.unwrap().entity(), "t"), [(1, Value::Long(2))]);
+    let plain = f.device("P", "", Json::Null);
+    let refused = f.say(plain, 4, Said::GatewayTelemetry(br#"{"A":[{"t":1}]}"#));
+    assert!(refused[0].contains("no gateway"), "{refused:?}");
+}
+
+#[test]
+fn what_is_not_understood_is_refused_and_the_rest_of_the_batch_taken() {
+    let f = fixture();
+    let device = f.device("D", "", Json::Null);
+    let incoming = |body: &'static [u8]| Incoming {
+        device,
+        received_ms: NOW,
+        said: Said::Telemetry(body),
+    };
+    let unknown = Incoming {
+        device: DeviceId(f.tenant.0),
+        ..incoming(b"{}")
+    };
+    let batch = [
+        incoming(br#"{"a":1}"#),
+        incoming(b"nonsense"),
+        unknown,
+        incoming(br#"{"b":1}"#),
+    ];
+    let ingested = f.platform.ingest(&batch, Position(1), NOW, &mut NoOutlet).unwrap();
+    assert_eq!(
+        ingested.refused.iter().map(|(index, _)| *index).collect::<Vec<_>>(),
+        [1, 2]
+    );
+    assert_eq!((ingested.messages, ingested.points), (4, 2));
+    assert_eq!(f.points(device.entity(), "b").len(), 1);
+}
+
+#[test]
+fn calls_to_devices_go_on_with_their_answers_or_run_out() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    let node = |class: &str, name: &str| json!({"type": format!("org.thingsboard.rule.engine.{class}"), "name": name, "configuration": {"timeoutInSeconds": 10}});
+    let metadata = json!({"firstNodeIndex": 0, "nodes": [node("rpc.TbSendRPCRequestNode", "call"), node("action.TbLogNode", "answered"), node("action.TbLogNode", "failed")],
+        "connections": [{"fromIndex": 0, "toIndex": 1, "type": "Success"}, {"fromIndex": 0, "toIndex": 2, "type": "Failure"}]});
+    let export = Export::parse(&json!({"ruleChain": {"name": "Calls"}, "metadata": metadata})).unwrap();
+    let chain = RuleChain {
+        tenant_id: f.tenant,
+        name: export.name,
+        ..RuleChain::default()
+    };
+    let id = f.platform.entities().save_rule_chain(chain, NOW).unwrap().id.unwrap();
+    f.platform
+        .entities()
+        .save_rule_chain_metadata(id, export.metadata, NOW)
+        .unwrap();
+    f.platform.entities().set_root_chain(id, NOW).unwrap();
+    f.platform.reload_chain(id, NOW).unwrap();
+    f.say(device, 0, Said::Alive);
+    let body = br#"{"method":"m","params":{}}"#;
+    assert_eq!(f.say(device, 1, Said::RpcRequest { id: 1, body }), ["call 1 m"]);
+    f.platform.answer(1, Ok(json!({"ok": true})), NOW + 2, &mut f.seen);
+    assert_eq!(f.seen.take(), ["log answered"]);
+    assert_eq!(f.say(device, 3, Said::RpcRequest { id: 2, body }), ["call 2 m"]);
+    assert!(f.tick(5_000).is_empty());
+    assert_eq!(f.tick(20_000), ["log failed"]);
+    assert_eq!(f.platform.stats().waiting_calls, 0);
+}
+
+#[test]
+fn users_save_telemetry_of_anything() {
+    let mut f = fixture();
+    let telemetry = Telemetry::decode(br#"{"ts":1700000000001,"values":{"a":1}}"#, NOW, &Limits::default()).unwrap();
+    f.platform
+        .save_telemetry(f.tenant.entity(), &telemetry, Position(1), &mut f.seen)
+        .unwrap();
+    assert_eq!(f.seen.take(), ["telemetry 1 a"]);
+    assert_eq!(f.points(f.tenant.entity(), "a"), [(1, Value::Long(1))]);
+}
