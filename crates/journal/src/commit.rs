@@ -25,6 +25,8 @@ pub(crate) type Done<T> = Box<dyn FnOnce(io::Result<T>) + Send>;
 
 pub(crate) enum Task {
     SetCheckpoint(Lsn, Done<()>),
+    /// At the beginning of this batch, which is durable then.
+    SetCheckpointAt(Appended, Done<()>),
     TruncateBefore(Lsn, Done<u32>),
 }
 
@@ -158,6 +160,8 @@ pub(crate) struct Committer<F> {
     pub told: (Lsn, State),
     /// When the oldest was appended of what was taken and is not committed.
     pub oldest: Option<Instant>,
+    /// From the beginning of one commit to that of the next, at least.
+    pub pace: Duration,
     pub synced_at: Instant,
 }
 
@@ -166,6 +170,7 @@ impl<F: Fn()> Committer<F> {
     pub fn run(mut self) -> Result<(), FlushError> {
         loop {
             let mut round = self.shared.next_round(self.timeout(), self.writer.spent());
+            let began = (!self.pace.is_zero()).then(Instant::now);
             let result = self.commit(&mut round);
             for task in round.tasks {
                 self.perform(task);
@@ -173,6 +178,9 @@ impl<F: Fn()> Committer<F> {
             self.tell();
             if round.is_last {
                 return self.finish(result);
+            }
+            if let Some(left) = began.and_then(|began| self.pace.checked_sub(began.elapsed())) {
+                std::thread::sleep(left);
             }
         }
     }
@@ -224,6 +232,7 @@ impl<F: Fn()> Committer<F> {
     fn perform(&mut self, task: Task) {
         match task {
             Task::SetCheckpoint(replay_from, done) => done(self.writer.set_checkpoint(replay_from)),
+            Task::SetCheckpointAt(batch, done) => done(self.writer.set_checkpoint_at(batch)),
             Task::TruncateBefore(lsn, done) => done(self.writer.truncate_before(lsn)),
         }
     }
@@ -257,7 +266,7 @@ impl<F: Fn()> Committer<F> {
 fn refuse(task: Task) {
     let stopped = || io::Error::other("the journal has been shut down");
     match task {
-        Task::SetCheckpoint(_, done) => done(Err(stopped())),
+        Task::SetCheckpoint(_, done) | Task::SetCheckpointAt(_, done) => done(Err(stopped())),
         Task::TruncateBefore(_, done) => done(Err(stopped())),
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::batch::Batch;
 use crate::commit::{Committer, Shared, Task};
@@ -40,6 +40,12 @@ impl Journal {
     /// `on_commit` is called on the commit thread when [`Journal::committed`] or [`Journal::state`] has changed. It should only wake
     /// others: the next commit waits for it.
     pub fn start(log: Log, on_commit: impl Fn() + Send + Sync + 'static) -> io::Result<Journal> {
+        Journal::start_paced(log, Duration::ZERO, on_commit)
+    }
+
+    /// As [`Journal::start`], with at least `pace` from one commit to the next: what is appended meanwhile shares a sync and a call of
+    /// `on_commit`. On a disk that syncs in microseconds these cost more than the writing. A commit after a longer pause does not wait.
+    pub fn start_paced(log: Log, pace: Duration, on_commit: impl Fn() + Send + Sync + 'static) -> io::Result<Journal> {
         let parts = log.into_parts();
         let status = parts.status;
         let shared = Arc::new(Shared::new(parts.tail, Arc::clone(&status)));
@@ -50,6 +56,7 @@ impl Journal {
             on_commit,
             told: (status.lsn(|status| &status.committed), status.state()),
             oldest: None,
+            pace,
             synced_at: Instant::now(),
         };
         let fetcher = Fetcher::start(parts.reader.clone())?;
@@ -94,6 +101,11 @@ impl Journal {
     /// As [`Log::set_checkpoint`]; `done` is called on the commit thread. It takes several syncs, and commits wait for them.
     pub fn set_checkpoint(&self, replay_from: Lsn, done: impl FnOnce(io::Result<()>) + Send + 'static) {
         self.inner.shared.ask(Task::SetCheckpoint(replay_from, Box::new(done)));
+    }
+
+    /// As [`Log::set_checkpoint_at`]; `done` is called on the commit thread, after a try to commit what was appended before.
+    pub fn set_checkpoint_at(&self, batch: Appended, done: impl FnOnce(io::Result<()>) + Send + 'static) {
+        self.inner.shared.ask(Task::SetCheckpointAt(batch, Box::new(done)));
     }
 
     /// As [`Log::truncate_before`]; `done` is called on the commit thread.

@@ -117,6 +117,12 @@ impl Log {
         self.writer.set_checkpoint(replay_from)
     }
 
+    /// Replay begins at this batch from now on. Unlike after [`Log::set_checkpoint`] the batch itself is on the disk then, for an
+    /// owner that keeps there what replay would otherwise have to find before it. An error while it has not been written.
+    pub fn set_checkpoint_at(&mut self, batch: Appended) -> io::Result<()> {
+        self.writer.set_checkpoint_at(batch)
+    }
+
     /// Removes the segments that end at or before both `lsn` and the checkpoint; returns how many. After an error some of
     /// their files are left, which the next start removes.
     pub fn truncate_before(&mut self, lsn: Lsn) -> io::Result<u32> {

@@ -18,7 +18,7 @@ use crate::segments::{Segment, Segments, segment_name};
 use crate::space::{SPARE_NAME, Shortage, Space, Spare};
 use crate::status::{State, Status};
 use crate::storage::{Storage, is_full, read_full, write_all};
-use crate::tail::Chunk;
+use crate::tail::{Appended, Chunk};
 
 /// Why not everything that was appended is committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +153,17 @@ impl Writer {
             replay_from,
             ..self.checkpoint
         })
+    }
+
+    /// At the beginning of a batch, once that is durable.
+    pub fn set_checkpoint_at(&mut self, batch: Appended) -> io::Result<()> {
+        if batch.end > self.synced {
+            self.sync().map_err(io::Error::other)?;
+        }
+        if batch.end > self.synced {
+            return Err(io::Error::other("the batch has not been written yet"));
+        }
+        self.set_checkpoint(batch.base)
     }
 
     /// Removes the segments that end at or before `lsn` and the checkpoint. Returns how many.

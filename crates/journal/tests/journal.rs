@@ -187,6 +187,26 @@ fn replay_begins_at_the_checkpoint_and_older_segments_go() {
 }
 
 #[test]
+fn a_checkpoint_at_a_batch_waits_until_that_is_on_the_disk_and_replay_begins_with_it() {
+    for policy in [Policy::Fsync, Policy::Os] {
+        let scratch = Scratch::new();
+        let config = LogConfig { policy, ..config() };
+        let (mut log, _) = open(scratch.path(), config.clone());
+        log.append(&mut batch_of(&[b"before"]).0);
+        log.flush().unwrap();
+        let index = log.append(&mut batch_of(&[b"index"]).0);
+        log.set_checkpoint_at(index).unwrap_err();
+        log.append(&mut batch_of(&[b"after"]).0);
+        log.flush().unwrap();
+        log.set_checkpoint_at(index).unwrap();
+        drop(log);
+        let (_, replayed) = open(scratch.path(), config);
+        let payloads: Vec<&[u8]> = replayed.iter().map(|(_, payload)| &payload[..]).collect();
+        assert_eq!(payloads, [&b"index"[..], b"after"], "{policy:?}");
+    }
+}
+
+#[test]
 fn fetched_records_come_in_the_order_asked_for() {
     let scratch = Scratch::new();
     let (journal, changes) = start(open(scratch.path(), config()).0);

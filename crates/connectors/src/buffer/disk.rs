@@ -1,29 +1,40 @@
 //! The journal of a buffer: opening it, finding out what waits in it, and where the cursor stands.
 //!
-//! A chunk is one record of the journal, alone in its block. Between chunks stand cursors:
+//! A chunk is one record of the journal, alone in its block. Between chunks stand notes for the next start:
 //!
 //! ```text
-//! cursor  kind u8 = 2 | zeros to 8 | base u64 | position u64
+//! cursor  kind u8 = 2 | zeros to 8 | base u64 | records u64 | position u64
+//! index   kind u8 = 3 | zeros to 8 | cursor as above, without kind | records u64 | a base u64 and records u64 for each mark
 //! ```
 //!
-//! The last one in the log counts. The journal's checkpoint is always at or before it, so that replay finds it or what it
-//! speaks of; what the last cursor before a crash did not say yet is sent once more.
+//! `records`: how many were appended before that block since the log began. The last cursor or index in the log says what is done
+//! with; what it did not say yet before a crash is sent once more. The journal's checkpoint stands at an index, or at the
+//! beginning where there is none yet, and what waits may stand before it: a start reads no more than what was
+//! appended since.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, fs, io};
 
 use journal::{
-    Batch, DirectoryError, DirectoryStorage, FlushError, Follower, Journal, Log, LogConfig, Lsn, OpenError, Policy,
-    ReadError, ReplayError,
+    Batch, DirectoryError, DirectoryStorage, FlushError, Journal, Log, LogConfig, Lsn, OpenError, Policy, ReadError,
+    ReplayError,
 };
 
-use super::queue::{Cursor, FRAME_BYTES, Queue};
+use super::queue::{Cursor, FRAME_BYTES, Place, Queue};
 use crate::config::{BufferConfig, SyncMode};
 use crate::record;
 
 const KIND_CURSOR: u8 = 2;
+const KIND_INDEX: u8 = 3;
+const KIND_BYTES: usize = 8;
 const CURSOR_BYTES: usize = 24;
+const RECORDS_BYTES: usize = 8;
+const MARK_BYTES: usize = 16;
+/// What comes within this shares a commit: it costs a sync, and wakes the pump and those who wait for acknowledgements.
+const COMMIT_EVERY: Duration = Duration::from_millis(2);
 /// Beyond the quota, for what stands in segments that cannot go yet.
 const SLACK_SEGMENTS: u64 = 6;
 /// Free space of the disk that is left alone.
@@ -88,7 +99,7 @@ pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(Log, Queu
     };
     let opened = Log::open(Arc::new(storage), log_config(config), &mut replay, &mut |_, _| ());
     let (log, opened) = opened.map_err(BufferError::Open)?;
-    let queue = found.queue(opened.replayed_from.0, opened.next.0, &log)?;
+    let queue = found.queue(opened.next.0)?;
     Ok((log, queue))
 }
 
@@ -105,7 +116,7 @@ pub(super) fn wipe(directory: &Path) -> Result<(), BufferError> {
 }
 
 pub(super) fn start(log: Log, on_commit: impl Fn() + Send + Sync + 'static) -> Result<Journal, BufferError> {
-    Journal::start(log, on_commit).map_err(BufferError::Threads)
+    Journal::start_paced(log, COMMIT_EVERY, on_commit).map_err(BufferError::Threads)
 }
 
 /// The new names survive a crash.
@@ -143,84 +154,134 @@ fn log_config(config: &BufferConfig) -> LogConfig {
     }
 }
 
-/// Writes the cursor into a batch.
 pub(super) fn cursor_batch(cursor: Cursor) -> Batch {
     let mut batch = Batch::new();
     batch.record(|bytes| {
         bytes.extend_from_slice(&[KIND_CURSOR, 0, 0, 0, 0, 0, 0, 0]);
-        bytes.extend_from_slice(&cursor.base.to_le_bytes());
-        bytes.extend_from_slice(&cursor.position.to_le_bytes());
+        write_cursor(bytes, cursor);
     });
     batch
 }
 
-pub(super) fn is_cursor(payload: &[u8]) -> bool {
-    cursor_of(payload).is_some()
+/// All that a start has to know of what stands before.
+pub(super) fn index_batch(queue: &Queue) -> Batch {
+    let mut batch = Batch::new();
+    batch.record(|bytes| {
+        bytes.extend_from_slice(&[KIND_INDEX, 0, 0, 0, 0, 0, 0, 0]);
+        write_cursor(bytes, queue.cursor);
+        bytes.extend_from_slice(&queue.next.records.to_le_bytes());
+        for mark in queue.marks() {
+            write_place(bytes, *mark);
+        }
+    });
+    batch
 }
 
-fn cursor_of(payload: &[u8]) -> Option<Cursor> {
-    let payload: &[u8; CURSOR_BYTES] = payload.try_into().ok()?;
-    let u64_at = |at: usize| u64::from_le_bytes(*payload[at..].first_chunk().expect("24 bytes"));
-    (payload[0] == KIND_CURSOR).then(|| Cursor {
-        base: u64_at(8),
-        position: u64_at(16),
-    })
+fn write_cursor(bytes: &mut Vec<u8>, cursor: Cursor) {
+    write_place(bytes, cursor.place);
+    bytes.extend_from_slice(&cursor.position.to_le_bytes());
+}
+
+fn write_place(bytes: &mut Vec<u8>, place: Place) {
+    bytes.extend_from_slice(&place.base.to_le_bytes());
+    bytes.extend_from_slice(&place.records.to_le_bytes());
+}
+
+/// What the log has for the next start.
+enum Note {
+    Cursor(Cursor),
+    Index {
+        cursor: Cursor,
+        records: u64,
+        marks: VecDeque<Place>,
+    },
+}
+
+pub(super) fn is_note(payload: &[u8]) -> bool {
+    note(payload).is_some()
+}
+
+fn note(payload: &[u8]) -> Option<Note> {
+    let (kind, rest) = payload.split_first_chunk::<KIND_BYTES>()?;
+    let (cursor, rest) = rest.split_first_chunk::<CURSOR_BYTES>()?;
+    let cursor = Cursor {
+        place: place(cursor),
+        position: u64_at(cursor, MARK_BYTES),
+    };
+    match kind[0] {
+        KIND_CURSOR if rest.is_empty() => Some(Note::Cursor(cursor)),
+        KIND_INDEX => {
+            let (records, marks) = rest.split_first_chunk::<RECORDS_BYTES>()?;
+            let (marks, odd) = marks.as_chunks::<MARK_BYTES>();
+            odd.is_empty().then(|| Note::Index {
+                cursor,
+                records: u64::from_le_bytes(*records),
+                marks: marks.iter().map(|mark| place(mark)).collect(),
+            })
+        }
+        _ => None,
+    }
+}
+
+fn place(bytes: &[u8]) -> Place {
+    Place {
+        base: u64_at(bytes, 0),
+        records: u64_at(bytes, 8),
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(
+        *bytes[at..]
+            .first_chunk()
+            .expect("`note` has cut as many bytes as are read"),
+    )
 }
 
 /// What replay finds.
 #[derive(Default)]
 struct Found {
     queue: Option<Queue>,
-    cursor: Option<Cursor>,
     unknown: Option<u64>,
 }
 
 impl Found {
     fn record(&mut self, position: Lsn, payload: &[u8]) {
         let base = position.0 - (FRAME_BYTES - journal::RECORD_HEADER_BYTES as u64);
-        if let Some(cursor) = cursor_of(payload) {
-            self.cursor = Some(cursor);
-        } else if let Some(records) = record::count(payload) {
-            let queue = self.queue.get_or_insert_with(|| Queue::new(base));
-            queue.extend(base, base + FRAME_BYTES + payload.len() as u64, u64::from(records));
-        } else {
-            self.unknown.get_or_insert(position.0);
+        let (note, records) = (note(payload), record::count(payload));
+        if let (None, Some(Note::Index { cursor, records, marks })) = (&self.queue, &note) {
+            let next = Place {
+                base,
+                records: *records,
+            };
+            self.queue = Some(Queue::restored(next, *cursor, marks.clone()));
+        }
+        let start = Place { base, records: 0 };
+        let queue = self.queue.get_or_insert_with(|| Queue::new(start));
+        // A block without records may stand before.
+        queue.next.base = base;
+        queue.extend(base + FRAME_BYTES + payload.len() as u64, records.map_or(0, u64::from));
+        match note {
+            Some(Note::Cursor(cursor) | Note::Index { cursor, .. }) => queue.set_cursor(cursor),
+            None if records.is_none() => _ = self.unknown.get_or_insert(position.0),
+            None => {}
         }
     }
 
     /// Without what the last cursor says is done with.
-    fn queue(self, from: u64, next: u64, log: &Log) -> Result<Queue, BufferError> {
+    fn queue(self, next: u64) -> Result<Queue, BufferError> {
         if let Some(position) = self.unknown {
             return Err(BufferError::Unknown { position });
         }
-        let mut queue = self.queue.unwrap_or_else(|| Queue::new(from));
-        queue.read = from;
-        queue.next = next;
-        queue.cursor = queue.at_read();
-        if let Some(cursor) = self.cursor
-            && cursor.position > from
-        {
-            queue.skip_spans(cursor.base);
-            let done = records_before(&queue, cursor, log)?;
-            queue.advance(cursor.base, done);
-            queue.cursor = cursor;
+        let start = Place { base: next, records: 0 };
+        let mut queue = self.queue.unwrap_or_else(|| Queue::new(start));
+        queue.next.base = next;
+        queue.read = queue.cursor.place;
+        // What follows the cursor is no more than notes.
+        if queue.read.records == queue.next.records && queue.cursor.position == queue.read.base {
+            queue.read = queue.next;
+            queue.set_cursor(queue.at_read());
         }
         Ok(queue)
     }
-}
-
-/// Records of the first span that stand in blocks before the cursor's.
-fn records_before(queue: &Queue, cursor: Cursor, log: &Log) -> Result<u64, BufferError> {
-    let Some(span) = queue.front_span() else {
-        return Ok(0);
-    };
-    let mut follower = Follower::new(log.reader(), Lsn(span.base.min(cursor.base)));
-    let mut records = 0;
-    while follower.next().0 < cursor.base {
-        let read = follower.read_block(|_, payload| records += u64::from(record::count(payload).unwrap_or(0)));
-        if read.map_err(BufferError::Read)?.is_none() {
-            break;
-        }
-    }
-    Ok(records)
 }

@@ -12,17 +12,17 @@ mod disk;
 mod queue;
 mod reader;
 
+use std::fmt;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{fmt, io};
 
-use journal::{Batch, Journal, Lsn, State};
+use journal::{Appended, Batch, Journal, Lsn, State};
 use tokio::sync::Notify;
 
 pub use disk::BufferError;
-pub(crate) use queue::{Chunk, Cursor};
+pub(crate) use queue::{Chunk, Cursor, Place};
 pub(crate) use reader::{Reader, Returned};
 
 use crate::config::{BufferConfig, BufferMode, Overflow, QueryMode};
@@ -31,6 +31,9 @@ use queue::{FRAME_BYTES, Queue};
 
 /// Appended and not yet written: beyond it appending waits for the disk.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+/// Between two indexes, at least; with large segments it is half a segment.
+const INDEX_EVERY_MIN: u64 = 256 << 10;
 
 /// A publish that was appended may be acknowledged when [`Buffer::committed`] is at or above this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +100,8 @@ struct Inner {
     /// Ends what is done with, for tickets of [`QueryMode::Sync`].
     confirmed: AtomicU64,
     appended: AtomicU64,
+    /// Up to where the last index was written.
+    indexed: AtomicU64,
     was_refused: AtomicBool,
     reader: Mutex<Option<Reader>>,
 }
@@ -112,6 +117,8 @@ struct Signals {
     readable: Notify,
     /// The journal has been asked to give back space.
     is_releasing: AtomicBool,
+    /// Where the index stands with which the next start begins.
+    checkpoint: AtomicU64,
     on_progress: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -137,10 +144,11 @@ impl Buffer {
         let signals = Arc::new(Signals {
             readable: Notify::new(),
             is_releasing: AtomicBool::new(false),
+            checkpoint: AtomicU64::new(0),
             on_progress: Box::new(on_progress),
         });
         let (journal, queue) = match config.mode {
-            BufferMode::Memory => (None, Queue::new(0)),
+            BufferMode::Memory => (None, Queue::new(Place::default())),
             BufferMode::Disk => {
                 let (log, queue) = disk::open(directory, config)?;
                 (Some(start(log, &signals)?), queue)
@@ -148,7 +156,7 @@ impl Buffer {
             BufferMode::Hybrid => {
                 disk::wipe(directory)?;
                 let (log, _) = disk::open(directory, config)?;
-                (Some(start(log, &signals)?), Queue::new(0))
+                (Some(start(log, &signals)?), Queue::new(Place::default()))
             }
         };
         let reader = Reader::new(journal.as_ref().map(Journal::reader), queue.cursor);
@@ -156,7 +164,8 @@ impl Buffer {
             config: config.clone(),
             query_mode,
             confirmed: AtomicU64::new(queue.cursor.position),
-            appended: AtomicU64::new(queue.next),
+            appended: AtomicU64::new(queue.next.base),
+            indexed: AtomicU64::new(queue.next.base),
             queue: Mutex::new(queue),
             journal,
             spill: Mutex::new(None),
@@ -210,7 +219,7 @@ impl Buffer {
         let counters = &inner.counters;
         let (unread_records, queued_bytes) = {
             let queue = inner.queue();
-            (queue.unread_records, queue.used_bytes())
+            (queue.unread_records(), queue.used_bytes())
         };
         BufferStats {
             appended_records: counters.appended_records.load(Relaxed),
@@ -256,7 +265,7 @@ impl Buffer {
             if cursor.position <= queue.cursor.position {
                 return;
             }
-            queue.cursor = cursor;
+            queue.set_cursor(cursor);
             inner.confirmed.store(cursor.position, Release);
         }
         if inner.was_refused.swap(false, AcqRel) || inner.query_mode == QueryMode::Sync {
@@ -268,8 +277,9 @@ impl Buffer {
     pub(crate) fn save_cursor(&self) {
         let inner = &*self.inner;
         if let (Some(journal), BufferMode::Disk) = (&inner.journal, inner.config.mode) {
-            let cursor = inner.queue().cursor;
-            inner.append_cursor(journal, cursor);
+            let mut queue = inner.queue();
+            let batch = disk::cursor_batch(queue.cursor);
+            inner.append_note(&mut queue, journal, batch);
         }
     }
 
@@ -281,7 +291,7 @@ impl Buffer {
     /// Drops all that nobody has read yet. Returns how many records it was.
     pub(crate) fn purge(&self) -> u64 {
         let mut queue = self.inner.queue();
-        let all = queue.next - queue.read;
+        let all = queue.next.base - queue.read.base;
         queue.drop_oldest(all)
     }
 }
@@ -304,20 +314,21 @@ impl Inner {
             return Err(full);
         }
         let chunk = Chunk {
-            base: queue.next,
-            end: queue.next + log_bytes,
+            place: queue.next,
+            end: queue.next.base + log_bytes,
             records: records.count(),
             bytes: Arc::new(records.take()),
         };
         let end = match &self.journal {
             Some(journal) if self.config.mode == BufferMode::Disk => {
                 let appended = journal.append(&mut batch);
-                self.keep_hot(&mut queue, chunk, appended.base.0, appended.end.0);
+                self.keep_hot(&mut queue, chunk, appended.end.0);
+                self.index_if_due(&mut queue, journal);
                 appended.end.0
             }
             Some(journal) => self.keep_or_spill(&mut queue, chunk, journal),
             None => {
-                queue.extend(chunk.base, chunk.end, count);
+                queue.extend(chunk.end, count);
                 let end = chunk.end;
                 queue.keep(chunk);
                 end
@@ -342,9 +353,9 @@ impl Inner {
         batch
     }
 
-    fn keep_hot(&self, queue: &mut Queue, mut chunk: Chunk, base: u64, end: u64) {
-        (chunk.base, chunk.end) = (base, end);
-        queue.extend(base, end, u64::from(chunk.records));
+    fn keep_hot(&self, queue: &mut Queue, mut chunk: Chunk, end: u64) {
+        chunk.end = end;
+        queue.extend(end, u64::from(chunk.records));
         queue.keep(chunk);
         queue.shrink_hot(self.config.memory_bytes as usize);
     }
@@ -352,7 +363,7 @@ impl Inner {
     fn keep_or_spill(&self, queue: &mut Queue, chunk: Chunk, journal: &Journal) -> u64 {
         let mut spill = self.spill();
         let end = chunk.end;
-        queue.extend(chunk.base, end, u64::from(chunk.records));
+        queue.extend(end, u64::from(chunk.records));
         if spill.is_none() && queue.hot_bytes + chunk.bytes.capacity() <= self.config.memory_bytes as usize {
             queue.keep(chunk);
             return end;
@@ -361,7 +372,7 @@ impl Inner {
         batch.record(|bytes| bytes.extend_from_slice(&chunk.bytes));
         let appended = journal.append(&mut batch);
         spill.get_or_insert(Spill {
-            queue_base: chunk.base,
+            queue_base: chunk.place.base,
             log_base: appended.base.0,
         });
         end
@@ -427,51 +438,75 @@ impl Inner {
         if done.0 < journal.stats().first.0 + self.config.segment_bytes || signals.is_releasing.swap(true, AcqRel) {
             return;
         }
-        let truncating = journal.clone();
-        let finish = move |result: io::Result<()>| {
+        match self.config.mode {
+            // A start finds the records and the cursor by an index, which therefore stays.
+            BufferMode::Disk if signals.checkpoint.load(Acquire) < done.0 => self.index(&mut self.queue(), journal),
+            BufferMode::Disk => {}
+            BufferMode::Memory | BufferMode::Hybrid => journal.set_checkpoint(done, |_| ()),
+        }
+        journal.truncate_before(done, move |result| {
             if let Err(error) = result {
                 tracing::warn!(position = done.0, %error, "space of an action's buffer could not be given back; it is tried again");
             }
             signals.is_releasing.store(false, Release);
             (signals.on_progress)();
-        };
-        journal.set_checkpoint(done, move |result: io::Result<()>| match result {
-            Ok(()) => truncating.truncate_before(done, move |result| finish(result.map(drop))),
-            Err(error) => finish(Err(error)),
         });
     }
 
-    fn append_cursor(&self, journal: &Journal, cursor: Cursor) {
-        let mut queue = self.queue();
-        let appended = journal.append(&mut disk::cursor_batch(cursor));
-        let (base, end) = (appended.base.0, appended.end.0);
-        // It stands in the log, and nothing of it waits.
-        queue.extend(base, end, 0);
-        if queue.read < base {
+    /// Keeps short what a start has to read, however much waits.
+    fn index_if_due(&self, queue: &mut Queue, journal: &Journal) {
+        let every = (self.config.segment_bytes / 2).max(INDEX_EVERY_MIN);
+        if queue.next.base - self.indexed.load(Relaxed) >= every {
+            self.index(queue, journal);
+        }
+    }
+
+    /// Writes an index into the journal, with which the next start begins as soon as it is on the disk.
+    fn index(&self, queue: &mut Queue, journal: &Journal) {
+        let batch = disk::index_batch(queue);
+        let appended = self.append_note(queue, journal, batch);
+        self.indexed.store(appended.end.0, Relaxed);
+        let signals = Arc::clone(&self.signals);
+        // While the disk is full it fails; the one before is good enough.
+        journal.set_checkpoint_at(appended, move |result| {
+            if result.is_ok() {
+                signals.checkpoint.store(appended.base.0, Release);
+            }
+        });
+    }
+
+    /// What stands in the log for the next start, and of which nothing waits.
+    fn append_note(&self, queue: &mut Queue, journal: &Journal, mut batch: Batch) -> Appended {
+        let appended = journal.append(&mut batch);
+        let (place, end) = (queue.next, appended.end.0);
+        queue.extend(end, 0);
+        if queue.read.base < place.base {
             queue.keep(Chunk {
-                base,
+                place,
                 end,
                 records: 0,
                 bytes: Arc::default(),
             });
         } else {
             queue.advance(end, 0);
-            if queue.cursor.base == base {
-                queue.cursor = queue.at_read();
+            if queue.cursor.place == place {
+                queue.set_cursor(queue.at_read());
             }
         }
         self.appended.store(end, Release);
+        appended
     }
 
     /// Where the journal may be cut.
     fn done_in_log(&self) -> Option<Lsn> {
         let queue = self.queue();
         match (self.config.mode, *self.spill()) {
-            (BufferMode::Disk, _) => Some(Lsn(queue.cursor.base)),
+            (BufferMode::Disk, _) => Some(Lsn(queue.cursor.place.base)),
             // Nothing of it is left to be read: what is being sent is in memory.
             (_, None) => self.journal.as_ref().map(Journal::committed),
             (_, Some(spill)) => queue
                 .read
+                .base
                 .checked_sub(spill.queue_base)
                 .map(|read| Lsn(spill.log_base + read)),
         }

@@ -2,8 +2,9 @@
 //!
 //! Positions grow by the bytes that chunks take in a log, also when there is none. `cursor <= read <= next`: before
 //! `cursor` all is done with, before `read` it was handed to the pump, `next` is where the next chunk goes.
-//! `hot` holds chunks that nobody has read yet, in order; what stands before the first of them is on the disk. Spans count
-//! what is unread, in pieces, so that the oldest can be dropped without reading it.
+//! `hot` holds chunks that nobody has read yet, in order; what stands before the first of them is on the disk. Marks say how
+//! many records had been appended when the log was so long, so that the oldest can be dropped without reading it. There are
+//! never more than some thousands, however much waits: then they stand further apart.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use journal::{BLOCK_HEADER_BYTES, RECORD_HEADER_BYTES};
 
 /// From where a chunk's block begins to the chunk.
 pub(super) const FRAME_BYTES: u64 = (BLOCK_HEADER_BYTES + RECORD_HEADER_BYTES) as u64;
-/// A span is full when it has so many bytes.
-const SPAN_BYTES: u64 = 1 << 20;
+/// Between two marks, at least.
+const MARK_EVERY: u64 = 1 << 20;
+const MARKS_MAX: usize = 4096;
 
 /// The records of one append.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
-    /// Where its block begins.
-    pub base: u64,
+    pub place: Place,
     pub end: u64,
     pub records: u32,
     pub bytes: Arc<Vec<u8>>,
@@ -28,65 +29,98 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Where the chunk itself begins.
     pub fn position(&self) -> u64 {
-        self.base + FRAME_BYTES
+        self.place.base + FRAME_BYTES
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+/// Where a block begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
     pub base: u64,
+    /// How many records were appended before it, since the log began.
     pub records: u64,
 }
 
 /// What is done with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
-    /// Where the block begins that has `position`.
-    pub base: u64,
+    /// Of the block that has `position`.
+    pub place: Place,
     /// All before it is done with.
     pub position: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Queue {
-    pub next: u64,
-    pub read: u64,
+    pub next: Place,
+    pub read: Place,
     pub cursor: Cursor,
     pub hot: VecDeque<Chunk>,
     pub hot_bytes: usize,
-    pub unread_records: u64,
-    spans: VecDeque<Span>,
+    /// From the cursor on.
+    marks: VecDeque<Place>,
+    mark_every: u64,
 }
 
 impl Queue {
-    pub fn new(start: u64) -> Queue {
+    pub fn new(start: Place) -> Queue {
         Queue {
             next: start,
             read: start,
             cursor: Cursor {
-                base: start,
-                position: start,
+                place: start,
+                position: start.base,
             },
             hot: VecDeque::new(),
             hot_bytes: 0,
-            unread_records: 0,
-            spans: VecDeque::new(),
+            marks: VecDeque::new(),
+            mark_every: MARK_EVERY,
         }
+    }
+
+    /// With marks that were written to the log; nothing has been read since `cursor`.
+    pub fn restored(next: Place, cursor: Cursor, marks: VecDeque<Place>) -> Queue {
+        let mut queue = Queue::new(cursor.place);
+        (queue.next, queue.marks) = (next, marks);
+        queue.set_cursor(cursor);
+        queue
     }
 
     /// What waits or is being sent, as it counts against the quota.
     pub fn used_bytes(&self) -> u64 {
-        self.next - self.cursor.base
+        self.next.base - self.cursor.place.base
     }
 
-    /// A chunk stands at `base` now.
-    pub fn extend(&mut self, base: u64, end: u64, records: u64) {
-        match self.spans.back_mut() {
-            Some(span) if end - span.base <= SPAN_BYTES => span.records += records,
-            _ => self.spans.push_back(Span { base, records }),
+    pub fn unread_records(&self) -> u64 {
+        self.next.records - self.read.records
+    }
+
+    pub fn marks(&self) -> &VecDeque<Place> {
+        &self.marks
+    }
+
+    /// A block with so many records stands at `next` now.
+    pub fn extend(&mut self, end: u64, records: u64) {
+        let is_far = |last: &Place| self.next.base - last.base >= self.mark_every;
+        if self.marks.back().is_none_or(is_far) {
+            self.mark();
         }
-        self.unread_records += records;
-        self.next = end;
+        self.next = Place {
+            base: end,
+            records: self.next.records + records,
+        };
+    }
+
+    fn mark(&mut self) {
+        if self.marks.len() >= MARKS_MAX {
+            let mut index = 0;
+            self.marks.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.mark_every *= 2;
+        }
+        self.marks.push_back(self.next);
     }
 
     pub fn keep(&mut self, chunk: Chunk) {
@@ -102,7 +136,7 @@ impl Queue {
     /// The chunk that is to be read next, if it is in memory and ends at or before `committed`.
     pub fn take_hot(&mut self, committed: u64) -> Option<Chunk> {
         let front = self.hot.front()?;
-        if front.base != self.read || front.end > committed {
+        if front.place.base != self.read.base || front.end > committed {
             return None;
         }
         let chunk = self.pop_hot()?;
@@ -112,59 +146,47 @@ impl Queue {
 
     /// What stands before `end` has been read; it was so many records.
     pub fn advance(&mut self, end: u64, records: u64) {
-        self.read = end;
-        self.unread_records -= records;
-        if let Some(span) = self.spans.front_mut() {
-            span.records -= records;
-        }
-        while self.spans.get(1).is_some_and(|span| span.base <= end) {
-            self.spans.pop_front();
-        }
-        if self.read == self.next {
-            self.spans.clear();
-        }
-        while self.hot.front().is_some_and(|chunk| chunk.base < end) {
-            self.pop_hot();
-        }
+        self.go_to(Place {
+            base: end,
+            records: self.read.records + records,
+        });
     }
 
     /// Drops the oldest that nobody has read, at least `bytes` if there are so many. Returns how many records it was.
     pub fn drop_oldest(&mut self, bytes: u64) -> u64 {
         let from = self.read;
-        let mut dropped = 0;
-        while let Some(span) = self.spans.front().copied()
-            && self.read - from < bytes
-        {
-            let end = self.spans.get(1).map_or(self.next, |next| next.base);
-            dropped += span.records;
-            self.advance(end, span.records);
-        }
+        let target = from.base + bytes;
+        let mark = self.marks.iter().find(|mark| mark.base >= target);
+        self.go_to(mark.copied().unwrap_or(self.next));
         // Without anything being sent, nobody would move the cursor.
-        if self.cursor.base == from {
-            self.cursor = self.at_read();
+        if self.cursor.place.base == from.base {
+            self.set_cursor(self.at_read());
         }
-        dropped
+        self.read.records - from.records
+    }
+
+    fn go_to(&mut self, place: Place) {
+        self.read = place;
+        while self.hot.front().is_some_and(|chunk| chunk.place.base < place.base) {
+            self.pop_hot();
+        }
     }
 
     /// The cursor when nothing is being sent.
     pub fn at_read(&self) -> Cursor {
         Cursor {
-            base: self.read,
-            position: self.read,
+            place: self.read,
+            position: self.read.base,
         }
     }
 
-    pub fn front_span(&self) -> Option<Span> {
-        self.spans.front().copied()
-    }
-
-    /// Forgets the spans that end before `base`.
-    pub fn skip_spans(&mut self, base: u64) {
-        while let Some(span) = self.spans.front().copied()
-            && self.spans.get(1).map_or(self.next, |next| next.base) <= base
-        {
-            self.spans.pop_front();
-            self.unread_records -= span.records;
+    pub fn set_cursor(&mut self, cursor: Cursor) {
+        self.cursor = cursor;
+        while self.marks.get(1).is_some_and(|mark| mark.base <= cursor.place.base) {
+            self.marks.pop_front();
+        }
+        if self.marks.len() <= 1 {
+            self.mark_every = MARK_EVERY;
         }
     }
 

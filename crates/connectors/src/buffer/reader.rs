@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use journal::{BlockRange, Follower, LogReader, Lsn, ReadError};
 
-use super::{Buffer, BufferError, BufferMode, Chunk, Cursor, disk};
+use super::{Buffer, BufferError, BufferMode, Chunk, Cursor, Place, disk};
 use crate::record::{self, Record};
 
 /// Belongs to a buffer, which lends it to one pump after the other.
@@ -19,7 +19,7 @@ pub(crate) struct Reader {
 
 pub(crate) struct Returned {
     pub record: Record,
-    pub base: u64,
+    pub place: Place,
 }
 
 /// What stands where the reader is.
@@ -33,7 +33,7 @@ enum Step {
 impl Reader {
     pub fn new(log: Option<LogReader>, cursor: Cursor) -> Reader {
         Reader {
-            follower: log.map(|log| Follower::new(log, Lsn(cursor.base))),
+            follower: log.map(|log| Follower::new(log, Lsn(cursor.place.base))),
             done_before: cursor.position,
             returned: Vec::new(),
         }
@@ -48,10 +48,13 @@ impl Reader {
             };
             let from = {
                 let mut queue = buffer.inner.queue();
-                if let Some(chunk) = queue.take_hot(committed) {
-                    return Ok(Some(chunk));
+                match queue.take_hot(committed) {
+                    // A note for the next start.
+                    Some(chunk) if chunk.records == 0 => continue,
+                    Some(chunk) => return Ok(Some(chunk)),
+                    None => {}
                 }
-                if queue.read == queue.next {
+                if queue.read.base == queue.next.base {
                     return Ok(None);
                 }
                 queue.read
@@ -76,11 +79,12 @@ impl Reader {
     }
 
     /// Reads the block at `from` from the disk.
-    fn step(&mut self, buffer: &Buffer, from: u64) -> Result<Step, BufferError> {
+    fn step(&mut self, buffer: &Buffer, place: Place) -> Result<Step, BufferError> {
         let Some(follower) = &mut self.follower else {
             return Ok(Step::End);
         };
         let inner = &buffer.inner;
+        let from = place.base;
         let at = match *inner.spill() {
             Some(spill) => spill.log_base + (from - spill.queue_base),
             None => from,
@@ -97,7 +101,7 @@ impl Reader {
             false => tokio::task::block_in_place(read_block),
         };
         let mut queue = inner.queue();
-        if queue.read != from {
+        if queue.read.base != from {
             return Ok(Step::Skipped);
         }
         let range = match read {
@@ -109,12 +113,12 @@ impl Reader {
         let records = payload.as_deref().map_or(Some(0), records_in);
         let records = records.ok_or(BufferError::Unknown { position: at })?;
         queue.advance(end, u64::from(records));
-        if queue.read == queue.next {
+        if queue.read.base == queue.next.base {
             *inner.spill() = None;
         }
         Ok(match payload {
             Some(bytes) if records > 0 => Step::Chunk(Chunk {
-                base: from,
+                place,
                 end,
                 records,
                 bytes: Arc::new(bytes),
@@ -128,9 +132,9 @@ fn follower_read(follower: &mut Follower, payload: &mut Option<Vec<u8>>) -> Resu
     follower.read_block(|_, bytes| *payload = Some(bytes.to_vec()))
 }
 
-/// `None`: neither a chunk nor a cursor.
+/// `None`: neither a chunk nor a note for the next start.
 fn records_in(payload: &[u8]) -> Option<u32> {
-    match disk::is_cursor(payload) {
+    match disk::is_note(payload) {
         true => Some(0),
         false => record::count(payload),
     }

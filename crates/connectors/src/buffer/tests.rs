@@ -76,11 +76,11 @@ impl Opened {
     }
 
     /// All that can be read now, as numbers and records.
-    fn read(&mut self) -> Vec<(u32, Record, u64)> {
+    fn read(&mut self) -> Vec<(u32, Record, Place)> {
         let reader = self.reader.as_mut().unwrap();
         let mut read = Vec::new();
         while let Some(chunk) = reader.next_chunk(&self.buffer).unwrap() {
-            let mut each = |record: Record| read.push((number(&record), record, chunk.base));
+            let mut each = |record: Record| read.push((number(&record), record, chunk.place));
             reader.records(&chunk, &mut each).unwrap();
         }
         read
@@ -149,9 +149,9 @@ fn a_reopened_buffer_goes_on_at_the_cursor() {
     let ticket = opened.append(1000..1010).unwrap();
     opened.wait(ticket);
     let read = opened.read();
-    let (_, record, base) = &read[456];
+    let (_, record, place) = &read[456];
     opened.buffer.confirm(Some(Cursor {
-        base: *base,
+        place: *place,
         position: record.position(),
     }));
     opened.buffer.shut_down().unwrap();
@@ -178,9 +178,9 @@ fn after_a_crash_nothing_committed_is_missing() {
         opened.wait(ticket);
         if part % 7 == 3 {
             let read = opened.read();
-            let (number, record, base) = &read[read.len() / 2];
+            let (number, record, place) = &read[read.len() / 2];
             opened.buffer.confirm(Some(Cursor {
-                base: *base,
+                place: *place,
                 position: record.position(),
             }));
             opened.buffer.save_cursor();
@@ -298,6 +298,91 @@ fn with_sync_a_ticket_is_due_when_the_sink_has_confirmed() {
     assert!(opened.buffer.committed() < ticket);
     opened.buffer.confirm(None);
     assert!(opened.buffer.committed() >= ticket);
+}
+
+/// Fills segments of 64 KiB, and returns how many numbers are in them.
+fn fill(scratch: &Scratch, bytes: u64) -> u32 {
+    let config = BufferConfig {
+        max_bytes: 1 << 30,
+        ..config(BufferMode::Disk)
+    };
+    let opened = Opened::new(scratch, &config);
+    let mut next = 0;
+    while opened.buffer.stats().appended_bytes < bytes {
+        let ticket = opened.append(next..next + 100).unwrap();
+        opened.wait(ticket);
+        next += 100;
+    }
+    opened.buffer.shut_down().unwrap();
+    next
+}
+
+#[test]
+fn a_start_reads_the_newest_of_what_waits_and_knows_the_rest() {
+    let scratch = Scratch::new();
+    let count = fill(&scratch, 8 << 20);
+    let config = BufferConfig {
+        max_bytes: 1 << 30,
+        ..config(BufferMode::Disk)
+    };
+    let mut opened = Opened::new(&scratch, &config);
+    assert_eq!(opened.buffer.stats().unread_records, u64::from(count));
+    assert_eq!(opened.numbers(), range(0..count));
+    opened.buffer.confirm(None);
+    opened.buffer.save_cursor();
+    opened.buffer.release();
+    opened.buffer.shut_down().unwrap();
+    drop(opened);
+    let mut opened = Opened::new(&scratch, &config);
+    assert_eq!(opened.buffer.stats().unread_records, 0);
+    assert!(opened.numbers().is_empty());
+    assert!(opened.buffer.stats().file_bytes < 1 << 20, "space was given back");
+}
+
+/// What is not read at the start is checked when it is read.
+#[test]
+fn damage_far_behind_is_told_when_it_is_read() {
+    let scratch = Scratch::new();
+    let count = fill(&scratch, 4 << 20);
+    let mut segments: Vec<PathBuf> = fs::read_dir(scratch.0.join("journal"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+        .collect();
+    segments.sort();
+    let damaged = &segments[segments.len() / 2];
+    let mut bytes = fs::read(damaged).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(damaged, bytes).unwrap();
+    let mut opened = Opened::new(&scratch, &config(BufferMode::Disk));
+    assert_eq!(opened.buffer.stats().unread_records, u64::from(count));
+    let reader = opened.reader.as_mut().unwrap();
+    let error = loop {
+        match reader.next_chunk(&opened.buffer) {
+            Ok(chunk) => assert!(chunk.is_some(), "it is not skipped"),
+            Err(error) => break error,
+        }
+    };
+    let BufferError::Read(error) = error else {
+        panic!("{error}")
+    };
+    let name = damaged.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(error.to_string().contains(&name), "{error}");
+}
+
+#[test]
+fn marks_are_no_more_than_some_thousands_and_still_tell_what_is_dropped() {
+    let mut queue = Queue::new(Place::default());
+    const BLOCK: u64 = 1 << 20;
+    for number in 1..=100_000 {
+        queue.extend(number * BLOCK, 10);
+    }
+    assert!((1000..5000).contains(&queue.marks().len()), "{}", queue.marks().len());
+    let dropped = queue.drop_oldest(50_000 * BLOCK);
+    assert!((500_000..510_000).contains(&dropped), "{dropped}");
+    assert_eq!(queue.read.base, dropped / 10 * BLOCK);
+    assert_eq!(queue.unread_records() + dropped, 1_000_000);
 }
 
 #[test]

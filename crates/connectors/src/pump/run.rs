@@ -12,9 +12,10 @@ use super::task::{self, Batch, Done, Turn};
 use super::window::Window;
 use super::{Control, Shared};
 use crate::backoff::Backoff;
-use crate::buffer::{BufferError, Reader, Returned};
+use crate::buffer::{BufferError, Place, Reader, Returned};
 use crate::config::DeliveryConfig;
 use crate::health::unix_ms;
+use crate::record::Record;
 use crate::sink::{Failure, Order, Sink};
 
 /// Records in memory that are not done with, at least.
@@ -155,13 +156,13 @@ impl Pump {
     fn take_returned(&mut self) {
         let returned = self.reader.as_mut().map(|reader| std::mem::take(&mut reader.returned));
         let now = Instant::now();
-        for Returned { record, base } in returned.unwrap_or_default() {
-            self.admit(record, base, now);
+        for Returned { record, place } in returned.unwrap_or_default() {
+            self.admit(record, place, now);
         }
     }
 
-    fn admit(&mut self, record: crate::record::Record, base: u64, now: Instant) {
-        let sequence = self.window.push(record.clone(), base);
+    fn admit(&mut self, record: Record, place: Place, now: Instant) {
+        let sequence = self.window.push(record.clone(), place);
         let lane = (record.key_hash() % self.lanes.len() as u64) as usize;
         let entry = Entry {
             sequence,
@@ -198,7 +199,7 @@ impl Pump {
         let Some(chunk) = reader.next_chunk(&buffer)? else {
             return Ok(false);
         };
-        reader.records(&chunk, &mut |record| self.admit(record, chunk.base, now))?;
+        reader.records(&chunk, &mut |record| self.admit(record, chunk.place, now))?;
         Ok(true)
     }
 
@@ -316,7 +317,7 @@ impl Pump {
     fn publish(&self) {
         let metrics = &self.shared.metrics;
         metrics.held.store(self.window.open() as u64, Relaxed);
-        let oldest = self.window.oldest().map_or(0, crate::record::Record::unix_ms);
+        let oldest = self.window.oldest().map_or(0, Record::unix_ms);
         metrics.oldest_unix_ms.store(oldest, Relaxed);
     }
 

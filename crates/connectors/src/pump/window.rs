@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::buffer::{Cursor, Returned};
+use crate::buffer::{Cursor, Place, Returned};
 use crate::record::Record;
 
 /// Records in the order in which they were read; `sequence` numbers them.
@@ -18,7 +18,7 @@ pub(super) struct Window {
 struct Slot {
     /// `None`: done with.
     record: Option<Record>,
-    base: u64,
+    place: Place,
 }
 
 impl Window {
@@ -36,13 +36,13 @@ impl Window {
         self.open
     }
 
-    /// `base`: where the record's block begins. Returns its sequence.
-    pub fn push(&mut self, record: Record, base: u64) -> u64 {
+    /// `place`: of the record's block. Returns its sequence.
+    pub fn push(&mut self, record: Record, place: Place) -> u64 {
         self.bytes += record.len();
         self.open += 1;
         self.slots.push_back(Slot {
             record: Some(record),
-            base,
+            place,
         });
         self.first + self.slots.len() as u64 - 1
     }
@@ -70,7 +70,7 @@ impl Window {
         let slot = self.slots.front()?;
         let record = slot.record.as_ref()?;
         Some(Cursor {
-            base: slot.base,
+            place: slot.place,
             position: record.position(),
         })
     }
@@ -78,8 +78,8 @@ impl Window {
     /// What is not done with, in order.
     pub fn into_open(self) -> Vec<Returned> {
         let open = self.slots.into_iter().filter_map(|slot| {
-            let base = slot.base;
-            slot.record.map(|record| Returned { record, base })
+            let place = slot.place;
+            slot.record.map(|record| Returned { record, place })
         });
         open.collect()
     }
