@@ -8,6 +8,7 @@ mod compare;
 mod connection;
 mod emqtt;
 mod execute;
+mod kafka;
 mod lines;
 mod live;
 mod outputs;

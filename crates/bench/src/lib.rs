@@ -21,6 +21,8 @@ pub mod cli;
 pub mod cost;
 pub mod driver;
 pub mod histogram;
+pub mod http;
+pub mod kafka;
 pub mod load;
 pub mod machine;
 pub mod observe;

@@ -415,6 +415,7 @@ impl Run<'_> {
             generator,
             broker: self.broker.cost(counts.received, counts.published, now_ns),
             ceiling: None,
+            kafka: None,
             series: self.timeline.take_series(),
             agents: self.members.iter().filter_map(|member| member.agent.clone()).collect(),
             verdicts,

@@ -2,6 +2,8 @@
 //!
 //! Rates are over the measured time (after the warm-up, until publishing ended), truth over the whole run.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::driver::{Counts, Truth};
@@ -40,6 +42,9 @@ pub struct RunResult {
     pub generator: Generator,
     pub broker: Option<BrokerCost>,
     pub ceiling: Option<Ceiling>,
+    /// What a rule has taken to Kafka.
+    #[serde(default)]
+    pub kafka: Option<KafkaResult>,
     /// One per second, warm-up included.
     pub series: Vec<Second>,
     pub agents: Vec<Agent>,
@@ -151,6 +156,30 @@ pub struct Ceiling {
     pub deliveries_per_s: f64,
     /// Deliveries per CPU second of the broker over those of the bare sockets.
     pub ratio: f64,
+}
+
+/// What Kafka got.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KafkaResult {
+    pub kafka_topic: String,
+    /// By the broker, of all of the run, without those that it has refused.
+    pub acknowledged: u64,
+    /// What stands in Kafka that was not there before the run.
+    pub records: u64,
+    pub by_partition: Vec<u64>,
+    /// From the end of the run until Kafka had as many as were acknowledged. None: it never had.
+    pub all_there_s: Option<f64>,
+    /// What the broker's action says of itself.
+    pub action: BTreeMap<String, u64>,
+    pub producer: Option<ProducerCeiling>,
+}
+
+/// A plain producer on this machine, with records of the same size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProducerCeiling {
+    pub records: u64,
+    pub records_per_s: f64,
+    pub cpu_s_per_million: f64,
 }
 
 /// For charts.

@@ -28,6 +28,8 @@ pub struct Scenario {
     pub published: Option<String>,
     /// What the tool or the broker under test would need first; such a scenario is refused with these words.
     pub lacks: Option<String>,
+    /// A rule of the broker takes the messages to Kafka, where they are counted.
+    pub kafka: Option<ToKafka>,
     /// Publishing is measured for so long, after `warm_up_s`. With `messages` in every publishing group it ends with the last.
     pub duration_s: f64,
     pub warm_up_s: f64,
@@ -78,6 +80,15 @@ pub enum Presence {
     AfterPublishing,
     /// Connects, subscribes, leaves, and comes back when publishing is done: queued messages of persistent sessions.
     AwayWhilePublishing,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToKafka {
+    /// The rule; its output has `clientid`, the key of a record, and `payload`, its value.
+    pub sql: String,
+    pub kafka_topic: String,
+    pub partitions: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,6 +154,7 @@ impl Default for Scenario {
             about: String::new(),
             published: None,
             lacks: None,
+            kafka: None,
             duration_s: 10.0,
             warm_up_s: 1.0,
             drain_s: 5.0,

@@ -28,6 +28,7 @@ pub fn run(verb: &str, matches: &ArgMatches) -> Result<u8, Refusal> {
         }
     }
     execute::run(Order {
+        kafka: None,
         scenario: converted.scenario,
         target: converted.target,
         options: execute::options(matches)?,

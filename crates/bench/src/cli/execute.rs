@@ -11,6 +11,7 @@ use super::outputs::Outputs;
 use super::{EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_REQUIRED, Refusal, agents};
 use crate::cost::metrics::MetricsPage;
 use crate::cost::process::Process;
+use crate::kafka::{Access, Bridge};
 use crate::load::LocalDriver;
 use crate::observe::{Gauge, Observer, Silent};
 use crate::orchestrator::{self, Member, Setup, Stop};
@@ -26,6 +27,8 @@ pub struct Order {
     pub target: Target,
     pub options: Options,
     pub outputs: Outputs,
+    /// Where the scenario's messages are counted beside the broker.
+    pub kafka: Option<Access>,
     pub display: Display,
 }
 
@@ -86,6 +89,7 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
         target,
         options,
         outputs,
+        kafka,
         display,
     } = order;
     let reach = plan::reach(&scenario).map_err(Refusal::usage)?;
@@ -109,10 +113,15 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
         machine: machine::describe(),
         scenario,
     };
+    let bridge = build_bridge(&setup, kafka.as_ref())?;
     let is_endless = setup.scenario.duration_s >= orchestrator::FOREVER_S;
     let mut observer = observer(display);
     let finished = orchestrator::run(setup, members, observer.as_mut(), gauge, &stop);
     let mut result = finished.result;
+    if let Some(bridge) = bridge {
+        let counted = bridge.conclude(&mut result, outputs.measures_ceiling());
+        counted.map_err(Refusal::failure)?;
+    }
     let is_met = outputs.conclude(&mut result)?;
     if let Some(failure) = finished.failure {
         output::complain(failure);
@@ -123,6 +132,14 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
         () if result.is_interrupted && !is_endless => EXIT_INTERRUPTED,
         () => 0,
     })
+}
+
+fn build_bridge(setup: &Setup, access: Option<&Access>) -> Result<Option<Bridge>, Refusal> {
+    let Some((to, access)) = setup.scenario.kafka.as_ref().zip(access) else {
+        return Ok(None);
+    };
+    let bridge = Bridge::build(&setup.scenario, to, access, setup.run);
+    bridge.map(Some).map_err(Refusal::failure)
 }
 
 fn gauge(options: &Options) -> Result<Option<Box<dyn Gauge>>, Refusal> {

@@ -41,7 +41,7 @@ pub fn args() -> Vec<Arg> {
             .long("ceiling")
             .action(ArgAction::SetTrue)
             .requires("broker-cost")
-            .help("Measure afterwards what bare sockets need for the same bytes"),
+            .help("Measure afterwards what bare sockets, or a plain Kafka producer, need for the same bytes"),
     ]
 }
 
@@ -69,6 +69,10 @@ impl Outputs {
             opened.map_err(|error| Refusal::usage(format!("{}: {error}", path.display())))?;
         }
         Ok(())
+    }
+
+    pub fn measures_ceiling(&self) -> bool {
+        self.measures_ceiling
     }
 
     /// Adds what is found out after a run, shows and writes it all. Returns whether every `--require` is met.

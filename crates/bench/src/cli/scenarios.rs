@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::execute::{self, Display, Order};
-use super::{Refusal, connection, outputs};
+use super::{Refusal, connection, kafka, outputs};
 use crate::output;
 use crate::scenario::diagnostic::lines;
 use crate::scenario::document::{Document, to_toml};
@@ -33,6 +33,7 @@ pub fn run_command() -> Command {
         )
         .args(connection::args())
         .args(execute::args())
+        .args(kafka::args())
         .args(outputs::args())
 }
 
@@ -82,8 +83,10 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Refusal> {
     if let Some(lacks) = scenario.lacks.as_ref().filter(|_| !matches.get_flag("without-it")) {
         return Err(Refusal::failure(format!("scenario `{}` needs {lacks}", scenario.name)));
     }
+    let kafka = kafka::access(&scenario, matches)?;
     execute::run(Order {
         scenario,
+        kafka,
         target: connection::target(matches)?,
         options: execute::options(matches)?,
         outputs: outputs::parse(matches)?,
@@ -96,6 +99,9 @@ pub fn list() -> Result<u8, Refusal> {
         output::line(format_args!("{:<20} {}", scenario.name, scenario.about));
         if let Some(lacks) = &scenario.lacks {
             output::line(format_args!("{:<20} needs {lacks}", ""));
+        }
+        if scenario.kafka.is_some() {
+            output::line(format_args!("{:<20} needs --kafka and --api", ""));
         }
     }
     Ok(0)

@@ -4,25 +4,24 @@
 //! Processor time must be there; what else the page lacks is reported as absent. The broker pays for making the page, some
 //! milliseconds per second at most.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
-
+use crate::http::{Endpoint, Request};
 use crate::observe::{Gauge, Usage};
 
-/// A page that takes longer is given up; a broker whose cores are all busy answers late.
-const PATIENCE: Duration = Duration::from_secs(5);
-const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// As tidewire names it, then as Prometheus' client libraries do.
 const CPU_SECONDS: [&str; 2] = ["tidewire_process_cpu_seconds_total", "process_cpu_seconds_total"];
 const RESIDENT_BYTES: [&str; 2] = ["tidewire_process_resident_bytes", "process_resident_memory_bytes"];
+const PAGE: Request<'_> = Request {
+    method: "GET",
+    accept: "application/openmetrics-text, text/plain",
+    token: None,
+    body: None,
+};
 
 #[derive(Debug)]
 pub struct MetricsPage {
     /// As typed.
     url: String,
-    /// "host:port".
-    authority: String,
+    endpoint: Endpoint,
     path: String,
 }
 
@@ -36,70 +35,22 @@ impl MetricsPage {
 
     fn parse(url: &str) -> Result<MetricsPage, String> {
         let wrong = || format!("{url}: expected http://HOST:PORT/PATH, as in http://127.0.0.1:18083/metrics");
-        let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
-        let (authority, path) = match rest.split_once('/') {
-            Some((authority, path)) => (authority, format!("/{path}")),
-            None => (rest, "/metrics".to_owned()),
-        };
-        let is_plain = |text: &str| text.chars().all(|char| char.is_ascii_graphic());
-        if authority.is_empty() || authority.contains('@') || !is_plain(authority) || !is_plain(&path) {
-            return Err(wrong());
-        }
-        // A colon within brackets belongs to an address.
-        let has_port = authority.rsplit(']').next().is_some_and(|end| end.contains(':'));
+        let (endpoint, path) = Endpoint::parse(url).ok_or_else(wrong)?;
         Ok(MetricsPage {
             url: url.to_owned(),
-            authority: if has_port {
-                authority.to_owned()
-            } else {
-                format!("{authority}:80")
-            },
-            path,
+            endpoint,
+            path: path.unwrap_or_else(|| "/metrics".to_owned()),
         })
     }
 
     fn fetch(&self) -> Result<String, String> {
-        let answer = self.ask().map_err(|error| format!("{}: {error}", self.url))?;
-        body(&answer).map_err(|got| format!("{}: got {got}, expected 200 and a page of metrics", self.url))
-    }
-
-    fn ask(&self) -> io::Result<Vec<u8>> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut stream = self.connect()?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let request = format!(
-            "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: application/openmetrics-text, text/plain\r\nConnection: close\r\n\r\n",
-            self.path, self.authority
-        );
-        stream.write_all(request.as_bytes())?;
-        let mut answer = Vec::new();
-        let mut part = [0; 16 * 1024];
-        while (answer.len() as u64) < ANSWER_BYTES_MAX {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            stream.set_read_timeout(Some(left))?;
-            match stream.read(&mut part)? {
-                0 => return Ok(answer),
-                size => answer.extend_from_slice(&part[..size]),
-            }
-        }
-        Err(io::Error::other(format!(
-            "the answer is longer than {ANSWER_BYTES_MAX} bytes"
-        )))
-    }
-
-    fn connect(&self) -> io::Result<TcpStream> {
-        let addresses: Vec<SocketAddr> = self.authority.to_socket_addrs()?.collect();
-        let mut last = io::Error::other("the host has no address");
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        let answer = self.endpoint.ask(&self.path, &PAGE);
+        let answer = answer.map_err(|error| format!("{}: {error}", self.url))?;
+        let page = answer.and_then(|answer| match answer.status {
+            200 => Ok(answer.body),
+            _ => Err(format!("`{}`", answer.status_line)),
+        });
+        page.map_err(|got| format!("{}: got {got}, expected 200 and a page of metrics", self.url))
     }
 }
 
@@ -143,58 +94,9 @@ fn value(page: &str, names: &[&str]) -> Option<f64> {
     })
 }
 
-/// What a good answer carries; otherwise what was got instead, in words.
-fn body(answer: &[u8]) -> Result<String, String> {
-    const BREAK: &[u8] = b"\r\n\r\n";
-    let Some(end) = answer.windows(BREAK.len()).position(|part| part == BREAK) else {
-        return Err(match answer.is_empty() {
-            true => "a connection that was closed without an answer".into(),
-            false => format!("no HTTP: `{}`", first_line(answer)),
-        });
-    };
-    let (head, body) = (&answer[..end], &answer[end + BREAK.len()..]);
-    let status = first_line(head);
-    if status.split(' ').nth(1) != Some("200") || !status.starts_with("HTTP/1.") {
-        return Err(format!("`{status}`"));
-    }
-    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-    let is_chunked = head
-        .lines()
-        .any(|line| line.starts_with("transfer-encoding:") && line.ends_with("chunked"));
-    let body = match is_chunked {
-        true => unchunk(body).ok_or("a body that is cut off")?,
-        false => body.to_vec(),
-    };
-    String::from_utf8(body).map_err(|_| "a body that is no text".into())
-}
-
-fn first_line(bytes: &[u8]) -> String {
-    const SHOWN_MAX: usize = 80;
-    let line = bytes
-        .split(|byte| *byte == b'\r' || *byte == b'\n')
-        .next()
-        .unwrap_or_default();
-    String::from_utf8_lossy(&line[..line.len().min(SHOWN_MAX)]).into_owned()
-}
-
-/// `None` when the end is missing.
-fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
-    let mut body = Vec::new();
-    loop {
-        let end = rest.windows(2).position(|part| part == b"\r\n")?;
-        let size = std::str::from_utf8(&rest[..end]).ok()?.split(';').next()?.trim();
-        let size = usize::from_str_radix(size, 16).ok()?;
-        if size == 0 {
-            return Some(body);
-        }
-        rest = &rest[end + 2..];
-        body.extend_from_slice(rest.get(..size)?);
-        rest = rest.get(size..)?.strip_prefix(b"\r\n")?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::thread;
 
@@ -279,7 +181,7 @@ mod tests {
             ("http://[::1]:1/", "[::1]:1", "/"),
         ] {
             let page = MetricsPage::parse(url).unwrap();
-            assert_eq!((&*page.authority, &*page.path), (authority, path), "{url}");
+            assert_eq!((page.endpoint.authority(), &*page.path), (authority, path), "{url}");
         }
         for url in [
             "https://host/metrics",

@@ -284,6 +284,28 @@ pub const MEASURES: &[Measure] = &[
         "busiest thread of the generator",
     ),
     measure(
+        "kafka_missing",
+        Count,
+        Less,
+        |r| {
+            r.kafka
+                .as_ref()
+                .map(|k| k.acknowledged.saturating_sub(k.records) as f64)
+        },
+        "acknowledged messages that are not in Kafka",
+    ),
+    measure(
+        "kafka_more",
+        Count,
+        Less,
+        |r| {
+            r.kafka
+                .as_ref()
+                .map(|k| k.records.saturating_sub(k.acknowledged) as f64)
+        },
+        "records in Kafka beyond the acknowledged messages",
+    ),
+    measure(
         "replayed",
         PerSecond,
         More,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::measure::{bytes, milliseconds, whole};
 use crate::histogram::Latency;
-use crate::result::{BrokerCost, RunResult};
+use crate::result::{BrokerCost, KafkaResult, RunResult};
 
 const LATENCY_COLUMNS: [&str; 9] = ["min", "mean", "stdev", "p50", "p90", "p95", "p99", "p99.99", "max"];
 
@@ -139,6 +139,11 @@ fn facts(text: &mut String, result: &RunResult) {
             fact(if place == 0 { "broker" } else { "" }, words);
         }
     }
+    if let Some(kafka) = &result.kafka {
+        for (place, words) in kafka_words(kafka).into_iter().enumerate() {
+            fact(if place == 0 { "Kafka" } else { "" }, words);
+        }
+    }
     if let Some(ceiling) = &result.ceiling {
         let cost = format!(
             "{:.3} CPU s per million, {}/s",
@@ -223,6 +228,38 @@ fn broker_words(broker: &BrokerCost) -> Vec<String> {
     }
     if !absent.is_empty() {
         words.push(format!("absent there: {}", absent.join(", ")));
+    }
+    words
+}
+
+fn kafka_words(kafka: &KafkaResult) -> Vec<String> {
+    let arrived = match kafka.all_there_s {
+        Some(seconds) => format!("all there {seconds:.1} s after the end"),
+        None => "not all there".to_owned(),
+    };
+    let [records, acknowledged] = [kafka.records, kafka.acknowledged].map(|count| whole(count as f64));
+    let (least, most) = (kafka.by_partition.iter().min(), kafka.by_partition.iter().max());
+    let spread = least.zip(most).map(|(least, most)| {
+        let [least, most] = [*least, *most].map(|count| whole(count as f64));
+        format!("{least} to {most} in each of {} partitions", kafka.by_partition.len())
+    });
+    let mut words = vec![format!("{records} records of {acknowledged} acknowledged, {arrived};")];
+    words.extend(spread);
+    let told = ["sent", "retried", "failed"].map(|name| Some((name, kafka.action.get(name)?)));
+    let told: Vec<String> = told
+        .into_iter()
+        .flatten()
+        .map(|(name, count)| format!("{} {name}", whole(*count as f64)))
+        .collect();
+    if !told.is_empty() {
+        words.push(format!("the action says: {}", told.join(", ")));
+    }
+    if let Some(producer) = kafka.producer {
+        let rate = whole(producer.records_per_s);
+        words.push(format!(
+            "a plain producer: {rate}/s, {:.3} CPU s per million",
+            producer.cpu_s_per_million
+        ));
     }
     words
 }

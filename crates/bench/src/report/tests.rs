@@ -110,6 +110,7 @@ pub fn sample() -> RunResult {
             resident_bytes: Some(9_010_000),
             ..BrokerCost::default()
         }),
+        kafka: None,
         ceiling: Some(Ceiling {
             sockets: 1000,
             ratio: 0.8,

@@ -52,12 +52,19 @@ pub const SCENARIO: &[Field] = &[
     field("about", Kind::Text),
     optional("published", Kind::Text),
     optional("lacks", Kind::Text),
+    optional("kafka", Kind::Table(KAFKA)),
     field("duration_s", Kind::Number),
     field("warm_up_s", Kind::Number),
     field("drain_s", Kind::Number),
     field("connect_rate", Kind::Number),
     field("connecting_max", Kind::Whole(U32)),
     field("group", Kind::Tables(GROUP)),
+];
+
+const KAFKA: &[Field] = &[
+    field("sql", Kind::Text),
+    field("kafka_topic", Kind::Text),
+    field("partitions", Kind::Whole(U16)),
 ];
 
 pub const GROUP: &[Field] = &[
@@ -148,7 +155,7 @@ pub fn describe(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Cycle, Group, Payload, Publish, Scenario, Stall, Subscribe};
+    use crate::scenario::{Cycle, Group, Payload, Publish, Scenario, Stall, Subscribe, ToKafka};
 
     fn keys(value: impl serde::Serialize) -> Vec<String> {
         let Value::Table(table) = Value::try_from(value).unwrap() else {
@@ -189,7 +196,13 @@ mod tests {
             stall: Some(stall.clone()),
             ..Group::default()
         };
+        let kafka = ToKafka {
+            sql: String::new(),
+            kafka_topic: String::new(),
+            partitions: 1,
+        };
         let scenario = Scenario {
+            kafka: Some(kafka.clone()),
             published: Some(String::new()),
             lacks: Some(String::new()),
             ..Scenario::default()
@@ -198,6 +211,7 @@ mod tests {
         assert_eq!(keys(group), sorted(GROUP));
         assert_eq!(keys(publish), sorted(PUBLISH));
         assert_eq!(keys(subscribe), sorted(SUBSCRIBE));
+        assert_eq!(keys(kafka), sorted(KAFKA));
         assert_eq!(keys(cycle), sorted(CYCLE));
         assert_eq!(keys(stall), sorted(STALL));
         let payloads = [Payload::Bytes(1), Payload::Template(String::new())];

@@ -6,7 +6,7 @@ use mqtt::{SharedFilter, validate_filter, validate_topic_name};
 
 use crate::load::{random_bound, random_length};
 
-use super::{Group, Payload, Presence, Publish, Scenario, Subscribe};
+use super::{Group, Payload, Presence, Publish, Scenario, Subscribe, ToKafka};
 
 /// A day less than three years; beyond, nanoseconds since the start would need care.
 const SECONDS_MAX: f64 = 1e8;
@@ -46,6 +46,9 @@ pub fn check(scenario: &Scenario) -> Wrong {
     if scenario.group.is_empty() {
         say("group", "there are no groups of clients");
     }
+    if let Some(kafka) = &scenario.kafka {
+        check_kafka(kafka, &mut wrong);
+    }
     check_names(scenario, &mut wrong);
     for (index, group) in scenario.group.iter().enumerate() {
         let mut within = Vec::new();
@@ -57,6 +60,17 @@ pub fn check(scenario: &Scenario) -> Wrong {
         );
     }
     wrong
+}
+
+fn check_kafka(kafka: &ToKafka, wrong: &mut Wrong) {
+    for (key, text) in [("sql", &kafka.sql), ("kafka_topic", &kafka.kafka_topic)] {
+        if text.is_empty() {
+            wrong.push((format!("kafka.{key}"), "is empty".into()));
+        }
+    }
+    if kafka.partitions == 0 {
+        wrong.push(("kafka.partitions".into(), "expected at least 1".into()));
+    }
 }
 
 fn check_names(scenario: &Scenario, wrong: &mut Wrong) {

@@ -330,8 +330,8 @@ fn mistakes_are_explained_before_anything_runs() {
         assert!(said.contains(expected), "{args:?}: {said}");
     }
     let (code, said) = bench(&["run", "emqx-kafka"]);
-    assert_eq!(code, 1);
-    assert!(said.contains("a rule that takes the messages to Kafka"), "{said}");
+    assert_eq!(code, 2);
+    assert!(said.contains("--kafka HOST:PORT"), "{said}");
     let (_held, port) = silent_port();
     let (code, said) = bench(&["run", "p2p", "-h", "127.0.0.1", "-p", &port, "--scale", "0.001"]);
     assert_eq!(code, 1, "{said}");
