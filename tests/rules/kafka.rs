@@ -1,57 +1,16 @@
 //! From MQTT to a real Kafka and back, over rules and a source.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use serde_json::json;
 
 use crate::api::Api;
+use crate::kafka_server::Kafka;
 use crate::support::*;
 
 const MESSAGES: usize = 2000;
 
-/// A Kafka of one node that ends with it.
-struct Kafka {
-    directory: PathBuf,
-    address: String,
-}
-
-impl Kafka {
-    fn start() -> Kafka {
-        let directory = std::env::temp_dir().join(unique("tidewire-rules-kafka"));
-        let output = script(&["start", &directory.to_string_lossy()]);
-        let address = output.lines().find_map(|line| line.strip_prefix("TIDEWIRE_KAFKA="));
-        Kafka {
-            address: address.expect("the script tells the address").to_owned(),
-            directory,
-        }
-    }
-
-    fn topic(&self, name: &str, partitions: u32) {
-        let directory = self.directory.to_string_lossy();
-        script(&["topic", &directory, name, &partitions.to_string()]);
-    }
-}
-
-impl Drop for Kafka {
-    fn drop(&mut self) {
-        let directory = self.directory.to_string_lossy();
-        script(&["kill", &directory]);
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-fn script(arguments: &[&str]) -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dev/kafka");
-    let output = Command::new(path).args(arguments).output().expect("dev/kafka runs");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "dev/kafka {arguments:?}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
 fn what_goes_to_kafka_comes_back_once_each_and_in_order() {
-    let kafka = Kafka::start();
+    let kafka = Kafka::start(1);
     kafka.topic("telemetry", 4);
     // All of it waits for the one subscriber.
     let server = Server::start(&Config::new("[mqtt]\nmax_queued_messages = 10000\n"));

@@ -1,0 +1,179 @@
+//! Kafka fails, its topic goes, its leaders move, the server is killed, the buffer is full: what was acknowledged is in Kafka
+//! in the end, in the order of each client, and nothing was dropped.
+//!
+//! `TIDEWIRE_FAULT_SECONDS` says how long each outage lasts, 3 unless told otherwise.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::api::Api;
+use crate::kafka_load::{Load, Reconciled, bridge, wait_until_sent};
+use crate::kafka_server::Kafka;
+use crate::support::*;
+
+const KILLS: u32 = 20;
+
+fn outage() -> Duration {
+    let seconds = std::env::var("TIDEWIRE_FAULT_SECONDS").map_or(3, |text| text.parse().expect("a number of seconds"));
+    Duration::from_secs(seconds)
+}
+
+/// For what has gathered in an outage.
+fn patience() -> Duration {
+    Duration::from_secs(60) + outage()
+}
+
+fn tell(what: &str, reconciled: &Reconciled) {
+    let Reconciled {
+        acknowledged,
+        records,
+        twice,
+    } = reconciled;
+    println!("{what}: {acknowledged} acknowledged, {records} records, {twice} of them once more");
+}
+
+/// Nothing that the action was given was given up.
+#[track_caller]
+fn assert_nothing_dropped(api: &Api<'_>) {
+    let metrics = &api.get("/api/v1/actions/kafka:out")["metrics"];
+    assert_eq!(metrics["failed"], 0, "{metrics:#}");
+    let dropped = metrics["dropped"].as_object().expect("by reason");
+    assert!(dropped.values().all(|count| *count == 0), "{metrics:#}");
+}
+
+#[test]
+fn kafka_is_stopped_and_killed_in_mid_load() {
+    let kafka = Kafka::start(1);
+    kafka.topic("load", 4);
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    bridge(&api, &kafka, "load", json!({}));
+    for end in ["stop", "kill"] {
+        let load = Load::start(server.mqtt(), end);
+        load.wait_for(500);
+        kafka.call(end, &[]);
+        let before = load.acknowledged();
+        thread::sleep(outage());
+        assert!(
+            load.acknowledged() > before + 100,
+            "publishers go on while Kafka is away"
+        );
+        kafka.call("start", &[]);
+        load.wait_for(500);
+        let acknowledged = load.finish();
+        wait_until_sent(&server, &api, patience());
+        let found = kafka
+            .read("load")
+            .into_iter()
+            .filter(|record| record.key.starts_with(end));
+        tell(
+            &format!("Kafka, {end}"),
+            &acknowledged.reconcile(&found.collect::<Vec<_>>()),
+        );
+    }
+    assert_nothing_dropped(&api);
+}
+
+#[test]
+fn the_topic_is_deleted_and_made_again() {
+    let kafka = Kafka::start(1);
+    kafka.topic("gone", 4);
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    bridge(&api, &kafka, "gone", json!({}));
+    let load = Load::start(server.mqtt(), "before");
+    load.wait_for(500);
+    let acknowledged = load.finish();
+    wait_until_sent(&server, &api, patience());
+    tell(
+        "before the topic is deleted",
+        &acknowledged.reconcile(&kafka.read("gone")),
+    );
+    kafka.delete_topic("gone");
+    let load = Load::start(server.mqtt(), "after");
+    load.wait_for(500);
+    server.wait_until("it is told", |_| {
+        let health = api.get("/api/v1/actions/kafka:out")["health"].to_string();
+        health.contains("does not exist")
+    });
+    thread::sleep(outage());
+    kafka.topic("gone", 4);
+    load.wait_for(500);
+    let acknowledged = load.finish();
+    wait_until_sent(&server, &api, patience());
+    tell("the topic was away", &acknowledged.reconcile(&kafka.read("gone")));
+    assert_nothing_dropped(&api);
+}
+
+#[test]
+fn leaders_move_between_three_nodes() {
+    let kafka = Kafka::start(3);
+    kafka.topic("moved", 6);
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    bridge(&api, &kafka, "moved", json!({}));
+    let load = Load::start(server.mqtt(), "moved");
+    for (node, end) in [("1", "stop"), ("2", "kill"), ("3", "stop")] {
+        load.wait_for(500);
+        kafka.call(end, &[node]);
+        thread::sleep(outage());
+        kafka.call("start", &[]);
+    }
+    load.wait_for(500);
+    let acknowledged = load.finish();
+    wait_until_sent(&server, &api, patience());
+    tell("leaders moved", &acknowledged.reconcile(&kafka.read("moved")));
+    assert_nothing_dropped(&api);
+}
+
+#[test]
+fn the_server_is_killed_again_and_again() {
+    let kafka = Kafka::start(1);
+    kafka.topic("kills", 4);
+    let mut server = Server::start(&Config::new(""));
+    bridge(
+        &Api::of(&server),
+        &kafka,
+        "kills",
+        json!({"buffer": {"segment_bytes": 65_536}}),
+    );
+    let load = Load::start(server.mqtt(), "kills");
+    for round in 0..KILLS {
+        // A little load at each start: the server dies while it still replays, while it sends, and in between.
+        load.wait_for(u64::from(10 + 60 * (round % 7)));
+        server.kill();
+        server.spawn_again();
+        server.wait_until_ready();
+    }
+    load.wait_for(200);
+    let acknowledged = load.finish();
+    let api = Api::of(&server);
+    wait_until_sent(&server, &api, patience());
+    tell(&format!("{KILLS} kills"), &acknowledged.reconcile(&kafka.read("kills")));
+    assert_nothing_dropped(&api);
+}
+
+#[test]
+fn a_full_buffer_holds_publishers_back() {
+    let kafka = Kafka::start(1);
+    kafka.topic("full", 4);
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let buffer = json!({"max_bytes": 131_072, "segment_bytes": 65_536});
+    bridge(&api, &kafka, "full", json!({"buffer": buffer}));
+    let load = Load::start(server.mqtt(), "full");
+    load.wait_for(200);
+    kafka.call("kill", &[]);
+    server.wait_until_within(patience(), "publishers are told that there is no room", |_| {
+        load.refused() > 0
+    });
+    thread::sleep(outage());
+    kafka.call("start", &[]);
+    load.wait_for(500);
+    let acknowledged = load.finish();
+    wait_until_sent(&server, &api, patience());
+    tell("the buffer was full", &acknowledged.reconcile(&kafka.read("full")));
+    assert_nothing_dropped(&api);
+}
