@@ -89,6 +89,9 @@ fn a_rule_goes_through_its_life() {
         history.lines().count() == 5 && history.contains("made") && history.contains("sql"),
         "{history}"
     );
+    // What was shown can be given back.
+    std::fs::write(server.dir().join("shown.json"), shown.to_string()).expect("the directory is writable");
+    tidewire_at(&server, &["rule", "put", "shown.json"]).ok();
     tidewire_at(&server, &["rule", "enable", "hot"]).ok();
     tidewire_at(&server, &["rule", "delete", "hot"]).ok();
     let gone = tidewire_at(&server, &["rule", "show", "hot"]);

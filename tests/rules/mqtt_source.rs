@@ -69,6 +69,9 @@ fn what_the_other_broker_has_kept_arrives_though_an_action_uses_the_connector_fi
         );
     }
     let api = Api::of(&server);
+    server.wait_until("its health tells", |_| {
+        api.get(SOURCE)["health"]["state"] == "connected"
+    });
     server.wait_until("all are counted", |_| api.get(SOURCE)["metrics"]["received"] == 20);
 }
 

@@ -1,6 +1,7 @@
 //! The types of connectors, actions and sources: from a definition to something that runs. The one place that knows all of them.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use connectors::console::{ConsoleActionConfig, ConsoleSink};
 use connectors::file::{FileActionConfig, FileSink};
@@ -9,7 +10,9 @@ use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSink, Kafk
 use connectors::mqtt::{MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttSource, MqttSourceConfig};
 use connectors::postgres::{PostgresActionConfig, PostgresConnector, PostgresConnectorConfig, PostgresSink};
 use connectors::redis::{RedisActionConfig, RedisConnector, RedisConnectorConfig, RedisSink};
-use connectors::{BoxFuture, DeliveryConfig, HealthCell, Order, Outcome, Record, Sink, Source, Template};
+use connectors::{
+    BoxFuture, DeliveryConfig, Health, HealthCell, HealthState, Order, Outcome, Record, Sink, Source, Template,
+};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -165,7 +168,7 @@ impl Sink for KafkaTarget {
 pub fn probe(kind: &str, connector: &Connector) -> Result<Arc<dyn Sink>, Problems> {
     let parameters = match kind {
         "kafka" => serde_json::json!({"kafka_topic": "${topic}"}),
-        "postgresql" => serde_json::json!({"sql": "SELECT 1"}),
+        "postgresql" => serde_json::json!({"sql": "SELECT CAST(${payload} AS text)"}),
         "redis" => serde_json::json!({"command": ["PING"]}),
         _ => Value::Null,
     };
@@ -207,12 +210,33 @@ fn lay_over(all: &mut Value, given: &Value) {
 /// What brings messages, and where it tells how it goes.
 pub struct Origin {
     pub source: Arc<dyn Source>,
-    pub health: Option<HealthCell>,
-    /// The same as `source`, if it has subscriptions that somebody has to end.
+    health: HealthCell,
+    /// The same as `source`, if it has subscriptions that somebody has to end. It is asked how it goes.
     mqtt: Option<Arc<MqttSource>>,
 }
 
 impl Origin {
+    /// Must be called on a tokio runtime.
+    pub fn health(&self) -> Health {
+        if let Some(source) = &self.mqtt {
+            // What is known is told at once.
+            match source.check().as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(())) => self.health.connected(),
+                Poll::Ready(Err(reason)) => self.not_connected(reason),
+                Poll::Pending => {}
+            }
+        }
+        self.health.get()
+    }
+
+    /// The time of an error is that of its first telling.
+    fn not_connected(&self, reason: String) {
+        let known = self.health.get();
+        if known.state != HealthState::Disconnected || known.last_error.as_ref() != Some(&reason) {
+            self.health.disconnected(reason);
+        }
+    }
+
     /// It is not to come back: what it has subscribed to outside is ended. Nobody runs it any more.
     pub fn end(self) {
         drop(self.source);
@@ -233,7 +257,7 @@ pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<O
             let source = KafkaSource::new(&connector.0, &config, health.clone());
             Ok(Origin {
                 source: Arc::new(source.map_err(|problem| vec![format!("parameters.{problem}")])?),
-                health: Some(health),
+                health,
                 mqtt: None,
             })
         }
@@ -243,7 +267,7 @@ pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<O
             let source = Arc::new(source.map_err(|problems| prefixed("parameters", problems))?);
             Ok(Origin {
                 source: source.clone(),
-                health: None,
+                health: HealthCell::new(),
                 mqtt: Some(source),
             })
         }

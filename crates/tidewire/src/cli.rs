@@ -292,15 +292,13 @@ fn check_report(loaded: &Loaded) -> String {
         let _ = writeln!(text, "api       {:<16}{scheme}://{}", "", api.bind);
     }
     let declared = &loaded.declared;
-    for (count, what) in [
-        (declared.connectors.len(), "connectors"),
-        (declared.actions.len(), "actions"),
-        (declared.sources.len(), "sources"),
-        (declared.rules.len(), "rules"),
-    ] {
-        if count > 0 {
-            let _ = writeln!(text, "{what:<10}{count}");
-        }
+    let (connectors, actions) = (declared.connectors.len(), declared.actions.len());
+    let (sources, rules) = (declared.sources.len(), declared.rules.len());
+    if connectors + actions + sources + rules > 0 {
+        let _ = writeln!(
+            text,
+            "defines   connectors {connectors}, actions {actions}, sources {sources}, rules {rules}"
+        );
     }
     let _ = writeln!(text, "data      {:<16}{}", "", loaded.config.data_dir.display());
     text.push_str("the configuration is valid\n");

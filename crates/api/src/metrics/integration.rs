@@ -151,7 +151,7 @@ pub const FAMILIES: &[Family] = &[
     .seconds(),
     gauge(
         "tidewire_source_state",
-        "1 for the state of a source: connected, connecting, disconnected, running (it does not tell), disabled, broken.",
+        "1 for the state of a source: connected, connecting, disconnected, disabled, broken (it cannot be started).",
         |s, out| states(&s.integration.sources, "source", out),
     ),
     counter(

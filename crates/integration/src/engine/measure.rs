@@ -26,6 +26,7 @@ pub struct Measures {
 
 impl Engine {
     pub fn measures(&self) -> Measures {
+        let _runtime = self.inner.runtime_handle.enter();
         let state = self.state();
         let definitions = &state.definitions;
         Measures {
@@ -73,11 +74,7 @@ impl State {
     fn measured_source(&self, definition: &SourceDefinition) -> Measured<SourceCounts> {
         let name = definition.id();
         let state = match self.sources.get(&name) {
-            Some(Ok(held)) => held
-                .origin
-                .health
-                .as_ref()
-                .map_or("running", |cell| health(&cell.get())),
+            Some(Ok(held)) => health(&held.origin.health()),
             Some(Err(_)) => "broken",
             None => enabled(definition.enable),
         };

@@ -7,12 +7,14 @@ use super::*;
 
 impl Engine {
     pub fn sources(&self) -> Vec<SourceView> {
+        let _runtime = self.inner.runtime_handle.enter();
         let state = self.state();
         let sources = state.definitions.sources.values();
         sources.map(|definition| state.source_view(definition)).collect()
     }
 
     pub fn source(&self, id: &str) -> Result<SourceView, EngineError> {
+        let _runtime = self.inner.runtime_handle.enter();
         let state = self.state();
         let definition = state
             .definitions
@@ -24,6 +26,7 @@ impl Engine {
 
     /// Makes or changes one.
     pub fn put_source(&self, mut definition: SourceDefinition) -> Result<SourceView, EngineError> {
+        let _runtime = self.inner.runtime_handle.enter();
         let mut state = self.state();
         let mut changed = state.kept.clone();
         let id = definition.id();

@@ -96,7 +96,7 @@ impl State {
             from: definition.from_names().into(),
             metrics: metrics.map(|metrics| metrics.counts()).unwrap_or_default(),
             problems,
-            health: running.and_then(|running| Some(running.origin.health.as_ref()?.get())),
+            health: running.map(|running| running.origin.health()),
             definition: definition.shown(),
         }
     }
