@@ -1,7 +1,5 @@
 //! What each tenant uses: messages, values, rule nodes, scripts, alarms; per month and per hour, as ThingsBoard counts.
 
-use std::collections::HashMap;
-
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -68,7 +66,7 @@ struct Counts {
 
 #[derive(Debug, Default)]
 pub struct Usage {
-    tenants: HashMap<TenantId, Counts>,
+    tenants: hashbrown::HashMap<TenantId, Counts, foldhash::fast::RandomState>,
 }
 
 impl Usage {

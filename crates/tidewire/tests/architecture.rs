@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("connectors", &["mqtt", "journal"]),
     ("bench", &["mqtt"]),
     ("timeseries", &[]),
-    ("platform", &["auth", "timeseries"]),
+    ("platform", &["mqtt", "auth", "timeseries"]),
     ("simulation", &["mqtt", "journal", "broker"]),
     (
         "tidewire",

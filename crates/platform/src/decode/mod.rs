@@ -5,6 +5,7 @@ mod answer;
 mod error;
 mod gateway;
 mod number;
+mod protobuf;
 mod request;
 mod telemetry;
 mod topic;
@@ -16,6 +17,7 @@ pub use answer::{
 };
 pub use error::DecodeError;
 pub use gateway::{GatewayAttributesRequest, GatewayConnect, GatewayPart, GatewayRpcResponse, gateway_parts};
+pub use protobuf::{PayloadKind, Transport};
 pub use request::{AttributesRequest, Claim, Provision, RpcRequest};
 pub use telemetry::Telemetry;
 pub use topic::{Downlink, Form, Format, OtaKind, Subscription, Uplink};

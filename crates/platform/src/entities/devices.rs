@@ -2,6 +2,7 @@
 
 use super::{Entities, EntityError, check_name, delete_with_all, random_text};
 use crate::credentials;
+use crate::decode::Transport;
 use crate::ids::{CustomerId, DeviceId, DeviceProfileId, TenantId};
 use crate::model::{CredentialsType, Customer, Device, DeviceCredentials, DeviceProfile, Entity};
 use crate::page::PageLink;
@@ -220,6 +221,11 @@ impl Entities {
                     "Another default device profile is present in scope of current tenant!",
                 ));
             }
+        }
+        if let Err(problem) = Transport::of(profile) {
+            return Err(EntityError::invalid(format!(
+                "[Transport Configuration] invalid schema provided: {problem}"
+            )));
         }
         check_alarms(profile)
     }

@@ -27,7 +27,7 @@ mod outlet;
 mod pending;
 mod tick;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -40,7 +40,7 @@ pub use outlet::{NoOutlet, Outlet};
 use crate::activity::Activity;
 use crate::alarm_rules::{Rules, State};
 use crate::chain::{Chain, ChainError, Continuation, Warning};
-use crate::decode::Limits;
+use crate::decode::{Limits, Transport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::model::RuleChain;
@@ -123,7 +123,8 @@ struct Core {
     chains: HashMap<RuleChainId, Arc<Chain>>,
     roots: HashMap<TenantId, RuleChainId>,
     rules: HashMap<DeviceProfileId, Arc<Rules>>,
-    devices: hashbrown::HashMap<DeviceId, DeviceState, foldhash::fast::RandomState>,
+    transports: HashMap<DeviceProfileId, Arc<Transport>>,
+    devices: HashMap<DeviceId, DeviceState>,
     usage: Usage,
     pending: Pending,
     /// Where the batch that is pending ends.
@@ -144,6 +145,10 @@ struct Core {
     next_checkpoint_ms: i64,
     stats: Stats,
 }
+
+/// Most keys are identifiers that the platform made.
+type HashMap<K, V> = hashbrown::HashMap<K, V, foldhash::fast::RandomState>;
+type HashSet<K> = hashbrown::HashSet<K, foldhash::fast::RandomState>;
 
 /// Server attributes of customers and tenants that alarm rules asked for.
 type OwnerValues = HashMap<(Uuid, Box<str>), Option<timeseries::Value>>;
@@ -285,7 +290,22 @@ impl Platform {
 
     /// After a profile was saved: its devices take its alarm rules over with their next message.
     pub fn reload_profile(&self, id: DeviceProfileId) {
-        self.core().rules.remove(&id);
+        let mut core = self.core();
+        core.rules.remove(&id);
+        core.transports.remove(&id);
+    }
+
+    /// What the device's profile says of topics and payloads.
+    pub fn transport(&self, device: DeviceId) -> Option<Arc<Transport>> {
+        let profile = self.entities.directory().device(device)?.profile;
+        if let Some(transport) = self.core().transports.get(&profile) {
+            return Some(Arc::clone(transport));
+        }
+        let known = self.entities.directory().profile(profile).cloned()?;
+        // Saving a profile refuses what cannot be parsed.
+        let transport = Arc::new(Transport::of(&known).ok()?);
+        self.core().transports.insert(profile, Arc::clone(&transport));
+        Some(transport)
     }
 
     /// After a device was deleted, or given another profile.

@@ -12,8 +12,9 @@ use crate::repository::{Change, StateKind};
 use crate::usage::{Counter, UsagePoint};
 
 impl Platform {
-    /// To be called about once a second. `position` is where the caller's log ends: what chains say by themselves is stored
-    /// as if it was said there.
+    /// To be called about once a second. `position` is one of its own in the caller's log, behind all batches that were ingested
+    /// and before those that will be: what chains say by themselves is stored as if it was said there. With the position of
+    /// the last batch it waits for the next one.
     pub fn tick(&self, position: Position, now_ms: i64, outlet: &mut dyn Outlet) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;

@@ -1,0 +1,182 @@
+//! Protobuf payloads, by the schemas that a device profile has: a schema is read once, a payload becomes the JSON that
+//! ThingsBoard makes of it, and that is decoded as any other.
+
+mod message;
+mod schema;
+
+use std::borrow::Cow;
+
+use serde_json::Value as Json;
+
+use super::error::DecodeError;
+use crate::model::DeviceProfile;
+use schema::Schema;
+
+/// What a profile says of payloads and topics.
+#[derive(Debug, Default)]
+pub struct Transport {
+    /// In place of `v1/devices/me/telemetry` and `…/attributes`; may have wildcards.
+    telemetry_filter: Option<String>,
+    attributes_filter: Option<String>,
+    protobuf: Option<Schemas>,
+}
+
+#[derive(Debug)]
+struct Schemas {
+    telemetry: Schema,
+    attributes: Schema,
+    rpc_response: Schema,
+    /// What is not Protobuf may be JSON.
+    accepts_json: bool,
+}
+
+/// Which schema a payload has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadKind {
+    Telemetry,
+    Attributes,
+    RpcResponse,
+}
+
+/// The schemas that ThingsBoard's editor begins with.
+const TELEMETRY_DEFAULT: &str = "message Telemetry { optional double temperature = 1; optional double humidity = 2; InnerObject innerObject = 3;
+    message InnerObject { optional string key1 = 1; optional bool key2 = 2; optional double key3 = 3; optional int32 key4 = 4; optional string key5 = 5; } }";
+const ATTRIBUTES_DEFAULT: &str =
+    "message Attributes { optional string firmwareVersion = 1; optional string serialNumber = 2; }";
+const RPC_RESPONSE_DEFAULT: &str = "message RpcResponseMsg { optional string payload = 1; }";
+
+impl Transport {
+    /// An error names the schema that cannot be read.
+    pub fn of(profile: &DeviceProfile) -> Result<Transport, String> {
+        let json = profile.transport();
+        let text = |name: &str| json[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let payload = &json["transportPayloadTypeConfiguration"];
+        let is_protobuf = payload["transportPayloadType"].as_str() == Some("PROTOBUF");
+        Ok(Transport {
+            telemetry_filter: text("deviceTelemetryTopic"),
+            attributes_filter: text("deviceAttributesTopic"),
+            protobuf: if is_protobuf {
+                Some(Schemas::parse(payload)?)
+            } else {
+                None
+            },
+        })
+    }
+
+    /// A topic of the profile's own.
+    pub fn payload_kind(&self, topic: &str) -> Option<PayloadKind> {
+        let is = |filter: &Option<String>| {
+            filter
+                .as_deref()
+                .is_some_and(|filter| mqtt::filter_matches(filter, topic))
+        };
+        if is(&self.telemetry_filter) {
+            Some(PayloadKind::Telemetry)
+        } else if is(&self.attributes_filter) {
+            Some(PayloadKind::Attributes)
+        } else {
+            None
+        }
+    }
+
+    pub fn is_protobuf(&self) -> bool {
+        self.protobuf.is_some()
+    }
+
+    /// JSON of a payload in the profile's format.
+    pub fn to_json<'a>(&self, kind: PayloadKind, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, DecodeError> {
+        let Some(schemas) = &self.protobuf else {
+            return Ok(Cow::Borrowed(payload));
+        };
+        match schemas.of(kind).to_json(payload) {
+            Ok(json) => Ok(Cow::Owned(json.into_bytes())),
+            Err(_) if schemas.accepts_json && super::values::check_json(payload).is_ok() => Ok(Cow::Borrowed(payload)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Schemas {
+    fn parse(json: &Json) -> Result<Schemas, String> {
+        let schema = |name: &str, default: &str| {
+            let text = json[name]
+                .as_str()
+                .filter(|text| !text.trim().is_empty())
+                .unwrap_or(default);
+            Schema::parse(text).map_err(|problem| format!("{name}: {problem}"))
+        };
+        Ok(Schemas {
+            telemetry: schema("deviceTelemetryProtoSchema", TELEMETRY_DEFAULT)?,
+            attributes: schema("deviceAttributesProtoSchema", ATTRIBUTES_DEFAULT)?,
+            rpc_response: schema("deviceRpcResponseProtoSchema", RPC_RESPONSE_DEFAULT)?,
+            accepts_json: json["enableCompatibilityWithJsonPayloadFormat"]
+                .as_bool()
+                .unwrap_or(false),
+        })
+    }
+
+    fn of(&self, kind: PayloadKind) -> &Schema {
+        match kind {
+            PayloadKind::Telemetry => &self.telemetry,
+            PayloadKind::Attributes => &self.attributes,
+            PayloadKind::RpcResponse => &self.rpc_response,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn profile(payload: Json) -> DeviceProfile {
+        let mut profile = DeviceProfile::default();
+        profile.profile_data["transportConfiguration"] = json!({"type": "MQTT", "deviceTelemetryTopic": "sensors/+/t",
+            "deviceAttributesTopic": "a", "transportPayloadTypeConfiguration": payload});
+        profile
+    }
+
+    #[test]
+    fn profiles_choose_topics_and_format() {
+        let json = Transport::of(&profile(json!({"transportPayloadType": "JSON"}))).unwrap();
+        assert_eq!(json.payload_kind("sensors/7/t"), Some(PayloadKind::Telemetry));
+        assert_eq!(json.payload_kind("a"), Some(PayloadKind::Attributes));
+        assert_eq!(json.payload_kind("v1/devices/me/telemetry"), None);
+        assert_eq!(
+            json.to_json(PayloadKind::Telemetry, b"{}").unwrap(),
+            Cow::Borrowed(b"{}")
+        );
+        let broken = profile(json!({"transportPayloadType": "PROTOBUF", "deviceTelemetryProtoSchema": "message {"}));
+        assert!(
+            Transport::of(&broken)
+                .unwrap_err()
+                .starts_with("deviceTelemetryProtoSchema: ")
+        );
+        assert!(
+            Transport::of(&DeviceProfile::default())
+                .unwrap()
+                .payload_kind("a")
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn default_schemas_decode_and_json_may_be_accepted() {
+        // temperature 22.5, innerObject { key2: true, key4: 7 }.
+        let payload = [0x09, 0, 0, 0, 0, 0, 0x80, 0x36, 0x40, 0x1a, 4, 0x10, 1, 0x20, 7];
+        let strict = Transport::of(&profile(json!({"transportPayloadType": "PROTOBUF"}))).unwrap();
+        let found = strict.to_json(PayloadKind::Telemetry, &payload).unwrap();
+        assert_eq!(
+            std::str::from_utf8(&found).unwrap(),
+            r#"{"temperature":22.5,"innerObject":{"key2":true,"key4":7}}"#
+        );
+        assert!(strict.to_json(PayloadKind::Telemetry, b"{\"a\":1}").is_err());
+        let lenient = json!({"transportPayloadType": "PROTOBUF", "enableCompatibilityWithJsonPayloadFormat": true});
+        let lenient = Transport::of(&profile(lenient)).unwrap();
+        assert_eq!(
+            lenient.to_json(PayloadKind::Telemetry, b"{\"a\":1}").unwrap(),
+            Cow::Borrowed(b"{\"a\":1}")
+        );
+    }
+}
