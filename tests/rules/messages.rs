@@ -137,3 +137,75 @@ fn publishers_are_held_back_while_a_buffer_is_full() {
     arrived.dedup();
     assert_eq!(arrived, accepted);
 }
+
+/// Delivered, acknowledged, dropped: told of the subscriber, with who published.
+#[test]
+fn what_becomes_of_a_message_is_an_event_with_its_publisher() {
+    let server = server();
+    let api = Api::of(&server);
+    let rule = json!({
+        "id": "fates",
+        "sql": "SELECT event, from_clientid, clientid, topic, qos, payload, reason, id FROM \
+                \"$events/message/delivered\", \"$events/message_acked\", \"$events/message/delivery_dropped\" WHERE topic =~ 't/#'",
+        "actions": [{"function": "republish", "args": {"topic": "fates/${clientid}", "payload": "${.}"}}],
+    });
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut watcher = server.session(&Connect::new(V5, "watcher"));
+    watcher.subscribe("fates/#", 0);
+    let mut lamp = server.session(&Connect::new(V5, "lamp"));
+    lamp.subscribe("t/#", 1);
+    let mut meter = server.session(&Connect::new(V4, "meter"));
+    meter.publish(&Publish::new("t/1", "on").qos(1));
+    let delivery = lamp.receive();
+    assert_eq!(delivery.payload, b"on");
+    let mut fate = || serde_json::from_slice::<serde_json::Value>(&watcher.receive().payload).expect("JSON");
+    let (delivered, acked) = (fate(), fate());
+    assert_eq!(
+        (&delivered["event"], &acked["event"]),
+        (&json!("message.delivered"), &json!("message.acked"))
+    );
+    for column in ["from_clientid", "clientid", "topic", "qos", "payload", "id"] {
+        assert_eq!(delivered[column], acked[column], "{column}");
+    }
+    assert_eq!(
+        (&acked["from_clientid"], &acked["clientid"]),
+        (&json!("meter"), &json!("lamp"))
+    );
+    assert_eq!(
+        (&acked["topic"], &acked["qos"], &acked["payload"]),
+        (&json!("t/1"), &json!(1), &json!("on"))
+    );
+    lamp.disconnect();
+    let mut away = server.session(&Connect::new(V5, "away").persistent());
+    away.subscribe("t/2", 0);
+    away.disconnect();
+    meter.publish(&Publish::new("t/2", "off"));
+    let dropped = fate();
+    assert_eq!(
+        (&dropped["event"], &dropped["reason"]),
+        (&json!("delivery.dropped"), &json!("qos0_msg"))
+    );
+    assert_eq!(
+        (&dropped["clientid"], &dropped["from_clientid"]),
+        (&json!("away"), &json!("meter"))
+    );
+}
+
+#[test]
+fn logins_and_pings_are_events() {
+    let server = server();
+    let api = Api::of(&server);
+    let rule = json!({
+        "id": "signs",
+        "sql": "SELECT * FROM \"$events/client/ping\", \"$events/client_check_authn_complete\" WHERE clientid = 'lamp'",
+        "actions": [{"function": "republish", "args": {"topic": "signs", "payload": "${event} ${reason_code} ${is_anonymous} ${keepalive}"}}],
+    });
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut watcher = server.session(&Connect::new(V5, "watcher"));
+    watcher.subscribe("signs", 0);
+    let mut lamp = server.session(&Connect::new(V4, "lamp"));
+    lamp.ping();
+    let sign = |watcher: &mut Peer| String::from_utf8(watcher.receive().payload).expect("text");
+    assert_eq!(sign(&mut watcher), "client.check_authn_complete success true undefined");
+    assert!(sign(&mut watcher).starts_with("client.ping undefined undefined "));
+}

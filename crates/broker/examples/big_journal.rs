@@ -11,6 +11,7 @@ use mqtt::{QoS, SubscriptionOptions};
 use tidewire_broker::durable::record::{
     MessageRecord, Recipient, Record, SessionKey, SessionRecord, SubscriptionRecord, Target, Targets, Terms,
 };
+use tidewire_broker::provenance::Provenance;
 
 /// Of a tick's batch.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -110,6 +111,7 @@ fn message(record: &mut impl FnMut(Record<'_>), number: u64, seq: u64) {
         due_unix_ms: None,
         retained: None,
         publisher: None,
+        provenance: Provenance::NONE,
         targets: Targets::from_written(&targets),
     }));
 }

@@ -20,11 +20,14 @@ impl Shard {
         match (phase, outcome) {
             (Phase::Closing, _) => {}
             (_, AuthOutcome::Continue { data }) => self.continue_authentication(conn, pending, phase, &data),
-            (Phase::Online, AuthOutcome::Allow { data, .. }) => {
+            (Phase::Online, AuthOutcome::Allow { data, is_superuser }) => {
+                self.core
+                    .tap_authenticated_anew(now, conn, ReasonCode::Success, is_superuser);
                 self.send_auth(conn, ReasonCode::Success, pending.method.as_deref(), data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
             (Phase::Online, AuthOutcome::Deny { reason, because }) => {
+                self.core.tap_authenticated_anew(now, conn, reason, false);
                 self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, because);
             }
             (_, outcome) => self.connect_decided(now, conn, &pending, outcome),
@@ -38,10 +41,15 @@ impl Shard {
         };
         match outcome {
             AuthOutcome::Allow { is_superuser, data } => {
+                let (client_id, success) = (&pending.client_id, ReasonCode::Success);
+                self.core
+                    .tap_authenticated(now, conn, &connect, client_id, success, is_superuser);
                 self.accept(now, conn, &connect, &pending.client_id, is_superuser, data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
             AuthOutcome::Deny { reason, because } => {
+                self.core
+                    .tap_authenticated(now, conn, &connect, &pending.client_id, reason, false);
                 self.refuse(now, conn, &pending.client_id, connect.user_name, reason, because);
             }
             AuthOutcome::Continue { .. } => {}

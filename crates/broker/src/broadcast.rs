@@ -60,8 +60,9 @@ impl Shard {
     /// Adds a message to the run for a list. False if it has to go the usual way.
     #[inline]
     pub(crate) fn broadcast(&mut self, now: Now, list: ListId, p: &Publication<'_>) -> bool {
+        let is_each_told = self.core.is_each_delivery_told();
         let broadcast = &mut self.core.broadcast;
-        if !broadcast.is_open || p.qos != QoS::AtMostOnce || p.retain {
+        if !broadcast.is_open || is_each_told || p.qos != QoS::AtMostOnce || p.retain {
             return false;
         }
         if broadcast.audience.as_ref().is_none_or(|audience| audience.list != list) {

@@ -32,9 +32,14 @@ impl Shard {
         let credentials = self.credentials(conn, connect, &client_id);
         match self.access.authenticate_now(&credentials) {
             Some(AuthOutcome::Allow { is_superuser, data }) => {
+                let success = ReasonCode::Success;
+                self.core
+                    .tap_authenticated(now, conn, connect, &client_id, success, is_superuser);
                 self.accept(now, conn, connect, &client_id, is_superuser, data.as_deref());
             }
             Some(AuthOutcome::Deny { reason, because }) => {
+                self.core
+                    .tap_authenticated(now, conn, connect, &client_id, reason, false);
                 self.refuse(now, conn, &client_id, connect.user_name, reason, because);
             }
             Some(outcome @ AuthOutcome::Continue { .. }) => {

@@ -137,7 +137,7 @@ impl Core {
             return Delivered::Queued;
         }
         if link.is_filtered && !self.may_receive(slot, p.topic) {
-            return self.dropped(now, slot, DropReason::NotAuthorizedToReceive);
+            return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
         if link.is_replaying && terms.group.is_none() && self.session(slot).replays.must_wait(p.topic) {
             return self.hold(now, slot, p, terms, forms);
@@ -181,7 +181,7 @@ impl Core {
                 return delivered;
             }
         } else if self.session(slot).expiry_s == 0 {
-            return self.dropped(now, slot, DropReason::SessionEnded);
+            return self.drop_delivery(now, slot, DropReason::SessionEnded, p, terms);
         }
         let delivery = Delivery {
             message: forms.message(p),
@@ -236,7 +236,7 @@ impl Core {
             self.stats.queued_bytes -= delivery.kept_bytes() as u64;
             if delivery.message.is_expired(now) {
                 self.keep_unheld(slot, delivery.message.place());
-                self.dropped(now, slot, DropReason::Expired);
+                self.drop_queued(now, slot, DropReason::Expired, &delivery);
                 continue;
             }
             let message = delivery.message.clone();
@@ -278,7 +278,7 @@ impl Core {
             return self.keep_qos0(now, slot, p, terms, forms);
         }
         if !self.takes_more(ConnSlot(link.conn)) {
-            return self.dropped(now, slot, DropReason::SlowConsumer);
+            return self.drop_delivery(now, slot, DropReason::SlowConsumer, p, terms);
         }
         self.send_qos0(now, slot, link, p, terms, forms)
     }
@@ -294,7 +294,7 @@ impl Core {
     ) -> Delivered {
         let link = self.links[slot as usize];
         if link.is_filtered && !self.may_receive(slot, p.topic) {
-            return self.dropped(now, slot, DropReason::NotAuthorizedToReceive);
+            return self.drop_delivery(now, slot, DropReason::NotAuthorizedToReceive, p, terms);
         }
         if terms.qos != QoS::AtMostOnce || link.conn == NO_CONN {
             return self.deliver_now(now, slot, p, terms, forms);
@@ -312,7 +312,7 @@ impl Core {
     ) -> Delivered {
         let is_lost = self.links[slot as usize].conn == NO_CONN && self.session(slot).expiry_s == 0;
         if !self.config.is_qos0_queued || is_lost {
-            return self.dropped(now, slot, DropReason::OfflineQoS0);
+            return self.drop_delivery(now, slot, DropReason::OfflineQoS0, p, terms);
         }
         let delivery = Delivery {
             message: forms.message(p),
@@ -328,6 +328,39 @@ impl Core {
     #[inline]
     fn takes_more(&self, conn: ConnSlot) -> bool {
         self.outbox.queued_bytes(conn) <= self.config.output_buffer_bytes && !self.outbox.is_full()
+    }
+
+    /// Gives a message up that a session was to be given on these terms.
+    #[cold]
+    pub fn drop_delivery(
+        &mut self,
+        now: Now,
+        slot: u32,
+        reason: DropReason,
+        p: &Publication<'_>,
+        terms: Terms<'_>,
+    ) -> Delivered {
+        let p = Publication {
+            qos: terms.qos,
+            retain: terms.retain,
+            ..*p
+        };
+        self.tap_delivery_dropped(now, slot, Some(&p), reason);
+        self.dropped(now, slot, reason)
+    }
+
+    /// Gives a message up that a session has been waiting for.
+    #[cold]
+    pub fn drop_queued(&mut self, now: Now, slot: u32, reason: DropReason, delivery: &Delivery) -> Delivered {
+        self.tap_delivery_dropped(now, slot, Some(&delivery.publication()), reason);
+        self.dropped(now, slot, reason)
+    }
+
+    /// Gives up a message that is in the journal only.
+    #[cold]
+    pub fn drop_cold(&mut self, now: Now, slot: u32, reason: DropReason) -> Delivered {
+        self.tap_delivery_dropped(now, slot, None, reason);
+        self.dropped(now, slot, reason)
     }
 
     /// Counts a drop for the node and the session, and reports the first of its kind.

@@ -43,6 +43,7 @@ mod timers;
 pub mod durable;
 pub mod fault;
 pub mod interest;
+pub mod provenance;
 pub mod retained;
 pub mod subscriptions;
 pub mod tap;

@@ -7,6 +7,7 @@ use crate::deliver::{Link, NO_CONN};
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Effect, Event, Now};
 use crate::inspect::LOOK_MAX;
 use crate::message::{Origin, Place, Publication};
+use crate::provenance::Provenance;
 use crate::session::Will;
 use crate::shard::{Shard, hash};
 use crate::tap::{Happening, Wants};
@@ -248,6 +249,7 @@ impl Shard {
         let publisher_hash = hash(&session.client_id) as u32;
         let epoch = session.epoch;
         self.core.stats.wills_published += 1;
+        let provenance = self.core.provenance(now, Some(slot), 0, Wants::FATES);
         let p = Publication {
             topic: &will.topic,
             payload: &will.payload,
@@ -261,6 +263,7 @@ impl Shard {
             },
             publisher_hash,
             place: Place::NONE,
+            provenance: Provenance::from_written(&provenance),
         };
         self.core.tap_message(now, Some(slot), &p, false);
         self.publish(now, &p, None);
@@ -284,6 +287,7 @@ impl Shard {
         self.return_shared(now, slot, |_| true);
         self.publish_will(now, slot);
         self.keep_ended(slot);
+        self.core.tap_undelivered(now, slot);
         let Some(session) = self.core.sessions[slot as usize].take() else {
             return;
         };

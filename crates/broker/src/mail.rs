@@ -5,8 +5,9 @@
 //! ```text
 //! record  := tag u8, envelope, publication        (tags ROUTE, RETAIN, MEMBER, RETURN, REPLAY; the fields of `Envelope`)
 //!          | LETTER                               (the next of `letters`)
-//! publication := qos u8, retain u8, expires_at_ms u64, place u64, origin shard u32, origin epoch u32, publisher u32,
-//!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload
+//! publication := qos u8, flags u8, expires_at_ms u64, place u64, origin shard u32, origin epoch u32, publisher u32,
+//!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload,
+//!                [provenance bytes u32, provenance]
 //! ```
 //! Integers are in native order: mail never leaves the process.
 
@@ -16,6 +17,7 @@ use crate::ShardId;
 use crate::durable::record::GroupKey;
 use crate::message::{Origin, Place, Publication};
 use crate::outgoing::GroupRef;
+use crate::provenance::Provenance;
 use crate::retained::ScanCursor;
 use crate::shared::Member;
 
@@ -116,6 +118,10 @@ const MEMBER: u8 = 3;
 const RETURN: u8 = 4;
 const REPLAY: u8 = 5;
 const LETTER: u8 = 6;
+
+/// Flags of a publication.
+const IS_RETAINED: u8 = 1;
+const HAS_PROVENANCE: u8 = 1 << 1;
 
 impl Mail {
     pub fn is_empty(&self) -> bool {
@@ -238,7 +244,10 @@ fn put_u32s<const N: usize>(out: &mut Vec<u8>, values: [u32; N]) {
 }
 
 fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
-    out.extend_from_slice(&[p.qos as u8, u8::from(p.retain)]);
+    let provenance = p.provenance.as_bytes();
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    let flags = flag(p.retain, IS_RETAINED) | flag(!provenance.is_empty(), HAS_PROVENANCE);
+    out.extend_from_slice(&[p.qos as u8, flags]);
     out.extend_from_slice(&p.expires_at_ms.unwrap_or(u64::MAX).to_ne_bytes());
     out.extend_from_slice(&p.place.to_bits().to_ne_bytes());
     put_u32s(
@@ -255,6 +264,10 @@ fn put_publication(out: &mut Vec<u8>, p: &Publication<'_>) {
     out.extend_from_slice(p.topic.as_bytes());
     out.extend_from_slice(p.properties);
     out.extend_from_slice(p.payload);
+    if !provenance.is_empty() {
+        put_u32s(out, [provenance.len() as u32]);
+        out.extend_from_slice(provenance);
+    }
 }
 
 /// Cuts values off bytes that this module wrote.
@@ -326,7 +339,7 @@ impl<'a> Cut<'a> {
 
     fn publication(&mut self, base: u64) -> Publication<'a> {
         let qos = self.qos();
-        let retain = self.u8() == 1;
+        let flags = self.u8();
         let expires_at_ms = self.u64();
         let place = Place::from_bits(self.u64()).placed(base);
         let origin = Origin {
@@ -335,16 +348,25 @@ impl<'a> Cut<'a> {
         };
         let publisher_hash = self.u32();
         let (topic, properties, payload) = (self.u32() as usize, self.u32() as usize, self.u32() as usize);
+        let (topic, properties, payload) = (self.take(topic), self.take(properties), self.take(payload));
+        let provenance = match flags & HAS_PROVENANCE {
+            0 => Provenance::NONE,
+            _ => {
+                let length = self.u32() as usize;
+                Provenance::from_written(self.take(length))
+            }
+        };
         Publication {
-            topic: std::str::from_utf8(self.take(topic)).expect("written from a str"),
-            properties: self.take(properties),
-            payload: self.take(payload),
+            topic: std::str::from_utf8(topic).expect("written from a str"),
+            properties,
+            payload,
             qos,
-            retain,
+            retain: flags & IS_RETAINED != 0,
             expires_at_ms: (expires_at_ms != u64::MAX).then_some(expires_at_ms),
             origin,
             publisher_hash,
             place,
+            provenance,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mqtt::QoS;
 
 use crate::durable::record::Position;
+use crate::provenance::Provenance;
 use crate::{Now, ShardId};
 
 /// Which session of the node published a message; for No Local [MQTT-3.8.3-3]. Server-made messages have none.
@@ -87,6 +88,8 @@ pub struct Publication<'a> {
     /// Hash of the publisher's client id, for the strategy of shared subscriptions that uses it.
     pub publisher_hash: u32,
     pub place: Place,
+    /// None unless a tap wants to be told of deliveries.
+    pub provenance: Provenance<'a>,
 }
 
 impl<'a> Publication<'a> {
@@ -102,6 +105,7 @@ impl<'a> Publication<'a> {
             origin: Origin::NONE,
             publisher_hash: 0,
             place: Place::NONE,
+            provenance: Provenance::NONE,
         }
     }
 
@@ -117,14 +121,28 @@ impl<'a> Publication<'a> {
 
     /// Bytes that keeping it costs, near enough for limits.
     pub fn kept_bytes(&self) -> usize {
-        self.topic.len() + self.payload.len() + self.properties.len() + size_of::<Message>()
+        self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes() + size_of::<Message>()
+    }
+
+    /// Of the provenance in a kept message.
+    fn trailer_bytes(&self) -> usize {
+        match self.provenance.as_bytes().len() {
+            0 => 0,
+            length => length + PROVENANCE_LENGTH_BYTES,
+        }
     }
 
     pub fn to_message(self) -> Arc<Message> {
-        let mut bytes = Vec::with_capacity(self.topic.len() + self.properties.len() + self.payload.len());
+        let length = self.topic.len() + self.properties.len() + self.payload.len() + self.trailer_bytes();
+        let mut bytes = Vec::with_capacity(length);
         bytes.extend_from_slice(self.topic.as_bytes());
         bytes.extend_from_slice(self.properties);
         bytes.extend_from_slice(self.payload);
+        let provenance = self.provenance.as_bytes();
+        if !provenance.is_empty() {
+            bytes.extend_from_slice(provenance);
+            bytes.extend_from_slice(&(provenance.len() as u32).to_ne_bytes());
+        }
         Arc::new(Message {
             bytes: bytes.into_boxed_slice(),
             topic_bytes: self.topic.len() as u32,
@@ -134,12 +152,16 @@ impl<'a> Publication<'a> {
             publisher_hash: self.publisher_hash,
             qos: self.qos,
             retain: self.retain,
+            has_provenance: !provenance.is_empty(),
             place: AtomicU64::new(self.place.0),
         })
     }
 }
 
-/// A kept message: topic, properties and payload in one allocation, shared by all who wait for it.
+/// Behind the provenance, how long it is.
+const PROVENANCE_LENGTH_BYTES: usize = size_of::<u32>();
+
+/// A kept message: topic, properties, payload and provenance in one allocation, shared by all who wait for it.
 #[derive(Debug)]
 pub struct Message {
     bytes: Box<[u8]>,
@@ -150,6 +172,8 @@ pub struct Message {
     publisher_hash: u32,
     qos: QoS,
     retain: bool,
+    /// In the padding, so that a message without costs nothing for it.
+    has_provenance: bool,
     /// Set once more when the batch that has it is appended, by the thread that owns the shard.
     place: AtomicU64,
 }
@@ -157,7 +181,8 @@ pub struct Message {
 impl Message {
     pub fn publication(&self) -> Publication<'_> {
         let (topic, rest) = self.bytes.split_at(self.topic_bytes as usize);
-        let (properties, payload) = rest.split_at(self.properties_bytes as usize);
+        let (properties, rest) = rest.split_at(self.properties_bytes as usize);
+        let (payload, provenance) = self.split_provenance(rest);
         Publication {
             topic: std::str::from_utf8(topic).expect("made from a str"),
             payload,
@@ -168,7 +193,17 @@ impl Message {
             origin: self.origin,
             publisher_hash: self.publisher_hash,
             place: self.place(),
+            provenance,
         }
+    }
+
+    fn split_provenance<'a>(&self, rest: &'a [u8]) -> (&'a [u8], Provenance<'a>) {
+        if !self.has_provenance {
+            return (rest, Provenance::NONE);
+        }
+        let (rest, length) = rest.split_last_chunk().expect("`to_message` wrote the length");
+        let (payload, provenance) = rest.split_at(rest.len() - u32::from_ne_bytes(*length) as usize);
+        (payload, Provenance::from_written(provenance))
     }
 
     pub fn place(&self) -> Place {

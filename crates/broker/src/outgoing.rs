@@ -13,7 +13,7 @@ use crate::durable::cold::Cold;
 use crate::durable::entry::StoredEntry;
 use crate::durable::record::{GroupKey, Seq};
 use crate::lazy_deque::LazyDeque;
-use crate::message::Message;
+use crate::message::{Message, Publication};
 
 /// A message for one session, with what differs from the message itself.
 #[derive(Debug, Clone)]
@@ -30,6 +30,15 @@ impl Delivery {
     /// Bytes that keeping it costs, near enough for limits.
     pub fn kept_bytes(&self) -> usize {
         self.message.kept_bytes() + self.tag.kept_bytes()
+    }
+
+    /// As the session gets it.
+    pub fn publication(&self) -> Publication<'_> {
+        Publication {
+            qos: self.qos,
+            retain: self.retain,
+            ..self.message.publication()
+        }
     }
 }
 
@@ -331,6 +340,13 @@ impl Outgoing {
         warm + cold.filter(|(entry, _)| !entry.is_released()).count()
     }
 
+    /// What is not known to have arrived, without what is in the journal only.
+    pub fn in_memory(&self) -> impl Iterator<Item = &Delivery> {
+        let fresh = self.cold.iter().flat_map(|cold| cold.fresh.iter());
+        let inflight = self.inflight.iter().filter_map(|entry| entry.delivery.as_ref());
+        inflight.chain(self.queue.iter()).chain(fresh)
+    }
+
     pub fn push_queue(&mut self, delivery: Delivery) {
         self.queued_bytes += delivery.kept_bytes();
         self.queued_qos0 += u32::from(delivery.qos == QoS::AtMostOnce);
@@ -410,6 +426,7 @@ mod tests {
             origin: Origin::NONE,
             publisher_hash: 0,
             place: crate::message::Place::NONE,
+            provenance: crate::provenance::Provenance::NONE,
         }
         .to_message();
         Delivery {

@@ -15,6 +15,7 @@ use crate::effect::{ConnSlot, DropReason, Effect, Now};
 use crate::lifecycle::is_reserved;
 use crate::message::{Message, Origin, Place, Publication};
 use crate::outgoing::{Acknowledged, Delivery};
+use crate::provenance::Provenance;
 use crate::shard::{Shard, hash};
 use crate::tap::{Happening, Wants};
 use crate::timers::Timer;
@@ -168,6 +169,11 @@ impl Shard {
             publish.properties.append_forwarded(&mut forwarded);
             &forwarded
         };
+        let told = match delay_s {
+            None => Wants::FATES,
+            Some(_) => Wants::FATES | Wants::MESSAGES,
+        };
+        let provenance = self.core.provenance(now, Some(slot), 0, told);
         let p = Publication {
             topic,
             payload: publish.payload,
@@ -181,6 +187,7 @@ impl Shard {
             },
             publisher_hash,
             place: Place::NONE,
+            provenance: Provenance::from_written(&provenance),
         };
         if self.core.tap_refuses(now, Some(slot), &p) {
             return self.reject(now, slot, DropReason::BufferFull, ReasonCode::QuotaExceeded);
@@ -229,7 +236,9 @@ impl Shard {
     /// A message of the server itself or of an operator: no session, no rights to check. False when nobody is known to
     /// want it.
     pub fn publish_from_server(&mut self, now: Now, message: ServerMessage<'_>) -> bool {
+        let provenance = self.core.provenance(now, None, 0, Wants::FATES);
         let p = Publication {
+            provenance: Provenance::from_written(&provenance),
             properties: message.properties,
             qos: message.qos,
             retain: message.retain,
@@ -337,6 +346,7 @@ impl Shard {
         let out = &mut self.core.session_mut(slot).outgoing;
         let seq = out.seq_of(ack.packet_id);
         let result = out.puback(ack.packet_id);
+        self.tap_answer(now, slot, &result, ack);
         self.acknowledged(now, slot, seq, result);
     }
 
@@ -346,6 +356,7 @@ impl Shard {
         let seq = out.seq_of(ack.packet_id);
         if ack.reason.is_error() {
             let result = out.pubrec_failed(ack.packet_id);
+            self.tap_answer(now, slot, &result, ack);
             return self.acknowledged(now, slot, seq, result);
         }
         let (result, delivery) = out.pubrec(ack.packet_id);
@@ -355,6 +366,7 @@ impl Shard {
         };
         if let Some(delivery) = delivery {
             self.core.keep_settled(slot, seq, true);
+            self.core.tap_acked(now, slot, &delivery, ack.properties.as_bytes());
             self.group_acknowledged(slot, &delivery);
         }
         // The client forgets the identifier with PUBREL: the journal has to know by then that it has the message.
@@ -383,6 +395,12 @@ impl Shard {
         let seq = out.seq_of(ack.packet_id);
         let result = out.pubcomp(ack.packet_id);
         self.acknowledged(now, slot, seq, result);
+    }
+
+    fn tap_answer(&mut self, now: Now, slot: u32, result: &Acknowledged, ack: &Ack<'_>) {
+        if let Acknowledged::Done(Some(delivery)) = result {
+            self.core.tap_acked(now, slot, delivery, ack.properties.as_bytes());
+        }
     }
 
     fn acknowledged(&mut self, now: Now, slot: u32, seq: u64, result: Acknowledged) {

@@ -345,7 +345,7 @@ impl Shard {
             Packet::PubRec(ack) => self.pubrec(now, conn, session, &ack),
             Packet::PubRel(ack) => self.pubrel(conn, session, &ack),
             Packet::PubComp(ack) => self.pubcomp(now, session, &ack),
-            Packet::PingReq => self.ping(conn),
+            Packet::PingReq => self.ping(now, conn, session),
             Packet::Subscribe(subscribe) => self.subscribe(now, conn, session, &subscribe),
             Packet::Unsubscribe(unsubscribe) => self.unsubscribe(now, conn, session, &unsubscribe),
             Packet::Disconnect(disconnect) => self.disconnect_received(now, conn, session, &disconnect),
@@ -363,8 +363,9 @@ impl Shard {
         }
     }
 
-    fn ping(&mut self, conn: ConnSlot) {
+    fn ping(&mut self, now: Now, conn: ConnSlot, slot: u32) {
         self.core.stats.packets_received[PacketType::PingReq as usize] += 1;
+        self.core.tap_ping(now, slot);
         // [MQTT-3.12.4-1]
         self.send(conn, &Packet::PingResp);
     }

@@ -28,9 +28,16 @@ impl Wants {
     pub const DELIVERED: Wants = Wants(1 << 8);
     pub const ACKED: Wants = Wants(1 << 9);
     pub const DELIVERY_DROPPED: Wants = Wants(1 << 10);
+    pub const AUTHENTICATED: Wants = Wants(1 << 11);
+    pub const PING: Wants = Wants(1 << 12);
     /// It cannot take all that it may be given: to be asked first.
     pub const TO_BE_ASKED: Wants = Wants(1 << 15);
 
+    /// What becomes of a message, for which its provenance has to be kept beside it.
+    pub(crate) const FATES: Wants =
+        Wants(Wants::DROPPED.0 | Wants::DELIVERED.0 | Wants::ACKED.0 | Wants::DELIVERY_DROPPED.0);
+
+    /// Whether any of these is wanted.
     #[inline]
     pub fn has(self, other: Wants) -> bool {
         self.0 & other.0 != 0
@@ -54,12 +61,15 @@ pub struct TapClient<'a> {
     pub version: ProtocolVersion,
 }
 
-/// A message that has been accepted and is about to be routed.
+/// A message that has been accepted and is about to be routed, or on its way to a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub struct TapMessage<'a> {
-    /// Tells it from all others of the node, roughly in their order.
+    /// Tells it from all others of the node, roughly in their order. 0 if it is not known: the message came before such events were
+    /// wanted.
     pub id: u128,
-    /// None for messages that the server, its operator or time has published.
+    /// When it was published, in Unix milliseconds; 0 if that is not known.
+    pub received_at_ms: u64,
+    /// Who published it. None for messages of the server and its operator, and where that is not known.
     pub client: Option<TapClient<'a>>,
     pub topic: &'a str,
     pub payload: &'a [u8],
@@ -130,11 +140,53 @@ pub enum Happening<'a> {
     Unsubscribed {
         filter: &'a str,
     },
+    /// An authenticator has decided about a CONNECT, or about a client that authenticates anew.
+    Authenticated {
+        reason: ReasonCode,
+        is_superuser: bool,
+        /// It gave neither user name nor password.
+        is_anonymous: bool,
+    },
+    Ping {
+        clean_start: bool,
+        keep_alive_s: u16,
+        expiry_s: u32,
+        connected_at_ms: u64,
+    },
     /// Nobody wanted it, or it was not accepted.
     Dropped {
         message: TapMessage<'a>,
         reason: DropReason,
     },
+    /// Sent to the client, for the first time or again.
+    Delivered {
+        message: TapMessage<'a>,
+    },
+    /// The client has answered with PUBACK or PUBREC.
+    Acked {
+        message: TapMessage<'a>,
+        /// Of the answer, as wire bytes.
+        properties: &'a [u8],
+    },
+    /// Given up for this client.
+    DeliveryDropped {
+        /// None if it is in the journal only.
+        message: Option<TapMessage<'a>>,
+        reason: DropReason,
+    },
+}
+
+impl<'a> Happening<'a> {
+    /// The message that it is about.
+    pub fn message(&self) -> Option<&TapMessage<'a>> {
+        match self {
+            Happening::Dropped { message, .. }
+            | Happening::Delivered { message }
+            | Happening::Acked { message, .. } => Some(message),
+            Happening::DeliveryDropped { message, .. } => message.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// One for each shard, on its thread. Must not block.

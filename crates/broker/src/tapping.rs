@@ -1,10 +1,12 @@
 //! The shard's side of a tap (tap.rs): when it is asked and told, and what waits for it.
 
-use mqtt::{ProtocolVersion, Publish, QoS};
+use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::deliver::Core;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::message::Publication;
+use crate::outgoing::Delivery;
+use crate::provenance::{Provenance, Source};
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::tap::{Happening, Tap, TapClient, TapMessage, Tapped, Wants};
@@ -58,7 +60,63 @@ impl Core {
         }
     }
 
-    /// The same of a client without a session.
+    #[inline]
+    pub fn tap_ping(&mut self, now: Now, slot: u32) {
+        if self.tap.wants.has(Wants::PING) {
+            let session = self.session(slot);
+            let what = Happening::Ping {
+                clean_start: session.clean_start,
+                keep_alive_s: session.keep_alive_s,
+                expiry_s: session.expiry_s,
+                connected_at_ms: session.connected_at_ms,
+            };
+            self.tap_session(now, slot, Wants::PING, &what);
+        }
+    }
+
+    /// Tells the tap what an authenticator has decided about who connects.
+    pub fn tap_authenticated(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        client_id: &str,
+        reason: ReasonCode,
+        is_superuser: bool,
+    ) {
+        if !self.tap.wants.has(Wants::AUTHENTICATED) {
+            return;
+        }
+        let Some(connection) = self.connection_mut(conn) else {
+            return;
+        };
+        let client = TapClient {
+            client_id,
+            user_name: connect.user_name,
+            address: connection.peer.address,
+            version: connection.version,
+        };
+        let what = Happening::Authenticated {
+            reason,
+            is_superuser,
+            is_anonymous: connect.user_name.is_none() && connect.password.is_none(),
+        };
+        self.tap_client(now, client, Wants::AUTHENTICATED, &what);
+    }
+
+    /// The same of a client that has a session.
+    pub fn tap_authenticated_anew(&mut self, now: Now, conn: ConnSlot, reason: ReasonCode, is_superuser: bool) {
+        if let Some(slot) = self.connection_mut(conn).map(|connection| connection.session) {
+            let what = Happening::Authenticated {
+                reason,
+                is_superuser,
+                is_anonymous: false,
+            };
+            self.tap_session(now, slot, Wants::AUTHENTICATED, &what);
+        }
+    }
+
+    /// Tells the tap what happened to a client, which may have no session.
     pub fn tap_client(&mut self, now: Now, client: TapClient<'_>, wanted: Wants, what: &Happening<'_>) {
         if self.tap.wants.has(wanted)
             && let Some(tap) = &mut self.tap.tap
@@ -77,12 +135,21 @@ impl Core {
         if !self.tap.wants.has(Wants::MESSAGES) || p.topic.starts_with("$SYS/") {
             return false;
         }
-        let id = self.tap.next_id(now, self.id.0);
+        let known = tap_message(p);
         let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
         let message = TapMessage {
+            id: match known.id {
+                0 => self.tap.next_id(now, self.id.0),
+                id => id,
+            },
+            received_at_ms: match known.received_at_ms {
+                0 => now.unix_ms,
+                at_ms => at_ms,
+            },
+            client: session.map(Session::tap_client).or(known.client),
             is_duplicate,
             mark,
-            ..tap_message(id, session, p)
+            ..known
         };
         let Some(tap) = &mut self.tap.tap else { return false };
         self.tap.is_used = true;
@@ -94,19 +161,117 @@ impl Core {
         true
     }
 
+    /// What is kept beside a message so that its fate can be told; nothing unless one of these is wanted.
+    pub fn provenance(&mut self, now: Now, slot: Option<u32>, mark: u64, wanted: Wants) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if self.tap.wants.has(wanted) {
+            let id = self.tap.next_id(now, self.id.0);
+            let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
+            let source = Source {
+                id,
+                received_at_ms: now.unix_ms,
+                mark,
+                client: session.map(Session::tap_client),
+            };
+            source.put(&mut bytes);
+        }
+        bytes
+    }
+
     /// Tells the tap of a message that nobody gets.
     pub fn tap_dropped(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>, reason: DropReason) {
-        if !self.tap.wants.has(Wants::DROPPED) || p.topic.starts_with("$SYS/") {
+        if let Some(slot) = slot {
+            self.tap_fate(now, slot, Wants::DROPPED, p, |message| Happening::Dropped {
+                message,
+                reason,
+            });
+        }
+    }
+
+    /// Tells the tap of a message that is on its way to a client.
+    #[inline]
+    pub fn tap_delivered(
+        &mut self,
+        now: Now,
+        slot: u32,
+        p: &Publication<'_>,
+        qos: QoS,
+        retain: bool,
+        is_duplicate: bool,
+    ) {
+        if self.tap.wants.has(Wants::DELIVERED) {
+            let sent = Publication { qos, retain, ..*p };
+            self.tap_fate(now, slot, Wants::DELIVERED, &sent, |message| Happening::Delivered {
+                message: TapMessage {
+                    is_duplicate,
+                    ..message
+                },
+            });
+        }
+    }
+
+    /// Tells the tap what a client answered to a message.
+    #[inline]
+    pub fn tap_acked(&mut self, now: Now, slot: u32, delivery: &Delivery, properties: &[u8]) {
+        if self.tap.wants.has(Wants::ACKED) {
+            self.tap_fate(now, slot, Wants::ACKED, &delivery.publication(), |message| {
+                Happening::Acked { message, properties }
+            });
+        }
+    }
+
+    /// Tells the tap of a message that was given up for a client; without it where it is in the journal only.
+    pub fn tap_delivery_dropped(&mut self, now: Now, slot: u32, p: Option<&Publication<'_>>, reason: DropReason) {
+        let wanted = Wants::DELIVERY_DROPPED;
+        match p {
+            Some(p) => self.tap_fate(now, slot, wanted, p, |message| Happening::DeliveryDropped {
+                message: Some(message),
+                reason,
+            }),
+            None => {
+                let what = Happening::DeliveryDropped { message: None, reason };
+                self.tap_session(now, slot, wanted, &what);
+            }
+        }
+    }
+
+    /// Tells the tap of the messages that a session which ends leaves behind, as far as they are in memory.
+    pub fn tap_undelivered(&mut self, now: Now, slot: u32) {
+        if !self.tap.wants.has(Wants::DELIVERY_DROPPED) {
             return;
         }
-        let id = self.tap.next_id(now, self.id.0);
-        let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
+        let session = self.sessions[slot as usize].as_deref();
         let (Some(session), Some(tap)) = (session, &mut self.tap.tap) else {
             return;
         };
         self.tap.is_used = true;
-        let message = tap_message(id, Some(session), p);
-        tap.happened(now, session.tap_client(), &Happening::Dropped { message, reason });
+        for delivery in session.outgoing.in_memory() {
+            let what = Happening::DeliveryDropped {
+                message: Some(tap_message(&delivery.publication())),
+                reason: DropReason::SessionEnded,
+            };
+            tap.happened(now, session.tap_client(), &what);
+        }
+    }
+
+    /// Tells the tap what became of a message for the client of a session.
+    fn tap_fate<'m>(
+        &mut self,
+        now: Now,
+        slot: u32,
+        wanted: Wants,
+        p: &Publication<'m>,
+        what: impl FnOnce(TapMessage<'m>) -> Happening<'m>,
+    ) {
+        if self.tap.wants.has(wanted) && !p.topic.starts_with("$SYS/") {
+            self.tap_session(now, slot, wanted, &what(tap_message(p)));
+        }
+    }
+
+    /// Whether every delivery of a message has to be looked at.
+    #[inline]
+    pub fn is_each_delivery_told(&self) -> bool {
+        self.tap.wants.has(Wants::DELIVERED | Wants::DELIVERY_DROPPED)
     }
 
     /// Whether the tap is asked before a message is accepted, and cannot take this one.
@@ -115,22 +280,29 @@ impl Core {
             return false;
         }
         let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
-        let message = tap_message(0, session, p);
+        let message = TapMessage {
+            client: session.map(Session::tap_client),
+            received_at_ms: now.unix_ms,
+            ..tap_message(p)
+        };
         self.tap.tap.as_mut().is_some_and(|tap| tap.is_full(now, &message))
     }
 }
 
-fn tap_message<'a>(id: u128, session: Option<&'a Session>, p: &Publication<'a>) -> TapMessage<'a> {
+/// A message with what is known of where it comes from.
+fn tap_message<'a>(p: &Publication<'a>) -> TapMessage<'a> {
+    let source = p.provenance.source();
     TapMessage {
-        id,
-        client: session.map(Session::tap_client),
+        id: source.map_or(0, |source| source.id),
+        received_at_ms: source.map_or(0, |source| source.received_at_ms),
+        client: source.and_then(|source| source.client),
         topic: p.topic,
         payload: p.payload,
         properties: p.properties,
         qos: p.qos,
         retain: p.retain,
         is_duplicate: false,
-        mark: 0,
+        mark: source.map_or(0, |source| source.mark),
     }
 }
 
@@ -169,10 +341,12 @@ impl Shard {
                 return is_kept;
             }
             for message in made {
+                let provenance = self.core.provenance(now, None, message.mark, Wants::FATES);
                 let p = Publication {
                     properties: &message.properties,
                     qos: message.qos,
                     retain: message.retain,
+                    provenance: Provenance::from_written(&provenance),
                     ..Publication::of_server(&message.topic, &message.payload)
                 };
                 is_kept |= self.core.tap_marked(now, None, &p, false, message.mark);

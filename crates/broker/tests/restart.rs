@@ -11,6 +11,7 @@ use mqtt::{Connect, Decoded, Packet, Properties, ProtocolVersion, QoS, Subscript
 use tidewire_broker::durable::record::*;
 use tidewire_broker::durable::recovery::Recovery;
 use tidewire_broker::durable::restore::restore;
+use tidewire_broker::provenance::Provenance;
 use tidewire_broker::*;
 
 const C: SessionKey = SessionKey(64);
@@ -173,6 +174,7 @@ fn message(qos: QoS, others: u64, targets: &[u8]) -> Record<'_> {
         due_unix_ms: None,
         retained: None,
         publisher: None,
+        provenance: Provenance::NONE,
         targets: Targets::from_written(targets),
     })
 }

@@ -37,7 +37,7 @@ impl Event for Published<'_> {
     }
 
     fn column(&self, column: Column) -> Value {
-        let of_message = message_column(self.message, self.scene, column);
+        let of_message = message_column(self.message, column);
         of_message.unwrap_or_else(|| {
             match &self.message.client {
                 Some(client) => client_column(client, column),
@@ -68,7 +68,12 @@ impl Happened<'_> {
             Happening::Authorized { .. } => EventKind::AuthzComplete,
             Happening::Subscribed { .. } => EventKind::SessionSubscribed,
             Happening::Unsubscribed { .. } => EventKind::SessionUnsubscribed,
+            Happening::Authenticated { .. } => EventKind::AuthnComplete,
+            Happening::Ping { .. } => EventKind::ClientPing,
             Happening::Dropped { .. } => EventKind::MessageDropped,
+            Happening::Delivered { .. } => EventKind::MessageDelivered,
+            Happening::Acked { .. } => EventKind::MessageAcked,
+            Happening::DeliveryDropped { .. } => EventKind::DeliveryDropped,
         }
     }
 }
@@ -132,19 +137,47 @@ impl Event for Happened<'_> {
                 Column::Topic => Some(Value::text(filter)),
                 _ => None,
             },
+            Happening::Authenticated {
+                reason,
+                is_superuser,
+                is_anonymous,
+            } => match column {
+                Column::ReasonCode => Some(Value::text(reason_code(reason))),
+                Column::IsSuperuser => Some(Value::Bool(is_superuser)),
+                Column::IsAnonymous => Some(Value::Bool(is_anonymous)),
+                _ => None,
+            },
+            Happening::Ping {
+                clean_start,
+                keep_alive_s,
+                expiry_s,
+                connected_at_ms,
+            } => match column {
+                Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
+                _ => connect_column(clean_start, keep_alive_s, expiry_s, column),
+            },
             Happening::Dropped { ref message, reason } => match column {
                 Column::Reason => Some(Value::text(drop_reason(reason))),
-                _ => message_column(message, self.scene, column),
+                _ => message_column(message, column),
+            },
+            Happening::Delivered { ref message } => delivery_column(message, column),
+            Happening::Acked {
+                ref message,
+                properties,
+            } => match column {
+                Column::PubackProps => Some(properties_value(properties)),
+                _ => delivery_column(message, column),
+            },
+            Happening::DeliveryDropped { ref message, reason } => match column {
+                Column::Reason => Some(Value::text(delivery_drop_reason(reason))),
+                _ => message.as_ref().and_then(|message| delivery_column(message, column)),
             },
         };
         own.unwrap_or_else(|| client_column(&self.client, column).or_else(|| self.scene.column(self.kind(), column)))
     }
 
     fn payload(&self) -> &[u8] {
-        match self.what {
-            Happening::Dropped { message, .. } => message.payload,
-            _ => &[],
-        }
+        self.what.message().map_or(&[], |message| message.payload)
     }
 }
 
@@ -163,18 +196,27 @@ impl OrElse for Value {
 }
 
 /// None for what no message has.
-fn message_column(message: &TapMessage<'_>, scene: &Scene, column: Column) -> Option<Value> {
+fn message_column(message: &TapMessage<'_>, column: Column) -> Option<Value> {
     Some(match column {
         Column::Topic => Value::text(message.topic),
         Column::QoS => Value::Int(message.qos as i128),
-        Column::Id => Value::text(format!("{:032X}", message.id)),
+        Column::Id if message.id != 0 => Value::text(format!("{:032X}", message.id)),
         Column::Flags => flags(message),
-        Column::PubProps => properties(message.properties),
-        Column::PublishReceivedAt => Value::Int(scene.unix_ms.into()),
+        Column::PubProps => properties_value(message.properties),
+        Column::PublishReceivedAt if message.received_at_ms != 0 => Value::Int(message.received_at_ms.into()),
         Column::Retain => Value::Bool(message.retain),
         Column::Dup => Value::Bool(message.is_duplicate),
         _ => return None,
     })
+}
+
+/// Of a message on its way to a client, which the other columns are about.
+fn delivery_column(message: &TapMessage<'_>, column: Column) -> Option<Value> {
+    match column {
+        Column::FromClientId => message.client.map(|publisher| Value::text(publisher.client_id)),
+        Column::FromUsername => message.client.and_then(|publisher| publisher.user_name).map(Value::text),
+        _ => message_column(message, column),
+    }
 }
 
 fn client_column(client: &TapClient<'_>, column: Column) -> Value {
@@ -216,7 +258,7 @@ fn flags(message: &TapMessage<'_>) -> Value {
 }
 
 /// MQTT 5 properties by the names that EMQX gives them.
-pub fn properties(bytes: &[u8]) -> Value {
+fn properties_value(bytes: &[u8]) -> Value {
     let mut entries = Vec::new();
     let (mut user, mut pairs) = (Vec::new(), Vec::new());
     for property in Properties::from_validated(bytes).iter() {
@@ -226,6 +268,7 @@ pub fn properties(bytes: &[u8]) -> Value {
             Property::ContentType(text) => ("Content-Type", Value::text(text)),
             Property::ResponseTopic(text) => ("Response-Topic", Value::text(text)),
             Property::CorrelationData(bytes) => ("Correlation-Data", Value::text(bytes)),
+            Property::ReasonString(text) => ("Reason-String", Value::text(text)),
             Property::UserProperty(key, value) => {
                 user.push((Text::from(key), Value::text(value)));
                 let pair = [("key", key), ("value", value)].map(|(name, text)| (Text::from(name), Value::text(text)));
@@ -255,6 +298,16 @@ fn disconnect_reason(reason: DisconnectReason) -> &'static str {
 fn drop_reason(reason: DropReason) -> &'static str {
     match reason {
         DropReason::NoSubscriber => "no_subscribers",
+        other => other.name(),
+    }
+}
+
+/// EMQX's words, where it has one.
+fn delivery_drop_reason(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::OfflineQoS0 => "qos0_msg",
+        DropReason::QueueFullByCount | DropReason::QueueFullByBytes => "queue_full",
+        DropReason::TooLargeForClient => "too_large",
         other => other.name(),
     }
 }

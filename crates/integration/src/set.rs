@@ -104,6 +104,8 @@ fn wants_of(source: &Source) -> Wants {
         EventKind::MessageDelivered => Wants::DELIVERED,
         EventKind::MessageAcked => Wants::ACKED,
         EventKind::DeliveryDropped => Wants::DELIVERY_DROPPED,
+        EventKind::AuthnComplete => Wants::AUTHENTICATED,
+        EventKind::ClientPing => Wants::PING,
         _ => Wants::NOTHING,
     }
 }

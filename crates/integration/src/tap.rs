@@ -87,7 +87,7 @@ impl Tap for RuleTap {
         };
         let cause = Cause {
             key: hash(client.client_id.as_bytes()),
-            ..Cause::default()
+            ..Cause::of_mark(what.message().map_or(0, |message| message.mark))
         };
         self.runner.run(&self.rules, &event, cause);
     }

@@ -207,7 +207,6 @@ impl Worker {
         self.now = self.clock.now();
         self.counters.ticks += 1;
         self.shard.begin_tap_tick(self.now);
-        self.shard.begin_tap_tick(self.now);
         // First, while every slot is still that of the connection the event is for.
         self.note_events(events);
         self.deliver_notices();

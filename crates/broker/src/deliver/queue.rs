@@ -87,7 +87,7 @@ impl Core {
         if range.len() > link.maximum_packet_size as usize {
             // The client now accepts less than before: as if it had been acknowledged [MQTT-3.1.2-25].
             self.outbox.arena.truncate(mark);
-            self.dropped(now, slot, DropReason::TooLargeForClient);
+            self.drop_queued(now, slot, DropReason::TooLargeForClient, &delivery);
             self.keep_settled(slot, delivery.seq, false);
             let out = &mut self.session_mut(slot).outgoing;
             let is_done = match delivery.qos {
@@ -102,6 +102,7 @@ impl Core {
         }
         self.push(conn, range);
         self.count_sent(slot, delivery.qos, range.len(), p.payload.len());
+        self.tap_delivered(now, slot, &p, delivery.qos, delivery.retain, true);
     }
 
     fn send_queued(&mut self, now: Now, slot: u32, link: Link) -> bool {
@@ -128,7 +129,7 @@ impl Core {
         self.stats.queued_bytes -= delivery.kept_bytes() as u64;
         if delivery.message.is_expired(now) {
             self.keep_settled(slot, seq, false);
-            self.dropped(now, slot, DropReason::Expired);
+            self.drop_queued(now, slot, DropReason::Expired, &delivery);
             if let Some(group) = delivery.tag.group() {
                 self.let_go(slot, group, delivery.message.place());
             }
@@ -193,7 +194,7 @@ impl Core {
                 break;
             };
             if policy == QueueDrop::Newest || out.queued() == 0 {
-                return self.dropped(now, slot, reason);
+                return self.drop_queued(now, slot, reason, &delivery);
             }
             self.drop_oldest(now, slot, reason);
         }
@@ -214,14 +215,14 @@ impl Core {
             self.stats.queued_messages -= 1;
             self.stats.queued_bytes -= oldest.kept_bytes() as u64;
             self.keep_settled(slot, oldest.seq, false);
-            self.dropped(now, slot, reason);
+            self.drop_queued(now, slot, reason, &oldest);
             if let Some(group) = oldest.tag.group() {
                 self.let_go(slot, group, oldest.message.place());
             }
         } else if let Some(seq) = out.pop_cold() {
             self.stats.queued_messages -= 1;
             self.keep_settled(slot, seq, false);
-            self.dropped(now, slot, reason);
+            self.drop_cold(now, slot, reason);
         }
     }
 }

@@ -41,7 +41,7 @@ impl Core {
             if !is_shared_form {
                 self.outbox.arena.truncate(range.start as usize);
             }
-            return self.dropped(now, slot, DropReason::TooLargeForClient);
+            return self.drop_delivery(now, slot, DropReason::TooLargeForClient, p, terms);
         }
         if is_shared_form {
             self.push(conn, range);
@@ -49,6 +49,7 @@ impl Core {
             self.push_own(conn, range, p.payload.len(), forms);
         }
         self.count_sent(slot, QoS::AtMostOnce, range.len(), p.payload.len());
+        self.tap_delivered(now, slot, p, QoS::AtMostOnce, terms.retain, false);
         Delivered::Sent
     }
 
@@ -72,7 +73,7 @@ impl Core {
         let size = match (*template, is_shared_form) {
             (Some(have), true) => {
                 if have.range.len() > link.maximum_packet_size as usize {
-                    return self.dropped(now, slot, DropReason::TooLargeForClient);
+                    return self.drop_delivery(now, slot, DropReason::TooLargeForClient, p, terms);
                 }
                 self.push_copy(conn, have, p.payload.len(), id);
                 have.range.len()
@@ -81,7 +82,7 @@ impl Core {
                 let (range, id_offset) = self.encode_for(now, link, p, terms, Some(id));
                 if range.len() > link.maximum_packet_size as usize {
                     self.outbox.arena.truncate(mark);
-                    return self.dropped(now, slot, DropReason::TooLargeForClient);
+                    return self.drop_delivery(now, slot, DropReason::TooLargeForClient, p, terms);
                 }
                 if is_shared_form {
                     *template = Some(Template { range, id_offset });
@@ -102,6 +103,7 @@ impl Core {
         self.session_mut(slot).outgoing.start(delivery);
         self.stats.inflight_messages += 1;
         self.count_sent(slot, terms.qos, size, p.payload.len());
+        self.tap_delivered(now, slot, p, terms.qos, terms.retain, false);
         Delivered::Sent
     }
 

@@ -362,7 +362,7 @@ impl Shard {
         stats.queued_messages -= lost.len() as u64;
         for seq in lost_inflight.into_iter().chain(lost) {
             self.core.keep_settled(slot, seq, false);
-            self.core.dropped(now, slot, DropReason::Damaged);
+            self.core.drop_cold(now, slot, DropReason::Damaged);
         }
     }
 }
@@ -386,7 +386,7 @@ fn revive(now: Now, entry: StoredEntry, tag: Tag, records: &BTreeMap<Position, O
     })
 }
 
-/// The message that a record holds. Whoever published it is not known any more.
+/// The message that a record holds. The session that published it is not known any more.
 pub(crate) fn message_of(now: Now, record: &MessageRecord<'_>, position: Position) -> Arc<Message> {
     publication_of(now, record, position).to_message()
 }
@@ -402,6 +402,7 @@ pub(crate) fn publication_of<'a>(now: Now, record: &MessageRecord<'a>, position:
         origin: Origin::NONE,
         publisher_hash: record.publisher_hash,
         place: Place::at(position),
+        provenance: record.provenance,
     }
 }
 

@@ -138,6 +138,7 @@ impl Core {
                 due_unix_ms: keeping.due_unix_ms,
                 retained: keeping.retained,
                 publisher: keeping.publisher,
+                provenance: p.provenance,
                 targets: Targets::from_written(&targets),
             };
             place = Place::pending(ledger.batch.record(|out| record.put(out)));

@@ -106,6 +106,7 @@ impl Moves {
             due_unix_ms: None,
             retained: None,
             publisher: None,
+            provenance: p.provenance,
             targets,
         };
         let place = Place::pending(ledger.batch.record(|out| record.put(out)));

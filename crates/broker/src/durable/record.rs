@@ -8,7 +8,7 @@
 //! integers  := LEB128, low bits first              bytes, text := length, bytes
 //! position  := where the `Message` record stands in the journal; after BACK u8, how far before this record
 //! message   := flags u8, shard, others, publisher_hash, [expires_unix_ms], [due_unix_ms], [retain_expires_unix_ms + 1],
-//!              [publisher key, packet id], topic, properties, targets bytes, targets, payload (the rest)
+//!              [publisher key, packet id], [provenance], topic, properties, targets bytes, targets, payload (the rest)
 //! target    := flags u8, key, seq, [group key], [count, identifiers]
 //! ```
 //! Times are Unix milliseconds: the monotonic clock begins anew with every process.
@@ -18,6 +18,8 @@ mod tags;
 mod write;
 
 use mqtt::{QoS, SubscriptionOptions};
+
+use crate::provenance::Provenance;
 
 pub(super) use read::Reader;
 pub(super) use write::put_integer;
@@ -190,6 +192,7 @@ pub struct MessageRecord<'a> {
     pub retained: Option<RetainedTerms>,
     /// QoS 2 of a durable session: the identifier is taken until it is `Freed`.
     pub publisher: Option<(SessionKey, u16)>,
+    pub provenance: Provenance<'a>,
     pub targets: Targets<'a>,
 }
 

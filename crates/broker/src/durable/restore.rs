@@ -403,7 +403,7 @@ impl Shard {
             self.core.stats.queued_messages -= lost.len() as u64;
             for seq in lost {
                 self.core.keep_settled(slot, seq, false);
-                self.core.dropped(now, slot, DropReason::Damaged);
+                self.core.drop_cold(now, slot, DropReason::Damaged);
             }
             self.core.begin_sent(slot, started);
         }

@@ -10,6 +10,7 @@ use broker::durable::record::{
     GroupKey, MessageRecord, Recipient, Record, RetainedTerms, SessionKey, SessionRecord, Settled, SettledItems,
     SubscriptionRecord, Target, Targets, Terms,
 };
+use broker::provenance::Provenance;
 use mqtt::{Properties, Property, PropertyContext, QoS, RetainHandling, SubscriptionOptions};
 
 use super::mosquitto::{Client, Database, Queued, State, StoreId, StoredMessage, Subscription};
@@ -231,6 +232,7 @@ fn put_message(
         due_unix_ms: None,
         retained: is_retained.then_some(RetainedTerms { expires_unix_ms }),
         publisher: None,
+        provenance: Provenance::NONE,
         targets: Targets::from_written(&recipients.targets),
     }));
 }

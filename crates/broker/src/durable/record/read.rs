@@ -239,6 +239,10 @@ impl<'a> Reader<'a> {
             false => None,
             true => Some((self.session()?, self.small()?)),
         };
+        let provenance = match has(HAS_PROVENANCE) {
+            false => Provenance::NONE,
+            true => Provenance::from_written(self.bytes()?),
+        };
         Ok(MessageRecord {
             qos: Self::qos(flags)?,
             retain: has(RETAIN),
@@ -249,6 +253,7 @@ impl<'a> Reader<'a> {
             due_unix_ms,
             retained,
             publisher,
+            provenance,
             topic: self.text()?,
             properties: self.bytes()?,
             targets: Targets(self.bytes()?),

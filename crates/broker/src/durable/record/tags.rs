@@ -38,6 +38,7 @@ pub(super) const HAS_EXPIRY: u8 = 1 << 3;
 pub(super) const HAS_DUE: u8 = 1 << 4;
 pub(super) const IS_RETAINED: u8 = 1 << 5;
 pub(super) const HAS_PUBLISHER: u8 = 1 << 6;
+pub(super) const HAS_PROVENANCE: u8 = 1 << 7;
 
 pub(super) const IS_GROUP: u8 = 1 << 3;
 pub(super) const HAS_GROUP: u8 = 1 << 4;

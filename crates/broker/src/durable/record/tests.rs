@@ -48,6 +48,7 @@ fn a_message_with_everything_comes_back() {
             expires_unix_ms: Some(5),
         }),
         publisher: Some((SessionKey(u64::MAX), 65535)),
+        provenance: Provenance::from_written(b"whence"),
         targets: Targets::from_written(&targets),
     }));
 }

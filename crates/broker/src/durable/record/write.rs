@@ -135,7 +135,8 @@ impl MessageRecord<'_> {
                 | flag(self.expires_unix_ms.is_some(), HAS_EXPIRY)
                 | flag(self.due_unix_ms.is_some(), HAS_DUE)
                 | flag(self.retained.is_some(), IS_RETAINED)
-                | flag(self.publisher.is_some(), HAS_PUBLISHER),
+                | flag(self.publisher.is_some(), HAS_PUBLISHER)
+                | flag(!self.provenance.is_none(), HAS_PROVENANCE),
         );
         put_integer(out, u64::from(self.shard));
         put_integer(out, self.others);
@@ -152,6 +153,9 @@ impl MessageRecord<'_> {
         if let Some((session, packet_id)) = self.publisher {
             put_integer(out, session.0);
             put_integer(out, u64::from(packet_id));
+        }
+        if !self.provenance.is_none() {
+            put_bytes(out, self.provenance.as_bytes());
         }
         put_bytes(out, self.topic.as_bytes());
         put_bytes(out, self.properties);

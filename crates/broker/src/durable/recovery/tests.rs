@@ -7,6 +7,7 @@ use crate::durable::record::{
     SubscriptionRecord, Terms, WillRecord,
 };
 use crate::outgoing::Tag;
+use crate::provenance::Provenance;
 use mqtt::QoS;
 use std::fmt::Write;
 
@@ -109,6 +110,7 @@ fn message_with(list: &[Target], set: impl FnOnce(&mut MessageRecord<'_>)) -> By
         due_unix_ms: None,
         retained: None,
         publisher: None,
+        provenance: Provenance::NONE,
         targets: Targets::from_written(&targets),
     };
     set(&mut message);

@@ -2,125 +2,19 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../world/mod.rs"]
 mod world;
 
-use std::sync::{Arc, Mutex};
+mod fates;
+mod recorder;
 
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};
 use tidewire_broker::tap::*;
 use tidewire_broker::*;
+
+use recorder::{Recorder, world};
 use world::World;
-
-#[derive(Default)]
-struct Script {
-    wants: Wants,
-    /// Messages on topics below this are kept.
-    keeps: &'static str,
-    seen: Vec<String>,
-    made: Vec<MadeMessage>,
-    ticks: u64,
-    kept: u64,
-}
-
-#[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Script>>);
-
-impl Tap for Recorder {
-    fn begin_tick(&mut self, _: Now) -> Wants {
-        self.0.lock().unwrap().wants
-    }
-
-    fn is_full(&mut self, _: Now, message: &TapMessage<'_>) -> bool {
-        message.topic.starts_with(self.0.lock().unwrap().keeps)
-    }
-
-    fn message(&mut self, _: Now, message: &TapMessage<'_>) -> Tapped {
-        let mut script = self.0.lock().unwrap();
-        let payload = String::from_utf8_lossy(message.payload);
-        let by = message.client.map_or("server", |client| client.client_id);
-        script.seen.push(format!("{by} {} {payload}", message.topic));
-        if message.topic.starts_with("again/") {
-            script.made.push(MadeMessage {
-                topic: "made".into(),
-                payload: message.payload.into(),
-                properties: Vec::new(),
-                qos: AtLeastOnce,
-                retain: false,
-                mark: 7,
-            });
-        }
-        if message.mark == 7 {
-            script.seen.push("its own".into());
-        }
-        match message.topic.starts_with(script.keeps) {
-            true => Tapped::Kept,
-            false => Tapped::Passed,
-        }
-    }
-
-    fn happened(&mut self, _: Now, client: TapClient<'_>, what: &Happening<'_>) {
-        let what = match what {
-            Happening::Connected { session_present, .. } => format!("connected {session_present}"),
-            Happening::Disconnected { reason, .. } => format!("disconnected {}", reason.name()),
-            Happening::ConnAck { reason, .. } => format!("connack {reason:?}"),
-            Happening::Authorized { topic, is_allowed, .. } => format!("authorized {topic} {is_allowed}"),
-            Happening::Subscribed { filter, qos } => format!("subscribed {filter} {}", *qos as u8),
-            Happening::Unsubscribed { filter } => format!("unsubscribed {filter}"),
-            Happening::Dropped { message, reason } => format!("dropped {} {}", message.topic, reason.name()),
-        };
-        self.0
-            .lock()
-            .unwrap()
-            .seen
-            .push(format!("{}: {what}", client.client_id));
-    }
-
-    fn take_made(&mut self) -> Vec<MadeMessage> {
-        std::mem::take(&mut self.0.lock().unwrap().made)
-    }
-
-    fn end_tick(&mut self) -> u64 {
-        let mut script = self.0.lock().unwrap();
-        script.ticks += 1;
-        script.ticks
-    }
-
-    fn kept(&mut self) -> u64 {
-        self.0.lock().unwrap().kept
-    }
-}
-
-impl Recorder {
-    fn wants(&self, w: &mut World, wants: Wants) {
-        self.0.lock().unwrap().wants = wants;
-        w.shards[0].begin_tap_tick(w.now);
-    }
-
-    fn seen(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap().seen)
-    }
-
-    /// All that it has taken is kept.
-    fn keep(&self, w: &mut World) {
-        w.shards[0].end_tap_tick(w.now);
-        assert!(w.shards[0].journal_batch().is_none(), "nothing here is durable");
-        let mut script = self.0.lock().unwrap();
-        script.kept = script.ticks;
-        drop(script);
-        w.shards[0].look_at_tap(w.now);
-        w.settle();
-    }
-}
-
-fn world(keeps: &'static str) -> (World, Recorder) {
-    let mut w = World::new(1);
-    let recorder = Recorder::default();
-    recorder.0.lock().unwrap().keeps = keeps;
-    w.shards[0].keep_journal(0);
-    w.shards[0].set_tap(Box::new(recorder.clone()));
-    (w, recorder)
-}
 
 #[test]
 fn an_acknowledgement_waits_until_the_tap_has_kept_the_message() {
@@ -187,7 +81,7 @@ fn wills_and_messages_of_the_server_are_messages_too() {
     w.publish(client, "$delayed/5/later", "d", AtMostOnce);
     assert_eq!(tap.seen(), ["server from/api p"], "neither $SYS nor what is not due");
     w.pass(6_000);
-    assert_eq!(tap.seen(), ["server later d"]);
+    assert_eq!(tap.seen(), ["c later d"]);
 }
 
 #[test]
@@ -239,8 +133,7 @@ fn a_qos_2_message_of_a_session_from_before_is_given_to_the_tap_again() {
     let client = w.connect(V5, "c", true, &[]);
     w.publish(client, "kept/1", "x", ExactlyOnce);
     assert_eq!(w.take(client).len(), 1);
-    let tap = Recorder::default();
-    tap.0.lock().unwrap().keeps = "kept/";
+    let tap = Recorder::keeping("kept/");
     w.shards[0].set_tap(Box::new(tap.clone()));
     tap.wants(&mut w, Wants::MESSAGES);
     w.publish_with(client, "kept/1", "x", ExactlyOnce, false, 1, true, &[]);

@@ -1,0 +1,159 @@
+//! A tap that writes down what it is told.
+
+use std::sync::{Arc, Mutex};
+
+use mqtt::QoS::AtLeastOnce;
+use tidewire_broker::tap::*;
+use tidewire_broker::*;
+
+use crate::world::World;
+
+/// What a delivery is known to be: its publisher, topic, payload, QoS and flags.
+fn whence(message: &TapMessage<'_>) -> String {
+    let known = match (message.id, message.received_at_ms) {
+        (0, 0) => "?",
+        _ => message.client.map_or("server", |client| client.client_id),
+    };
+    let user = message.client.and_then(|client| client.user_name).unwrap_or("-");
+    let payload = String::from_utf8_lossy(message.payload);
+    let flags = [(message.retain, " retained"), (message.is_duplicate, " again")];
+    let flags: String = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).collect();
+    format!(
+        "{known}/{user} {} {payload} q{}{flags}",
+        message.topic, message.qos as u8
+    )
+}
+
+#[derive(Default)]
+pub struct Script {
+    pub wants: Wants,
+    /// Messages on topics below this are kept.
+    pub keeps: &'static str,
+    seen: Vec<String>,
+    /// Of messages, in the order in which they were told.
+    pub ids: Vec<u128>,
+    made: Vec<MadeMessage>,
+    ticks: u64,
+    kept: u64,
+}
+
+#[derive(Clone, Default)]
+pub struct Recorder(pub Arc<Mutex<Script>>);
+
+impl Tap for Recorder {
+    fn begin_tick(&mut self, _: Now) -> Wants {
+        self.0.lock().unwrap().wants
+    }
+
+    fn is_full(&mut self, _: Now, message: &TapMessage<'_>) -> bool {
+        message.topic.starts_with(self.0.lock().unwrap().keeps)
+    }
+
+    fn message(&mut self, _: Now, message: &TapMessage<'_>) -> Tapped {
+        let mut script = self.0.lock().unwrap();
+        script.ids.push(message.id);
+        let payload = String::from_utf8_lossy(message.payload);
+        let by = message.client.map_or("server", |client| client.client_id);
+        script.seen.push(format!("{by} {} {payload}", message.topic));
+        if message.topic.starts_with("again/") {
+            script.made.push(MadeMessage {
+                topic: "made".into(),
+                payload: message.payload.into(),
+                properties: Vec::new(),
+                qos: AtLeastOnce,
+                retain: false,
+                mark: 7,
+            });
+        }
+        if message.mark == 7 {
+            script.seen.push("its own".into());
+        }
+        match message.topic.starts_with(script.keeps) {
+            true => Tapped::Kept,
+            false => Tapped::Passed,
+        }
+    }
+
+    fn happened(&mut self, _: Now, client: TapClient<'_>, what: &Happening<'_>) {
+        let id = what.message().map(|message| message.id);
+        self.0.lock().unwrap().ids.extend(id);
+        let what = match what {
+            Happening::Connected { session_present, .. } => format!("connected {session_present}"),
+            Happening::Disconnected { reason, .. } => format!("disconnected {}", reason.name()),
+            Happening::ConnAck { reason, .. } => format!("connack {reason:?}"),
+            Happening::Authorized { topic, is_allowed, .. } => format!("authorized {topic} {is_allowed}"),
+            Happening::Subscribed { filter, qos } => format!("subscribed {filter} {}", *qos as u8),
+            Happening::Unsubscribed { filter } => format!("unsubscribed {filter}"),
+            Happening::Authenticated {
+                reason,
+                is_superuser,
+                is_anonymous,
+            } => format!("authenticated {reason:?} {is_superuser} {is_anonymous}"),
+            Happening::Ping { keep_alive_s, .. } => format!("ping {keep_alive_s}"),
+            Happening::Dropped { message, reason } => format!("dropped {} {}", message.topic, reason.name()),
+            Happening::Delivered { message } => format!("delivered {}", whence(message)),
+            Happening::Acked { message, properties } => format!("acked {} {}", whence(message), properties.len()),
+            Happening::DeliveryDropped { message, reason } => {
+                let message = message.as_ref().map_or("what the journal has".to_owned(), whence);
+                format!("missed {message} {}", reason.name())
+            }
+        };
+        self.0
+            .lock()
+            .unwrap()
+            .seen
+            .push(format!("{}: {what}", client.client_id));
+    }
+
+    fn take_made(&mut self) -> Vec<MadeMessage> {
+        std::mem::take(&mut self.0.lock().unwrap().made)
+    }
+
+    fn end_tick(&mut self) -> u64 {
+        let mut script = self.0.lock().unwrap();
+        script.ticks += 1;
+        script.ticks
+    }
+
+    fn kept(&mut self) -> u64 {
+        self.0.lock().unwrap().kept
+    }
+}
+
+impl Recorder {
+    /// Keeps messages on topics below this.
+    pub fn keeping(keeps: &'static str) -> Recorder {
+        let recorder = Recorder::default();
+        recorder.0.lock().unwrap().keeps = keeps;
+        recorder
+    }
+
+    pub fn wants(&self, w: &mut World, wants: Wants) {
+        self.0.lock().unwrap().wants = wants;
+        w.shards[0].begin_tap_tick(w.now);
+    }
+
+    pub fn seen(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().seen)
+    }
+
+    /// All that it has taken is kept.
+    pub fn keep(&self, w: &mut World) {
+        w.shards[0].end_tap_tick(w.now);
+        assert!(w.shards[0].journal_batch().is_none(), "nothing here is durable");
+        let mut script = self.0.lock().unwrap();
+        script.kept = script.ticks;
+        drop(script);
+        w.shards[0].look_at_tap(w.now);
+        w.settle();
+    }
+}
+
+/// One shard with a journal and a tap.
+pub fn world(keeps: &'static str) -> (World, Recorder) {
+    let mut w = World::new(1);
+    let recorder = Recorder::keeping(keeps);
+    w.shards[0].keep_journal(0);
+    w.shards[0].set_tap(Box::new(recorder.clone()));
+    (w, recorder)
+}
