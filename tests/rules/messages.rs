@@ -209,3 +209,47 @@ fn logins_and_pings_are_events() {
     assert_eq!(sign(&mut watcher), "client.check_authn_complete success true undefined");
     assert!(sign(&mut watcher).starts_with("client.ping undefined undefined "));
 }
+
+/// Whoever waits for a target that is away waits alone, with and without a journal of the broker's own.
+#[test]
+fn a_target_that_is_away_holds_up_only_those_who_wait_for_it() {
+    for policy in ["fsync", "memory"] {
+        let server = Server::start(&Config::new(format!("[durability]\npolicy = \"{policy}\"\n")));
+        let api = Api::of(&server);
+        let web = WebServer::away();
+        let connector = json!({"type": "http", "name": "web", "config": {"url": format!("http://{}", web.address)}});
+        api.ok("POST", "/api/v1/connectors", &connector);
+        let action = json!({
+            "type": "http", "name": "hook", "connector": "web", "parameters": {"body": "${payload}"},
+            "delivery": {"query_mode": "sync", "retry": {"first_ms": 10, "longest_ms": 50}},
+        });
+        api.ok("POST", "/api/v1/actions", &action);
+        let rule = json!({"id": "hooked", "sql": "SELECT payload FROM \"hook/#\"", "actions": ["http:hook"]});
+        api.ok("POST", "/api/v1/rules", &rule);
+        let path = server.dir().join("lines.jsonl");
+        let action =
+            json!({"type": "file", "name": "lines", "parameters": {"directory": server.dir(), "name": "lines"}});
+        api.ok("POST", "/api/v1/actions", &action);
+        let rule = json!({"id": "filed", "sql": "SELECT payload FROM \"file/#\"", "actions": ["file:lines"]});
+        api.ok("POST", "/api/v1/rules", &rule);
+        let mut patient = server.session(&Connect::new(V4, "patient"));
+        patient.send(&Publish::new("hook/1", "waits").qos(1).id(1).bytes(V4));
+        patient.send(&Publish::new("other", "behind it").qos(1).id(2).bytes(V4));
+        let quick: Vec<String> = (0..8).map(|n| format!("quick-{n}")).collect();
+        for id in &quick {
+            let mut client = server.session(&Connect::new(V5, id));
+            assert_eq!(client.publish(&Publish::new("file/1", "x").qos(1)), 0x10, "{policy}");
+            assert_eq!(client.publish(&Publish::new("other", "x").qos(2)), 0x10, "{policy}");
+        }
+        let lines = || std::fs::read_to_string(&path).unwrap_or_default();
+        server.wait_until("the file has its lines", |_| lines().lines().count() == quick.len());
+        patient.ping_alone();
+        web.come();
+        assert_eq!(
+            (patient.expect(4).packet_id(), patient.expect(4).packet_id()),
+            (1, 2),
+            "{policy}"
+        );
+        assert_eq!(web.bodies()[0], "waits");
+    }
+}

@@ -81,6 +81,8 @@ fn serve(stream: TcpStream, bodies: &Mutex<Vec<String>>, status: u16) -> Option<
         requests.read_exact(&mut body).ok()?;
         let body = String::from_utf8(body).expect("these tests send text");
         bodies.lock().expect("nobody panics with it").push(body);
-        write!(answers, "HTTP/1.1 {status} Status\r\ncontent-length: 0\r\n\r\n").ok()?;
+        // In one piece: a second small write would wait until the first is acknowledged.
+        let answer = format!("HTTP/1.1 {status} Status\r\ncontent-length: 0\r\n\r\n");
+        answers.write_all(answer.as_bytes()).ok()?;
     }
 }

@@ -30,6 +30,10 @@ pub struct Connection {
     pub publish_quota: Option<Box<PublishQuota>>,
     /// Acknowledgements that wait for the journal; those that follow wait behind them.
     pub waiting_acks: u32,
+    /// Acknowledgements that wait for the tap, after the journal.
+    pub parked_acks: u32,
+    /// Not read from before some of those have been sent.
+    pub is_held_by_acks: bool,
     /// Not read from before the journal takes something again.
     pub is_held_by_journal: bool,
 }
@@ -123,6 +127,8 @@ impl Connection {
             pending: None,
             publish_quota: None,
             waiting_acks: 0,
+            parked_acks: 0,
+            is_held_by_acks: false,
             is_held_by_journal: false,
         }
     }

@@ -342,7 +342,7 @@ impl Shard {
             return;
         };
         let is_over_quota = connection.publish_quota.as_ref().is_some_and(|quota| quota.is_paused);
-        let is_held = connection.is_held_by_journal;
+        let is_held = connection.is_held_by_journal || connection.is_held_by_acks;
         let (slot, mut last_ms) = (connection.session, connection.last_packet_ms);
         if is_over_quota || is_held || self.is_slow_reader(conn) {
             last_ms = now.monotonic_ms;

@@ -1,27 +1,24 @@
 //! PUBLISH from a client: who may, to where, how often, and the acknowledgements of both directions.
 
-use std::sync::Arc;
-
 use mqtt::{
     Ack, Packet, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS, ReasonCode,
 };
 
 use crate::config::{PublishRate, ShardConfig};
 use crate::connection::PublishQuota;
-use crate::durable::keep::Keeping;
+use crate::delayed::{Delay, strip_delay};
+use crate::durable::keep::Wait;
 use crate::durable::ledger::Waiting;
-use crate::durable::record::{Record, SessionKey};
 use crate::effect::{ConnSlot, DropReason, Effect, Now};
 use crate::lifecycle::is_reserved;
-use crate::message::{Message, Origin, Place, Publication};
+use crate::message::{Origin, Place, Publication};
 use crate::outgoing::{Acknowledged, Delivery};
+use crate::parking::{OpenId, Parked};
 use crate::provenance::Provenance;
+use crate::route::Published;
 use crate::shard::{Shard, hash};
-use crate::tap::{Happening, Wants};
+use crate::tap::{Happening, Receipt, Wants};
 use crate::timers::Timer;
-
-/// Of all messages that a shard keeps for `$delayed`: their number alone says little where one may have a megabyte.
-const DELAYED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What a topic name or alias of a PUBLISH came to.
 enum Topic {
@@ -83,8 +80,8 @@ impl Shard {
                 let _ = self.take_publish(now, slot, &publish);
             }
             (QoS::AtLeastOnce, Some(id)) => {
-                let (reason, is_kept) = self.take_publish(now, slot, &publish);
-                self.acknowledge_when_kept(conn, PacketType::PubAck, id, reason, is_kept);
+                let (reason, wait) = self.take_publish(now, slot, &publish);
+                self.acknowledge_when_kept(conn, PacketType::PubAck, id, reason, wait);
             }
             (QoS::ExactlyOnce, Some(id)) => self.publish_exactly_once(now, conn, slot, &publish, id),
         }
@@ -96,26 +93,39 @@ impl Shard {
         let session = self.core.session_mut(slot);
         if session.received.contains(id.get()) {
             // A duplicate: the same answer, no second delivery.
-            let is_durable = session.key.0 != 0;
-            let is_tapped = self.may_tap_have_missed(slot) && self.tap_again(now, slot, publish);
-            let is_kept = is_durable || is_tapped;
-            return self.acknowledge_when_kept(conn, PacketType::PubRec, id, ReasonCode::Success, is_kept);
+            let mut wait = Wait::for_journal(session.key.0 != 0);
+            wait.receipt = match self.may_tap_have_missed(slot) {
+                true => self.tap_again(now, slot, publish),
+                false => self.core.tap.parking.receipt_of(self.open_id(slot, id)),
+            };
+            return self.acknowledge_when_kept(conn, PacketType::PubRec, id, ReasonCode::Success, wait);
         }
         if session.version == ProtocolVersion::V5 && session.received.len() >= usize::from(receive_maximum) {
             // [MQTT-3.3.4-9]
             let because = "more QoS 2 messages are open than the server's receive maximum";
             return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, because);
         }
-        let (reason, is_kept) = self.take_publish(now, slot, publish);
+        let (reason, wait) = self.take_publish(now, slot, publish);
         if !reason.is_error() {
             self.core.session_mut(slot).received.insert(id.get());
+            if let Some(receipt) = wait.receipt {
+                let id = self.open_id(slot, id);
+                self.core.tap.parking.park_open(receipt, id);
+            }
         }
-        self.acknowledge_when_kept(conn, PacketType::PubRec, id, reason, is_kept);
+        self.acknowledge_when_kept(conn, PacketType::PubRec, id, reason, wait);
     }
 
-    /// Checks rights, strips `$delayed`, routes. The reason is what an acknowledgement says, and whether that has to wait for the
-    /// journal.
-    fn take_publish(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> (ReasonCode, bool) {
+    fn open_id(&self, slot: u32, id: PacketId) -> OpenId {
+        OpenId {
+            session: slot,
+            epoch: self.core.session(slot).epoch,
+            id: id.get(),
+        }
+    }
+
+    /// Checks rights, strips `$delayed`, routes. The reason is what an acknowledgement says, with what that has to wait for.
+    fn take_publish(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> (ReasonCode, Wait) {
         let (topic, delay_s) = match strip_delay(publish.topic) {
             Delay::None => (publish.topic, None),
             Delay::Seconds(seconds, topic) if seconds <= self.core.config.delayed_seconds_max => (topic, Some(seconds)),
@@ -202,21 +212,34 @@ impl Shard {
         if let Some(seconds) = delay_s {
             return self.delay(now, slot, &p, seconds, publisher);
         }
-        let is_tapped = self.core.tap_message(now, Some(slot), &p, publish.dup);
+        let receipt = self.core.tap_message(now, Some(slot), &p, publish.dup);
         let published = self.publish(now, &p, publisher);
-        let is_made_kept = self.core.tap.is_used() && self.publish_made(now);
-        let is_kept = published.is_kept || is_tapped || is_made_kept;
+        let wait = self.wait_for(now, published, receipt);
         match published.is_wanted {
-            true => (ReasonCode::Success, is_kept),
+            true => (ReasonCode::Success, wait),
             false => {
                 self.core.tap_dropped(now, Some(slot), &p, DropReason::NoSubscriber);
-                (ReasonCode::NoMatchingSubscribers, is_kept)
+                (ReasonCode::NoMatchingSubscribers, wait)
             }
         }
     }
 
-    /// Gives the tap a message once more that came again. True if what is said of it has to wait.
-    fn tap_again(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> bool {
+    /// What has to be kept of a message that has been published, and of what the tap has made of it, which is published here.
+    fn wait_for(&mut self, now: Now, published: Published, receipt: Option<Receipt>) -> Wait {
+        let mut wait = Wait {
+            for_journal: published.is_kept,
+            receipt,
+        };
+        if self.core.tap.is_used() {
+            let made = self.publish_made(now);
+            wait.for_journal |= made.for_journal;
+            wait.receipt = self.core.join_receipts(receipt, made.receipt);
+        }
+        wait
+    }
+
+    /// Gives the tap a message once more that came again.
+    fn tap_again(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> Option<Receipt> {
         let mut properties = Vec::new();
         publish.properties.append_forwarded(&mut properties);
         let p = Publication {
@@ -228,9 +251,9 @@ impl Shard {
         self.core.tap_message(now, Some(slot), &p, publish.dup)
     }
 
-    fn reject(&mut self, now: Now, slot: u32, drop: DropReason, reason: ReasonCode) -> (ReasonCode, bool) {
+    pub(crate) fn reject(&mut self, now: Now, slot: u32, drop: DropReason, reason: ReasonCode) -> (ReasonCode, Wait) {
         self.core.dropped(now, slot, drop);
-        (reason, false)
+        (reason, Wait::default())
     }
 
     /// A message of the server itself or of an operator: no session, no rights to check. False when nobody is known to
@@ -245,8 +268,11 @@ impl Shard {
             expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
             ..Publication::of_server(message.topic, message.payload)
         };
-        self.core.tap_message(now, None, &p, false);
-        self.publish(now, &p, None).is_wanted
+        let receipt = self.core.tap_message(now, None, &p, false);
+        let published = self.publish(now, &p, None);
+        let wait = self.wait_for(now, published, receipt);
+        self.core.tap.of_server = self.core.join_receipts(self.core.tap.of_server, wait.receipt);
+        published.is_wanted
     }
 
     /// Whether a message at QoS 1 or 2 would be kept wherever it has to be, now.
@@ -261,11 +287,19 @@ impl Shard {
         !is_journal_full && !self.core.tap_refuses(now, None, &p)
     }
 
-    /// Calls `done` when all that has been published before is kept wherever it has to be; at once if it is.
+    /// Calls `done` when all that has been published from the server in this tick is kept wherever it has to be; at once if it is.
     pub fn when_kept(&mut self, done: Box<dyn FnOnce() + Send>) {
+        let receipt = self.core.tap.of_server.take();
         match &mut self.core.ledger {
-            Some(ledger) if ledger.is_behind() => ledger.wait(Waiting::Tell(done)),
-            _ => done(),
+            Some(ledger) if ledger.is_behind() => ledger.wait(Waiting::Tell(receipt, done)),
+            _ => self.tell_when_tapped(receipt, done),
+        }
+    }
+
+    pub(crate) fn tell_when_tapped(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
+        match receipt.filter(|receipt| !self.core.tap.has_kept(*receipt)) {
+            Some(receipt) => self.core.tap.parking.park(receipt, Parked::Tell(done)),
+            None => done(),
         }
     }
 
@@ -370,9 +404,9 @@ impl Shard {
             self.group_acknowledged(slot, &delivery);
         }
         // The client forgets the identifier with PUBREL: the journal has to know by then that it has the message.
-        let is_kept = reason == ReasonCode::Success && self.core.link(slot).is_durable;
+        let wait = Wait::for_journal(reason == ReasonCode::Success && self.core.link(slot).is_durable);
         // [MQTT-4.3.3-4]; an identifier that is not known is answered too, so that the client can let go of it.
-        self.acknowledge_when_kept(conn, PacketType::PubRel, ack.packet_id, reason, is_kept);
+        self.acknowledge_when_kept(conn, PacketType::PubRel, ack.packet_id, reason, wait);
     }
 
     pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
@@ -384,9 +418,9 @@ impl Shard {
             ReasonCode::PacketIdentifierNotFound
         };
         // The client may use the identifier for another message once it has PUBCOMP.
-        let is_kept = was_open && self.keep_freed(slot, ack.packet_id.get());
+        let wait = Wait::for_journal(was_open && self.keep_freed(slot, ack.packet_id.get()));
         // [MQTT-4.3.3-11]
-        self.acknowledge_when_kept(conn, PacketType::PubComp, ack.packet_id, reason, is_kept);
+        self.acknowledge_when_kept(conn, PacketType::PubComp, ack.packet_id, reason, wait);
     }
 
     pub(crate) fn pubcomp(&mut self, now: Now, slot: u32, ack: &Ack<'_>) {
@@ -493,69 +527,6 @@ impl Shard {
             self.core.effects.push(Effect::Resume { conn });
         }
     }
-
-    // --- $delayed ---
-
-    fn delay(
-        &mut self,
-        now: Now,
-        slot: u32,
-        p: &Publication<'_>,
-        seconds: u32,
-        publisher: Option<(SessionKey, u16)>,
-    ) -> (ReasonCode, bool) {
-        let bytes = p.kept_bytes();
-        if self.core.stats.delayed_messages as usize >= self.core.config.delayed_messages_max
-            || self.delayed_bytes + bytes > DELAYED_BYTES_MAX
-        {
-            return self.reject(now, slot, DropReason::DelayedFull, ReasonCode::QuotaExceeded);
-        }
-        let due_ms = now.monotonic_ms + u64::from(seconds) * 1000;
-        let message = p.to_message();
-        let keeping = Keeping {
-            due_unix_ms: Some(now.unix_at(due_ms)),
-            publisher,
-            is_needed: true,
-            ..Keeping::default()
-        };
-        let place = self.core.keep(now, p, Some(&message), keeping);
-        self.delay_until(due_ms, message);
-        (ReasonCode::Success, !place.is_none())
-    }
-
-    pub(crate) fn delay_until(&mut self, due_ms: u64, message: Arc<Message>) {
-        self.delayed_bytes += message.kept_bytes();
-        let index = match self.free_delayed.pop() {
-            Some(index) => index,
-            None => {
-                self.delayed.push(None);
-                self.delayed.len() as u32 - 1
-            }
-        };
-        self.delayed[index as usize] = Some((message, due_ms));
-        self.core.stats.delayed_messages += 1;
-        self.core.timers.insert(due_ms, Timer::Delayed { index });
-    }
-
-    pub(crate) fn delayed_due(&mut self, now: Now, index: u32) {
-        let Some((message, _)) = self.delayed[index as usize].take() else {
-            return;
-        };
-        self.free_delayed.push(index);
-        self.delayed_bytes -= message.kept_bytes();
-        self.core.stats.delayed_messages -= 1;
-        self.core
-            .record_of(message.place(), |message| Record::DelayedDone { message });
-        if message.is_expired(now) {
-            return self.core.stats.drop_message(DropReason::Expired);
-        }
-        let p = Publication {
-            place: Place::NONE,
-            ..message.publication()
-        };
-        self.core.tap_message(now, None, &p, false);
-        self.publish(now, &p, None);
-    }
 }
 
 /// A message that no client sent.
@@ -569,26 +540,6 @@ pub struct ServerMessage<'a> {
     pub retain: bool,
     /// Message Expiry Interval.
     pub expiry_s: Option<u32>,
-}
-
-enum Delay<'a> {
-    None,
-    Seconds(u32, &'a str),
-    Malformed,
-}
-
-/// `$delayed/{seconds}/{topic}`.
-fn strip_delay(topic: &str) -> Delay<'_> {
-    let Some(rest) = topic.strip_prefix("$delayed/") else {
-        return Delay::None;
-    };
-    match rest.split_once('/') {
-        Some((seconds, topic)) if !topic.is_empty() => match seconds.parse() {
-            Ok(seconds) => Delay::Seconds(seconds, topic),
-            Err(_) => Delay::Malformed,
-        },
-        _ => Delay::Malformed,
-    }
 }
 
 impl PublishQuota {

@@ -15,6 +15,7 @@ use crate::access::{Access, AuthOutcome};
 use crate::client_ids::ClientIds;
 use crate::config::ShardConfig;
 use crate::connection::{Connection, Phase};
+use crate::delayed::Delayed;
 use crate::deliver::Core;
 use crate::durable::checkpoint::Walk;
 use crate::durable::ledger::Ledger;
@@ -26,6 +27,7 @@ use crate::interest::{Interest, InterestCounts};
 use crate::mail::{Envelope, Item, Mail};
 use crate::message::{Message, Place};
 use crate::outbox::Outbox;
+use crate::parking::PARKED_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
@@ -59,8 +61,7 @@ pub struct Shard {
     pub(crate) walk: Option<Box<Walk>>,
     /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
     pub(crate) barriers: [u16; 2],
-    /// With when each is due, in monotonic milliseconds.
-    pub(crate) delayed: Vec<Option<(Arc<Message>, u64)>>,
+    pub(crate) delayed: Vec<Option<Delayed>>,
     pub(crate) free_delayed: Vec<u32>,
     pub(crate) delayed_bytes: usize,
     pub(crate) refusals: VecDeque<Refusal>,
@@ -304,6 +305,13 @@ impl Shard {
     /// A client of 3.1 or 3.1.1 cannot be told that the journal takes nothing: it is not read from until it does.
     fn must_hold(&mut self, now: Now, conn: ConnSlot, version: ProtocolVersion, packet: &Packet<'_>) -> bool {
         let Packet::Publish(publish) = packet else { return false };
+        if let Some(connection) = self.core.connection_mut(conn)
+            && connection.parked_acks >= PARKED_MAX
+            && publish.qos != QoS::AtMostOnce
+        {
+            connection.is_held_by_acks = true;
+            return true;
+        }
         let waits_for_journal = self.core.is_journal_stuck()
             && version != ProtocolVersion::V5
             && publish.qos != QoS::AtMostOnce

@@ -6,6 +6,7 @@
 //! Without a tap, or with one that wants nothing, this costs a look at one integer per message.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 
 use mqtt::{ProtocolVersion, QoS, ReasonCode};
 
@@ -100,8 +101,37 @@ pub struct MadeMessage {
 pub enum Tapped {
     /// Nothing that anybody has to wait for.
     Passed,
-    /// Taken, and to be kept by the end of the tick.
-    Kept,
+    /// Taken, and to be kept before its publisher is told that it has been received.
+    Kept(Receipt),
+}
+
+/// For what a tap has taken. Within a lane, what has a smaller number is kept no later than what has a greater one; what is to be
+/// waited for together is in one lane, what is not should not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Receipt(NonZeroU64);
+
+const NUMBER_BITS: u32 = 48;
+const NUMBER_MAX: u64 = (1 << NUMBER_BITS) - 1;
+
+impl Receipt {
+    /// Numbers begin with 1; those of a shard that makes a million a second last for nine years.
+    pub fn new(lane: u16, number: u64) -> Receipt {
+        let bits = u64::from(lane) << NUMBER_BITS | number.clamp(1, NUMBER_MAX);
+        Receipt(NonZeroU64::new(bits).expect("the number is at least 1"))
+    }
+
+    pub fn lane(self) -> u16 {
+        (self.0.get() >> NUMBER_BITS) as u16
+    }
+
+    pub fn number(self) -> u64 {
+        self.0.get() & NUMBER_MAX
+    }
+
+    /// Not before any other of its lane.
+    pub(crate) fn end_of_lane(self) -> Receipt {
+        Receipt::new(self.lane(), NUMBER_MAX)
+    }
 }
 
 /// What happened to a client or to a message of it.
@@ -201,13 +231,16 @@ pub trait Tap: Send {
 
     fn happened(&mut self, now: Now, client: TapClient<'_>, what: &Happening<'_>);
 
+    /// A receipt for both: kept when they are.
+    fn join(&mut self, one: Receipt, other: Receipt) -> Receipt;
+
     /// What it has made since it was asked last; it is published at once, and an acknowledgement of what it was made of waits for
     /// it too. What is made of what was made has to come to an end.
     fn take_made(&mut self) -> Vec<MadeMessage>;
 
-    /// The end of a tick in which it was told something. Returns the number of what is to be kept; numbers grow.
-    fn end_tick(&mut self) -> u64;
+    /// The end of a tick in which it was told something.
+    fn end_tick(&mut self);
 
-    /// Up to which of these numbers all is kept.
-    fn kept(&mut self) -> u64;
+    /// Up to which number all of a lane is kept.
+    fn kept(&mut self, lane: u16) -> u64;
 }

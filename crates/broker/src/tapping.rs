@@ -3,19 +3,25 @@
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
 use crate::deliver::Core;
+use crate::durable::keep::Wait;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::message::Publication;
 use crate::outgoing::Delivery;
+use crate::parking::Parking;
 use crate::provenance::{Provenance, Source};
 use crate::session::Session;
 use crate::shard::Shard;
-use crate::tap::{Happening, Tap, TapClient, TapMessage, Tapped, Wants};
+use crate::tap::{Happening, Receipt, Tap, TapClient, TapMessage, Tapped, Wants};
 
 /// Where a tap sits.
 #[derive(Default)]
 pub struct TapSeat {
-    tap: Option<Box<dyn Tap>>,
+    pub tap: Option<Box<dyn Tap>>,
     pub wants: Wants,
+    /// What waits until it has kept what it took.
+    pub parking: Parking,
+    /// For what the server has published in this tick, until somebody asks when that is kept.
+    pub of_server: Option<Receipt>,
     /// It was told something in this tick.
     is_used: bool,
     /// Sessions up to this one (`Session::epoch`) are of the process before.
@@ -27,6 +33,11 @@ impl TapSeat {
     #[inline]
     pub fn is_used(&self) -> bool {
         self.is_used
+    }
+
+    pub fn has_kept(&mut self, receipt: Receipt) -> bool {
+        let kept = |tap: &mut Box<dyn Tap>| tap.kept(receipt.lane());
+        self.tap.as_mut().is_none_or(|tap| kept(tap) >= receipt.number())
     }
 
     /// Of a new message.
@@ -126,14 +137,28 @@ impl Core {
         }
     }
 
-    /// Has the tap take a message of a client, or of the server where `slot` is none. True if what is said of it has to wait.
-    pub fn tap_message(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>, is_duplicate: bool) -> bool {
+    /// Has the tap take a message of a client, or of the server where `slot` is none. The receipt is for what has to be kept before
+    /// anybody is told that the message has been received.
+    pub fn tap_message(
+        &mut self,
+        now: Now,
+        slot: Option<u32>,
+        p: &Publication<'_>,
+        is_duplicate: bool,
+    ) -> Option<Receipt> {
         self.tap_marked(now, slot, p, is_duplicate, 0)
     }
 
-    fn tap_marked(&mut self, now: Now, slot: Option<u32>, p: &Publication<'_>, is_duplicate: bool, mark: u64) -> bool {
+    fn tap_marked(
+        &mut self,
+        now: Now,
+        slot: Option<u32>,
+        p: &Publication<'_>,
+        is_duplicate: bool,
+        mark: u64,
+    ) -> Option<Receipt> {
         if !self.tap.wants.has(Wants::MESSAGES) || p.topic.starts_with("$SYS/") {
-            return false;
+            return None;
         }
         let known = tap_message(p);
         let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
@@ -151,14 +176,20 @@ impl Core {
             mark,
             ..known
         };
-        let Some(tap) = &mut self.tap.tap else { return false };
+        let tap = self.tap.tap.as_mut()?;
         self.tap.is_used = true;
-        let is_kept = tap.message(now, &message) == Tapped::Kept;
-        match &mut self.ledger {
-            Some(ledger) if is_kept => ledger.is_tap_used = true,
-            _ => return false,
+        match tap.message(now, &message) {
+            Tapped::Passed => None,
+            Tapped::Kept(receipt) => Some(receipt),
         }
-        true
+    }
+
+    /// For both, if there are two.
+    pub fn join_receipts(&mut self, one: Option<Receipt>, other: Option<Receipt>) -> Option<Receipt> {
+        match (one, other, &mut self.tap.tap) {
+            (Some(one), Some(other), Some(tap)) if one != other => Some(tap.join(one, other)),
+            _ => one.or(other),
+        }
     }
 
     /// What is kept beside a message so that its fate can be told; nothing unless one of these is wanted.
@@ -315,6 +346,7 @@ impl Shard {
 
     pub fn begin_tap_tick(&mut self, now: Now) {
         let Some(tap) = &mut self.core.tap.tap else { return };
+        self.core.tap.of_server = None;
         let wants = tap.begin_tick(now);
         let before = std::mem::replace(&mut self.core.tap.wants, wants);
         if before.has(Wants::TO_BE_ASKED) && !wants.has(Wants::TO_BE_ASKED) {
@@ -332,13 +364,13 @@ impl Shard {
         self.core.tap.wants.has(Wants::TO_BE_ASKED)
     }
 
-    /// Publishes what the tap has made, and what it makes of that. True if what is said of what it was made of has to wait.
-    pub(crate) fn publish_made(&mut self, now: Now) -> bool {
-        let mut is_kept = false;
+    /// Publishes what the tap has made, and what it makes of that. Returns what what is said of what it was made of has to wait for.
+    pub(crate) fn publish_made(&mut self, now: Now) -> Wait {
+        let mut wait = Wait::default();
         loop {
             let made = self.core.tap.tap.as_mut().map_or(Vec::new(), |tap| tap.take_made());
             if made.is_empty() {
-                return is_kept;
+                return wait;
             }
             for message in made {
                 let provenance = self.core.provenance(now, None, message.mark, Wants::FATES);
@@ -349,8 +381,9 @@ impl Shard {
                     provenance: Provenance::from_written(&provenance),
                     ..Publication::of_server(&message.topic, &message.payload)
                 };
-                is_kept |= self.core.tap_marked(now, None, &p, false, message.mark);
-                is_kept |= self.publish(now, &p, None).is_kept;
+                let receipt = self.core.tap_marked(now, None, &p, false, message.mark);
+                wait.receipt = self.core.join_receipts(wait.receipt, receipt);
+                wait.for_journal |= self.publish(now, &p, None).is_kept;
             }
         }
     }
@@ -363,30 +396,7 @@ impl Shard {
         self.publish_made(now);
         self.core.tap.is_used = false;
         let Some(tap) = &mut self.core.tap.tap else { return };
-        let number = tap.end_tick();
-        if let Some(ledger) = &mut self.core.ledger
-            && std::mem::take(&mut ledger.is_tap_used)
-        {
-            ledger.tapped = number;
-        }
-    }
-
-    /// Whether something waits until the tap has kept what it took.
-    pub fn is_waiting_for_tap(&self) -> bool {
-        let ledger = self.core.ledger.as_ref();
-        ledger.is_some_and(|ledger| ledger.tapped > ledger.tap_kept)
-    }
-
-    /// Does what waited for the tap, as far as that is.
-    pub fn look_at_tap(&mut self, now: Now) {
-        let (Some(ledger), Some(tap)) = (&mut self.core.ledger, &mut self.core.tap.tap) else {
-            return;
-        };
-        let kept = tap.kept();
-        if kept > ledger.tap_kept {
-            ledger.tap_kept = kept;
-            self.do_due(now);
-        }
+        tap.end_tick();
     }
 
     /// Whether the tap has to be given a QoS 2 message that the journal says has been received: it may have been received and not

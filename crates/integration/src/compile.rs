@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction};
 use crate::kinds::Problems;
 use crate::metrics::RuleMetrics;
+use crate::runner::hash;
 use crate::set::{Field, LiveRule, Output, Republish};
 use crate::tail::Tail;
 
@@ -82,6 +83,7 @@ pub fn compile(
     }
     Ok(LiveRule {
         id: definition.id.clone(),
+        mark: (hash(definition.id.as_bytes()) as u32).max(1),
         rule,
         outputs,
         metrics: state.metrics.clone(),

@@ -214,7 +214,10 @@ fn message_column(message: &TapMessage<'_>, column: Column) -> Option<Value> {
 fn delivery_column(message: &TapMessage<'_>, column: Column) -> Option<Value> {
     match column {
         Column::FromClientId => message.client.map(|publisher| Value::text(publisher.client_id)),
-        Column::FromUsername => message.client.and_then(|publisher| publisher.user_name).map(Value::text),
+        Column::FromUsername => message
+            .client
+            .and_then(|publisher| publisher.user_name)
+            .map(Value::text),
         _ => message_column(message, column),
     }
 }

@@ -18,6 +18,7 @@ mod dry_run;
 mod engine;
 mod environment;
 mod event;
+mod handover;
 mod kinds;
 mod metrics;
 mod republish;

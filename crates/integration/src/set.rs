@@ -14,6 +14,8 @@ use crate::tail::Tail;
 /// A rule in force. Metrics and tail outlive a change of the rule.
 pub struct LiveRule {
     pub id: String,
+    /// Tells it from others in the marks of messages that it makes, also when the rules in force are others by then. Not 0.
+    pub mark: u32,
     pub rule: Arc<Rule>,
     pub outputs: Vec<Output>,
     pub metrics: Arc<RuleMetrics>,
@@ -114,13 +116,25 @@ fn wants_of(source: &Source) -> Wants {
 #[derive(Default)]
 pub struct InForce {
     number: AtomicU64,
-    set: Mutex<Arc<RuleSet>>,
+    sets: Mutex<Sets>,
+}
+
+#[derive(Default)]
+struct Sets {
+    now: Arc<RuleSet>,
+    /// Those before, until no reader has them: to take ten thousand rules apart is not for a thread of the data plane.
+    before: Vec<Arc<RuleSet>>,
 }
 
 impl InForce {
     pub fn replace(&self, set: RuleSet) {
-        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut sets.now, Arc::new(set));
+        sets.before.push(before);
+        let unused: Vec<_> = sets.before.extract_if(.., |set| Arc::strong_count(set) == 1).collect();
         self.number.fetch_add(1, Ordering::Release);
+        drop(sets);
+        drop(unused);
     }
 
     /// The set and its number, unless that is `known`.
@@ -130,6 +144,6 @@ impl InForce {
     }
 
     pub fn get(&self) -> Arc<RuleSet> {
-        self.set.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner).now.clone()
     }
 }

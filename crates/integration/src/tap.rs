@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use broker::Now;
-use broker::tap::{Happening, MadeMessage, Tap, TapClient, TapMessage, Tapped, Wants};
+use broker::tap::{Happening, MadeMessage, Receipt, Tap, TapClient, TapMessage, Tapped, Wants};
 use mqtt::QoS;
 use rules::Text;
 
@@ -71,9 +71,9 @@ impl Tap for RuleTap {
             ),
             ..Cause::of_mark(message.mark)
         };
-        match self.runner.run(&self.rules, &event, cause) && cause.is_waited_for {
-            true => Tapped::Kept,
-            false => Tapped::Passed,
+        match self.runner.run(&self.rules, &event, cause) {
+            Some(receipt) => Tapped::Kept(receipt),
+            None => Tapped::Passed,
         }
     }
 
@@ -96,11 +96,15 @@ impl Tap for RuleTap {
         std::mem::take(&mut self.runner.made)
     }
 
-    fn end_tick(&mut self) -> u64 {
-        self.runner.flush()
+    fn join(&mut self, one: Receipt, other: Receipt) -> Receipt {
+        self.runner.join(one, other)
     }
 
-    fn kept(&mut self) -> u64 {
-        self.runner.kept()
+    fn end_tick(&mut self) {
+        self.runner.flush();
+    }
+
+    fn kept(&mut self, lane: u16) -> u64 {
+        self.runner.kept_in(lane)
     }
 }

@@ -264,7 +264,7 @@ impl Worker {
     pub(crate) fn hear_of_journal(&mut self) {
         if self.shard.is_waiting_for_tap() {
             self.wait_for_journal();
-            self.shard.look_at_tap(self.now);
+            self.shard.look_at_tap();
         }
         let Some(journal) = self.common.keeper.journal() else {
             return;

@@ -40,6 +40,6 @@ pub use json::{
 pub use kinds::Kinds;
 pub use rule::{Limits, Rule, Source, UnknownColumns};
 pub use sample::SampleEvent;
-pub use template::{Missing, Template, TemplateOverflow};
+pub use template::{Missing, Single, Template, TemplateOverflow};
 pub use text::Text;
 pub use value::{Map, Value};

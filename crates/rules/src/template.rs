@@ -2,6 +2,7 @@
 //!
 //! `${$}` stands for a dollar sign. What a placeholder does not find is `undefined`, `null` or nothing, as the caller wants.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::access::{self, Place};
@@ -121,6 +122,18 @@ impl Template {
         Ok(Value::Text(text.into()))
     }
 
+    /// What a template that is one placeholder finds, looked up once; `None` for any other.
+    pub fn single<'o>(&self, output: &'o Map) -> Option<Single<'o>> {
+        match self.parts.as_slice() {
+            // The commonest key of all is not copied.
+            [Part::Placeholder { path, .. }] => Some(Single(match path.as_slice() {
+                [Place::Key(key)] => output.get(key).map_or(Cow::Owned(Value::Undefined), Cow::Borrowed),
+                path => Cow::Owned(look_up(output, path)),
+            })),
+            _ => None,
+        }
+    }
+
     /// Appends the text.
     pub fn render(&self, output: &Map, missing: Missing, out: &mut Vec<u8>) -> Result<(), TemplateOverflow> {
         let start = out.len();
@@ -139,6 +152,22 @@ impl Template {
             }
         }
         Ok(())
+    }
+}
+
+/// What a single placeholder has found.
+#[derive(Clone, Debug)]
+pub struct Single<'o>(Cow<'o, Value>);
+
+impl Single<'_> {
+    /// Nothing is there, or null.
+    pub fn is_nothing(&self) -> bool {
+        matches!(*self.0, Value::Undefined | Value::Null)
+    }
+
+    /// Appends it as the template would.
+    pub fn show(&self, out: &mut Vec<u8>, missing: Missing) {
+        show(out, &self.0, missing);
     }
 }
 
@@ -275,6 +304,20 @@ mod tests {
         assert_eq!(value("${nobody}"), Value::Undefined);
         assert_eq!(value("x${n}"), Value::from("x1"));
         assert!(!Template::compile("${n} ").unwrap().is_single());
+        let single = |text: &str| {
+            let (template, output) = (Template::compile(text).unwrap(), output());
+            template.single(&output).map(|single| {
+                let mut out = Vec::new();
+                single.show(&mut out, Missing::Undefined);
+                (single.is_nothing(), String::from_utf8(out).unwrap())
+            })
+        };
+        assert_eq!(single("${n}"), Some((false, "1".to_owned())));
+        assert_eq!(single("${payload.t}"), Some((false, "20".to_owned())));
+        assert_eq!(single("${list}"), Some((false, r#"[1,{"x":2}]"#.to_owned())));
+        assert_eq!(single("${null}").map(|single| single.0), Some(true));
+        assert_eq!(single("${nobody}").map(|single| single.0), Some(true));
+        assert_eq!(single("x${n}"), None);
     }
 
     #[test]

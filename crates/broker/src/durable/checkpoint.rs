@@ -18,7 +18,9 @@ use crate::durable::keep::session_record;
 use crate::durable::ledger::Ledger;
 use crate::durable::moves::Moves;
 use crate::durable::pages::Pages;
-use crate::durable::record::{Entries, Entry, PageRefs, Position, Positions, Record, Seq, SessionKey, Targets};
+use crate::durable::record::{
+    Entries, Entry, PageRefs, Position, Positions, Record, Seq, SessionKey, Targets, WITH_TAP,
+};
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
 use crate::mail::Letter;
@@ -249,9 +251,10 @@ impl Shard {
     }
 
     fn write_delayed(&mut self, now: Now, index: usize, oldest: &mut Option<Position>, moves: &mut Moves) {
-        let (Some((message, due_ms)), Some(ledger)) = (&self.delayed[index], &mut self.core.ledger) else {
+        let (Some(delayed), Some(ledger)) = (&self.delayed[index], &mut self.core.ledger) else {
             return;
         };
+        let message = &delayed.message;
         if let Some(message) = moves.message(now, ledger, message, Targets::default()) {
             // The copy is another message, with a time of its own, if the checkpoint does not come to its end.
             ledger.record(&Record::DelayedDone { message });
@@ -259,7 +262,10 @@ impl Shard {
         if let Some(position) = message.place().position() {
             note(oldest, position);
         }
-        let due_unix_ms = now.unix_at(*due_ms);
+        let due_unix_ms = match delayed.is_routed {
+            true => WITH_TAP,
+            false => now.unix_at(delayed.due_ms),
+        };
         ledger.record_of(message.place(), |message| Record::Delayed { message, due_unix_ms });
     }
 

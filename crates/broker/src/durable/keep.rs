@@ -21,8 +21,10 @@ use crate::effect::{ConnSlot, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Place, Publication};
 use crate::outgoing::Delivery;
+use crate::parking::PendingAck;
 use crate::session::{Session, Subscription, Will};
 use crate::shard::Shard;
+use crate::tap::Receipt;
 
 /// What a message's record says besides the message and its recipients.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +36,24 @@ pub struct Keeping {
     pub publisher: Option<(SessionKey, u16)>,
     /// Recorded even if nobody here gets it.
     pub is_needed: bool,
+}
+
+/// What has to be kept before something is said.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait {
+    /// What has been recorded so far.
+    pub for_journal: bool,
+    /// What the tap has taken.
+    pub receipt: Option<Receipt>,
+}
+
+impl Wait {
+    pub fn for_journal(is_recorded: bool) -> Wait {
+        Wait {
+            for_journal: is_recorded,
+            receipt: None,
+        }
+    }
 }
 
 impl Core {
@@ -224,34 +244,35 @@ impl Core {
 }
 
 impl Shard {
-    /// An acknowledgement of this publish; after the journal has it, if it `is_kept`, and never before earlier ones.
+    /// An acknowledgement, when what it has to wait for is kept, and never before earlier ones.
     pub(crate) fn acknowledge_when_kept(
         &mut self,
         conn: ConnSlot,
         kind: PacketType,
         id: PacketId,
         reason: ReasonCode,
-        is_kept: bool,
+        wait: Wait,
     ) {
         let Some(connection) = self.core.connections[conn.0 as usize].as_deref_mut() else {
             return;
         };
+        let ack = PendingAck {
+            conn,
+            epoch: connection.epoch,
+            kind,
+            id,
+            reason,
+            receipt: wait.receipt,
+        };
         if let Some(ledger) = &mut self.core.ledger
-            && (connection.waiting_acks > 0 || is_kept && ledger.is_behind())
+            && (connection.waiting_acks > 0 || wait.for_journal && ledger.is_behind())
             && !(is_planted(Fault::AcknowledgeBeforeCommit) && kind != PacketType::PubRel)
             && !(is_planted(Fault::ReleaseBeforeCommit) && kind == PacketType::PubRel)
         {
             connection.waiting_acks += 1;
-            let epoch = connection.epoch;
-            return ledger.wait(Waiting::Ack {
-                conn,
-                epoch,
-                kind,
-                id,
-                reason,
-            });
+            return ledger.wait(Waiting::Ack(ack));
         }
-        self.acknowledge(conn, kind, id, reason);
+        self.acknowledge_or_park(ack);
     }
 
     /// The terms of a CONNECT are in force: the session becomes durable, stays so, or is so no longer.

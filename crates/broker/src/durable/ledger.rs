@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use journal::Batch;
-use mqtt::{PacketId, PacketType, ReasonCode};
-
 use crate::durable::record::{GroupKey, Position, Record, SessionKey, Settled, SettledItems};
 use crate::effect::{ConnSlot, Now};
 use crate::interest::SHARDS_MAX;
 use crate::message::{Message, Place};
+use crate::parking::PendingAck;
 use crate::shard::Shard;
+use crate::tap::Receipt;
+use journal::Batch;
 
 /// Whether the journal takes what a client wants kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,11 +55,6 @@ pub struct Ledger {
     /// The oldest message that a record has spoken of since a checkpoint began: what goes from one owner to another meanwhile may be
     /// met with neither.
     pub oldest_mentioned: Option<Position>,
-    /// The number of the last tick in which the tap took something to keep, and up to which it is kept.
-    pub tapped: u64,
-    pub tap_kept: u64,
-    /// The tap has taken something in this tick.
-    pub is_tap_used: bool,
     /// The end of the last batch that had the end of a session in it.
     ended: u64,
     next_key: u64,
@@ -68,26 +63,20 @@ pub struct Ledger {
     pub state: JournalState,
 }
 
-/// How many of those that wait do so until the journal and the tap have kept what they had by then.
+/// How many of those that wait do so until the journal has kept what it had by then.
 struct Mark {
     end: u64,
-    tapped: u64,
     count: usize,
 }
 
 /// What is done when the journal has what came before it.
 pub enum Waiting {
-    Ack {
-        conn: ConnSlot,
-        epoch: u32,
-        kind: PacketType,
-        id: PacketId,
-        reason: ReasonCode,
-    },
+    /// Then it may have to wait for the tap.
+    Ack(PendingAck),
     /// The output of a connection is held back.
     Release { conn: ConnSlot, epoch: u32 },
-    /// Somebody outside is told.
-    Tell(Box<dyn FnOnce() + Send>),
+    /// Somebody outside is told, when the tap has kept this too.
+    Tell(Option<Receipt>, Box<dyn FnOnce() + Send>),
     /// Messages of a session up to this one may be sent at QoS 2; 0: its messages can be read from the journal.
     Send { slot: u32, epoch: u32, seq: u64 },
 }
@@ -113,9 +102,6 @@ impl Ledger {
             end: 0,
             committed: 0,
             oldest_mentioned: None,
-            tapped: 0,
-            tap_kept: 0,
-            is_tap_used: false,
             ended: 0,
             next_key: first + u64::from(shard),
             is_routing: false,
@@ -193,9 +179,8 @@ impl Ledger {
 
     /// Whether something has been recorded that the journal has not kept yet.
     pub fn is_behind(&self) -> bool {
-        let is_tap_behind = self.is_tap_used || self.tapped > self.tap_kept;
         let has_recorded = self.is_routing || !self.batch.is_empty() || !self.settled.is_empty();
-        has_recorded || self.end > self.committed || is_tap_behind
+        has_recorded || self.end > self.committed
     }
 
     pub fn wait(&mut self, waiting: Waiting) {
@@ -221,7 +206,6 @@ impl Ledger {
         if self.unmarked > 0 {
             self.marks.push_back(Mark {
                 end: self.end,
-                tapped: self.tapped,
                 count: std::mem::take(&mut self.unmarked),
             });
         }
@@ -241,7 +225,7 @@ impl Ledger {
     /// The next thing that waits for no more than what is kept.
     fn next_due(&mut self) -> Option<Waiting> {
         let mark = self.marks.front_mut()?;
-        if mark.end > self.committed || mark.tapped > self.tap_kept {
+        if mark.end > self.committed {
             return None;
         }
         mark.count -= 1;
@@ -291,17 +275,11 @@ impl Shard {
 
     fn is_due(&mut self, now: Now, waiting: Waiting) {
         match waiting {
-            Waiting::Ack {
-                conn,
-                epoch,
-                kind,
-                id,
-                reason,
-            } => {
-                let connection = self.core.connection_mut(conn).filter(|c| c.epoch == epoch);
+            Waiting::Ack(ack) => {
+                let connection = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch);
                 if let Some(connection) = connection {
                     connection.waiting_acks -= 1;
-                    self.acknowledge(conn, kind, id, reason);
+                    self.acknowledge_or_park(ack);
                 }
             }
             Waiting::Release { conn, epoch } => {
@@ -309,7 +287,7 @@ impl Shard {
                     self.core.outbox.release(conn);
                 }
             }
-            Waiting::Tell(done) => done(),
+            Waiting::Tell(receipt, done) => self.tell_when_tapped(receipt, done),
             Waiting::Send { slot, epoch, seq } => {
                 let Some(session) = self.core.live_session(slot, epoch) else {
                     return;

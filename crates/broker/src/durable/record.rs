@@ -40,6 +40,9 @@ pub struct GroupKey(pub u64);
 /// message that is held until retained ones before it are sent, and has no number yet.
 pub type Seq = u64;
 
+/// `due_unix_ms` of a `$delayed` message that has been routed, while a tap may still lose it.
+pub const WITH_TAP: u64 = 0;
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record<'a> {
     /// The node has started: nobody is connected, and no key up to `last_key` is given again.
@@ -157,7 +160,7 @@ pub enum Record<'a> {
     RetainedGone {
         topic: &'a str,
     },
-    /// A `$delayed` message that is still to be published.
+    /// A `$delayed` message that is still to be published; or, if it is due at `WITH_TAP`, to be kept by a tap.
     Delayed {
         message: Position,
         due_unix_ms: u64,

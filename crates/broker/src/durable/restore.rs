@@ -10,12 +10,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use journal::Batch;
 use mqtt::{ProtocolVersion, SubscriptionOptions};
 
+use crate::delayed::Delayed;
 use crate::deliver::Core;
 use crate::durable::cold::{Cold, message_of, publication_of};
 use crate::durable::entry::StoredEntry;
 use crate::durable::pages::{Page, Pages};
 use crate::durable::record;
-use crate::durable::record::{Entry, GroupKey, Position, Recipient, Record, Seq, SessionKey, Targets};
+use crate::durable::record::{Entry, GroupKey, Position, Recipient, Record, Seq, SessionKey, Targets, WITH_TAP};
 use crate::durable::recovery::{
     Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredWill, StoredTag, Unrouted,
 };
@@ -184,7 +185,11 @@ fn restore_delayed(now: Now, shards: &mut [Shard], delayed: &[(Position, u64)], 
         Some(Ok(Record::Message(record))) => {
             let (position, due_unix_ms) = delayed[index];
             let message = message_of(now, &record, position);
-            shards[index % count].delay_until(now.monotonic_at(due_unix_ms), message);
+            shards[index % count].delay_until(Delayed {
+                message,
+                due_ms: now.monotonic_at(due_unix_ms),
+                is_routed: due_unix_ms == WITH_TAP,
+            });
         }
         _ => damaged += 1,
     });

@@ -5,8 +5,10 @@
 #[path = "../world/mod.rs"]
 mod world;
 
+mod delayed;
 mod fates;
 mod recorder;
+mod waiting;
 
 use mqtt::ProtocolVersion::{V3_1_1, V5};
 use mqtt::QoS::{AtLeastOnce, AtMostOnce, ExactlyOnce};

@@ -8,6 +8,11 @@ use tidewire_broker::*;
 
 use crate::world::World;
 
+pub const BOTH: u16 = 0;
+const FAST: u16 = 1;
+/// Of topics below `slow/`.
+const SLOW: u16 = 2;
+
 /// What a delivery is known to be: its publisher, topic, payload, QoS and flags.
 fn whence(message: &TapMessage<'_>) -> String {
     let known = match (message.id, message.received_at_ms) {
@@ -34,7 +39,14 @@ pub struct Script {
     pub ids: Vec<u128>,
     made: Vec<MadeMessage>,
     ticks: u64,
-    kept: u64,
+    /// How far the two lanes are.
+    kept: [u64; 2],
+}
+
+impl Script {
+    pub fn keep_all(&mut self) {
+        self.kept = [self.ticks; 2];
+    }
 }
 
 #[derive(Clone, Default)]
@@ -68,8 +80,12 @@ impl Tap for Recorder {
         if message.mark == 7 {
             script.seen.push("its own".into());
         }
+        let number = script.ticks + 1;
+        if message.topic.starts_with("slow/") {
+            return Tapped::Kept(Receipt::new(SLOW, number));
+        }
         match message.topic.starts_with(script.keeps) {
-            true => Tapped::Kept,
+            true => Tapped::Kept(Receipt::new(FAST, number)),
             false => Tapped::Passed,
         }
     }
@@ -109,14 +125,21 @@ impl Tap for Recorder {
         std::mem::take(&mut self.0.lock().unwrap().made)
     }
 
-    fn end_tick(&mut self) -> u64 {
-        let mut script = self.0.lock().unwrap();
-        script.ticks += 1;
-        script.ticks
+    fn join(&mut self, one: Receipt, other: Receipt) -> Receipt {
+        Receipt::new(BOTH, one.number().max(other.number()))
     }
 
-    fn kept(&mut self) -> u64 {
-        self.0.lock().unwrap().kept
+    fn end_tick(&mut self) {
+        self.0.lock().unwrap().ticks += 1;
+    }
+
+    fn kept(&mut self, lane: u16) -> u64 {
+        let kept = self.0.lock().unwrap().kept;
+        match lane {
+            FAST => kept[0],
+            SLOW => kept[1],
+            _ => kept[0].min(kept[1]),
+        }
     }
 }
 
@@ -137,14 +160,25 @@ impl Recorder {
         std::mem::take(&mut self.0.lock().unwrap().seen)
     }
 
+    /// The end of a tick.
+    pub fn end_tick(&self, w: &mut World) {
+        w.shards[0].end_tap_tick(w.now);
+        if let Some(batch) = w.shards[0].journal_batch() {
+            assert!(batch.is_empty(), "nothing here is durable");
+        }
+    }
+
     /// All that it has taken is kept.
     pub fn keep(&self, w: &mut World) {
-        w.shards[0].end_tap_tick(w.now);
-        assert!(w.shards[0].journal_batch().is_none(), "nothing here is durable");
-        let mut script = self.0.lock().unwrap();
-        script.kept = script.ticks;
-        drop(script);
-        w.shards[0].look_at_tap(w.now);
+        self.end_tick(w);
+        let ticks = self.0.lock().unwrap().ticks;
+        self.keep_up_to(w, [ticks, ticks]);
+    }
+
+    /// The lanes are so far.
+    pub fn keep_up_to(&self, w: &mut World, kept: [u64; 2]) {
+        self.0.lock().unwrap().kept = kept;
+        w.shards[0].look_at_tap();
         w.settle();
     }
 }

@@ -191,14 +191,19 @@ impl Buffer {
 
     /// All tickets up to this may be acknowledged.
     pub fn committed(&self) -> Ticket {
+        let stored = self.stored();
+        match self.inner.query_mode {
+            QueryMode::Async => stored,
+            QueryMode::Sync => stored.min(Ticket(self.inner.confirmed.load(Acquire))),
+        }
+    }
+
+    /// The buffer has all up to this where it keeps it, whatever the target has confirmed.
+    pub fn stored(&self) -> Ticket {
         let inner = &*self.inner;
-        let kept = match &inner.journal {
+        Ticket(match &inner.journal {
             Some(journal) if inner.config.mode == BufferMode::Disk => journal.committed().0,
             _ => inner.appended.load(Acquire),
-        };
-        Ticket(match inner.query_mode {
-            QueryMode::Async => kept,
-            QueryMode::Sync => kept.min(inner.confirmed.load(Acquire)),
         })
     }
 

@@ -1,0 +1,315 @@
+//! From the outputs of rules to the buffers of actions: records gather per action and are appended once per tick; and which
+//! of them somebody waits for.
+//!
+//! A publisher waits for the actions that its own message went to. What is waited for together is a *lane*: an action, or a set
+//! of actions that one message went to; its numbers are ticks. Actions are followed (`Track`) also when the rules in force are others
+//! by now, until they have kept what they were given.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use broker::tap::Receipt;
+use connectors::{Action, Records, Ticket};
+use rules::{Map, Missing, Template};
+
+use crate::runner::{Cause, hash};
+use crate::set::{LiveAction, RuleSet};
+
+/// Bytes that may wait here for one action whose buffer is full; more is given up and counted. Only QoS 0, events and messages of
+/// the server come to that: publishers of QoS 1 and 2 are held back before.
+const LEFT_OVER_MAX: usize = 4 << 20;
+
+/// How long what an action has had no room for waits for an action of the same name, after that has gone.
+const GONE_MAX_MS: u64 = 30_000;
+
+/// The lane of everything: waited for by messages whose set of actions has no lane of its own.
+const EVERYTHING: u16 = 0;
+
+/// Sets of actions that have one.
+const LANES_MAX: usize = 1024;
+
+#[derive(Default)]
+pub struct Handover {
+    tracks: Vec<Track>,
+    /// By index of action in the set in force.
+    by_action: Vec<u32>,
+    /// Tracks with something to append, or that were full when last looked at.
+    touched: Vec<u32>,
+    lanes: Lanes,
+    /// Tracks that the message at hand waits for, sorted.
+    awaited: Vec<u32>,
+    /// Of ticks that have ended.
+    ticks: u64,
+    scratch: Vec<u8>,
+}
+
+/// One action: what it is still to be given, and what it has been given and has not kept. It outlives a change of the action, which
+/// has the same buffer on the disk afterwards.
+struct Track {
+    id: String,
+    action: Arc<Action>,
+    headroom: Option<u64>,
+    records: Records,
+    is_touched: bool,
+    is_full: bool,
+    /// By the first tick that each has something of.
+    in_flight: VecDeque<(u64, Ticket)>,
+    /// The first tick of what is in `records`, if somebody waits for it.
+    pending_since: Option<u64>,
+    /// Since when no rule knows the action: it is being changed, or has been deleted. Unix milliseconds.
+    gone_since_ms: Option<u64>,
+}
+
+/// Sets of tracks, sorted; the first one is empty and means all.
+struct Lanes {
+    sets: Vec<Box<[u32]>>,
+    numbers: HashMap<Box<[u32]>, u16, foldhash::fast::RandomState>,
+}
+
+impl Default for Lanes {
+    fn default() -> Lanes {
+        Lanes {
+            sets: vec![Box::default()],
+            numbers: HashMap::default(),
+        }
+    }
+}
+
+impl Lanes {
+    fn of(&mut self, tracks: &[u32]) -> u16 {
+        if let Some(lane) = self.numbers.get(tracks) {
+            return *lane;
+        }
+        if tracks.is_empty() || self.sets.len() > LANES_MAX {
+            return EVERYTHING;
+        }
+        let lane = self.sets.len() as u16;
+        self.sets.push(tracks.into());
+        self.numbers.insert(tracks.into(), lane);
+        lane
+    }
+}
+
+/// Why an output did not reach its action.
+pub enum Lost {
+    Discarded,
+    Failed(String),
+}
+
+impl Handover {
+    /// The actions are these now.
+    pub fn renew(&mut self, actions: &[LiveAction], unix_ms: u64) {
+        let is_idle = self.tracks.iter().all(|track| track.records.is_empty());
+        if is_idle && self.oldest_unkept(EVERYTHING).is_none() {
+            // Whoever still has a receipt finds that it is kept, whatever its lane is called now.
+            self.tracks.clear();
+            self.touched.clear();
+            self.lanes = Lanes::default();
+        }
+        for track in &mut self.tracks {
+            track.gone_since_ms.get_or_insert(unix_ms);
+        }
+        self.by_action.clear();
+        for live in actions {
+            let track = self.track_of(live);
+            self.by_action.push(track);
+        }
+    }
+
+    fn track_of(&mut self, live: &LiveAction) -> u32 {
+        if let Some(index) = self.tracks.iter().position(|track| track.id == live.id) {
+            self.tracks[index].go_on(live);
+            return index as u32;
+        }
+        self.tracks.push(Track {
+            id: live.id.clone(),
+            action: live.action.clone(),
+            headroom: live.headroom,
+            records: Records::new(),
+            is_touched: false,
+            is_full: false,
+            in_flight: VecDeque::new(),
+            pending_since: None,
+            gone_since_ms: None,
+        });
+        self.tracks.len() as u32 - 1
+    }
+
+    /// Whether an action holds publishers back.
+    pub fn is_full(&self, action: usize) -> bool {
+        self.tracks[self.by_action[action] as usize].is_full
+    }
+
+    /// Adds a record for an action, with its templates filled in.
+    pub fn record(
+        &mut self,
+        set: &RuleSet,
+        index: usize,
+        output: &Map,
+        cause: Cause,
+        unix_ms: u64,
+    ) -> Result<(), Lost> {
+        let live = &set.actions[index];
+        let at = self.by_action[index];
+        let track = &mut self.tracks[at as usize];
+        if track.is_full && !cause.is_waited_for && track.records.len() > LEFT_OVER_MAX {
+            return Err(Lost::Discarded);
+        }
+        if !std::mem::replace(&mut track.is_touched, true) {
+            self.touched.push(at);
+        }
+        if cause.is_waited_for && live.is_kept {
+            track.pending_since.get_or_insert(self.ticks + 1);
+            if let Err(place) = self.awaited.binary_search(&at) {
+                self.awaited.insert(place, at);
+            }
+        }
+        let key = match &live.ordering_key {
+            None => cause.key,
+            Some(template) => {
+                self.scratch.clear();
+                let rendered = template.render(output, Missing::Empty, &mut self.scratch);
+                rendered.map_err(|error| Lost::Failed(error.to_string()))?;
+                hash(&self.scratch)
+            }
+        };
+        fill_in(&mut track.records, &live.templates, output, unix_ms, key)
+    }
+
+    /// The receipt for what has been recorded of a message that its publisher waits for; none if nothing has to be kept.
+    pub fn take_receipt(&mut self) -> Option<Receipt> {
+        if self.awaited.is_empty() {
+            return None;
+        }
+        let lane = self.lanes.of(&self.awaited);
+        self.awaited.clear();
+        Some(Receipt::new(lane, self.ticks + 1))
+    }
+
+    /// For both.
+    pub fn join(&mut self, one: Receipt, other: Receipt) -> Receipt {
+        let number = one.number().max(other.number());
+        let of = |receipt: Receipt| self.lanes.sets.get(usize::from(receipt.lane()));
+        let lane = match (of(one), of(other)) {
+            (Some(one), Some(other)) if !one.is_empty() && !other.is_empty() => {
+                let mut both = [&one[..], &other[..]].concat();
+                both.sort_unstable();
+                both.dedup();
+                self.lanes.of(&both)
+            }
+            _ => EVERYTHING,
+        };
+        Receipt::new(lane, number)
+    }
+
+    /// Appends what there is room for, and looks which actions hold publishers back. True if any does.
+    pub fn append(&mut self, unix_ms: u64) -> bool {
+        let mut is_any_full = false;
+        let tracks = &mut self.tracks;
+        self.touched.retain(|&index| {
+            let track = &mut tracks[index as usize];
+            track.append(unix_ms);
+            is_any_full |= track.is_full;
+            track.is_touched = track.is_full || !track.records.is_empty();
+            track.is_touched
+        });
+        is_any_full
+    }
+
+    /// The end of a tick, which is kept when this number is.
+    pub fn end_tick(&mut self) -> u64 {
+        self.ticks += 1;
+        self.ticks
+    }
+
+    /// Up to which tick all that is waited for in a lane is kept.
+    pub fn kept(&mut self, lane: u16) -> u64 {
+        self.oldest_unkept(lane).map_or(self.ticks, |tick| tick - 1)
+    }
+
+    /// Of all lanes.
+    pub fn kept_by_all(&mut self) -> u64 {
+        self.kept(EVERYTHING)
+    }
+
+    fn oldest_unkept(&mut self, lane: u16) -> Option<u64> {
+        match self.lanes.sets.get(usize::from(lane)) {
+            Some(set) if !set.is_empty() => {
+                let tracks = &mut self.tracks;
+                set.iter()
+                    .filter_map(|track| tracks[*track as usize].oldest_unkept())
+                    .min()
+            }
+            Some(_) => self.tracks.iter_mut().filter_map(Track::oldest_unkept).min(),
+            // Of before a change of the rules, when all had been kept.
+            None => None,
+        }
+    }
+}
+
+impl Track {
+    /// The action is as this says, and has the buffer that it had, or a new one.
+    fn go_on(&mut self, live: &LiveAction) {
+        self.gone_since_ms = None;
+        self.headroom = live.headroom;
+        if !Arc::ptr_eq(&self.action, &live.action) {
+            self.action = live.action.clone();
+            let stored = self.action.buffer().stored();
+            // A buffer in memory begins anew: what was in it is lost with the change, as it is with the end of the process.
+            self.in_flight.retain(|(_, ticket)| *ticket <= stored);
+        }
+    }
+
+    fn append(&mut self, unix_ms: u64) {
+        if let Some(since_ms) = self.gone_since_ms {
+            self.is_full = false;
+            if unix_ms.saturating_sub(since_ms) >= GONE_MAX_MS && !self.records.is_empty() {
+                let (action, records) = (&self.id, self.records.count());
+                tracing::warn!(%action, records, "an action that exists no more does not get what had no room in its buffer");
+                self.records.clear();
+                self.pending_since = None;
+            }
+            return;
+        }
+        let buffer = self.action.buffer();
+        if !self.records.is_empty()
+            && let Ok(ticket) = buffer.append(&mut self.records)
+            && let Some(tick) = self.pending_since.take()
+        {
+            self.in_flight.push_back((tick, ticket));
+        }
+        let has_room = |bytes| self.records.is_empty() && buffer.has_room_for(bytes);
+        self.is_full = self.headroom.is_some_and(|bytes| !has_room(bytes));
+    }
+
+    fn oldest_unkept(&mut self) -> Option<u64> {
+        let buffer = self.action.buffer();
+        let kept = match self.gone_since_ms {
+            // Its target confirms nothing more to us.
+            Some(_) => buffer.stored(),
+            None => buffer.committed(),
+        };
+        while self.in_flight.front().is_some_and(|(_, ticket)| *ticket <= kept) {
+            self.in_flight.pop_front();
+        }
+        self.in_flight.front().map(|(tick, _)| *tick).or(self.pending_since)
+    }
+}
+
+fn fill_in(records: &mut Records, templates: &[Template], output: &Map, unix_ms: u64, key: u64) -> Result<(), Lost> {
+    let mut problem = None;
+    records.write(unix_ms, key, templates.len(), |writer| {
+        for template in templates {
+            let Some(value) = template.single(output) else {
+                writer.field(|out| problem = template.render(output, Missing::Undefined, out).err().or(problem));
+                continue;
+            };
+            // A null of the target, not a text.
+            match value.is_nothing() {
+                true => writer.null(),
+                false => writer.field(|out| value.show(out, Missing::Undefined)),
+            }
+        }
+    });
+    problem.map_or(Ok(()), |problem| Err(Lost::Failed(problem.to_string())))
+}
