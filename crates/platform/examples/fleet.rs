@@ -29,6 +29,7 @@ fn main() {
     let all = create(&platform, devices);
     load(&platform, &all, Duration::from_millis(1), before);
     load(&platform, &all, Duration::from_secs(seconds as u64), before);
+    platform.checkpoint().unwrap();
     drop(platform);
     let started = Instant::now();
     let platform = open(&directory);

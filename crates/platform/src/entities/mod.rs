@@ -21,14 +21,13 @@ use crate::model::Entity;
 use crate::page::{Page, PageLink};
 use crate::repository::{Change, Record, Repository, RepositoryError, Selection};
 
-#[derive(Debug)]
-pub struct Entities<R: Repository + ?Sized = dyn Repository> {
+pub struct Entities {
     directory: RwLock<Directory>,
     claims: Mutex<provision::Claims>,
     /// One change at a time, so that checks hold until what they allowed is written.
     changes: Mutex<()>,
     ids: IdMaker,
-    repository: Arc<R>,
+    repository: Arc<dyn Repository>,
 }
 
 /// Alphanumeric, as ThingsBoard's: of tokens, and of names that nobody gave.
