@@ -9,7 +9,7 @@ use broker::durable::record::Position;
 use broker::{Checkpointed, JournalState, Shard};
 use journal::{Log, Lsn, State};
 
-use crate::random::Random;
+use storage::model::Random;
 
 pub struct Keeper {
     pub log: Log,

@@ -5,12 +5,10 @@
 //! that a failure is a number. No threads, no real time, nothing that is iterated in an order of chance.
 
 mod client;
-mod disk;
 mod keeper;
 mod network;
 mod node;
 mod oracle;
-mod random;
 mod speak;
 mod words;
 mod worker;

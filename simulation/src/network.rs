@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::random::Random;
+use storage::model::Random;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientEnd {

@@ -11,11 +11,11 @@ use broker::{NodeState, Now, OpenAccess, Shard, ShardConfig, ShardId, Stats};
 use journal::{Batch, Log, LogConfig, Lsn, ReplayError};
 use mqtt::Decoded;
 
-use crate::disk::Disk;
 use crate::keeper::Keeper;
 use crate::network::{ClientEnd, Network, take_piece};
-use crate::random::Random;
 use crate::worker::{Letter, Surroundings, Worker};
+use storage::model::ModelDisk;
+use storage::model::Random;
 
 pub struct Node {
     pub workers: Vec<Worker>,
@@ -43,7 +43,7 @@ pub struct Setup<'a> {
     pub clock: Clock,
     pub has_rot: bool,
     /// Of a node that keeps something.
-    pub journal: Option<(&'a Disk, LogConfig)>,
+    pub journal: Option<(&'a ModelDisk, LogConfig)>,
 }
 
 const UNIX_BEGIN_MS: u64 = 1_700_000_000_000;
@@ -169,7 +169,7 @@ fn new_shards(count: u16, config: ShardConfig, now: Now, random: &mut Random) ->
 }
 
 /// Opens the log and fills the shards with what it says.
-fn recover(disk: &Disk, config: LogConfig, shards: &mut [Shard], now: Now) -> Result<Log, String> {
+fn recover(disk: &ModelDisk, config: LogConfig, shards: &mut [Shard], now: Now) -> Result<Log, String> {
     let mut recovery = Recovery::new();
     let mut replay = |position: Lsn, bytes: &[u8]| {
         recovery

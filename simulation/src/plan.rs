@@ -5,8 +5,8 @@
 use broker::{ShardConfig, ShareStrategy};
 use journal::{LogConfig, Policy};
 
-use crate::random::Random;
 use crate::words::{FILTERS, TOPICS};
+use storage::model::Random;
 
 /// What survives the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

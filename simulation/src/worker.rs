@@ -10,7 +10,7 @@ use broker::{CloseCause, ConnSlot, Effect, Mail, Next, Now, Peer, Shard, ShardId
 
 use crate::keeper::{Follower, Keeper};
 use crate::network::{ClientEnd, Network, take_piece};
-use crate::random::Random;
+use storage::model::Random;
 
 /// Keep Alives are longer.
 const LATE_MS: u64 = 500;

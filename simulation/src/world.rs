@@ -9,20 +9,20 @@ mod finish;
 use broker::{ClientFilter, DropReason};
 
 use crate::client::{Client, Scene};
-use crate::disk::{Disk, Fault};
 use crate::network::Network;
 use crate::node::{Clock, Node, Setup};
 use crate::oracle::Oracle;
 use crate::plan::{Durability, Plan, STEP_KINDS, Step};
-use crate::random::Random;
 use crate::trace::Trace;
+use storage::model::Random;
+use storage::model::{Fault, ModelDisk};
 
 pub struct World {
     plan: Plan,
     random: Random,
     clock: Clock,
     network: Network,
-    disk: Disk,
+    disk: ModelDisk,
     node: Option<Node>,
     /// The last one looks only: at what is retained.
     clients: Vec<Client>,
@@ -52,7 +52,7 @@ impl World {
         let mut world = World {
             oracle: Oracle::new(&plan, everybody),
             plan,
-            disk: Disk::new(random.split()),
+            disk: ModelDisk::new(random.split()),
             random,
             clock,
             network: Network::default(),
@@ -207,7 +207,7 @@ impl World {
         }
         if self.plan.is_disk_bad && self.plan.durability != Durability::Os && self.random.one_in(6) {
             // It does not get far.
-            self.disk.fail(Fault::PowerCut, self.random.below(8) as u32);
+            self.disk.fail(Fault::PowerCut, self.random.below(8) as u64);
         }
         self.start();
     }
@@ -268,7 +268,7 @@ impl World {
         if self.node.is_none() {
             return;
         }
-        let calls = self.random.below(4) as u32;
+        let calls = self.random.below(4) as u64;
         let fault = match self.random.below(8) {
             0 => return self.disk.heal(),
             1 => Fault::Write,

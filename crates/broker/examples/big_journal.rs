@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use journal::{Batch, DirectoryStorage, Log, LogConfig, Policy};
+use journal::{Batch, DIRECTORY_NAME, Directory, Log, LogConfig, Policy};
 use mqtt::{QoS, SubscriptionOptions};
 use tidewire_broker::durable::record::{
     MessageRecord, Recipient, Record, SessionKey, SessionRecord, SubscriptionRecord, Target, Targets, Terms,
@@ -23,7 +23,7 @@ fn main() {
     };
     let is_bare = rest.iter().any(|word| word == "bare");
     let (sessions, messages): (u64, u64) = (sessions.parse().unwrap(), messages.parse().unwrap());
-    let storage = DirectoryStorage::open(data_dir.as_ref()).unwrap();
+    let storage = Directory::open(data_dir.as_ref(), DIRECTORY_NAME).unwrap();
     let config = LogConfig {
         policy: Policy::Os,
         ..LogConfig::default()

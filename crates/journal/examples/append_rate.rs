@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidewire_journal::{Batch, DirectoryStorage, Journal, Log, LogConfig, Lsn, Policy, Replay};
+use tidewire_journal::{Batch, DIRECTORY_NAME, Directory, Journal, Log, LogConfig, Lsn, Policy, Replay};
 
 const RECORD_BYTES: usize = 100;
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
@@ -84,7 +84,7 @@ fn main() -> io::Result<()> {
     )?;
     run(&options, &mut out)?;
     replay(&options, &mut out)?;
-    fs::remove_dir_all(options.directory.join(tidewire_journal::DIRECTORY_NAME))
+    fs::remove_dir_all(options.directory.join(DIRECTORY_NAME))
 }
 
 /// One write and one sync per batch, into space that was preallocated as the journal does it.
@@ -158,7 +158,7 @@ fn replay(options: &Options, out: &mut impl Write) -> io::Result<()> {
 }
 
 fn open(directory: &Path, policy: Policy, replay: &mut Replay<'_>) -> io::Result<Log> {
-    let storage = DirectoryStorage::open(directory).map_err(io::Error::other)?;
+    let storage = Directory::open(directory, DIRECTORY_NAME).map_err(io::Error::other)?;
     let config = LogConfig {
         policy,
         ..LogConfig::default()

@@ -9,7 +9,7 @@ use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
 use crate::segments::{Segment, base_of_name, segment_name};
-use crate::storage::{Storage, read_full};
+use storage::{Storage, read_full};
 
 pub(crate) struct Catalog {
     pub checkpoint: Checkpoint,
@@ -104,7 +104,7 @@ fn open_segments(
 
 pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment, SegmentHeader), OpenError> {
     let name = segment_name(base);
-    let read = |file: &dyn crate::storage::StorageFile| -> io::Result<(u64, [u8; SEGMENT_HEADER_BYTES])> {
+    let read = |file: &dyn storage::StorageFile| -> io::Result<(u64, [u8; SEGMENT_HEADER_BYTES])> {
         // A file that is too short has a header of zeros at its end, which is none.
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         read_full(file, 0, &mut bytes)?;

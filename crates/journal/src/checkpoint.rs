@@ -12,7 +12,7 @@ use std::io;
 
 use crate::layout::{FORMAT_VERSION, checksum_without, u32_at, u64_at};
 use crate::lsn::Lsn;
-use crate::storage::{Storage, read_full, write_all};
+use storage::{Storage, read_full, write_all};
 
 pub(crate) const CHECKPOINT_NAME: &str = "checkpoint";
 pub(crate) const CHECKPOINT_NEW_NAME: &str = "checkpoint.new";

@@ -42,7 +42,6 @@ mod catalog;
 mod checkpoint;
 mod commit;
 mod config;
-mod directory;
 mod fetch;
 mod follow;
 mod histogram;
@@ -57,13 +56,11 @@ mod scan;
 mod segments;
 mod space;
 mod status;
-mod storage;
 mod tail;
 mod writer;
 
 pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use config::{ConfigError, LogConfig, Policy, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
-pub use directory::{DIRECTORY_NAME, DirectoryError, DirectoryStorage};
 pub use fetch::FETCHES_MAX;
 pub use follow::{BlockRange, Follower};
 pub use histogram::{COMMIT_BYTES_BOUNDS, COMMIT_LATENCY_BOUNDS_US, HistogramCounts};
@@ -75,6 +72,9 @@ pub use open::{Opened, Progress, Replay};
 pub use open_error::{Damage, OpenError, ReplayError};
 pub use reader::{LogReader, ReadError};
 pub use status::{LogStats, State};
-pub use storage::{Storage, StorageFile};
+pub use storage::{Directory, DirectoryError, Storage, StorageFile};
 pub use tail::Appended;
 pub use writer::FlushError;
+
+/// Name of the journal's directory within the data directory.
+pub const DIRECTORY_NAME: &str = "journal";

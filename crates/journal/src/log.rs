@@ -14,9 +14,9 @@ use crate::open::{Opened, Progress, Replay, recover};
 use crate::open_error::OpenError;
 use crate::reader::LogReader;
 use crate::status::{LogStats, State, Status};
-use crate::storage::Storage;
 use crate::tail::{Appended, Tail};
 use crate::writer::{FlushError, Start, Writer};
+use storage::Storage;
 
 pub struct Log {
     tail: Tail,

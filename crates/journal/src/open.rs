@@ -21,7 +21,7 @@ use crate::open_error::{Damage, OpenError, ReplayError, io_error};
 use crate::scan::{BlockScan, Scanned, examine_rest};
 use crate::segments::{Segment, segment_name};
 use crate::space::SPARE_NAME;
-use crate::storage::{Storage, is_full, read_full, write_all};
+use storage::{Storage, is_full, read_full, write_all};
 
 /// What was found when a log was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::layout::{RECORD_HEADER_BYTES, split_record, u32_at};
 use crate::lsn::Lsn;
 use crate::segments::{Segment, Segments};
 use crate::status::Status;
-use crate::storage::read_full;
+use storage::read_full;
 
 /// Read at first: header and payload of most records.
 const FIRST_READ_BYTES: u64 = 4 << 10;

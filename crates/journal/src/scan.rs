@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::lsn::Lsn;
 use crate::segments::Segment;
-use crate::storage::{StorageFile, read_full};
+use storage::{StorageFile, read_full};
 
 /// Read at a time; a longer block is read as a whole.
 const WINDOW_BYTES: usize = 1 << 20;

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::layout::SEGMENT_HEADER_BYTES;
 use crate::lsn::Lsn;
-use crate::storage::StorageFile;
+use storage::StorageFile;
 
 const SUFFIX: &str = ".log";
 const NAME_DIGITS: usize = 16;

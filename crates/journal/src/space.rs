@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::LogConfig;
-use crate::storage::{Storage, StorageFile};
+use storage::{Storage, StorageFile};
 
 pub(crate) const SPARE_NAME: &str = "spare";
 

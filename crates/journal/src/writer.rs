@@ -17,8 +17,8 @@ use crate::lsn::Lsn;
 use crate::segments::{Segment, Segments, segment_name};
 use crate::space::{SPARE_NAME, Shortage, Space, Spare};
 use crate::status::{State, Status};
-use crate::storage::{Storage, is_full, read_full, write_all};
 use crate::tail::{Appended, Chunk};
+use storage::{Storage, is_full, read_full, write_all};
 
 /// Why not everything that was appended is committed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,11 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod disk;
-
 use std::env;
 
-use disk::{Disk, Fault, Random};
+use storage::model::{Fault, ModelDisk, Random};
 use tidewire_journal::{Batch, Log, LogConfig, Lsn, OpenError, Opened, Policy, ReadError, State, position};
 
 const SEEDS: u64 = 8000;
@@ -27,7 +25,7 @@ struct Block {
 /// What a log must remember, and the log.
 struct World {
     random: Random,
-    disk: Disk,
+    disk: ModelDisk,
     config: LogConfig,
     /// All batches are equally long, so that what a crash left of one may stand exactly behind another.
     is_uniform: bool,
@@ -43,7 +41,7 @@ struct World {
 
 type Replayed = Vec<(Lsn, Vec<u8>)>;
 
-fn open(disk: &Disk, config: &LogConfig) -> Result<(Log, Opened, Replayed), OpenError> {
+fn open(disk: &ModelDisk, config: &LogConfig) -> Result<(Log, Opened, Replayed), OpenError> {
     let mut replayed = Vec::new();
     let mut replay = |position, payload: &[u8]| {
         replayed.push((position, payload.to_vec()));
@@ -56,17 +54,17 @@ fn open(disk: &Disk, config: &LogConfig) -> Result<(Log, Opened, Replayed), Open
 impl World {
     fn new(seed: u64) -> World {
         let mut random = Random::new(seed ^ 0x5EED);
-        let disk = Disk::new(seed);
+        let disk = ModelDisk::from_seed(seed);
         let segment_bytes = 512 + random.below(4000) as u64;
         let config = LogConfig {
-            policy: if random.once_in(3) { Policy::Os } else { Policy::Fsync },
+            policy: if random.one_in(3) { Policy::Os } else { Policy::Fsync },
             segment_bytes,
             max_bytes: segment_bytes * (4 + random.below(60) as u64),
             reserve_bytes: 0,
         };
         let log = open(&disk, &config).unwrap().0;
         World {
-            is_uniform: random.once_in(2),
+            is_uniform: random.one_in(2),
             random,
             disk,
             config,
@@ -86,7 +84,7 @@ impl World {
             14 => self.set_checkpoint(),
             15 => self.truncate(),
             16 => self.read(),
-            17 => self.disk.fail(Fault::PowerCut, self.random.below(12) as u32),
+            17 => self.disk.fail(Fault::PowerCut, self.random.below(12) as u64),
             18 => self.fail(),
             _ => self.restart(),
         }
@@ -163,13 +161,13 @@ impl World {
 
     fn fail(&mut self) {
         let fault = match self.random.below(4) {
-            0 => Fault::WriteError,
-            1 => Fault::SyncError,
+            0 => Fault::Write,
+            1 => Fault::Sync,
             _ => Fault::NoSpace,
         };
-        match self.random.once_in(3) {
+        match self.random.one_in(3) {
             true => self.disk.heal(),
-            false => self.disk.fail(fault, self.random.below(8) as u32),
+            false => self.disk.fail(fault, self.random.below(8) as u64),
         }
     }
 
@@ -188,8 +186,8 @@ impl World {
         };
         loop {
             self.disk.heal();
-            if self.random.once_in(4) {
-                self.disk.fail(Fault::PowerCut, self.random.below(10) as u32);
+            if self.random.one_in(4) {
+                self.disk.fail(Fault::PowerCut, self.random.below(10) as u64);
             }
             match open(&self.disk, &self.config) {
                 Ok((log, opened, replayed)) if self.disk.has_power() => {
@@ -203,7 +201,7 @@ impl World {
     }
 
     fn lose_power(&mut self) -> Lsn {
-        self.disk.crash();
+        self.disk.power_cut();
         self.synced
     }
 

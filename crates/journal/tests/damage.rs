@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod disk;
-
-use disk::Disk;
+use storage::model::ModelDisk;
 use tidewire_journal::{Batch, Damage, Invalid, Log, LogConfig, Lsn, OpenError, Opened, ReplayError};
 
 const SEGMENT_BYTES: u64 = 1024;
@@ -20,7 +18,7 @@ fn config() -> LogConfig {
 
 type Replayed = Vec<(Lsn, Vec<u8>)>;
 
-fn try_open(disk: &Disk) -> Result<(Log, Opened, Replayed), OpenError> {
+fn try_open(disk: &ModelDisk) -> Result<(Log, Opened, Replayed), OpenError> {
     let mut replayed = Vec::new();
     let mut replay = |position, payload: &[u8]| {
         replayed.push((position, payload.to_vec()));
@@ -30,7 +28,7 @@ fn try_open(disk: &Disk) -> Result<(Log, Opened, Replayed), OpenError> {
     Ok((log, opened, replayed))
 }
 
-fn error_of(disk: &Disk) -> OpenError {
+fn error_of(disk: &ModelDisk) -> OpenError {
     match try_open(disk) {
         Ok(_) => panic!("the journal was opened"),
         Err(error) => error,
@@ -38,8 +36,8 @@ fn error_of(disk: &Disk) -> OpenError {
 }
 
 /// Twenty batches in some segments, the last of them not followed by anything that says that it was synced.
-fn journal() -> Disk {
-    let disk = Disk::new(1);
+fn journal() -> ModelDisk {
+    let disk = ModelDisk::from_seed(1);
     let mut log = try_open(&disk).unwrap().0;
     let mut batch = Batch::new();
     for number in 0..20_u8 {
@@ -52,7 +50,7 @@ fn journal() -> Disk {
 }
 
 /// With a checkpoint in its third segment, and the first removed.
-fn journal_with_checkpoint() -> Disk {
+fn journal_with_checkpoint() -> ModelDisk {
     let disk = journal();
     let (mut log, _, _) = try_open(&disk).unwrap();
     let base_of = |number: usize| u64::from_str_radix(&segments(&disk)[number][..16], 16).unwrap();
@@ -61,13 +59,13 @@ fn journal_with_checkpoint() -> Disk {
     disk
 }
 
-fn segments(disk: &Disk) -> Vec<String> {
+fn segments(disk: &ModelDisk) -> Vec<String> {
     let mut names = disk.file_names();
     names.retain(|name| name.ends_with(".log"));
     names
 }
 
-fn flip(disk: &Disk, name: &str, bit: usize) {
+fn flip(disk: &ModelDisk, name: &str, bit: usize) {
     let mut bytes = disk.read_file(name);
     bytes[bit / 8] ^= 1 << (bit % 8);
     disk.write_file(name, &bytes);
@@ -230,7 +228,7 @@ fn a_log_without_the_segment_of_its_checkpoint_does_not_begin_anew() {
 
 #[test]
 fn a_file_of_another_journal_is_refused() {
-    let (disk, other) = (journal(), Disk::new(2));
+    let (disk, other) = (journal(), ModelDisk::from_seed(2));
     let mut log = try_open(&other).unwrap().0;
     log.flush().unwrap();
     let name = segments(&disk)[0].clone();
@@ -294,7 +292,12 @@ fn values_with_which_no_log_can_work_are_refused() {
             max_bytes,
             ..config()
         };
-        let result = Log::open(Disk::new(1).storage(), config, &mut |_, _| Ok(()), &mut |_, _| {});
+        let result = Log::open(
+            ModelDisk::from_seed(1).storage(),
+            config,
+            &mut |_, _| Ok(()),
+            &mut |_, _| {},
+        );
         assert!(matches!(result, Err(OpenError::Config(_))));
     }
 }
@@ -302,7 +305,7 @@ fn values_with_which_no_log_can_work_are_refused() {
 /// Nobody who only chooses payloads can make the end of the log look synced: the checksum needs the journal's id.
 #[test]
 fn a_payload_that_imitates_a_block_is_no_proof() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let mut log = try_open(&disk).unwrap().0;
     let mut batch = Batch::new();
     batch.record(|bytes| bytes.extend([1; 10]));
@@ -336,7 +339,7 @@ fn forged_header(lsn: u64, synced: u64) -> Vec<u8> {
 
 #[test]
 fn a_block_that_stands_elsewhere_is_none() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let mut log = try_open(&disk).unwrap().0;
     let mut batch = Batch::new();
     for number in 0..4 {

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod disk;
-
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use disk::{Disk, Fault};
+use storage::model::{Fault, ModelDisk};
 use tidewire_journal::{Appended, Batch, FlushError, Journal, Log, LogConfig, Lsn, Policy, State};
 
 const SEGMENT_BYTES: u64 = 4096;
@@ -22,13 +20,13 @@ fn config() -> LogConfig {
     }
 }
 
-fn open(disk: &Disk, config: LogConfig) -> Log {
+fn open(disk: &ModelDisk, config: LogConfig) -> Log {
     Log::open(disk.storage(), config, &mut |_, _| Ok(()), &mut |_, _| {})
         .unwrap()
         .0
 }
 
-fn replayed(disk: &Disk) -> Vec<Vec<u8>> {
+fn replayed(disk: &ModelDisk) -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     let mut replay = |_, payload: &[u8]| {
         payloads.push(payload.to_vec());
@@ -65,7 +63,7 @@ fn payloads(numbers: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_log_is_full_before_an_append_has_to_wait_and_recovers_by_itself() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     disk.set_free_bytes(3 * SEGMENT_BYTES);
     let mut numbers = fill(&mut log);
@@ -90,7 +88,7 @@ fn a_log_is_full_before_an_append_has_to_wait_and_recovers_by_itself() {
 
 #[test]
 fn the_reserve_of_the_disk_is_left_alone() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let reserve_bytes = 100 * SEGMENT_BYTES;
     let mut log = open(
         &disk,
@@ -116,7 +114,7 @@ fn the_reserve_of_the_disk_is_left_alone() {
 
 #[test]
 fn the_quota_holds_and_ends_when_a_tenth_of_it_is_free() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let max_bytes = 20 * SEGMENT_BYTES;
     let mut log = open(&disk, LogConfig { max_bytes, ..config() });
     fill(&mut log);
@@ -143,7 +141,7 @@ fn the_quota_holds_and_ends_when_a_tenth_of_it_is_free() {
 /// What tidies up has to be written, or there would never be room again.
 #[test]
 fn what_is_appended_to_a_full_log_is_written_beyond_quota_and_reserve() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let max_bytes = 20 * SEGMENT_BYTES;
     let config = LogConfig { max_bytes, ..config() };
     let mut log = open(&disk, config.clone());
@@ -173,7 +171,7 @@ fn what_is_appended_to_a_full_log_is_written_beyond_quota_and_reserve() {
 
 #[test]
 fn a_write_without_space_is_tried_again_until_there_is_some() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     let before = append(&mut log, 1);
     log.flush().unwrap();
@@ -193,8 +191,8 @@ fn a_write_without_space_is_tried_again_until_there_is_some() {
 
 #[test]
 fn a_failed_write_or_sync_is_for_good_and_never_tried_again() {
-    for fault in [Fault::WriteError, Fault::SyncError] {
-        let disk = Disk::new(1);
+    for fault in [Fault::Write, Fault::Sync] {
+        let disk = ModelDisk::from_seed(1);
         let mut log = open(&disk, config());
         let before = append(&mut log, 1);
         log.flush().unwrap();
@@ -228,11 +226,11 @@ fn a_failed_write_or_sync_is_for_good_and_never_tried_again() {
 
 #[test]
 fn a_failed_sync_of_the_checkpoint_is_for_good() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     let end = append(&mut log, 1).end;
     log.flush().unwrap();
-    disk.fail(Fault::SyncError, 0);
+    disk.fail(Fault::Sync, 0);
     log.set_checkpoint(end).unwrap_err();
     assert!(matches!(log.state(), State::Failed { .. }));
 }
@@ -241,7 +239,7 @@ fn a_failed_sync_of_the_checkpoint_is_for_good() {
 #[test]
 fn segments_are_not_removed_for_a_checkpoint_that_is_not_durable() {
     for seed in 0..64 {
-        let disk = Disk::new(seed);
+        let disk = ModelDisk::from_seed(seed);
         let mut log = open(&disk, config());
         for number in 0..20 {
             append(&mut log, number);
@@ -250,19 +248,19 @@ fn segments_are_not_removed_for_a_checkpoint_that_is_not_durable() {
         let end = log.committed();
         log.set_checkpoint(end).unwrap();
         // The sync of the directory, after that of the file.
-        disk.fail(Fault::SyncError, 1);
+        disk.fail(Fault::Sync, 1);
         log.truncate_before(end).unwrap_err();
         drop(log);
-        disk.fail(Fault::PowerCut, seed as u32 % 8);
+        disk.fail(Fault::PowerCut, seed % 8);
         let _ = Log::open(disk.storage(), config(), &mut |_, _| Ok(()), &mut |_, _| {});
-        disk.crash();
+        disk.power_cut();
         assert_eq!(open(&disk, config()).committed(), end);
     }
 }
 
 #[test]
 fn a_checkpoint_without_space_leaves_the_old_one() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     let end = append(&mut log, 1).end;
     log.flush().unwrap();
@@ -276,7 +274,7 @@ fn a_checkpoint_without_space_leaves_the_old_one() {
 
 #[test]
 fn a_checkpoint_is_only_where_a_batch_begins_and_is_committed() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     let (first, second) = (append(&mut log, 1), append(&mut log, 2));
     log.set_checkpoint(second.base).unwrap_err();
@@ -292,7 +290,7 @@ fn a_checkpoint_is_only_where_a_batch_begins_and_is_committed() {
 
 #[test]
 fn a_full_disk_holds_up_the_opening_of_no_log_that_exists() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let mut log = open(&disk, config());
     append(&mut log, 1);
     log.flush().unwrap();
@@ -309,7 +307,7 @@ fn a_full_disk_holds_up_the_opening_of_no_log_that_exists() {
 
 #[test]
 fn the_journal_goes_on_when_space_returns_without_being_asked() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let log = open(&disk, config());
     let (changed, changes) = channel();
     let on_commit = move || {
@@ -336,8 +334,8 @@ fn the_journal_goes_on_when_space_returns_without_being_asked() {
 
 #[test]
 fn a_journal_that_has_failed_or_is_full_still_shuts_down() {
-    for fault in [Fault::SyncError, Fault::NoSpace] {
-        let disk = Disk::new(1);
+    for fault in [Fault::Sync, Fault::NoSpace] {
+        let disk = ModelDisk::from_seed(1);
         let journal = Journal::start(open(&disk, config()), || {}).unwrap();
         disk.fail(fault, 0);
         let mut batch = Batch::new();
@@ -355,7 +353,7 @@ fn a_journal_that_has_failed_or_is_full_still_shuts_down() {
 
 #[test]
 fn under_os_the_sync_follows_without_being_asked() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let config = LogConfig {
         policy: Policy::Os,
         ..config()
@@ -370,13 +368,13 @@ fn under_os_the_sync_follows_without_being_asked() {
         std::thread::yield_now();
     }
     // Orderly or not, it is there.
-    disk.crash();
+    disk.power_cut();
     assert_eq!(replayed(&disk), [[1]]);
 }
 
 #[test]
 fn under_os_a_commit_is_a_write_and_the_sync_follows() {
-    let disk = Disk::new(1);
+    let disk = ModelDisk::from_seed(1);
     let config = LogConfig {
         policy: Policy::Os,
         ..config()

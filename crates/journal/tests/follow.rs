@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod disk;
-
-use disk::{Disk, Random};
+use storage::model::{ModelDisk, Random};
 use tidewire_journal::{BlockRange, Follower, Log, LogConfig, Lsn, Policy, ReadError};
 
 /// A block and the positions and payloads of its records.
@@ -12,7 +10,7 @@ type Block = (BlockRange, Vec<(Lsn, Vec<u8>)>);
 
 const SEEDS: u64 = 200;
 
-fn open(disk: &Disk) -> Log {
+fn open(disk: &ModelDisk) -> Log {
     let config = LogConfig {
         policy: Policy::Fsync,
         segment_bytes: 700,
@@ -62,18 +60,18 @@ fn read_all(follower: &mut Follower) -> Vec<Block> {
 fn a_follower_sees_each_committed_block_once_and_in_order() {
     for seed in 0..SEEDS {
         let mut random = Random::new(seed);
-        let mut log = open(&Disk::new(seed));
+        let mut log = open(&ModelDisk::from_seed(seed));
         let mut follower = Follower::new(log.reader(), Lsn(0));
         let (mut number, mut waiting) = (0, Vec::new());
         for _ in 0..60 {
             waiting.push(append(&mut log, &mut random, &mut number));
             assert!(read_all(&mut follower).is_empty(), "seed {seed}: not committed yet");
-            if random.once_in(3) {
+            if random.one_in(3) {
                 log.flush().unwrap();
                 assert_eq!(read_all(&mut follower), std::mem::take(&mut waiting), "seed {seed}");
                 assert_eq!(follower.next(), log.committed());
             }
-            if random.once_in(10) {
+            if random.one_in(10) {
                 log.set_checkpoint(log.committed()).unwrap();
                 log.truncate_before(follower.next()).unwrap();
             }
@@ -83,7 +81,7 @@ fn a_follower_sees_each_committed_block_once_and_in_order() {
 
 #[test]
 fn a_follower_goes_on_in_a_log_that_was_opened_again() {
-    let (disk, mut random, mut number) = (Disk::new(1), Random::new(1), 0);
+    let (disk, mut random, mut number) = (ModelDisk::from_seed(1), Random::new(1), 0);
     let mut log = open(&disk);
     let blocks: Vec<_> = (0..30).map(|_| append(&mut log, &mut random, &mut number)).collect();
     log.close().unwrap();
@@ -99,7 +97,7 @@ fn a_follower_goes_on_in_a_log_that_was_opened_again() {
 
 #[test]
 fn what_was_removed_or_damaged_is_told() {
-    let (disk, mut random, mut number) = (Disk::new(2), Random::new(2), 0);
+    let (disk, mut random, mut number) = (ModelDisk::from_seed(2), Random::new(2), 0);
     let mut log = open(&disk);
     let blocks: Vec<_> = (0..30).map(|_| append(&mut log, &mut random, &mut number)).collect();
     log.flush().unwrap();

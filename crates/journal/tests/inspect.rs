@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use scratch::Scratch;
 use tidewire_journal::inspect::{InspectError, Mode, copy_to, inspect, repair, verify};
-use tidewire_journal::{Batch, DirectoryStorage, Journal, Log, LogConfig, Lsn, OpenError};
+use tidewire_journal::{Batch, DIRECTORY_NAME, Directory, Journal, Log, LogConfig, Lsn, OpenError};
 
 const BATCHES: u32 = 40;
 
@@ -26,7 +26,7 @@ fn config() -> LogConfig {
 
 /// The log and the numbers of the batches that it replayed.
 fn try_open(directory: &Path) -> Result<(Log, Vec<u32>), OpenError> {
-    let storage = Arc::new(DirectoryStorage::open(directory).unwrap());
+    let storage = Arc::new(Directory::open(directory, DIRECTORY_NAME).unwrap());
     let mut replayed = Vec::new();
     let mut replay = |_, payload: &[u8]| {
         replayed.push(u32::from_le_bytes(*payload.first_chunk().unwrap()));
@@ -148,7 +148,7 @@ fn a_directory_without_a_journal_is_said_to_have_none() {
         repair(scratch.path(), Mode::Repair),
         Err(InspectError::NoJournal { .. })
     ));
-    drop(DirectoryStorage::open(scratch.path()).unwrap());
+    drop(Directory::open(scratch.path(), DIRECTORY_NAME).unwrap());
     assert!(matches!(inspect(scratch.path()), Err(InspectError::NoJournal { .. })));
 }
 

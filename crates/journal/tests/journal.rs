@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use scratch::Scratch;
 use tidewire_journal::{
-    Batch, DirectoryError, DirectoryStorage, Journal, Log, LogConfig, LogReader, Lsn, Policy, ReadError, State,
-    position,
+    Batch, DIRECTORY_NAME, Directory, DirectoryError, Journal, Log, LogConfig, LogReader, Lsn, Policy, ReadError,
+    State, position,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,7 +28,7 @@ fn config() -> LogConfig {
 
 /// The log in `directory` and the payloads that it replayed.
 fn open(directory: &Path, config: LogConfig) -> (Log, Vec<(Lsn, Vec<u8>)>) {
-    let storage = Arc::new(DirectoryStorage::open(directory).unwrap());
+    let storage = Arc::new(Directory::open(directory, DIRECTORY_NAME).unwrap());
     let mut replayed = Vec::new();
     let mut replay = |position, payload: &[u8]| {
         replayed.push((position, payload.to_vec()));
@@ -235,8 +235,8 @@ fn fetched_records_come_in_the_order_asked_for() {
 #[test]
 fn a_second_opening_is_refused_and_says_why() {
     let scratch = Scratch::new();
-    let first = DirectoryStorage::open(scratch.path()).unwrap();
-    let Err(error) = DirectoryStorage::open(scratch.path()) else {
+    let first = Directory::open(scratch.path(), DIRECTORY_NAME).unwrap();
+    let Err(error) = Directory::open(scratch.path(), DIRECTORY_NAME) else {
         panic!("the journal was opened twice");
     };
     assert!(matches!(error, DirectoryError::InUse { .. }));
@@ -244,7 +244,7 @@ fn a_second_opening_is_refused_and_says_why() {
         error.to_string().contains("another process uses the journal"),
         "{error}"
     );
-    drop(DirectoryStorage::open_read_only(scratch.path()).unwrap());
+    drop(Directory::open_read_only(scratch.path(), DIRECTORY_NAME).unwrap());
     drop(first);
-    DirectoryStorage::open(scratch.path()).unwrap();
+    Directory::open(scratch.path(), DIRECTORY_NAME).unwrap();
 }

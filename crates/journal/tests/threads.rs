@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod disk;
-
 use std::sync::{Arc, Condvar, Mutex};
 
-use disk::{Disk, Fault, Random};
+use storage::model::{Fault, ModelDisk, Random};
 use tidewire_journal::{Batch, Journal, Log, LogConfig, Lsn, Policy, State};
 
 const SEEDS: u64 = 300;
@@ -55,14 +53,14 @@ fn append(journal: &Journal, bell: &Bell, thread: u8, seed: u64) -> u32 {
             bytes.extend(vec![thread; random.below(400)]);
         });
         let end = journal.append(&mut batch).end;
-        if random.once_in(4) {
+        if random.one_in(4) {
             bell.wait_until(|| journal.committed() >= end || matches!(journal.state(), State::Failed { .. }));
             if journal.committed() < end {
                 return told;
             }
             told = number + 1;
         }
-        if random.once_in(20) {
+        if random.one_in(20) {
             journal.set_checkpoint(Lsn(0), |_| {});
         }
     }
@@ -71,15 +69,15 @@ fn append(journal: &Journal, bell: &Bell, thread: u8, seed: u64) -> u32 {
 
 fn run(seed: u64) {
     let mut random = Random::new(seed);
-    let (disk, config) = (Disk::new(seed), config(&mut random));
+    let (disk, config) = (ModelDisk::from_seed(seed), config(&mut random));
     let bell = Arc::new(Bell::default());
     let log = Log::open(disk.storage(), config.clone(), &mut |_, _| Ok(()), &mut |_, _| {})
         .unwrap()
         .0;
     let ringer = Arc::clone(&bell);
     let journal = Journal::start(log, move || ringer.ring()).unwrap();
-    let faults = [Fault::PowerCut, Fault::PowerCut, Fault::SyncError, Fault::WriteError];
-    disk.fail(faults[random.below(4)], random.below(120) as u32);
+    let faults = [Fault::PowerCut, Fault::PowerCut, Fault::Sync, Fault::Write];
+    disk.fail(faults[random.below(4)], random.below(120) as u64);
     let told: Vec<u32> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
@@ -91,7 +89,7 @@ fn run(seed: u64) {
     });
     // The error is the fault.
     let _ = journal.shut_down();
-    disk.crash();
+    disk.power_cut();
     let mut replayed = vec![Vec::new(); usize::from(THREADS)];
     let mut replay = |_, payload: &[u8]| {
         replayed[usize::from(payload[0])].push(u32::from_le_bytes(*payload[1..].first_chunk().unwrap()));

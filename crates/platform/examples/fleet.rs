@@ -13,7 +13,7 @@ use platform::ids::DeviceId;
 use platform::model::{Device, DeviceProfile, Tenant};
 use platform::{Incoming, NoOutlet, Options, Platform, Said, SqliteRepository};
 use serde_json::json;
-use timeseries::{ColumnStore, Config, DirectoryDisk, Position};
+use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Position};
 
 const START: i64 = 1_700_000_000_000;
 const BATCH: usize = 2000;
@@ -45,7 +45,7 @@ fn main() {
 fn open(directory: &std::path::Path) -> Platform {
     let repository = Arc::new(SqliteRepository::open(directory).unwrap());
     let entities = Arc::new(Entities::open(repository).unwrap());
-    let disk = Arc::new(DirectoryDisk::open(directory).unwrap());
+    let disk = Arc::new(Directory::open(directory, DIRECTORY_NAME).unwrap());
     let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
     Platform::open(entities, store, Options::default()).unwrap()
 }

@@ -16,7 +16,7 @@ use platform::repository::AlarmSelection;
 use platform::{AlarmChange, Counter, Incoming, NoOutlet, Options, Outlet, PageLink, Platform, Said, SqliteRepository};
 use scratch::Scratch;
 use serde_json::{Value as Json, json};
-use timeseries::{ColumnStore, Config, DirectoryDisk, Order, Position, Query, Value};
+use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Order, Position, Query, Value};
 
 const NOW: i64 = 1_700_000_000_000;
 
@@ -75,7 +75,7 @@ struct Fixture {
 fn open(directory: &Scratch) -> Platform {
     let repository = Arc::new(SqliteRepository::open(directory.path()).unwrap());
     let entities = Arc::new(Entities::open(repository).unwrap());
-    let disk = Arc::new(DirectoryDisk::open(directory.path()).unwrap());
+    let disk = Arc::new(Directory::open(directory.path(), DIRECTORY_NAME).unwrap());
     let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
     Platform::open(entities, store, Options::default()).unwrap()
 }

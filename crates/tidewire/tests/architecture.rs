@@ -11,7 +11,8 @@ use serde_json::Value;
 /// Every crate of the workspace and what it may depend on among the others. Arrows go down only.
 const ARROWS: &[(&str, &[&str])] = &[
     ("mqtt", &[]),
-    ("journal", &[]),
+    ("storage", &[]),
+    ("journal", &["storage"]),
     ("rules", &["mqtt"]),
     ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal"]),
@@ -23,9 +24,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("connectors", &["mqtt", "journal"]),
     ("bench", &["mqtt"]),
-    ("timeseries", &[]),
+    ("timeseries", &["storage"]),
     ("platform", &["mqtt", "auth", "timeseries"]),
-    ("simulation", &["mqtt", "journal", "broker"]),
+    ("simulation", &["mqtt", "storage", "journal", "broker"]),
     (
         "tidewire",
         &[
@@ -42,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that are machines: what happens in them depends on their input only.
-const PURE: &[&str] = &["mqtt", "broker", "journal", "rules", "timeseries"];
+const PURE: &[&str] = &["mqtt", "broker", "storage", "journal", "rules", "timeseries"];
 
 /// Runtimes, protocols and drivers that a pure crate pulls in under no circumstances, however deep.
 const IMPURE: &[&str] = &[

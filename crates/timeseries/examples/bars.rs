@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use timeseries::{
-    Aggregation, ColumnStore, Config, DirectoryDisk, EntityId, Interval, Order, Point, Position, Query, Store, ValueRef,
+    Aggregation, ColumnStore, Config, DIRECTORY_NAME, Directory, EntityId, Interval, Order, Point, Position, Query,
+    Store, ValueRef,
 };
 
 const DAY: i64 = 86_400_000;
@@ -53,7 +54,7 @@ fn device(index: u64) -> EntityId {
 
 fn open(path: &Path, config: Config) -> ColumnStore {
     std::fs::create_dir_all(path).unwrap();
-    ColumnStore::open(Arc::new(DirectoryDisk::open(path).unwrap()), config).unwrap()
+    ColumnStore::open(Arc::new(Directory::open(path, DIRECTORY_NAME).unwrap()), config).unwrap()
 }
 
 fn fresh(path: &Path) -> ColumnStore {

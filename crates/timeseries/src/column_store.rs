@@ -13,10 +13,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use storage::Storage;
+
 use crate::catalog::Catalog;
 use crate::config::Config;
-use crate::disk::{Disk, FileName};
 use crate::error::{StoreError, WriteError};
+use crate::file_name::FileName;
 use crate::files::Files;
 use crate::head::Heads;
 use crate::manifest::{self, Manifest};
@@ -28,7 +30,7 @@ use crate::store::{Delete, Maintained, Order, Query, Series, Stats, Store, Visit
 use crate::value::{Class, EntityId, Point, Position, TimedValue};
 
 pub struct ColumnStore {
-    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) disk: Arc<dyn Storage>,
     pub(crate) config: Config,
     pub(crate) flushing: Mutex<()>,
     pub(crate) compacting: Mutex<()>,
@@ -53,7 +55,7 @@ pub(crate) struct Counters {
 
 impl ColumnStore {
     /// Opens what is there, or begins with nothing. Replay the log from [`Store::durable_position`] before reading.
-    pub fn open(disk: Arc<dyn Disk>, config: Config) -> Result<ColumnStore, StoreError> {
+    pub fn open(disk: Arc<dyn Storage>, config: Config) -> Result<ColumnStore, StoreError> {
         let manifest = match Manifest::read(&*disk)? {
             Some(manifest) => manifest,
             None => begin(&disk)?,
@@ -158,7 +160,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A directory without manifest must have no data: otherwise the manifest is lost.
-fn begin(disk: &Arc<dyn Disk>) -> Result<Manifest, StoreError> {
+fn begin(disk: &Arc<dyn Storage>) -> Result<Manifest, StoreError> {
     let name = FileName::of(&**disk, manifest::NAME);
     let names = disk.names().map_err(name.io("list the directory of"))?;
     if names
@@ -177,7 +179,7 @@ fn begin(disk: &Arc<dyn Disk>) -> Result<Manifest, StoreError> {
 }
 
 /// Files of flushes and merges that did not finish, and of those that were replaced.
-fn remove_leftovers(disk: &dyn Disk, manifest: &Manifest) -> Result<(), StoreError> {
+fn remove_leftovers(disk: &dyn Storage, manifest: &Manifest) -> Result<(), StoreError> {
     let directory = FileName::of(disk, "");
     let mut kept: HashSet<String> = HashSet::new();
     kept.extend(manifest.segments.iter().map(|record| segment::file_name(record.number)));

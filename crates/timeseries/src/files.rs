@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::catalog::Catalog;
 use crate::column_store::{ColumnStore, lock};
-use crate::disk::{FileName, write_all};
 use crate::error::StoreError;
+use crate::file_name::{FileName, write_all};
 use crate::manifest::{Manifest, ReplaceError, SegmentRecord, Tombstone};
 use crate::segment::Segment;
 use crate::series_log::{self, Saved};
@@ -205,7 +205,7 @@ impl ColumnStore {
     fn append_log(&self, number: u64, offset: u64, batch: &[u8]) -> Result<(), StoreError> {
         let name = FileName::of(&*self.disk, &series_log::file_name(number));
         let file = if offset == 0 {
-            self.disk.create(&name.name).map_err(name.io("create"))?
+            self.disk.create(&name.name, 0).map_err(name.io("create"))?
         } else {
             self.disk.open(&name.name).map_err(name.io("open"))?
         };

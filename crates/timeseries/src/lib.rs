@@ -35,11 +35,10 @@ mod column_store;
 mod compact;
 mod config;
 mod delete;
-mod directory;
-mod disk;
 mod doubles;
 mod error;
 mod export;
+mod file_name;
 mod files;
 mod flush;
 mod head;
@@ -62,15 +61,17 @@ mod write;
 pub use calendar::{CalendarUnit, Interval};
 pub use column_store::ColumnStore;
 pub use config::Config;
-pub use directory::{DIRECTORY_NAME, DirectoryDisk, DirectoryError};
-pub use disk::{Disk, DiskFile};
 pub use error::{QueryError, StoreError, WriteError};
 pub use export::{ExportError, export_csv};
+pub use storage::{Directory, DirectoryError, Storage};
 pub use store::{
     Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, Maintained, Order, Query, Series, Stats, Store,
     TEXT_BYTES_MAX, Visit, Written,
 };
 pub use value::{Class, EntityId, Point, Position, TimedValue, Value, ValueRef};
+
+/// Name of the store's directory within the data directory.
+pub const DIRECTORY_NAME: &str = "timeseries";
 
 /// Of all files. A reader refuses what is newer.
 pub const FORMAT_VERSION: u32 = 1;

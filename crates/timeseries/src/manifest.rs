@@ -10,10 +10,12 @@
 
 use std::sync::Arc;
 
+use storage::Storage;
+
 use crate::FORMAT_VERSION;
 use crate::bytes::{Invalid, Read, Reader, put_signed, put_varint};
-use crate::disk::{Disk, FileName, read_exact, write_all};
 use crate::error::StoreError;
+use crate::file_name::{FileName, read_exact, write_all};
 use crate::segment::Group;
 
 pub(crate) const NAME: &str = "manifest";
@@ -65,7 +67,7 @@ impl Tombstone {
 
 impl Manifest {
     /// `None` if there is none.
-    pub fn read(disk: &dyn Disk) -> Result<Option<Manifest>, StoreError> {
+    pub fn read(disk: &dyn Storage) -> Result<Option<Manifest>, StoreError> {
         let name = FileName::of(disk, NAME);
         let file = match disk.open(NAME) {
             Ok(file) => file,
@@ -98,7 +100,7 @@ impl Manifest {
     }
 
     /// After an error before the rename the old one counts; an error of the rename or the directory leaves it open which.
-    pub fn replace(&self, disk: &Arc<dyn Disk>) -> Result<(), ReplaceError> {
+    pub fn replace(&self, disk: &Arc<dyn Storage>) -> Result<(), ReplaceError> {
         self.write_new(&**disk).map_err(ReplaceError::Before)?;
         let name = FileName::of(&**disk, NAME);
         let renamed = disk.rename(NEW_NAME, NAME).map_err(name.io("rename"));
@@ -106,10 +108,10 @@ impl Manifest {
         synced.map_err(ReplaceError::Unknown)
     }
 
-    fn write_new(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+    fn write_new(&self, disk: &dyn Storage) -> Result<(), StoreError> {
         // The names of what this refers to must be durable before it is.
         let name = FileName::of(disk, NEW_NAME);
-        let file = disk.create(NEW_NAME).map_err(name.io("create"))?;
+        let file = disk.create(NEW_NAME, 0).map_err(name.io("create"))?;
         write_all(&*file, &name, 0, &self.encode())?;
         file.sync().map_err(name.io("sync"))?;
         disk.sync_directory().map_err(name.io("sync the directory of"))

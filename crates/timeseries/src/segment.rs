@@ -17,10 +17,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use storage::{Storage, StorageFile};
+
 use crate::block::{self, Entry};
 use crate::bytes::{Invalid, Reader, put_varint};
-use crate::disk::{Disk, DiskFile, FileName, read_exact, write_all};
 use crate::error::StoreError;
+use crate::file_name::{FileName, read_exact, write_all};
 use crate::manifest::SegmentRecord;
 use crate::rows::Rows;
 use crate::{FORMAT_VERSION, bytes};
@@ -60,7 +62,7 @@ struct Page {
 
 /// A segment that is open. The file goes with the last reference, if it has been replaced by another.
 pub(crate) struct Segment {
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn Storage>,
     name: FileName,
     pub record: SegmentRecord,
     pub extent: Extent,
@@ -91,7 +93,7 @@ pub(crate) struct Located {
 }
 
 impl Segment {
-    pub fn open(disk: &Arc<dyn Disk>, record: SegmentRecord) -> Result<Segment, StoreError> {
+    pub fn open(disk: &Arc<dyn Storage>, record: SegmentRecord) -> Result<Segment, StoreError> {
         let name = FileName::of(&**disk, &file_name(record.number));
         let file = disk.open(&name.name).map_err(name.io("open"))?;
         let bytes = file.len().map_err(name.io("read"))?;
@@ -145,7 +147,7 @@ impl Drop for Segment {
     }
 }
 
-fn check_header(file: &dyn DiskFile, name: &FileName) -> Result<(), StoreError> {
+fn check_header(file: &dyn StorageFile, name: &FileName) -> Result<(), StoreError> {
     let mut header = [0; HEADER_BYTES];
     read_exact(file, name, 0, &mut header)?;
     let version = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
@@ -161,7 +163,7 @@ fn check_header(file: &dyn DiskFile, name: &FileName) -> Result<(), StoreError> 
     Ok(())
 }
 
-fn read_root(file: &dyn DiskFile, name: &FileName, file_bytes: u64) -> Result<(Extent, Vec<Page>), StoreError> {
+fn read_root(file: &dyn StorageFile, name: &FileName, file_bytes: u64) -> Result<(Extent, Vec<Page>), StoreError> {
     let at = file_bytes - FOOTER_BYTES as u64;
     let mut footer = [0; FOOTER_BYTES];
     read_exact(file, name, at, &mut footer)?;
@@ -204,7 +206,7 @@ fn read_root(file: &dyn DiskFile, name: &FileName, file_bytes: u64) -> Result<(E
 /// A segment whose file is open.
 pub(crate) struct SegmentReader<'a> {
     segment: &'a Segment,
-    file: Box<dyn DiskFile>,
+    file: Box<dyn StorageFile>,
 }
 
 impl SegmentReader<'_> {
@@ -306,9 +308,9 @@ impl Cursor<'_> {
 
 /// Writes one segment. Nothing refers to the file before [`SegmentWriter::finish`] is done.
 pub(crate) struct SegmentWriter {
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn Storage>,
     name: FileName,
-    file: Box<dyn DiskFile>,
+    file: Box<dyn StorageFile>,
     number: u64,
     buffer: Vec<u8>,
     /// Where the buffer goes.
@@ -328,9 +330,9 @@ struct PageWriter {
 }
 
 impl SegmentWriter {
-    pub fn create(disk: &Arc<dyn Disk>, number: u64) -> Result<SegmentWriter, StoreError> {
+    pub fn create(disk: &Arc<dyn Storage>, number: u64) -> Result<SegmentWriter, StoreError> {
         let name = FileName::of(&**disk, &file_name(number));
-        let file = disk.create(&name.name).map_err(name.io("create"))?;
+        let file = disk.create(&name.name, 0).map_err(name.io("create"))?;
         let mut buffer = Vec::with_capacity(WRITE_BYTES * 2);
         buffer.extend_from_slice(&MAGIC);
         buffer.extend_from_slice(&FORMAT_VERSION.to_le_bytes());

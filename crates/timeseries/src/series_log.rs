@@ -11,11 +11,13 @@
 //! Keys, entities and series are numbered in the order of their records. The manifest says how many bytes count; what lies
 //! behind is of a flush that did not finish.
 
+use storage::Storage;
+
 use crate::FORMAT_VERSION;
 use crate::bytes::{Invalid, Read, Reader, put_signed, put_text, put_varint};
 use crate::catalog::Catalog;
-use crate::disk::{Disk, FileName, read_exact};
 use crate::error::StoreError;
+use crate::file_name::{FileName, read_exact};
 use crate::value::{EntityId, Kind, TimedValue, Value, ValueRef};
 
 const MAGIC: [u8; 8] = *b"TWSERLOG";
@@ -120,7 +122,7 @@ fn put_latest(out: &mut Vec<u8>, catalog: &Catalog, series: u32) {
 }
 
 /// Reads the first `bytes` of the file into an empty catalog.
-pub(crate) fn read(disk: &dyn Disk, number: u64, bytes: u64, catalog: &mut Catalog) -> Result<(), StoreError> {
+pub(crate) fn read(disk: &dyn Storage, number: u64, bytes: u64, catalog: &mut Catalog) -> Result<(), StoreError> {
     let name = FileName::of(disk, &file_name(number));
     let file = disk.open(&name.name).map_err(name.io("open"))?;
     let mut head = [0; HEADER_BYTES];

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod contract;
-mod disk;
 mod model;
 
 use timeseries::{ColumnStore, Config};
@@ -17,6 +16,6 @@ fn the_naive_store_keeps_the_contract() {
 fn the_column_store_keeps_the_contract() {
     contract::run(&|| {
         let config = Config::default();
-        Box::new(ColumnStore::open(disk::ModelDisk::new(1).shared(), config).unwrap())
+        Box::new(ColumnStore::open(storage::model::ModelDisk::from_seed(1).storage(), config).unwrap())
     });
 }

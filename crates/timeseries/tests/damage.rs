@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod disk;
-
-use disk::ModelDisk;
+use storage::model::ModelDisk;
 use timeseries::{
     ColumnStore, Config, EntityId, Order, Point, Position, Query, Store, StoreError, ValueRef, WriteError,
 };
@@ -40,8 +38,8 @@ fn count(store: &dyn Store) -> Result<usize, StoreError> {
 }
 
 fn filled() -> ModelDisk {
-    let disk = ModelDisk::new(3);
-    let store = ColumnStore::open(disk.shared(), config()).unwrap();
+    let disk = ModelDisk::from_seed(3);
+    let store = ColumnStore::open(disk.storage(), config()).unwrap();
     for batch in 0..3 {
         write(&store, batch * 3000, 3000, batch as u64 + 1).unwrap();
         store.flush().unwrap();
@@ -50,6 +48,12 @@ fn filled() -> ModelDisk {
 }
 
 /// Open and read everything: the right answer or an error, never a wrong answer.
+fn damage(disk: &ModelDisk, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = disk.read_file(name);
+    change(&mut bytes);
+    disk.write_file(name, &bytes);
+}
+
 #[test]
 fn a_flipped_bit_is_an_error_and_never_a_wrong_answer() {
     let whole = filled();
@@ -59,9 +63,9 @@ fn a_flipped_bit_is_an_error_and_never_a_wrong_answer() {
         let length = whole.read_file(&name).len();
         for at in (0..length).step_by(length / 60 + 1) {
             let disk = whole.copy();
-            disk.damage(&name, |bytes| bytes[at] ^= 0x10);
+            damage(&disk, &name, |bytes| bytes[at] ^= 0x10);
             tries += 1;
-            let result = ColumnStore::open(disk.shared(), config()).and_then(|store| count(&store));
+            let result = ColumnStore::open(disk.storage(), config()).and_then(|store| count(&store));
             match result {
                 Ok(count) => panic!("{name} at {at}: nobody noticed, {count} points"),
                 Err(StoreError::Corrupt { file, .. }) => {
@@ -81,19 +85,19 @@ fn a_file_that_is_cut_or_gone_is_an_error() {
     let whole = filled();
     for name in whole.file_names() {
         let cut = whole.copy();
-        cut.damage(&name, |bytes| bytes.truncate(bytes.len() - 1));
-        assert!(ColumnStore::open(cut.shared(), config()).is_err(), "{name} cut");
+        damage(&cut, &name, |bytes| bytes.truncate(bytes.len() - 1));
+        assert!(ColumnStore::open(cut.storage(), config()).is_err(), "{name} cut");
         let gone = whole.copy();
         gone.remove_file(&name);
-        let error = ColumnStore::open(gone.shared(), config()).err().unwrap();
+        let error = ColumnStore::open(gone.storage(), config()).err().unwrap();
         assert!(error.to_string().contains(&name), "{error}");
     }
 }
 
 #[test]
 fn a_full_disk_holds_writers_back_and_passes() {
-    let disk = ModelDisk::new(4);
-    let store = ColumnStore::open(disk.shared(), config()).unwrap();
+    let disk = ModelDisk::from_seed(4);
+    let store = ColumnStore::open(disk.storage(), config()).unwrap();
     disk.set_free_bytes(40_000);
     let mut written = 0;
     let mut fill = || loop {
@@ -123,8 +127,8 @@ fn a_full_disk_holds_writers_back_and_passes() {
     store.flush().unwrap();
     assert_eq!(store.stats().last_error, None);
     drop(store);
-    disk.crash();
-    let store = ColumnStore::open(disk.shared(), config()).unwrap();
+    disk.power_cut();
+    let store = ColumnStore::open(disk.storage(), config()).unwrap();
     assert_eq!(count(&store).unwrap() as i64, (written + 1) * 500);
     assert_eq!(store.durable_position(), Position(written as u64 + 1));
 }
@@ -133,11 +137,11 @@ fn a_full_disk_holds_writers_back_and_passes() {
 fn files_that_nobody_refers_to_are_removed() {
     let disk = filled();
     let before = disk.file_names();
-    drop(disk.shared().create("00000000000000ff.segment").unwrap());
-    drop(disk.shared().create("00000000000000ff.series").unwrap());
-    drop(disk.shared().create("manifest.new").unwrap());
-    drop(disk.shared().create("notes.txt").unwrap());
-    drop(ColumnStore::open(disk.shared(), config()).unwrap());
+    drop(disk.storage().create("00000000000000ff.segment", 0).unwrap());
+    drop(disk.storage().create("00000000000000ff.series", 0).unwrap());
+    drop(disk.storage().create("manifest.new", 0).unwrap());
+    drop(disk.storage().create("notes.txt", 0).unwrap());
+    drop(ColumnStore::open(disk.storage(), config()).unwrap());
     let after: Vec<String> = disk
         .file_names()
         .into_iter()
@@ -152,7 +156,7 @@ fn series_beyond_the_limit_are_refused_and_counted() {
         series_max: 2,
         ..config()
     };
-    let store = ColumnStore::open(ModelDisk::new(5).shared(), config).unwrap();
+    let store = ColumnStore::open(ModelDisk::from_seed(5).storage(), config).unwrap();
     let point = |key| Point {
         entity: DEVICE,
         key,

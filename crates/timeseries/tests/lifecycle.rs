@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod disk;
-
-use disk::ModelDisk;
+use storage::model::ModelDisk;
 use timeseries::{
     Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, LatestAfterDelete, Order, Point, Position,
     Query, Store, Value, ValueRef,
@@ -56,8 +54,8 @@ fn count(store: &dyn Store, entity: EntityId, range: std::ops::Range<i64>) -> i6
 
 #[test]
 fn merges_keep_files_few_and_points_complete() {
-    let disk = ModelDisk::new(1);
-    let store = ColumnStore::open(disk.shared(), Config::default()).unwrap();
+    let disk = ModelDisk::from_seed(1);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
     fill(&store, 21);
     let stats = store.stats();
     assert!(stats.segments <= 12, "{}", stats.segments);
@@ -69,12 +67,12 @@ fn merges_keep_files_few_and_points_complete() {
 
 #[test]
 fn what_is_too_old_leaves_the_disk() {
-    let disk = ModelDisk::new(2);
+    let disk = ModelDisk::from_seed(2);
     let config = Config {
         window_ms: DAY,
         ..Config::default()
     };
-    let store = ColumnStore::open(disk.shared(), config).unwrap();
+    let store = ColumnStore::open(disk.storage(), config).unwrap();
     fill(&store, 3);
     let before = store.stats().stored_bytes;
     store.set_ttl(Class(0), Some(DAY as u64)).unwrap();
@@ -89,7 +87,7 @@ fn what_is_too_old_leaves_the_disk() {
 
 #[test]
 fn a_class_with_a_longer_time_to_live_keeps_its_points() {
-    let store = ColumnStore::open(ModelDisk::new(3).shared(), Config::default()).unwrap();
+    let store = ColumnStore::open(ModelDisk::from_seed(3).storage(), Config::default()).unwrap();
     store.set_ttl(Class(0), Some(DAY as u64)).unwrap();
     fill(&store, 1);
     store.set_class(device(1), Class(9)).unwrap();
@@ -100,8 +98,8 @@ fn a_class_with_a_longer_time_to_live_keeps_its_points() {
 
 #[test]
 fn deleted_points_leave_the_disk_and_tombstones_too() {
-    let disk = ModelDisk::new(4);
-    let store = ColumnStore::open(disk.shared(), Config::default()).unwrap();
+    let disk = ModelDisk::from_seed(4);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
     fill(&store, 14);
     let before = store.stats().stored_bytes;
     let delete = Delete {
@@ -126,7 +124,7 @@ fn deleted_points_leave_the_disk_and_tombstones_too() {
 
 #[test]
 fn charts_read_summaries() {
-    let store = ColumnStore::open(ModelDisk::new(5).shared(), Config::default()).unwrap();
+    let store = ColumnStore::open(ModelDisk::from_seed(5).storage(), Config::default()).unwrap();
     fill(&store, 14);
     let before = store.stats();
     assert_eq!(count(&store, device(1), 0..14 * DAY), 14 * 8640);
@@ -138,15 +136,15 @@ fn charts_read_summaries() {
 
 #[test]
 fn latest_values_survive_a_restart_and_the_end_of_their_history() {
-    let disk = ModelDisk::new(6);
-    let store = ColumnStore::open(disk.shared(), Config::default()).unwrap();
+    let disk = ModelDisk::from_seed(6);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
     fill(&store, 1);
     store.set_ttl(Class(0), Some(1)).unwrap();
     while store.maintain(30 * DAY).unwrap().has_more {}
     let latest = store.latest(device(1), &["k"]).unwrap();
     assert!(latest[0].is_some());
     drop(store);
-    let store = ColumnStore::open(disk.shared(), Config::default()).unwrap();
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
     assert_eq!(store.latest(device(1), &["k"]).unwrap(), latest);
     assert_eq!(store.keys(device(1)).unwrap(), ["k".into()]);
     assert_eq!(store.stats().stored_points, 0);

@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
-mod disk;
 mod model;
 mod random;
 
-use disk::Fault;
 use random::Runner;
+use storage::model::Fault;
 use timeseries::Store;
 
 fn seeds(count: u64) -> impl Iterator<Item = u64> {
@@ -39,9 +38,8 @@ fn a_failing_disk_loses_nothing() {
     for seed in seeds(60) {
         let mut runner = Runner::new(seed + 1000);
         for _ in 0..120 {
-            if runner.random.once_in(6) {
-                let fault =
-                    [Fault::PowerCut, Fault::PowerCut, Fault::WriteError, Fault::SyncError][runner.random.below(4)];
+            if runner.random.one_in(6) {
+                let fault = [Fault::PowerCut, Fault::PowerCut, Fault::Write, Fault::Sync][runner.random.below(4)];
                 let calls = runner.random.below(40) as u64;
                 runner.disk.fail(fault, calls);
             }

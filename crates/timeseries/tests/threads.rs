@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod disk;
-
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
 
-use disk::ModelDisk;
+use storage::model::ModelDisk;
 use timeseries::{
     ColumnStore, Config, Delete, EntityId, LatestAfterDelete, Order, Point, Position, Series, Store, ValueRef,
 };
@@ -59,7 +57,7 @@ fn everything_at_once_stays_consistent() {
         fresh_segments_max: 2,
         ..Config::default()
     };
-    let store = ColumnStore::open(ModelDisk::new(1).shared(), config).unwrap();
+    let store = ColumnStore::open(ModelDisk::from_seed(1).storage(), config).unwrap();
     let written = AtomicU64::new(0);
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 use journal::{
-    Batch, DirectoryError, DirectoryStorage, FlushError, Journal, Log, LogConfig, Lsn, OpenError, Policy, ReadError,
+    Batch, DIRECTORY_NAME, Directory, DirectoryError, FlushError, Journal, Log, LogConfig, Lsn, OpenError, Policy, ReadError,
     ReplayError,
 };
 
@@ -91,7 +91,7 @@ impl std::error::Error for BufferError {
 /// Opens the journal in `directory`, or creates it, and finds what waits there.
 pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(Log, Queue), BufferError> {
     create(directory)?;
-    let storage = DirectoryStorage::open(directory).map_err(BufferError::Directory)?;
+    let storage = Directory::open(directory, DIRECTORY_NAME).map_err(BufferError::Directory)?;
     let mut found = Found::default();
     let mut replay = |position: Lsn, payload: &[u8]| {
         found.record(position, payload);
@@ -105,7 +105,7 @@ pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(Log, Queu
 
 /// Empties the directory of a buffer whose contents end with the process.
 pub(super) fn wipe(directory: &Path) -> Result<(), BufferError> {
-    let path = directory.join(journal::DIRECTORY_NAME);
+    let path = directory.join(DIRECTORY_NAME);
     match fs::remove_dir_all(&path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(BufferError::Create {
             path: path.display().to_string(),

@@ -8,14 +8,15 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::DIRECTORY_NAME;
 use crate::catalog::{bases_from, open_segment, read_checkpoint};
 use crate::checkpoint::CHECKPOINT_NAME;
-use crate::directory::{DIRECTORY_NAME, DirectoryStorage};
 use crate::inspect::{InspectError, Report, io_error, verify};
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
 use crate::scan::{BlockScan, Scanned, examine_rest};
 use crate::segments::{Segment, segment_name};
+use storage::Directory;
 
 /// How often the copy may begin anew.
 const ATTEMPTS: u32 = 10;
@@ -36,7 +37,7 @@ pub fn copy_to(data_directory: &Path, target: &Path) -> Result<Report, InspectEr
 }
 
 fn copy_and_verify(data_directory: &Path, target: &Path, to: &Path) -> Result<Report, InspectError> {
-    let storage = DirectoryStorage::open_read_only(data_directory).map_err(InspectError::Directory)?;
+    let storage = Directory::open_read_only(data_directory, DIRECTORY_NAME).map_err(InspectError::Directory)?;
     for _ in 0..ATTEMPTS {
         fs::create_dir_all(to).map_err(io_error("creating", to))?;
         if copy_once(&storage, to)? == Attempt::Done {
@@ -56,7 +57,7 @@ pub(super) enum Attempt {
     Outrun,
 }
 
-fn copy_once(storage: &DirectoryStorage, to: &Path) -> Result<Attempt, InspectError> {
+fn copy_once(storage: &Directory, to: &Path) -> Result<Attempt, InspectError> {
     // Before the segments: those that it needs are removed only after it has moved on.
     let checkpoint = read_checkpoint(storage).map_err(InspectError::Journal)?;
     let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
@@ -102,7 +103,7 @@ pub(super) fn copy_whole(from: &Path, to: &Path) -> Result<Attempt, InspectError
 }
 
 /// Header and valid blocks of the segment that is written to.
-fn copy_valid_part(storage: &DirectoryStorage, base: Lsn, to: &Path) -> Result<Attempt, InspectError> {
+fn copy_valid_part(storage: &Directory, base: Lsn, to: &Path) -> Result<Attempt, InspectError> {
     let name = segment_name(base);
     let from = storage.path().join(&name);
     let (segment, header) = match open_segment(storage, base) {

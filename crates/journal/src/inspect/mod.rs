@@ -13,9 +13,10 @@ use std::{fmt, io};
 pub use copy::copy_to;
 pub use repair::{Mode, Repaired, repair};
 
-use crate::directory::{DirectoryError, DirectoryStorage};
+use crate::DIRECTORY_NAME;
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
+use storage::{Directory, DirectoryError};
 use survey::Survey;
 
 /// What a journal holds, and what is wrong with it.
@@ -107,7 +108,7 @@ fn io_error(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> InspectError 
 
 /// Where replay would begin.
 pub fn replay_from(data_directory: &Path) -> Result<Lsn, InspectError> {
-    let storage = DirectoryStorage::open_read_only(data_directory).map_err(InspectError::Directory)?;
+    let storage = Directory::open_read_only(data_directory, DIRECTORY_NAME).map_err(InspectError::Directory)?;
     let survey = Survey::take(&storage).map_err(InspectError::Journal)?;
     let first = survey.first();
     Ok(survey.checkpoint.map_or(first, |checkpoint| checkpoint.replay_from))
@@ -123,7 +124,7 @@ pub fn inspect(data_directory: &Path) -> Result<Report, InspectError> {
 
 /// As [`inspect`], for who knows what records mean.
 pub fn inspect_records(data_directory: &Path, visit: &mut Visit<'_>) -> Result<Report, InspectError> {
-    let storage = DirectoryStorage::open_read_only(data_directory).map_err(InspectError::Directory)?;
+    let storage = Directory::open_read_only(data_directory, DIRECTORY_NAME).map_err(InspectError::Directory)?;
     let survey = Survey::take(&storage).map_err(InspectError::Journal)?;
     if survey.is_empty() {
         let path = storage.path().to_owned();

@@ -11,8 +11,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::DIRECTORY_NAME;
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
-use crate::directory::{DIRECTORY_NAME, DirectoryStorage};
 use crate::inspect::copy::{copy_whole, sync_directory, write_synced};
 use crate::inspect::survey::{Survey, Surveyed};
 use crate::inspect::{InspectError, io_error};
@@ -20,7 +20,8 @@ use crate::layout::SEGMENT_HEADER_BYTES;
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
 use crate::scan::{BlockScan, Scanned, examine_rest};
-use crate::storage::Storage;
+use storage::Directory;
+use storage::Storage;
 
 const SHORTENED_NAME: &str = "repair.new";
 
@@ -72,14 +73,14 @@ struct Cut {
 /// a later version.
 pub fn repair(data_directory: &Path, mode: Mode) -> Result<Repaired, InspectError> {
     let open = match mode {
-        Mode::Plan => DirectoryStorage::open_read_only,
-        Mode::Repair => DirectoryStorage::open,
+        Mode::Plan => Directory::open_read_only,
+        Mode::Repair => Directory::open,
     };
     if !data_directory.join(DIRECTORY_NAME).is_dir() {
         let path = data_directory.to_owned();
         return Err(InspectError::NoJournal { path });
     }
-    let storage = open(data_directory).map_err(InspectError::Directory)?;
+    let storage = open(data_directory, DIRECTORY_NAME).map_err(InspectError::Directory)?;
     let mut survey = Survey::take(&storage).map_err(InspectError::Journal)?;
     if let Some(undecided) = survey.take_undecidable(&storage) {
         return Err(InspectError::Journal(undecided));
@@ -211,7 +212,7 @@ impl Plan {
         Ok(to)
     }
 
-    fn perform(&self, survey: &Survey, storage: &DirectoryStorage) -> Result<(), InspectError> {
+    fn perform(&self, survey: &Survey, storage: &Directory) -> Result<(), InspectError> {
         let journal = storage.path();
         // From the end, so that what is left has no gap that was not there before.
         for surveyed in survey.segments[self.kept.end..].iter().rev() {

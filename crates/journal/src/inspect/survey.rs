@@ -14,7 +14,7 @@ use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
 use crate::scan::{BlockScan, Scanned, examine_rest, find_block};
 use crate::segments::{Segment, segment_name};
-use crate::storage::Storage;
+use storage::Storage;
 
 /// How often the survey may begin anew.
 const ATTEMPTS: u32 = 10;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Arg, ArgMatches, Command, value_parser};
-use journal::{Batch, DIRECTORY_NAME, DirectoryStorage, Log, LogConfig};
+use journal::{Batch, DIRECTORY_NAME, Directory, Log, LogConfig};
 
 use crate::config::files::chain;
 use crate::journal_command::data_dir_args;
@@ -99,7 +99,7 @@ fn write(database: &Database<'_>, directory: &Path, now_unix_ms: u64) -> Result<
         fs::remove_dir_all(directory).map_err(io)?;
     }
     fs::create_dir_all(directory).map_err(io)?;
-    let storage = DirectoryStorage::open(directory).map_err(|error| chain(&error))?;
+    let storage = Directory::open(directory, DIRECTORY_NAME).map_err(|error| chain(&error))?;
     let config = LogConfig {
         max_bytes: u64::MAX,
         reserve_bytes: 0,

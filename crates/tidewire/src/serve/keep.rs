@@ -6,7 +6,7 @@ use std::time::Instant;
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovery;
 use broker::durable::restore::Restored;
-use journal::{DirectoryStorage, Log, LogConfig, OpenError, Opened, Policy, ReplayError};
+use journal::{DIRECTORY_NAME, Directory, Log, LogConfig, OpenError, Opened, Policy, ReplayError};
 
 use crate::config::Config;
 use crate::config::files::chain;
@@ -30,7 +30,7 @@ pub fn open(config: &Config) -> Result<Option<net::Restart>, String> {
         reserve_bytes: durability.reserve_bytes.0,
     };
     let begun = Instant::now();
-    let storage = DirectoryStorage::open(&config.data_dir).map_err(|error| chain(&error))?;
+    let storage = Directory::open(&config.data_dir, DIRECTORY_NAME).map_err(|error| chain(&error))?;
     let mut recovery = Recovery::new();
     let (log, opened) = replay(Arc::new(storage), log_config, &mut recovery).map_err(|error| chain(&error))?;
     let recovered = recovery.finish();
@@ -42,11 +42,7 @@ pub fn open(config: &Config) -> Result<Option<net::Restart>, String> {
     }))
 }
 
-fn replay(
-    storage: Arc<DirectoryStorage>,
-    config: LogConfig,
-    recovery: &mut Recovery,
-) -> Result<(Log, Opened), OpenError> {
+fn replay(storage: Arc<Directory>, config: LogConfig, recovery: &mut Recovery) -> Result<(Log, Opened), OpenError> {
     let mut next_word = TELL_EVERY_BYTES;
     let mut progress = |done: u64, total: u64| {
         if done >= next_word {

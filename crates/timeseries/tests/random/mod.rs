@@ -9,8 +9,8 @@ use timeseries::{
     Query, Store, StoreError, TimedValue, Value,
 };
 
-use crate::disk::{ModelDisk, Random};
 use crate::model::NaiveStore;
+use storage::model::{ModelDisk, Random};
 
 pub const KEYS: [&str; 4] = ["counter", "flag", "mixed", "text"];
 const ENTITIES: usize = 5;
@@ -53,8 +53,8 @@ impl Runner {
             fresh_segments_max: 2 + random.below(3),
             ..Config::default()
         };
-        let disk = ModelDisk::new(seed);
-        let store = ColumnStore::open(disk.shared(), config).unwrap();
+        let disk = ModelDisk::from_seed(seed);
+        let store = ColumnStore::open(disk.storage(), config).unwrap();
         let mut runner = Runner {
             random,
             disk,
@@ -201,7 +201,7 @@ impl Runner {
         let keys = [KEYS[self.random.below(KEYS.len())]];
         let delete = Delete {
             entity: entity(self.random.below(ENTITIES)),
-            keys: (!self.random.once_in(5)).then_some(&keys),
+            keys: (!self.random.one_in(5)).then_some(&keys),
             range,
             latest,
         };
@@ -215,7 +215,7 @@ impl Runner {
     }
 
     fn reopen(&mut self) {
-        if self.random.once_in(2) {
+        if self.random.one_in(2) {
             self.flush();
         }
         self.store = None;
@@ -233,12 +233,12 @@ impl Runner {
     fn recover(&mut self) {
         self.crashes += 1;
         self.store = None;
-        self.disk.crash();
+        self.disk.power_cut();
         self.open();
     }
 
     fn open(&mut self) {
-        let store = match ColumnStore::open(self.disk.shared(), self.config) {
+        let store = match ColumnStore::open(self.disk.storage(), self.config) {
             Ok(store) => store,
             Err(error) => {
                 assert!(
@@ -264,12 +264,12 @@ impl Runner {
         let entity = entity(self.random.below(ENTITIES));
         let start = self.clock_ms - self.random.below(SPAN as usize) as i64;
         let range = start..start + self.random.below(SPAN as usize) as i64;
-        let order = if self.random.once_in(2) {
+        let order = if self.random.one_in(2) {
             Order::Ascending
         } else {
             Order::Descending
         };
-        let query = if self.random.once_in(3) {
+        let query = if self.random.one_in(3) {
             let limit = [1, 100, 100_000][self.random.below(3)];
             Query::Points { range, order, limit }
         } else {

@@ -32,6 +32,10 @@ impl Random {
         low + self.next() % (high - low + 1)
     }
 
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+
     pub fn percent(&mut self, chance: u32) -> bool {
         self.next() % 100 < u64::from(chance)
     }

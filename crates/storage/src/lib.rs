@@ -1,12 +1,20 @@
-//! What the log asks of a disk. The real one is [`crate::DirectoryStorage`]; tests and the simulator have models that lose
-//! what was not synced and fail on demand.
+//! What the journal and the time series ask of a disk. The real one is [`Directory`]; tests and the simulator have
+//! [`model::ModelDisk`], which loses what was not synced and fails on demand.
 //!
 //! A flat directory of files. Contents are durable after [`StorageFile::sync`], names after [`Storage::sync_directory`];
 //! until then a crash may leave any part of either. Clock and randomness are here too: they come from outside like the disk.
 
+mod directory;
+#[cfg(feature = "model")]
+pub mod model;
+#[cfg(feature = "model")]
+mod random;
+
 use std::io;
 
-/// A directory that one log has for itself.
+pub use directory::{Directory, DirectoryError};
+
+/// A directory that one log or store has for itself.
 pub trait Storage: Send + Sync {
     /// Of all files, in any order.
     fn names(&self) -> io::Result<Vec<String>>;
@@ -30,7 +38,7 @@ pub trait Storage: Send + Sync {
     /// Free space of the disk.
     fn free_bytes(&self) -> io::Result<u64>;
 
-    /// The data directory in which the journal lies, for messages: what an operator passes as `--data-dir`.
+    /// The data directory in which this lies, for messages: what an operator passes as `--data-dir`.
     fn location(&self) -> String;
 
     fn unix_ms(&self) -> u64;
@@ -64,7 +72,7 @@ pub trait StorageFile: Send + Sync {
 }
 
 /// Reads until `into` is full or the file ends.
-pub(crate) fn read_full(file: &dyn StorageFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+pub fn read_full(file: &dyn StorageFile, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
         match file.read_at(offset + done as u64, &mut into[done..]) {
@@ -78,7 +86,7 @@ pub(crate) fn read_full(file: &dyn StorageFile, offset: u64, into: &mut [u8]) ->
 }
 
 /// Writes again what a signal interrupted.
-pub(crate) fn write_all(file: &dyn StorageFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
+pub fn write_all(file: &dyn StorageFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
     loop {
         match file.write_at(offset, bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -88,6 +96,6 @@ pub(crate) fn write_all(file: &dyn StorageFile, offset: u64, bytes: &[u8]) -> io
 }
 
 /// The disk or a quota of the operating system is full: the only errors that pass by themselves.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,33 +1,35 @@
-//! A model disk: keeps apart what was synced and what was not, and loses any part of the latter when it crashes.
+//! A model disk: keeps apart what was synced and what was not, and loses any part of the latter when the power goes.
 //!
-//! A sector that was written several times since the last sync may come back in any of its versions; directory changes
-//! that were not synced survive in any subset. Faults are set beforehand: the n-th call from now on fails, or the power
-//! goes, after which every call fails until [`Disk::crash`] has decided what is left.
-
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-#![allow(dead_code, reason = "each test uses a part")]
+//! A sector that was written several times since the last sync comes back in any of its versions; changes of the directory that
+//! were not synced survive in any subset. When only the process dies, nothing is lost. Faults are set beforehand.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidewire_journal::{Storage, StorageFile};
+pub use crate::random::Random;
+use crate::{Storage, StorageFile};
 
 const SECTOR: usize = 512;
 
-/// Cheap to clone: handles of the same disk.
+const NO_SPACE: i32 = 28;
+const INPUT_OUTPUT_ERROR: i32 = 5;
+
+/// Handles of one disk.
 #[derive(Clone)]
-pub struct Disk {
+pub struct ModelDisk {
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A write or an allocation fails for want of space, also one that was preallocated.
+    /// Nothing more can be created or written before it is healed.
     NoSpace,
-    WriteError,
-    SyncError,
-    /// The power goes in the middle of the call.
+    /// One write fails after a part of it.
+    Write,
+    /// One sync fails; what it was to keep counts as clean and never reaches the disk.
+    Sync,
+    /// The power goes in the middle of a call: all that follow fail.
     PowerCut,
 }
 
@@ -35,16 +37,19 @@ struct State {
     files: Vec<File>,
     names: BTreeMap<String, usize>,
     synced_names: BTreeMap<String, usize>,
-    /// Since the directory was synced.
+    /// Of the directory, since it was synced.
     changes: Vec<Change>,
-    /// What creations and allocations may still take.
-    free_bytes: u64,
-    fault: Option<(Fault, u32)>,
+    /// The fault of the call so many changing calls from now.
+    fault: Option<(Fault, u64)>,
     has_power: bool,
+    /// What creations, allocations and writes that lengthen a file may still take.
+    free_bytes: u64,
+    /// A read gives fewer bytes than asked for now and then.
     reads_short: bool,
     random: Random,
-    pub calls: u64,
     clock_ms: u64,
+    /// Calls that changed or synced something.
+    calls: u64,
 }
 
 #[derive(Clone)]
@@ -63,70 +68,43 @@ struct File {
     lengths: Vec<usize>,
 }
 
-#[derive(Clone)]
 struct Handle {
-    disk: Disk,
+    disk: ModelDisk,
     file: usize,
 }
 
-/// Numbers from a seed.
-#[derive(Clone)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Less than `bound`.
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    /// True once in `of` times.
-    pub fn once_in(&mut self, of: usize) -> bool {
-        self.below(of) == 0
-    }
-
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
-
-impl Disk {
-    pub fn new(seed: u64) -> Disk {
-        let state = State {
-            files: Vec::new(),
-            names: BTreeMap::new(),
-            synced_names: BTreeMap::new(),
-            changes: Vec::new(),
-            free_bytes: 1 << 30,
-            fault: None,
-            has_power: true,
-            reads_short: seed.is_multiple_of(3),
-            random: Random::new(seed),
-            calls: 0,
-            clock_ms: 1_700_000_000_000,
-        };
-        Disk {
-            state: Arc::new(Mutex::new(state)),
+impl ModelDisk {
+    pub fn new(random: Random) -> ModelDisk {
+        ModelDisk {
+            state: Arc::new(Mutex::new(State {
+                files: Vec::new(),
+                names: BTreeMap::new(),
+                synced_names: BTreeMap::new(),
+                changes: Vec::new(),
+                fault: None,
+                has_power: true,
+                free_bytes: 1 << 30,
+                reads_short: false,
+                random,
+                clock_ms: 1_700_000_000_000,
+                calls: 0,
+            })),
         }
+    }
+
+    /// One that reads short for every third seed.
+    pub fn from_seed(seed: u64) -> ModelDisk {
+        let disk = ModelDisk::new(Random::new(seed));
+        disk.state().reads_short = seed.is_multiple_of(3);
+        disk
     }
 
     pub fn storage(&self) -> Arc<dyn Storage> {
         Arc::new(self.clone())
     }
 
-    /// The call number `calls` from now on, counting from 0, of those that it concerns.
-    pub fn fail(&self, fault: Fault, calls: u32) {
+    /// The call number `calls` from now, of those that it concerns, fails.
+    pub fn fail(&self, fault: Fault, calls: u64) {
         self.state().fault = Some((fault, calls));
     }
 
@@ -134,12 +112,12 @@ impl Disk {
         self.state().fault = None;
     }
 
-    pub fn set_free_bytes(&self, bytes: u64) {
-        self.state().free_bytes = bytes;
-    }
-
     pub fn has_power(&self) -> bool {
         self.state().has_power
+    }
+
+    pub fn set_free_bytes(&self, bytes: u64) {
+        self.state().free_bytes = bytes;
     }
 
     /// How many calls changed or synced something.
@@ -147,82 +125,86 @@ impl Disk {
         self.state().calls
     }
 
-    /// The power goes and comes back: of what was not synced, something is left.
-    pub fn crash(&self) {
-        let mut state = self.state();
-        let State {
-            files, random, changes, ..
-        } = &mut *state;
-        for file in files {
-            file.crash(random);
-        }
-        let kept: Vec<Change> = changes.drain(..).filter(|_| random.once_in(2)).collect();
-        let mut names = state.synced_names.clone();
-        kept.into_iter().for_each(|change| change.apply(&mut names));
-        state.names = names.clone();
-        state.synced_names = names;
-        state.has_power = true;
-        state.fault = None;
+    pub fn file_names(&self) -> Vec<String> {
+        self.state().names.keys().cloned().collect()
     }
 
+    /// Panics if there is no such file.
     pub fn read_file(&self, name: &str) -> Vec<u8> {
         let state = self.state();
         state.files[state.names[name]].bytes.clone()
     }
 
-    /// Replaces contents behind everybody's back.
+    /// As if it had always been so.
     pub fn write_file(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state();
-        let at = match state.names.get(name) {
-            Some(&at) => at,
-            None => {
-                state.files.push(File::default());
-                let at = state.files.len() - 1;
-                state.names.insert(name.to_owned(), at);
-                state.synced_names.insert(name.to_owned(), at);
-                at
-            }
-        };
-        state.files[at] = File {
+        let file = File {
             bytes: bytes.to_vec(),
             synced: bytes.to_vec(),
             ..File::default()
         };
+        match state.names.get(name).copied() {
+            Some(at) => state.files[at] = file,
+            None => {
+                let at = state.files.len();
+                state.files.push(file);
+                state.names.insert(name.to_owned(), at);
+                state.synced_names.insert(name.to_owned(), at);
+            }
+        }
     }
 
+    /// As if it had never been there. Panics if it is not there.
     pub fn remove_file(&self, name: &str) {
         let mut state = self.state();
-        state.names.remove(name).unwrap();
+        assert!(state.names.remove(name).is_some(), "{name} is there");
         state.synced_names.remove(name);
     }
 
-    pub fn file_names(&self) -> Vec<String> {
-        self.state().names.keys().cloned().collect()
-    }
-
-    /// A disk of its own with the same contents, all of it synced.
-    pub fn copy(&self) -> Disk {
-        let copy = Disk::new(1);
+    /// Another disk with the same files, all of them synced.
+    pub fn copy(&self) -> ModelDisk {
+        let copy = ModelDisk::from_seed(1);
         for name in self.file_names() {
             copy.write_file(&name, &self.read_file(&name));
         }
         copy
     }
 
+    /// The power goes and comes back: of what was not synced, something is left.
+    pub fn power_cut(&self) {
+        let mut state = self.state();
+        let State {
+            files, random, changes, ..
+        } = &mut *state;
+        for file in files {
+            file.power_cut(random);
+        }
+        let kept: Vec<Change> = changes.drain(..).filter(|_| random.one_in(2)).collect();
+        let mut names = state.synced_names.clone();
+        kept.into_iter().for_each(|change| change.apply(&mut names));
+        state.names.clone_from(&names);
+        state.synced_names = names;
+        state.has_power = true;
+        state.fault = None;
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, file: usize) -> Box<dyn StorageFile> {
+        Box::new(Handle {
+            disk: self.clone(),
+            file,
+        })
     }
 }
 
 impl Change {
     fn apply(self, names: &mut BTreeMap<String, usize>) {
         match self {
-            Change::Link(name, file) => {
-                names.insert(name, file);
-            }
-            Change::Unlink(name) => {
-                names.remove(&name);
-            }
+            Change::Link(name, file) => _ = names.insert(name, file),
+            Change::Unlink(name) => _ = names.remove(&name),
             Change::Rename(from, to, file) => {
                 if names.get(&from) == Some(&file) {
                     names.remove(&from);
@@ -234,10 +216,10 @@ impl Change {
 }
 
 impl State {
-    /// Counts a call; says whether it is to fail, and how.
+    /// Whether this call fails, one of those that `faults` concern.
     fn fault_of(&mut self, faults: &[Fault]) -> io::Result<Option<Fault>> {
         if !self.has_power {
-            return Err(io::Error::other("no power"));
+            return Err(Fault::PowerCut.error());
         }
         self.calls += 1;
         let Some((fault, calls)) = &mut self.fault else {
@@ -251,28 +233,17 @@ impl State {
             return Ok(None);
         }
         let fault = *fault;
-        match fault {
-            Fault::PowerCut => self.has_power = false,
-            // Lasts until it is healed.
-            Fault::NoSpace => {}
-            Fault::WriteError | Fault::SyncError => self.fault = None,
+        if fault == Fault::PowerCut {
+            self.has_power = false;
+        }
+        if fault != Fault::NoSpace {
+            self.fault = None;
         }
         Ok(Some(fault))
     }
 
     fn check(&mut self, faults: &[Fault]) -> io::Result<()> {
-        match self.fault_of(faults)? {
-            None => Ok(()),
-            Some(fault) => Err(fault.error()),
-        }
-    }
-
-    fn take_space(&mut self, bytes: u64) -> io::Result<()> {
-        self.free_bytes = self
-            .free_bytes
-            .checked_sub(bytes)
-            .ok_or_else(|| Fault::NoSpace.error())?;
-        Ok(())
+        self.fault_of(faults)?.map_or(Ok(()), |fault| Err(fault.error()))
     }
 
     fn change(&mut self, change: Change) {
@@ -280,17 +251,32 @@ impl State {
         self.changes.push(change);
     }
 
-    fn lookup(&self, name: &str) -> io::Result<usize> {
+    fn find(&self, name: &str) -> io::Result<usize> {
         let file = self.names.get(name).copied();
         file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, name.to_owned()))
+    }
+
+    /// How much of a write there is room for: what is within the file has its space already.
+    fn take_what_fits(&mut self, file: usize, offset: usize, count: usize) -> usize {
+        let length = self.files[file].bytes.len();
+        let grows = (offset + count).saturating_sub(length.max(offset)) as u64;
+        let missing = grows.saturating_sub(self.free_bytes);
+        self.free_bytes -= grows - missing;
+        count - missing as usize
+    }
+
+    fn take_space(&mut self, bytes: u64) -> io::Result<()> {
+        let left = self.free_bytes.checked_sub(bytes);
+        self.free_bytes = left.ok_or_else(|| Fault::NoSpace.error())?;
+        Ok(())
     }
 }
 
 impl Fault {
     fn error(self) -> io::Error {
         match self {
-            Fault::NoSpace => io::Error::from_raw_os_error(28),
-            Fault::WriteError | Fault::SyncError => io::Error::from_raw_os_error(5),
+            Fault::NoSpace => io::Error::from_raw_os_error(NO_SPACE),
+            Fault::Write | Fault::Sync => io::Error::from_raw_os_error(INPUT_OUTPUT_ERROR),
             Fault::PowerCut => io::Error::other("no power"),
         }
     }
@@ -310,7 +296,10 @@ impl File {
         let before = self.bytes.len();
         self.bytes.resize(len, 0);
         self.lengths.push(len);
-        self.remember(before.min(len), before.max(len));
+        // Zeros behind what the disk has are there without being written.
+        if len < before {
+            self.remember(len, before);
+        }
     }
 
     fn remember(&mut self, from: usize, to: usize) {
@@ -328,21 +317,20 @@ impl File {
             self.synced[from..to].copy_from_slice(&self.bytes[from..to]);
         }
         self.synced.resize(self.bytes.len(), 0);
-        self.versions.clear();
-        self.lengths.clear();
+        self.forget();
     }
 
-    /// What kernels do when a sync fails: what was written counts as clean, stays readable, and never reaches the disk.
+    /// What kernels do when a sync fails: what was written counts as clean and stays readable.
     fn forget(&mut self) {
         self.versions.clear();
         self.lengths.clear();
     }
 
-    fn crash(&mut self, random: &mut Random) {
+    fn power_cut(&mut self, random: &mut Random) {
         let lengths = std::mem::take(&mut self.lengths);
-        let keeps_length = !lengths.is_empty() && random.once_in(2);
+        let keeps_length = !lengths.is_empty() && random.one_in(2);
         let len = if keeps_length {
-            lengths[random.below(lengths.len())]
+            *random.pick(&lengths)
         } else {
             self.synced.len()
         };
@@ -350,14 +338,13 @@ impl File {
         bytes.resize(len.max(bytes.len()), 0);
         for (sector, versions) in std::mem::take(&mut self.versions) {
             let from = sector * SECTOR;
-            if from < bytes.len() && random.once_in(2) {
+            if from < bytes.len() && random.one_in(2) {
                 let to = (from + SECTOR).min(bytes.len());
-                let version = versions[random.below(versions.len())];
-                bytes[from..to].copy_from_slice(&version[..to - from]);
+                bytes[from..to].copy_from_slice(&random.pick(&versions)[..to - from]);
             }
         }
         bytes.truncate(len);
-        self.bytes = bytes.clone();
+        self.bytes.clone_from(&bytes);
         self.synced = bytes;
     }
 }
@@ -370,7 +357,7 @@ fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {
     version
 }
 
-impl Storage for Disk {
+impl Storage for ModelDisk {
     fn names(&self) -> io::Result<Vec<String>> {
         let state = self.state();
         if !state.has_power {
@@ -388,24 +375,18 @@ impl Storage for Disk {
         state.files.push(file);
         let file = state.files.len() - 1;
         state.change(Change::Link(name.to_owned(), file));
-        Ok(Box::new(Handle {
-            disk: self.clone(),
-            file,
-        }))
+        Ok(self.handle(file))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn StorageFile>> {
-        let file = self.state().lookup(name)?;
-        Ok(Box::new(Handle {
-            disk: self.clone(),
-            file,
-        }))
+        let file = self.state().find(name)?;
+        Ok(self.handle(file))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         state.check(&[])?;
-        let file = state.lookup(name)?;
+        let file = state.find(name)?;
         state.free_bytes += state.files[file].bytes.len() as u64;
         state.change(Change::Unlink(name.to_owned()));
         Ok(())
@@ -414,14 +395,14 @@ impl Storage for Disk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
         state.check(&[])?;
-        let file = state.lookup(from)?;
+        let file = state.find(from)?;
         state.change(Change::Rename(from.to_owned(), to.to_owned(), file));
         Ok(())
     }
 
     fn sync_directory(&self) -> io::Result<()> {
         let mut state = self.state();
-        state.check(&[Fault::SyncError])?;
+        state.check(&[Fault::Sync])?;
         state.changes.clear();
         state.synced_names = state.names.clone();
         Ok(())
@@ -449,13 +430,18 @@ impl Storage for Disk {
 impl StorageFile for Handle {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.state();
-        let fault = state.fault_of(&[Fault::NoSpace, Fault::WriteError])?;
-        let count = match fault {
+        let fault = state.fault_of(&[Fault::NoSpace, Fault::Write])?;
+        let wanted = match fault {
             None => bytes.len(),
             Some(_) => state.random.below(bytes.len() + 1),
         };
-        state.files[self.file].write(offset as usize, &bytes[..count]);
-        fault.map_or(Ok(()), |fault| Err(fault.error()))
+        let fits = state.take_what_fits(self.file, offset as usize, wanted);
+        state.files[self.file].write(offset as usize, &bytes[..fits]);
+        match fault {
+            Some(fault) => Err(fault.error()),
+            None if fits < wanted => Err(Fault::NoSpace.error()),
+            None => Ok(()),
+        }
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
@@ -463,11 +449,10 @@ impl StorageFile for Handle {
         if !state.has_power {
             return Err(Fault::PowerCut.error());
         }
-        let is_short = state.reads_short && into.len() > 1 && state.random.once_in(4);
-        let wanted = if is_short {
-            1 + state.random.below(into.len())
-        } else {
-            into.len()
+        let is_short = state.reads_short && into.len() > 1 && state.random.one_in(4);
+        let wanted = match is_short {
+            true => 1 + state.random.below(into.len()),
+            false => into.len(),
         };
         let bytes = &state.files[self.file].bytes;
         let from = (offset as usize).min(bytes.len());
@@ -478,16 +463,15 @@ impl StorageFile for Handle {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        match state.fault_of(&[Fault::SyncError])? {
-            None => {
-                state.files[self.file].sync();
-                Ok(())
-            }
-            Some(fault) => {
-                state.files[self.file].forget();
-                Err(fault.error())
-            }
+        let fault = state.fault_of(&[Fault::Sync])?;
+        let file = &mut state.files[self.file];
+        match fault {
+            None => file.sync(),
+            // A power cut in the middle may have kept anything.
+            Some(Fault::PowerCut) => {}
+            Some(_) => file.forget(),
         }
+        fault.map_or(Ok(()), |fault| Err(fault.error()))
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -1,4 +1,4 @@
-//! The journal's directory on a real disk: `journal/` in the data directory.
+//! A directory on a real disk, within the data directory: `journal/`, `timeseries/`.
 //!
 //! A lock on the file `lock` keeps a second process out; the operating system drops it with the process, however that ends.
 //! Reading alone takes no lock.
@@ -12,13 +12,11 @@ use std::{fmt, io};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::storage::{Storage, StorageFile};
+use crate::{Storage, StorageFile};
 
-/// Name of the journal's directory within the data directory.
-pub const DIRECTORY_NAME: &str = "journal";
 const LOCK_NAME: &str = "lock";
 
-pub struct DirectoryStorage {
+pub struct Directory {
     data_directory: PathBuf,
     path: PathBuf,
     directory: File,
@@ -28,19 +26,26 @@ pub struct DirectoryStorage {
 
 #[derive(Debug)]
 pub enum DirectoryError {
-    InUse { path: PathBuf },
-    Io { path: PathBuf, source: io::Error },
+    InUse {
+        name: String,
+        path: PathBuf,
+    },
+    Io {
+        name: String,
+        path: PathBuf,
+        source: io::Error,
+    },
 }
 
 impl fmt::Display for DirectoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DirectoryError::InUse { path } => write!(
+            DirectoryError::InUse { name, path } => write!(
                 f,
-                "another process uses the journal {}: stop it first, or give this one a data directory of its own",
+                "another process uses the {name} {}: stop it first, or give this one a data directory of its own",
                 path.display()
             ),
-            DirectoryError::Io { path, .. } => write!(f, "cannot open the journal {}", path.display()),
+            DirectoryError::Io { name, path, .. } => write!(f, "cannot open the {name} {}", path.display()),
         }
     }
 }
@@ -54,14 +59,11 @@ impl std::error::Error for DirectoryError {
     }
 }
 
-impl DirectoryStorage {
-    /// Makes `journal/` in the data directory if it is not there, and keeps other processes out of it.
-    pub fn open(data_directory: &Path) -> Result<DirectoryStorage, DirectoryError> {
-        let path = data_directory.join(DIRECTORY_NAME);
-        let failed = |source| DirectoryError::Io {
-            path: path.clone(),
-            source,
-        };
+impl Directory {
+    /// Makes the directory if it is not there, and keeps other processes out of it.
+    pub fn open(data_directory: &Path, name: &str) -> Result<Directory, DirectoryError> {
+        let path = data_directory.join(name);
+        let failed = |source| io_error(name, &path, source);
         create_directory(data_directory, &path).map_err(failed)?;
         let lock = OpenOptions::new()
             .create(true)
@@ -70,32 +72,32 @@ impl DirectoryStorage {
             .open(path.join(LOCK_NAME))
             .map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse { path }),
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
-        Self::with_lock(data_directory, Some(lock))
-    }
-
-    /// For looking at a journal, also at one that is in use: every change is refused.
-    pub fn open_read_only(data_directory: &Path) -> Result<DirectoryStorage, DirectoryError> {
-        Self::with_lock(data_directory, None)
-    }
-
-    fn with_lock(data_directory: &Path, lock: Option<File>) -> Result<DirectoryStorage, DirectoryError> {
-        let path = data_directory.join(DIRECTORY_NAME);
-        match File::open(&path) {
-            Ok(directory) => Ok(DirectoryStorage {
-                data_directory: data_directory.to_owned(),
+            Ok(()) => Self::with_lock(data_directory, name, Some(lock)),
+            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse {
+                name: name.to_owned(),
                 path,
-                directory,
-                lock,
             }),
-            Err(source) => Err(DirectoryError::Io { path, source }),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
         }
     }
 
-    /// The directory that has the segments.
+    /// For looking at a directory, also at one that is in use: every change is refused.
+    pub fn open_read_only(data_directory: &Path, name: &str) -> Result<Directory, DirectoryError> {
+        Self::with_lock(data_directory, name, None)
+    }
+
+    fn with_lock(data_directory: &Path, name: &str, lock: Option<File>) -> Result<Directory, DirectoryError> {
+        let path = data_directory.join(name);
+        let directory = File::open(&path).map_err(|source| io_error(name, &path, source))?;
+        Ok(Directory {
+            data_directory: data_directory.to_owned(),
+            path,
+            directory,
+            lock,
+        })
+    }
+
+    /// Where the files are.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -105,9 +107,17 @@ impl DirectoryStorage {
             Some(_) => Ok(()),
             None => Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
-                "the journal was opened for reading",
+                "the directory was opened for reading",
             )),
         }
+    }
+}
+
+fn io_error(name: &str, path: &Path, source: io::Error) -> DirectoryError {
+    DirectoryError::Io {
+        name: name.to_owned(),
+        path: path.to_owned(),
+        source,
     }
 }
 
@@ -120,7 +130,7 @@ fn create_directory(data_directory: &Path, path: &Path) -> io::Result<()> {
     File::open(data_directory)?.sync_all()
 }
 
-impl Storage for DirectoryStorage {
+impl Storage for Directory {
     fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -209,7 +219,7 @@ impl StorageFile for File {
         File::set_len(self, bytes)
     }
 
-    /// Where the file system cannot reserve space, a full disk shows when it is written to; the log copes with that as well.
+    /// Where the file system cannot reserve space, a full disk shows when it is written to.
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         let length = StorageFile::len(self)?;
         if bytes <= length {
