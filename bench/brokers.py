@@ -1,6 +1,6 @@
 """The brokers that the scripts beside this file measure, each a fresh process on loopback, and `tidewire bench` to load them.
 
-Standard library only. Nothing is kept: tidewire has no persistence yet, Mosquitto's is off.
+Standard library only. Nothing is kept on disk, tidewire's policy is `memory`, unless the caller asks for it.
 """
 
 import json
@@ -25,13 +25,18 @@ FILES_NEEDED = 15_000 + 200
 class Broker:
     """A running broker. `ready_s` is the time from starting it until it has accepted a connection."""
 
-    def __init__(self, name, target):
+    def __init__(self, name, target, keeps="", sets=()):
+        """`keeps`: for tidewire the policy of durability, for others anything that is true."""
         self.name = name
         self.ports = {kind: free_port() for kind in ("plain TCP", "TLS", "WebSocket", "secure WebSocket")}
         self.port = self.ports["plain TCP"]
         self.api_port = free_port()
         self.directory = tempfile.mkdtemp(prefix="tidewire-bench-")
-        command = self._tidewire(target) if name == "tidewire" else PEERS[name].command(self.port, Path(self.directory))
+        command = (
+            self._tidewire(target, [f"durability.policy={keeps or 'memory'}", *sets])
+            if name == "tidewire"
+            else PEERS[name].command(self.port, Path(self.directory), keeps=bool(keeps))
+        )
         start = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -41,7 +46,7 @@ class Broker:
             raise
         self.ready_s = time.monotonic() - start
 
-    def _tidewire(self, target):
+    def _tidewire(self, target, more):
         self.certificate, key = Path(self.directory) / "certificate.pem", Path(self.directory) / "key.pem"
         self_signed(self.certificate, key)
         secure = {"tls": "TLS", "wss": "secure WebSocket"}
@@ -55,6 +60,7 @@ class Broker:
             f"node.data_dir={self.directory}",
             # As its peers have it: with the default of 1000, QoS 1 to subscribers that are slower than their publishers is dropped.
             "mqtt.max_queued_messages=100000",
+            *more,
         ]
         return [str(target / "tidewire"), "--quiet", *(part for each in sets for part in ("--set", each))]
 
@@ -94,6 +100,15 @@ class Broker:
                 return
             before = now
         print(f"{self.name} is still busy a minute after the load has ended", file=sys.stderr)
+
+    def written_bytes(self):
+        """What it has had written to the disk."""
+        return int(re.search(r"^write_bytes: (\d+)", Path(f"/proc/{self.process.pid}/io").read_text(), re.MULTILINE).group(1))
+
+    def files(self):
+        """How many files are in its directory, and how many bytes of the disk they take."""
+        found = [path.stat() for path in Path(self.directory).rglob("*") if path.is_file()]
+        return len(found), sum(status.st_blocks * 512 for status in found)
 
     def _ticks(self):
         """CPU time in hundredths of a second."""

@@ -1,8 +1,8 @@
 """Other brokers to measure beside tidewire, as a careful operator would run them on this machine.
 
 Versions are pinned; what the registries have is installed on first use into ~/.cache/tidewire-peers (deleting it is safe).
-Every one listens on loopback only, keeps nothing on disk where it can be told so, and has its limits on queues and windows
-out of the way, so that what is compared is speed and not settings. Standard library only.
+Every one listens on loopback only, keeps nothing on disk where it can be told so, unless `keeps` asks for it, and has its limits on
+queues and windows out of the way, so that what is compared is speed and not settings. Standard library only.
 """
 
 import os
@@ -27,12 +27,14 @@ class Peer:
     version = ""
     # What an operator would want to know about the settings.
     settings = ""
+    # What it promises when it is told to keep sessions on disk; empty if this file cannot tell it.
+    keeps = ""
 
     def install(self):
         """Brings the program; raises `Missing` where that is impossible."""
 
-    def command(self, port, directory):
-        """The command line; `directory` is empty and its own."""
+    def command(self, port, directory, keeps=False):
+        """The command line; `directory` is empty and its own. `keeps`: sessions and messages are to survive a restart."""
         raise NotImplementedError
 
     def environment(self):
@@ -42,6 +44,7 @@ class Peer:
 class Mosquitto(Peer):
     name = "mosquitto"
     settings = "persistence false, max_queued_messages 100000, max_inflight_messages 100, set_tcp_nodelay true"
+    keeps = "persistence true: a snapshot every 30 minutes and at the end"
 
     def install(self):
         os.environ["PATH"] += ":/usr/sbin:/usr/local/sbin"
@@ -51,10 +54,11 @@ class Mosquitto(Peer):
         usage = subprocess.run(["mosquitto", "-h"], text=True, capture_output=True, check=False).stdout
         self.version = usage.split()[2]
 
-    def command(self, port, directory):
+    def command(self, port, directory, keeps=False):
         config = directory / "mosquitto.conf"
         config.write_text(
-            f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 100000\n"
+            f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence {str(keeps).lower()}\n"
+            f"persistence_location {directory}/\nmax_queued_messages 100000\n"
             "max_inflight_messages 100\nset_tcp_nodelay true\n"
         )
         return ["mosquitto", "-c", str(config)]
@@ -85,7 +89,7 @@ class Rumqttd(CargoPeer):
     is_locked = False
     settings = "its own configuration file, segments of 100 MiB, max_inflight_count 100"
 
-    def command(self, port, directory):
+    def command(self, port, directory, keeps=False):
         config = directory / "rumqttd.toml"
         config.write_text(
             "id = 0\n[router]\nid = 0\nmax_connections = 20000\nmax_outgoing_packet_count = 200\n"
@@ -108,7 +112,7 @@ class Rmqtt(CargoPeer):
             raise Missing("apt-get install protobuf-compiler")
         super().install()
 
-    def command(self, port, directory):
+    def command(self, port, directory, keeps=False):
         config = directory / "rmqtt.toml"
         config.write_text(
             f'[plugins]\ndir = "{directory}"\ndefault_startups = []\n[log]\nto = "console"\nlevel = "error"\n'
@@ -138,7 +142,7 @@ class Mochi(GoPeer):
     package, binary = "github.com/mochi-mqtt/server/v2/cmd", "cmd"
     settings = "its own command, as it comes"
 
-    def command(self, port, directory):
+    def command(self, port, directory, keeps=False):
         address = "127.0.0.1:{}".format
         return [str(self.program), "-tcp", address(port), "-ws", address(free_port()), "-info", address(free_port())]
 
@@ -148,7 +152,7 @@ class Nats(GoPeer):
     package, binary = "github.com/nats-io/nats-server/v2", "nats-server"
     settings = "MQTT needs JetStream, whose file store stays on; max_ack_pending 1000"
 
-    def command(self, port, directory):
+    def command(self, port, directory, keeps=False):
         config = directory / "nats.conf"
         config.write_text(
             f'server_name: peer\nlisten: "127.0.0.1:{free_port()}"\njetstream {{ store_dir: "{directory}/js" }}\n'
@@ -160,6 +164,7 @@ class Nats(GoPeer):
 class HiveMq(Peer):
     name, version = "hivemq", "2025.5"
     settings = "Community Edition, embedded, in-memory persistence, queue limit 100000, heap 2 GiB"
+    keeps = "file persistence, with RocksDB, which syncs when the operating system does"
 
     def install(self):
         self.directory = CACHE / f"hivemq-{self.version}"
@@ -172,13 +177,13 @@ class HiveMq(Peer):
         shutil.copytree(HERE / "hivemq", self.directory, dirs_exist_ok=True)
         run(["mvn", "--quiet", "--batch-mode", "-f", str(self.directory / "pom.xml"), "process-classes"], dict(os.environ))
 
-    def command(self, port, directory):
+    def command(self, port, directory, keeps=False):
         (directory / "config.xml").write_text(
             '<?xml version="1.0"?><hivemq><listeners><tcp-listener>'
             f"<port>{port}</port><bind-address>127.0.0.1</bind-address></tcp-listener></listeners>"
             "<mqtt><queued-messages><max-queue-size>100000</max-queue-size></queued-messages>"
             "<receive-maximum><server-receive-maximum>1000</server-receive-maximum></receive-maximum></mqtt>"
-            "<persistence><mode>in-memory</mode></persistence>"
+            f"<persistence><mode>{'file' if keeps else 'in-memory'}</mode></persistence>"
             "<anonymous-usage-statistics><enabled>false</enabled></anonymous-usage-statistics></hivemq>"
         )
         target = self.directory / "target"
