@@ -19,8 +19,8 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 use journal::{
-    Batch, DIRECTORY_NAME, Directory, DirectoryError, FlushError, Journal, Log, LogConfig, Lsn, OpenError, Policy, ReadError,
-    ReplayError,
+    Batch, DIRECTORY_NAME, Directory, DirectoryError, FlushError, Journal, Log, LogConfig, Lsn, OpenError, Policy,
+    ReadError, ReplayError,
 };
 
 use super::queue::{Cursor, FRAME_BYTES, Place, Queue};
