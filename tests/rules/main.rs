@@ -10,6 +10,7 @@ mod support;
 mod api;
 mod backup;
 mod bad_input;
+mod changes;
 mod command_line;
 mod declared;
 mod definitions;

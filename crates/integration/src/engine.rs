@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use broker::ShardId;
 use connectors::{Action, ActionStats, Buffer, BufferMode, DeliveryConfig, Health, Overflow, Stopper};
 use rules::{Template, Text};
 use schemars::JsonSchema;
@@ -56,6 +57,9 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 /// Of clients of other systems.
 const THREADS: usize = 2;
+
+/// How long a shard may take to come to what is in force now.
+const SHARD_WITHIN: Duration = Duration::from_secs(1);
 
 /// A buffer with less room than this, or than an eighth of it, is full for publishers: what they send within a tick still fits.
 const HEADROOM_MAX: u64 = 1 << 20;
@@ -142,6 +146,8 @@ struct Running {
     ordering_key: Option<Template>,
     is_kept: bool,
     headroom: Option<u64>,
+    /// Not while it is being changed.
+    is_open: bool,
 }
 
 impl Engine {
@@ -271,6 +277,25 @@ impl Engine {
         });
         let rules = rules.collect();
         self.inner.in_force.replace(RuleSet::new(rules, actions));
+        // Who waits for an action that has been changed goes on.
+        if let Some(net) = self.inner.net.get() {
+            net.wake_waiting();
+        }
+    }
+
+    /// Returns when every shard has come to what is in force now, and appends to nothing else.
+    fn wait_for_shards(&self) {
+        let Some(net) = self.inner.net.get() else {
+            return;
+        };
+        // The first question may be answered in a tick that had begun before; the second one is in a later one.
+        for _ in 0..2 {
+            for shard in (0..net.shards()).map(ShardId) {
+                if let Err(error) = net.call(shard, SHARD_WITHIN, |_, _| ()) {
+                    tracing::debug!(%error, "a worker does not answer");
+                }
+            }
+        }
     }
 
     /// Keeps changed definitions. If that fails nothing has changed.

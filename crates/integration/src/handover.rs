@@ -19,6 +19,9 @@ use crate::set::{LiveAction, RuleSet};
 /// the server come to that: publishers of QoS 1 and 2 are held back before.
 const LEFT_OVER_MAX: usize = 4 << 20;
 
+/// Bytes that wait here for one action that is being changed, before publishers are held back.
+const CHANGING_MAX: usize = 1 << 20;
+
 /// How long what an action has had no room for waits for an action of the same name, after that has gone.
 const GONE_MAX_MS: u64 = 30_000;
 
@@ -56,7 +59,9 @@ struct Track {
     in_flight: VecDeque<(u64, Ticket)>,
     /// The first tick of what is in `records`, if somebody waits for it.
     pending_since: Option<u64>,
-    /// Since when no rule knows the action: it is being changed, or has been deleted. Unix milliseconds.
+    /// It is not being changed.
+    is_open: bool,
+    /// Since when no rule knows the action: it has been disabled or deleted. Unix milliseconds.
     gone_since_ms: Option<u64>,
 }
 
@@ -130,6 +135,7 @@ impl Handover {
             is_full: false,
             in_flight: VecDeque::new(),
             pending_since: None,
+            is_open: live.is_open,
             gone_since_ms: None,
         });
         self.tracks.len() as u32 - 1
@@ -252,6 +258,7 @@ impl Track {
     fn go_on(&mut self, live: &LiveAction) {
         self.gone_since_ms = None;
         self.headroom = live.headroom;
+        self.is_open = live.is_open;
         if !Arc::ptr_eq(&self.action, &live.action) {
             self.action = live.action.clone();
             let stored = self.action.buffer().stored();
@@ -271,6 +278,10 @@ impl Track {
             }
             return;
         }
+        if !self.is_open {
+            self.is_full = self.records.len() > CHANGING_MAX;
+            return;
+        }
         let buffer = self.action.buffer();
         if !self.records.is_empty()
             && let Ok(ticket) = buffer.append(&mut self.records)
@@ -284,10 +295,10 @@ impl Track {
 
     fn oldest_unkept(&mut self) -> Option<u64> {
         let buffer = self.action.buffer();
-        let kept = match self.gone_since_ms {
+        let kept = match self.is_open && self.gone_since_ms.is_none() {
+            true => buffer.committed(),
             // Its target confirms nothing more to us.
-            Some(_) => buffer.stored(),
-            None => buffer.committed(),
+            false => buffer.stored(),
         };
         while self.in_flight.front().is_some_and(|(_, ticket)| *ticket <= kept) {
             self.in_flight.pop_front();

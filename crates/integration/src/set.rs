@@ -60,6 +60,8 @@ pub struct LiveAction {
     pub is_kept: bool,
     /// Its buffer holds publishers back when there is no room for so many bytes in it; none if it drops messages instead.
     pub headroom: Option<u64>,
+    /// It takes records. Else it is being changed, and what rules have for it waits until it is back.
+    pub is_open: bool,
 }
 
 #[derive(Default)]

@@ -35,9 +35,8 @@ impl Tap for RuleTap {
     fn begin_tick(&mut self, now: Now) -> Wants {
         self.scene.unix_ms = now.unix_ms;
         self.runner.surroundings.unix_ms = now.unix_ms;
-        let is_full = self.runner.append();
         self.runner.renew();
-        match is_full {
+        match self.runner.append() {
             true => self.runner.set.wants | Wants::TO_BE_ASKED,
             false => self.runner.set.wants,
         }

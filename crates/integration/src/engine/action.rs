@@ -38,9 +38,7 @@ impl Engine {
         valid(problems)?;
         changed.actions.insert(id.clone(), definition.clone());
         self.save(&mut state, changed)?;
-        self.stop_action(&mut state, &id);
-        self.start_action(&mut state, &definition);
-        self.enforce(&state);
+        self.change_action(&mut state, &definition);
         Ok(state.action_view(&definition))
     }
 
@@ -81,9 +79,7 @@ impl Engine {
         definition.enable = enable;
         let definition = definition.clone();
         self.save(&mut state, changed)?;
-        self.stop_action(&mut state, id);
-        self.start_action(&mut state, &definition);
-        self.enforce(&state);
+        self.change_action(&mut state, &definition);
         Ok(state.action_view(&definition))
     }
 
@@ -109,17 +105,23 @@ impl Engine {
             .get(id)
             .cloned()
             .ok_or_else(|| not_found("action", id))?;
-        self.stop_action(&mut state, id);
-        self.start_action(&mut state, &definition);
-        self.enforce(&state);
+        self.change_action(&mut state, &definition);
         Ok(())
     }
 
+    fn change_action(&self, state: &mut State, definition: &ActionDefinition) {
+        self.close_action(state, &definition.id());
+        self.start_action(state, definition);
+        self.enforce(state);
+    }
+
+    /// As it is defined now: running, or not if it is not enabled.
     pub(super) fn start_action(&self, state: &mut State, definition: &ActionDefinition) {
+        let id = definition.id();
         if !definition.enable {
+            state.actions.remove(&id);
             return;
         }
-        let id = definition.id();
         let running = self.run_action(state, definition);
         if let Err(problems) = &running {
             tracing::error!(action = %id, problems = %problems.join("; "), "an action cannot run");
@@ -157,17 +159,28 @@ impl Engine {
             is_kept: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,
             headroom: (delivery.buffer.overflow == Overflow::BackPressure)
                 .then(|| HEADROOM_MAX.min(delivery.buffer.max_bytes / 8)),
+            is_open: true,
         })
     }
 
-    /// Its buffer is closed when this returns, and taps append no more.
+    /// Ends it for good, as far as rules are concerned.
     pub(super) fn stop_action(&self, state: &mut State, id: &str) {
-        let Some(Ok(running)) = state.actions.remove(id) else {
+        self.close_action(state, id);
+        state.actions.remove(id);
+    }
+
+    /// Its buffer is closed when this returns. Taps keep what rules have for it until `start_action` or `stop_action` has been called
+    /// and the result is in force.
+    pub(super) fn close_action(&self, state: &mut State, id: &str) {
+        let Some(Ok(running)) = state.actions.get_mut(id) else {
             return;
         };
+        running.is_open = false;
+        let action = running.action.clone();
         self.enforce(state);
-        self.inner.runtime_handle.block_on(running.action.stop(STOP_WITHIN));
-        if let Err(error) = running.action.buffer().shut_down() {
+        self.wait_for_shards();
+        self.inner.runtime_handle.block_on(action.stop(STOP_WITHIN));
+        if let Err(error) = action.buffer().shut_down() {
             tracing::error!(action = id, %error, "the buffer of an action was not closed as it should be");
         }
     }
@@ -189,6 +202,7 @@ impl Running {
             ordering_key: self.ordering_key.clone(),
             is_kept: self.is_kept,
             headroom: self.headroom,
+            is_open: self.is_open,
         }
     }
 }

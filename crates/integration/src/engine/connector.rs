@@ -138,7 +138,7 @@ impl Engine {
 
     fn replace_connector(&self, state: &mut State, definition: &ConnectorDefinition, users: &Users) {
         for action in &users.actions {
-            self.stop_action(state, &action.id());
+            self.close_action(state, &action.id());
         }
         for source in &users.sources {
             self.stop_source(state, &source.id());

@@ -27,7 +27,10 @@ impl Engine {
 
     fn stop_changed(&self, state: &mut State, before: &Definitions, change: &Change) -> Vec<kinds::Origin> {
         for id in change.actions.iter().filter(|id| before.actions.contains_key(*id)) {
-            self.stop_action(state, id);
+            match state.definitions.actions.contains_key(id) {
+                true => self.close_action(state, id),
+                false => self.stop_action(state, id),
+            }
         }
         let sources = change.sources.iter().filter(|id| before.sources.contains_key(*id));
         let sources = sources.filter_map(|id| self.stop_source(state, id)).collect();

@@ -1,0 +1,68 @@
+//! Actions that are changed while clients publish: what was acknowledged reaches the target all the same.
+
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::support::*;
+
+const CHANGES: u64 = 12;
+
+fn lines(directory: &std::path::Path) -> Vec<String> {
+    let text = std::fs::read_to_string(directory.join("lines.jsonl")).unwrap_or_default();
+    let payload = |line: &str| {
+        serde_json::from_str::<Value>(line).ok()?["payload"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    text.lines().filter_map(payload).collect()
+}
+
+fn definition(server: &Server, change: u64) -> Value {
+    json!({
+        "type": "file", "name": "lines", "parameters": {"directory": server.dir(), "name": "lines"},
+        "delivery": {"buffer": {"segment_bytes": 65_536, "max_bytes": 8_000_000 + change}},
+    })
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_while_an_action_is_changed() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    api.ok("POST", "/api/v1/actions", &definition(&server, 0));
+    let rule = json!({"id": "filed", "sql": "SELECT payload FROM \"t/#\"", "actions": ["file:lines"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let sent = thread::scope(|scope| {
+        let changing = scope.spawn(|| {
+            for change in 1..=CHANGES {
+                match change % 3 {
+                    0 => api.ok("POST", "/api/v1/actions/file:lines/restart", &Value::Null),
+                    _ => api.ok("PUT", "/api/v1/actions/file:lines", &definition(&server, change)),
+                };
+            }
+        });
+        let mut sent = Vec::new();
+        let mut clients: Vec<Peer> = (0..3)
+            .map(|n| server.session(&Connect::new(V5, &format!("c{n}"))))
+            .collect();
+        while !changing.is_finished() {
+            for (number, client) in clients.iter_mut().enumerate() {
+                let payload = format!("{number} {}", sent.len());
+                let reason = client.publish(&Publish::new(format!("t/{number}"), payload.clone()).qos(1));
+                assert_eq!(reason, 0x10, "{payload}: taken, and no client subscribes");
+                sent.push(payload);
+            }
+        }
+        changing.join().expect("it does not panic");
+        sent
+    });
+    server.wait_until("all lines have arrived", |server| {
+        lines(server.dir()).len() >= sent.len()
+    });
+    let mut arrived = lines(server.dir());
+    arrived.sort();
+    let mut sent = sent;
+    sent.sort();
+    assert_eq!(arrived, sent);
+}
