@@ -1,6 +1,7 @@
 //! The connections to one server: a pool that keeps them, TLS, and a limit on how many there are.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -15,7 +16,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -28,7 +30,7 @@ pub struct HttpConnector {
     headers: Vec<(HeaderName, HeaderValue)>,
     client: Client<Dial, Full<Bytes>>,
     dial: Dial,
-    /// One permit for each connection.
+    /// One permit for each request on its way: a connection has one at a time.
     permits: Semaphore,
     /// The server has asked for silence until then.
     silent_until: Mutex<Option<Instant>>,
@@ -63,6 +65,7 @@ impl HttpConnector {
         let dial = Dial {
             tls: is_tls.then(|| config.tls.client()).transpose().map_err(one)?,
             limit: Duration::from_millis(config.connect_timeout_ms),
+            permits: Arc::new(Semaphore::new(config.connections_max as usize)),
         };
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(Duration::from_millis(config.idle_timeout_ms))
@@ -188,29 +191,65 @@ fn address(uri: &Uri) -> (&str, u16) {
 struct Dial {
     tls: Option<Arc<ClientConfig>>,
     limit: Duration,
+    /// One for each connection. The pool makes one beforehand when it has none to spare, used or not.
+    permits: Arc<Semaphore>,
+}
+
+impl Dial {
+    async fn connect(self, uri: Uri) -> io::Result<TokioIo<Counted>> {
+        let permit = self.permits.acquire_owned().await.map_err(io::Error::other)?;
+        let (host, port) = address(&uri);
+        let stream = connect(host, port, self.tls.as_ref(), self.limit).await;
+        let stream = stream.map_err(io::Error::other)?;
+        Ok(TokioIo::new(Counted {
+            stream,
+            _permit: permit,
+        }))
+    }
 }
 
 impl Service<Uri> for Dial {
-    type Response = TokioIo<Stream>;
-    type Error = std::io::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Stream>, std::io::Error>> + Send>>;
+    type Response = TokioIo<Counted>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Counted>>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let dial = self.clone();
-        Box::pin(async move {
-            let (host, port) = address(&uri);
-            let stream = connect(host, port, dial.tls.as_ref(), dial.limit).await;
-            stream.map(TokioIo::new).map_err(std::io::Error::other)
-        })
+        Box::pin(self.clone().connect(uri))
     }
 }
 
-impl Connection for Stream {
+/// A connection that counts as long as it is open.
+struct Counted {
+    stream: Stream,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection for Counted {
     fn connected(&self) -> Connected {
         Connected::new()
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
