@@ -44,7 +44,7 @@ fn nothing_acknowledged_is_lost_while_an_action_is_changed() {
         });
         let mut sent = Vec::new();
         let mut clients: Vec<Peer> = (0..3)
-            .map(|n| server.session(&Connect::new(V5, &format!("c{n}"))))
+            .map(|n| server.session(&Connect::new(V5, format!("c{n}"))))
             .collect();
         while !changing.is_finished() {
             for (number, client) in clients.iter_mut().enumerate() {
