@@ -140,8 +140,8 @@ impl World {
         let config = &self.plan.config;
         let rotten = node.keeper.as_ref().map_or(0, |keeper| keeper.rotten);
         let damaged = node.stats().drops[DropReason::Damaged as usize];
-        // A record may be that of more than one entry of a session.
-        if damaged > 2 * rotten {
+        // A record may be that of more than one entry of a session; without power nothing can be read.
+        if damaged > 2 * rotten && self.disk.has_power() {
             let text = format!("{damaged} dropped as damaged, and {rotten} were");
             self.oracle.violated(|| text);
         }
