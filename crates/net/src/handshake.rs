@@ -332,7 +332,27 @@ impl Worker {
         connection.stage = Stage::Open;
         connection.needed = 0;
         self.shard.open(self.now, ConnSlot(slot), peer);
+        self.hear_out_predecessor(slot);
         self.list_for_flush(slot);
         self.list_for_read(slot);
+    }
+
+    /// Has what a client said last on the connection it had read before its new CONNECT. It may have come while this one was on its
+    /// way, with its event still to come: a DISCONNECT there says whether the session and the will go on.
+    fn hear_out_predecessor(&mut self, slot: u32) {
+        let limit = self.common.config.maximum_connect_size as usize;
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let Ok(Decoded::Complete { packet, .. }) = mqtt::decode_connect(&connection.unread, limit) else {
+            return;
+        };
+        let Some(ConnSlot(old)) = self.shard.connection_of(packet.client_id) else {
+            return;
+        };
+        if let Some(old_connection) = self.slots.get_mut(old) {
+            old_connection.is_readable = true;
+            self.list_for_read(old);
+        }
     }
 }

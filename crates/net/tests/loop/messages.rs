@@ -310,3 +310,47 @@ fn mail_that_is_not_taken_holds_publishers_back_and_nothing_else() {
     publisher.ping();
     assert_eq!(subscriber.read().message(), ("t", &[7; 100_000][..]));
 }
+
+/// Its new connection comes as a letter of the worker that accepted it, its DISCONNECT from a socket. What it said first counts first:
+/// the session ends as the DISCONNECT wants, and is not taken over.
+#[test]
+fn what_a_client_said_last_is_heard_before_it_returns() {
+    let running = apart(2);
+    let client_id = at_home_in(1, 2);
+    let connect = packet(
+        0x10,
+        &[
+            b"\x00\x04MQTT\x05\x00\x00\x00\x05\x11\x00\x00\x01\x2C\x00\x08",
+            client_id.as_bytes(),
+        ]
+        .concat(),
+    );
+    assert_eq!(client_id.len(), 8);
+    let mut first = running.tcp();
+    first.write_all(&connect).unwrap();
+    assert_eq!(read_packet(&mut first).unwrap().body[..2], [0, 0]);
+    let (release, released) = channel::<()>();
+    let (enter, entered) = channel();
+    let stuck = running.handle.ask(ShardId(1), move |_, _| {
+        enter.send(()).unwrap();
+        released.recv()
+    });
+    entered.recv_timeout(PATIENCE).unwrap();
+    let moved = running.handle.counters().moved;
+    // Session Expiry Interval 0.
+    first.write_all(&packet(0xE0, b"\x00\x05\x11\x00\x00\x00\x00")).unwrap();
+    drop(first);
+    let mut second = running.tcp();
+    second.write_all(&connect).unwrap();
+    eventually("the second connection is on its way", || {
+        running.handle.counters().moved > moved
+    });
+    drop(release);
+    stuck.unwrap().wait(PATIENCE).unwrap().unwrap_err();
+    let connack = read_packet(&mut second).unwrap();
+    assert_eq!(
+        (connack.first, &connack.body[..2]),
+        (0x20, &[0, 0][..]),
+        "the session outlives an expiry of 0"
+    );
+}
