@@ -21,6 +21,8 @@ pub struct ApiConfig {
     pub sys: Option<SysConfig>,
     /// Rules, actions and connectors.
     pub engine: Option<integration::Engine>,
+    /// The device platform.
+    pub devices: Option<Arc<devices::Devices>>,
     pub limits: ApiLimits,
 }
 
@@ -34,6 +36,7 @@ impl ApiConfig {
             allowed_hosts: Vec::new(),
             sys: None,
             engine: None,
+            devices: None,
             limits: ApiLimits::default(),
         }
     }

@@ -7,12 +7,21 @@ use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 use crate::connack::Refused;
 use crate::connection::{Aliases, Phase, PublishQuota};
 use crate::deliver::Link;
+use crate::device::{DeviceKey, DeviceLink};
 use crate::effect::{ConnSlot, DisconnectReason, Event, Now};
 use crate::fault::{Fault, is_planted};
 use crate::session::{Session, Will};
 use crate::shard::Shard;
-use crate::tap::{Happening, Wants};
+use crate::tap::{DeviceHappening, Happening, Wants};
 use crate::timers::Timer;
+
+/// Who a connection is let in as.
+#[derive(Clone, Copy)]
+pub(crate) struct Admitted<'a> {
+    pub client_id: &'a str,
+    pub is_superuser: bool,
+    pub device: Option<DeviceKey>,
+}
 
 impl Shard {
     /// The CONNECT is allowed: make or find the session and answer.
@@ -25,12 +34,29 @@ impl Shard {
         is_superuser: bool,
         auth_data: Option<&[u8]>,
     ) {
+        let who = Admitted {
+            client_id,
+            is_superuser,
+            device: None,
+        };
+        self.admit(now, conn, connect, who, auth_data);
+    }
+
+    pub(crate) fn admit(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        connect: &Connect<'_>,
+        who: Admitted<'_>,
+        auth_data: Option<&[u8]>,
+    ) {
+        let client_id = who.client_id;
         let mut properties = std::mem::take(&mut self.bytes);
         let result = self
-            .may_have_session(connect, client_id, is_superuser)
-            .and_then(|()| self.write_connack_properties(conn, connect, client_id, auth_data, &mut properties));
+            .may_have_session(connect, who)
+            .and_then(|()| self.write_connack_properties(conn, connect, who, auth_data, &mut properties));
         match result {
-            Ok(()) => self.enter(now, conn, connect, client_id, is_superuser, &properties),
+            Ok(()) => self.enter(now, conn, connect, who, &properties),
             Err(Refused(reason, because)) => {
                 self.refuse(now, conn, client_id, connect.user_name, reason, because);
             }
@@ -38,21 +64,21 @@ impl Shard {
         self.bytes = properties;
     }
 
-    fn may_have_session(&self, connect: &Connect<'_>, client_id: &str, is_superuser: bool) -> Result<(), Refused> {
+    fn may_have_session(&self, connect: &Connect<'_>, who: Admitted<'_>) -> Result<(), Refused> {
         let config = &self.core.config;
-        if self.core.has_journal_failed() && self.granted_expiry(connect) > 0 {
+        if self.core.has_journal_failed() && self.granted_expiry(connect, who.device) > 0 {
             // Its CONNACK would wait for ever.
             let because = "the journal has failed, and the session would have to be kept";
             return Err(Refused(ReasonCode::ServerUnavailable, because));
         }
-        let Some(slot) = self.slot_of(client_id) else {
+        let Some(slot) = self.slot_of(who.client_id) else {
             return match self.client_ids.len() < config.sessions_max {
                 true => Ok(()),
                 false => Err(Refused(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
             };
         };
         let is_own = self.core.session(slot).user_name.as_deref() == connect.user_name;
-        if config.is_client_id_owned && !is_superuser && !is_own {
+        if config.is_client_id_owned && !who.is_superuser && who.device.is_none() && !is_own {
             let because = "the client id belongs to a session of another user";
             return Err(Refused(ReasonCode::NotAuthorized, because));
         }
@@ -60,21 +86,13 @@ impl Shard {
     }
 
     /// Gives the connection its session, and the client its CONNACK before anything else.
-    fn enter(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        connect: &Connect<'_>,
-        client_id: &str,
-        is_superuser: bool,
-        properties: &[u8],
-    ) {
-        let existing = self.slot_of(client_id);
+    fn enter(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, who: Admitted<'_>, properties: &[u8]) {
+        let existing = self.slot_of(who.client_id);
         let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
         let session_present = resumed.is_some();
-        let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, client_id));
+        let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, who.client_id));
         self.attach_connection(now, conn, slot, connect);
-        self.attach_session(now, conn, slot, connect, is_superuser);
+        self.attach_session(now, conn, slot, connect, who);
         self.keep_session(slot);
         let must_wait = self.core.link(slot).is_durable || self.core.is_an_end_pending();
         if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
@@ -190,10 +208,13 @@ impl Shard {
     }
 
     /// The session's side of the terms of a CONNECT.
-    fn attach_session(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>, is_superuser: bool) {
+    fn attach_session(&mut self, now: Now, conn: ConnSlot, slot: u32, connect: &Connect<'_>, who: Admitted<'_>) {
         self.epochs = self.epochs.wrapping_add(1);
         let (connects, inflight_max) = (self.epochs, self.core.config.inflight_max);
-        let (expiry_s, keep_alive_s) = (self.granted_expiry(connect), self.granted_keep_alive(connect));
+        let (expiry_s, keep_alive_s) = (
+            self.granted_expiry(connect, who.device),
+            self.granted_keep_alive(connect),
+        );
         let properties = connect.properties;
         let address = self
             .core
@@ -206,7 +227,8 @@ impl Shard {
         session.address = address.into();
         session.version = connect.version;
         session.user_name = connect.user_name.map(Into::into);
-        session.is_superuser = is_superuser;
+        session.is_superuser = who.is_superuser;
+        session.device = who.device.map(|key| Box::new(DeviceLink { key }));
         session.is_bridge = connect.is_bridge;
         session.clean_start = connect.clean_start;
         session.wants_problem_information = properties.request_problem_information().unwrap_or(true);
@@ -221,7 +243,10 @@ impl Shard {
             cold.is_fetching = false;
         }
         session.will = connect.will.as_ref().map(|will| Box::new(Will::from_connect(will)));
-        session.access = self.access.session(&session.identity());
+        session.access = match who.device {
+            None => self.access.session(&session.identity()),
+            Some(_) => None,
+        };
     }
 
     fn set_keep_alive(&mut self, now: Now, conn: ConnSlot, keep_alive_s: u16) {
@@ -257,6 +282,7 @@ impl Shard {
             connected_at_ms: session.connected_at_ms,
         };
         self.core.tap_session(now, slot, Wants::CONNECTED, &what);
+        self.core.tap_device(now, slot, DeviceHappening::Connected { is_v5 });
         if let Some(retry_ms) = self.core.config.retry_interval_ms
             && !is_v5
         {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use mqtt::{QoS, ReasonCode};
 
+use crate::device::Device;
+
 /// Who a session belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -46,6 +48,14 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// What is known of who connects before the connection has gone to its home.
+#[derive(Clone, Copy)]
+pub struct Offered<'a> {
+    pub client_id: &'a str,
+    pub user_name: Option<&'a str>,
+    pub password: Option<&'a [u8]>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthOutcome {
     Allow {
@@ -53,6 +63,8 @@ pub enum AuthOutcome {
         /// Authentication Data for the CONNACK or the last AUTH of an enhanced exchange.
         data: Option<Box<[u8]>>,
     },
+    /// A device of the platform: its session has a namespace of its own (device.rs).
+    Device(Box<Device>),
     /// The enhanced exchange goes on: send AUTH 0x18 with this data.
     Continue {
         data: Box<[u8]>,
@@ -70,6 +82,12 @@ pub trait Access: Send + Sync {
 
     /// Whether an Authentication Method can be used at all; otherwise CONNACK 0x8C [MQTT-4.12.0-1].
     fn knows_method(&self, method: &str) -> bool;
+
+    /// The client id of the session that these credentials lead to, if that is not the one of CONNECT. It says which shard is the
+    /// session's home.
+    fn session_name(&self, _offered: &Offered<'_>) -> Option<Box<str>> {
+        None
+    }
 
     /// The rules as they apply to one session; `None` when they allow everything.
     fn session(&self, who: &Identity) -> Option<Arc<dyn SessionAccess>>;

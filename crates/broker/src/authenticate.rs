@@ -26,6 +26,11 @@ impl Shard {
                 self.send_auth(conn, ReasonCode::Success, pending.method.as_deref(), data.as_deref());
                 self.core.effects.push(Effect::Resume { conn });
             }
+            (Phase::Online, AuthOutcome::Device(_)) => {
+                let because = "a client cannot become a device";
+                let reason = ReasonCode::NotAuthorized;
+                self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, because);
+            }
             (Phase::Online, AuthOutcome::Deny { reason, because }) => {
                 self.core.tap_authenticated_anew(now, conn, reason, false);
                 self.end_connection(now, conn, DisconnectReason::ReAuthenticationFailed, reason, because);
@@ -51,6 +56,10 @@ impl Shard {
                 self.core
                     .tap_authenticated(now, conn, &connect, &pending.client_id, reason, false);
                 self.refuse(now, conn, &pending.client_id, connect.user_name, reason, because);
+            }
+            AuthOutcome::Device(device) => {
+                self.accept_device(now, conn, &connect, &device);
+                self.core.effects.push(Effect::Resume { conn });
             }
             AuthOutcome::Continue { .. } => {}
         }

@@ -2,8 +2,10 @@
 
 use mqtt::{ConnAck, Connect, Packet, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
+use crate::accept::Admitted;
 use crate::config::ShardConfig;
 use crate::connection::Phase;
+use crate::device::DeviceKey;
 use crate::effect::{ConnSlot, Effect, Event, Now};
 use crate::inspect::Refusal;
 use crate::shard::{REFUSALS_KEPT, Shard};
@@ -25,7 +27,11 @@ impl Shard {
         }
     }
 
-    pub(crate) fn granted_expiry(&self, connect: &Connect<'_>) -> u32 {
+    /// Nothing of a device's session outlives its connection.
+    pub(crate) fn granted_expiry(&self, connect: &Connect<'_>, device: Option<DeviceKey>) -> u32 {
+        if device.is_some() {
+            return 0;
+        }
         let config = &self.core.config;
         match connect.version {
             ProtocolVersion::V5 => connect
@@ -43,7 +49,7 @@ impl Shard {
         &mut self,
         conn: ConnSlot,
         connect: &Connect<'_>,
-        client_id: &str,
+        who: Admitted<'_>,
         auth_data: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) -> Result<(), Refused> {
@@ -53,7 +59,7 @@ impl Shard {
         let limit = connection.peer.maximum_packet_size;
         if connect.version == ProtocolVersion::V5 {
             let mut writer = PropertyWriter::new(out);
-            self.write_granted(connect, client_id, limit, &mut writer);
+            self.write_granted(connect, who, limit, &mut writer);
             write_unavailable(&self.core.config, &mut writer);
             write_asked_for(&self.core.config, connect, auth_data, &mut writer);
         }
@@ -69,12 +75,12 @@ impl Shard {
     fn write_granted(
         &self,
         connect: &Connect<'_>,
-        client_id: &str,
+        who: Admitted<'_>,
         maximum_packet_size: Option<u32>,
         w: &mut PropertyWriter<'_>,
     ) {
         let config = &self.core.config;
-        let expiry_s = self.granted_expiry(connect);
+        let expiry_s = self.granted_expiry(connect, who.device);
         if expiry_s != connect.properties.session_expiry_interval().unwrap_or(0) {
             w.put(Property::SessionExpiryInterval(expiry_s));
         }
@@ -82,7 +88,7 @@ impl Shard {
         let limit = maximum_packet_size.unwrap_or(config.maximum_packet_size);
         w.put(Property::MaximumPacketSize(limit));
         if connect.client_id.is_empty() {
-            w.put(Property::AssignedClientIdentifier(client_id));
+            w.put(Property::AssignedClientIdentifier(who.client_id));
         }
         if config.topic_alias_maximum > 0 {
             w.put(Property::TopicAliasMaximum(config.topic_alias_maximum));

@@ -42,6 +42,7 @@ impl Shard {
                     .tap_authenticated(now, conn, connect, &client_id, reason, false);
                 self.refuse(now, conn, &client_id, connect.user_name, reason, because);
             }
+            Some(AuthOutcome::Device(device)) => self.accept_device(now, conn, connect, &device),
             Some(outcome @ AuthOutcome::Continue { .. }) => {
                 self.keep_connect(conn, connect, client_id, bytes);
                 self.authentication_decided(now, conn, outcome);

@@ -17,6 +17,7 @@ mod connect;
 mod connection;
 mod delayed;
 mod deliver;
+mod device;
 mod effect;
 mod exclusive;
 mod id_table;
@@ -51,8 +52,9 @@ pub mod subscriptions;
 pub mod tap;
 pub mod timer;
 
-pub use access::{Access, AuthOutcome, Credentials, Identity, OpenAccess, SessionAccess, SubscribeAccess};
+pub use access::{Access, AuthOutcome, Credentials, Identity, Offered, OpenAccess, SessionAccess, SubscribeAccess};
 pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy};
+pub use device::{Device, DeviceKey};
 pub use durable::checkpoint::Checkpointed;
 pub use durable::ledger::JournalState;
 pub use effect::*;

@@ -10,7 +10,7 @@ use crate::message::{Origin, Place, Publication};
 use crate::provenance::Provenance;
 use crate::session::Will;
 use crate::shard::{Shard, hash};
-use crate::tap::{Happening, Wants};
+use crate::tap::{DeviceHappening, Happening, Wants};
 use crate::timers::Timer;
 
 impl Will {
@@ -188,6 +188,7 @@ impl Shard {
             connected_at_ms: self.core.session(slot).connected_at_ms,
         };
         self.core.tap_session(now, slot, Wants::DISCONNECTED, &what);
+        self.core.tap_device(now, slot, DeviceHappening::Disconnected);
         if expiry_s == 0 {
             return self.end_session(now, slot, "its expiry interval is 0");
         }

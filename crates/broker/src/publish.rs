@@ -126,6 +126,9 @@ impl Shard {
 
     /// Checks rights, strips `$delayed`, routes. The reason is what an acknowledgement says, with what that has to wait for.
     fn take_publish(&mut self, now: Now, slot: u32, publish: &Publish<'_>) -> (ReasonCode, Wait) {
+        if let Some(device) = self.device_of(slot) {
+            return self.take_device_publish(now, slot, device, publish);
+        }
         let (topic, delay_s) = match strip_delay(publish.topic) {
             Delay::None => (publish.topic, None),
             Delay::Seconds(seconds, topic) if seconds <= self.core.config.delayed_seconds_max => (topic, Some(seconds)),

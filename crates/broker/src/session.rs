@@ -11,6 +11,7 @@ use mqtt::{PacketId, PacketType, ProtocolVersion, QoS, SubscriptionOptions};
 
 use crate::access::{Identity, SessionAccess};
 use crate::address::KeptAddress;
+use crate::device::DeviceLink;
 use crate::durable::record::SessionKey;
 use crate::lazy_deque::LazyDeque;
 use crate::outgoing::{Delivery, Outgoing};
@@ -47,6 +48,8 @@ pub struct Session {
     pub will: Option<Box<Will>>,
     pub subscriptions: FilterMap<Subscription>,
     pub access: Option<Arc<dyn SessionAccess>>,
+    /// Of a device: its namespace is its own.
+    pub device: Option<Box<DeviceLink>>,
     pub outgoing: Outgoing,
     pub received: ReceivedIds,
     pub replays: Replays,
@@ -90,6 +93,7 @@ impl Session {
             will: None,
             subscriptions: FilterMap::default(),
             access: None,
+            device: None,
             outgoing: Outgoing::default(),
             received: ReceivedIds::default(),
             replays: Replays::default(),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use mqtt::{Decoded, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
 
-use crate::access::{Access, AuthOutcome};
+use crate::access::{Access, AuthOutcome, Offered};
 use crate::client_ids::ClientIds;
 use crate::config::ShardConfig;
 use crate::connection::{Connection, Phase};
@@ -34,6 +34,7 @@ use crate::route::RouteScratch;
 use crate::shared::Groups;
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
+use crate::tap::DeviceHappening;
 use crate::timers::Timer;
 
 /// How many refused connections a shard remembers for the operator.
@@ -132,6 +133,11 @@ impl NodeState {
         fence(Ordering::SeqCst);
         self.retaining.load(Ordering::SeqCst)
     }
+}
+
+/// A client of MQTT 5 is told that nothing is taken; others, and whoever has no answer to come, are not read from.
+fn is_told(version: ProtocolVersion, qos: QoS) -> bool {
+    version == ProtocolVersion::V5 && qos != QoS::AtMostOnce
 }
 
 /// What a subscription of the tree wants.
@@ -312,12 +318,21 @@ impl Shard {
             connection.is_held_by_acks = true;
             return true;
         }
-        let waits_for_journal = self.core.is_journal_stuck()
+        let slot = self
+            .core
+            .connection_mut(conn)
+            .map_or(u32::MAX, |connection| connection.session);
+        let is_device = self.device_of(slot).is_some();
+        if is_device && (!self.must_hold_device() || is_told(version, publish.qos)) {
+            return false;
+        }
+        let waits_for_journal = !is_device
+            && self.core.is_journal_stuck()
             && version != ProtocolVersion::V5
             && publish.qos != QoS::AtMostOnce
             && (self.needs_journal(publish.topic, publish.qos, publish.retain)
                 || publish.topic.starts_with("$delayed/"));
-        if !waits_for_journal && !self.must_hold_for_tap(now, conn, version, publish) {
+        if !is_device && !waits_for_journal && !self.must_hold_for_tap(now, conn, version, publish) {
             return false;
         }
         if let Some(connection) = self.core.connection_mut(conn)
@@ -326,6 +341,19 @@ impl Shard {
             self.held_publishers.push(conn);
         }
         true
+    }
+
+    /// The home of the session that a CONNECT leads to, which is not always that of the client id in it.
+    pub fn home_of(&self, connect: &mqtt::Connect<'_>) -> Option<ShardId> {
+        let offered = Offered {
+            client_id: connect.client_id,
+            user_name: connect.user_name,
+            password: connect.password,
+        };
+        match self.access.session_name(&offered) {
+            Some(name) => Shard::home(&name, self.core.shards),
+            None => Shard::home(connect.client_id, self.core.shards),
+        }
     }
 
     fn packet(&mut self, now: Now, conn: ConnSlot, packet: Packet<'_>, bytes: &[u8]) {
@@ -374,6 +402,7 @@ impl Shard {
     fn ping(&mut self, now: Now, conn: ConnSlot, slot: u32) {
         self.core.stats.packets_received[PacketType::PingReq as usize] += 1;
         self.core.tap_ping(now, slot);
+        self.core.tap_device(now, slot, DeviceHappening::Pinged);
         // [MQTT-3.12.4-1]
         self.send(conn, &Packet::PingResp);
     }

@@ -58,6 +58,14 @@ impl<'a> Target<'a> {
     }
 }
 
+/// 3.1.1 knows one failure code [MQTT-3.9.3-2].
+fn suback_code(reason: ReasonCode, is_v5: bool) -> u8 {
+    match reason.is_error() && !is_v5 {
+        true => 0x80,
+        false => reason.to_u8(),
+    }
+}
+
 impl Shard {
     pub(crate) fn subscribe(&mut self, now: Now, conn: ConnSlot, slot: u32, subscribe: &Subscribe<'_>) {
         self.core.stats.packets_received[PacketType::Subscribe as usize] += 1;
@@ -74,18 +82,18 @@ impl Shard {
             return self.protocol_error(now, conn, ReasonCode::ProtocolError, because);
         }
         let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
+        if let Some(device) = self.device_of(slot) {
+            let reasons = self.device_subscribed(now, device, subscribe);
+            let reasons: Vec<u8> = reasons.into_iter().map(|reason| suback_code(reason, is_v5)).collect();
+            return self.suback(now, conn, slot, subscribe.packet_id, &reasons);
+        }
         let mut reasons = Vec::with_capacity(subscribe.filters.len());
         self.epochs = self.epochs.wrapping_add(1);
         let (ticket, mut waiting) = (self.epochs, 0);
         for filter in subscribe.filters.iter() {
             let (reason, must_wait) = self.subscribe_filter(now, slot, filter, identifier, ticket);
             waiting += u32::from(must_wait);
-            // 3.1.1 knows one failure code [MQTT-3.9.3-2].
-            reasons.push(if reason.is_error() && !is_v5 {
-                0x80
-            } else {
-                reason.to_u8()
-            });
+            reasons.push(suback_code(reason, is_v5));
         }
         let packet_id = subscribe.packet_id;
         if waiting > 0 {
@@ -264,6 +272,12 @@ impl Shard {
     pub(crate) fn unsubscribe(&mut self, now: Now, conn: ConnSlot, slot: u32, unsubscribe: &Unsubscribe<'_>) {
         self.core.stats.packets_received[PacketType::Unsubscribe as usize] += 1;
         let is_v5 = self.core.session(slot).version == ProtocolVersion::V5;
+        if let Some(device) = self.device_of(slot) {
+            let mut reasons = self.device_unsubscribed(now, device, unsubscribe);
+            reasons.retain(|_| is_v5);
+            let reasons: Vec<u8> = reasons.into_iter().map(ReasonCode::to_u8).collect();
+            return self.unsuback(now, conn, slot, unsubscribe.packet_id, &reasons);
+        }
         let mut reasons = Vec::new();
         self.epochs = self.epochs.wrapping_add(1);
         let (ticket, mut waiting) = (self.epochs, 0);

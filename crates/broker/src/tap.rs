@@ -10,6 +10,7 @@ use std::num::NonZeroU64;
 
 use mqtt::{ProtocolVersion, QoS, ReasonCode};
 
+use crate::device::DeviceKey;
 use crate::effect::{DisconnectReason, DropReason, Now};
 
 /// What a tap wants to be told.
@@ -219,6 +220,31 @@ impl<'a> Happening<'a> {
     }
 }
 
+/// What a device publishes. It goes to the tap and nowhere else.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceMessage<'a> {
+    pub device: DeviceKey,
+    pub topic: &'a str,
+    pub payload: &'a [u8],
+    pub qos: QoS,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceTaken {
+    /// Taken; with a receipt, to be kept before the device is told that it has been received.
+    Taken(Option<Receipt>),
+    Refused(ReasonCode),
+}
+
+/// What happened to the connection of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceHappening {
+    Connected { is_v5: bool },
+    Disconnected,
+    Pinged,
+}
+
 /// One for each shard, on its thread. Must not block.
 pub trait Tap: Send {
     /// The beginning of a tick: what it wants until the next one.
@@ -237,6 +263,27 @@ pub trait Tap: Send {
     /// What it has made since it was asked last; it is published at once, and an acknowledgement of what it was made of waits for
     /// it too. What is made of what was made has to come to an end.
     fn take_made(&mut self) -> Vec<MadeMessage>;
+
+    /// Whether it can take nothing of devices now. Asked while it wants `TO_BE_ASKED`.
+    fn holds_devices(&mut self) -> bool {
+        false
+    }
+
+    fn device_message(&mut self, _now: Now, _message: &DeviceMessage<'_>) -> DeviceTaken {
+        DeviceTaken::Refused(ReasonCode::TopicNameInvalid)
+    }
+
+    /// The QoS that is granted; `None`: the filter is none of a device's.
+    fn device_subscribe(&mut self, _now: Now, _device: DeviceKey, _filter: &str, _qos: QoS) -> Option<QoS> {
+        None
+    }
+
+    /// False if there was no such subscription.
+    fn device_unsubscribe(&mut self, _now: Now, _device: DeviceKey, _filter: &str) -> bool {
+        false
+    }
+
+    fn device_happened(&mut self, _now: Now, _device: DeviceKey, _what: DeviceHappening) {}
 
     /// The end of a tick in which it was told something.
     fn end_tick(&mut self);

@@ -35,6 +35,13 @@ impl TapSeat {
         self.is_used
     }
 
+    /// The tap, which is told something.
+    pub fn used(&mut self) -> Option<&mut dyn Tap> {
+        let tap = self.tap.as_deref_mut()?;
+        self.is_used = true;
+        Some(tap)
+    }
+
     pub fn has_kept(&mut self, receipt: Receipt) -> bool {
         let kept = |tap: &mut Box<dyn Tap>| tap.kept(receipt.lane());
         self.tap.as_mut().is_none_or(|tap| kept(tap) >= receipt.number())
@@ -64,6 +71,7 @@ impl Core {
     pub fn tap_session(&mut self, now: Now, slot: u32, wanted: Wants, what: &Happening<'_>) {
         if self.tap.wants.has(wanted)
             && let Some(session) = self.sessions[slot as usize].as_deref()
+            && session.device.is_none()
             && let Some(tap) = &mut self.tap.tap
         {
             self.tap.is_used = true;

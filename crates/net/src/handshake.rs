@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
-use broker::{ConnSlot, Peer, Shard, ShardId};
+use broker::{ConnSlot, Peer, ShardId};
 use mqtt::{DecodeErrorKind, Decoded};
 use rustls::ServerConnection;
 
@@ -161,7 +161,6 @@ impl Worker {
     /// Looks for a complete CONNECT and decides where the connection lives.
     pub(crate) fn connect_step(&mut self, slot: u32, buffer: &mut [u8], range: Range<usize>) {
         let limit = self.common.config.maximum_connect_size as usize;
-        let shards = self.common.shards;
         let Some(connection) = self.slots.get_mut(slot) else {
             return;
         };
@@ -186,7 +185,7 @@ impl Worker {
                 let new = if kept > 0 { &[][..] } else { &buffer[range] };
                 return self.keep_of_handshake(slot, new);
             }
-            Ok(Decoded::Complete { packet, .. }) => Shard::home(packet.client_id, shards),
+            Ok(Decoded::Complete { packet, .. }) => self.shard.home_of(&packet),
             Err(error) if matches!(error.kind, DecodeErrorKind::PacketTooLarge { .. }) => {
                 return self.refuse(slot, Refusal::ConnectTooLarge);
             }

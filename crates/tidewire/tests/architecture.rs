@@ -17,7 +17,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal"]),
     ("auth", &["mqtt"]),
-    ("api", &["mqtt", "journal", "broker", "net", "auth", "integration"]),
+    (
+        "api",
+        &[
+            "mqtt",
+            "journal",
+            "broker",
+            "net",
+            "auth",
+            "integration",
+            "devices",
+            "platform",
+            "timeseries",
+        ],
+    ),
+    (
+        "devices",
+        &["mqtt", "journal", "broker", "net", "platform", "timeseries"],
+    ),
     (
         "integration",
         &["mqtt", "journal", "broker", "net", "rules", "connectors"],
@@ -38,6 +55,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "api",
             "bench",
             "integration",
+            "devices",
+            "platform",
         ],
     ),
 ];

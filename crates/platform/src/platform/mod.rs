@@ -254,6 +254,16 @@ impl Platform {
         self.store.durable_position().min(self.core().applied)
     }
 
+    /// Where the last batch ends whose changes of entities are durable: a replay must end a batch there.
+    pub fn applied_position(&self) -> Position {
+        self.core().applied
+    }
+
+    /// Chains have said something by themselves that is stored with the next batch, which may be an empty one.
+    pub fn has_pending_points(&self) -> bool {
+        self.core().pending.has_points()
+    }
+
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let alarms = core.devices.values().filter_map(|device| device.alarms.as_ref());

@@ -46,6 +46,10 @@ impl Pending {
         points.collect()
     }
 
+    pub fn has_points(&self) -> bool {
+        !self.points.is_empty()
+    }
+
     pub fn clear_points(&mut self) {
         self.keys.clear();
         self.points.clear();

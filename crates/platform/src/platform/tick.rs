@@ -40,6 +40,21 @@ impl Platform {
         Ok(())
     }
 
+    /// Devices that are there without having said anything that is kept: they subscribed, pinged, asked. When each was heard.
+    pub fn alive(&self, heard: &[(DeviceId, i64)], now_ms: i64, outlet: &mut dyn Outlet) -> Result<(), IngestError> {
+        let mut core = self.core();
+        self.write_pending(&mut core)?;
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        for (id, at_ms) in heard {
+            // A device that was deleted meanwhile is nobody's.
+            if let Ok(sender) = visit.sender(*id) {
+                visit.heard(&sender, *at_ms);
+            }
+        }
+        visit.drain_queue();
+        self.write_pending(&mut core)
+    }
+
     /// Everything that is kept now and then is kept now: before a stop.
     pub fn checkpoint(&self) -> Result<(), IngestError> {
         let mut core = self.core();

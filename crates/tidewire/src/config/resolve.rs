@@ -13,7 +13,7 @@ use super::option::{OptionDef, Section, default_of, read};
 use super::options::listeners::{
     ListenerKind, ListenerOptions, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient, WsOptions,
 };
-use super::options::{access, integration, mqtt, server};
+use super::options::{access, integration, mqtt, platform, server};
 use super::origin::{Diagnostic, Origin};
 use super::raw::{Entry, RawConfig, Sources, default_data_dir};
 use super::value::{OptionValue, Raw, Unset};
@@ -35,6 +35,7 @@ pub struct Config {
     /// Names and hashed passwords.
     pub users: BTreeMap<String, PasswordHash>,
     pub integration: integration::Integration,
+    pub platform: platform::Platform,
     pub connectors: BTreeMap<String, Table<ConnectorDefinition>>,
     pub actions: BTreeMap<String, Table<ActionDefinition>>,
     pub sources: BTreeMap<String, Table<SourceDefinition>>,
@@ -110,6 +111,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &Sources) -> (Config, Vec<Effective
         access: access::Access::resolve(&mut resolver, &["access"]),
         users: resolver.take_map(&["access", "users"], &access::USERS),
         integration: integration::Integration::resolve(&mut resolver, &["integration"]),
+        platform: platform::Platform::resolve(&mut resolver, &["platform"]),
         connectors: resolver.take_map(&["connectors"], &integration::CONNECTORS),
         actions: resolver.take_map(&["actions"], &integration::ACTIONS),
         sources: resolver.take_map(&["sources"], &integration::SOURCES),

@@ -18,9 +18,13 @@ use auth::{
     PasswordHash, Permission, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords,
     preset,
 };
-use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, ShardId, SubscribeAccess};
+use broker::{
+    Access, AuthOutcome, Credentials, Device, DeviceKey, Identity, Offered, SessionAccess, ShardId, SubscribeAccess,
+};
+use devices::{DEVICE_PREFIX, Devices, Login, PROVISION_PREFIX};
 use mqtt::{QoS, ReasonCode};
 use net::CallError;
+use platform::credentials::MqttLogin;
 
 use crate::config::files::chain;
 use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription};
@@ -45,6 +49,7 @@ pub struct NodeAccess {
     state: Mutex<State>,
     data_dir: PathBuf,
     net: OnceLock<net::Handle>,
+    devices: Option<Arc<Devices>>,
 }
 
 /// What a change needs to know; locked for the length of a change.
@@ -57,7 +62,7 @@ struct State {
 }
 
 impl NodeAccess {
-    pub fn new(loaded: &Loaded) -> Result<NodeAccess, String> {
+    pub fn new(loaded: &Loaded, devices: Option<Arc<Devices>>) -> Result<NodeAccess, String> {
         let config = &loaded.config;
         let own_file = config.data_dir.join(USERS_FILE);
         let own = match own_file.exists() {
@@ -83,6 +88,7 @@ impl NodeAccess {
             }),
             data_dir: config.data_dir.clone(),
             net: OnceLock::new(),
+            devices,
         };
         access.apply(Configured::new(loaded)?)?;
         Ok(access)
@@ -153,6 +159,41 @@ impl NodeAccess {
         if let Err(error) = self.tell_shards() {
             tracing::error!(%error, "not every session was looked at again after a change of users or rules");
         }
+    }
+
+    /// Who this is, if it is a device, or nobody yet who wants to become one. A user of the broker is no device, whatever its name.
+    fn device(&self, offered: &Offered<'_>) -> Option<Login> {
+        let devices = self.devices.as_deref()?;
+        if offered.user_name.is_some_and(|name| self.users.get(name).is_some()) {
+            return None;
+        }
+        devices.device_login(&login(offered))
+    }
+
+    fn device_outcome(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+        let devices = self.devices.as_deref()?;
+        let offered = Offered {
+            client_id: &credentials.client_id,
+            user_name: credentials.user_name.as_deref(),
+            password: credentials.password.as_deref(),
+        };
+        if [DEVICE_PREFIX, PROVISION_PREFIX]
+            .iter()
+            .any(|prefix| offered.client_id.starts_with(prefix))
+        {
+            return Some(AuthOutcome::Deny {
+                reason: ReasonCode::ClientIdentifierNotValid,
+                because: "client ids that begin with $device/ or $provision/ are those of devices",
+            });
+        }
+        let found = self
+            .device(&offered)
+            .or_else(|| devices.provision_login(&login(&offered)))?;
+        Some(AuthOutcome::Device(Box::new(Device {
+            key: DeviceKey(u128::from_be_bytes(found.session.0)),
+            client_id: found.client_id,
+            name: found.name,
+        })))
     }
 
     fn is_superuser(&self, name: &str) -> bool {
@@ -357,7 +398,12 @@ fn acl_options(config: &Config) -> AclOptions {
 impl Access for NodeAccess {
     /// Only what needs no hash is decided here.
     fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
-        self.chain.authenticate_now(&offered(credentials)).map(answer)
+        self.device_outcome(credentials)
+            .or_else(|| self.chain.authenticate_now(&offered(credentials)).map(answer))
+    }
+
+    fn session_name(&self, offered: &Offered<'_>) -> Option<Box<str>> {
+        self.device(offered).map(|login| login.client_id)
     }
 
     fn knows_method(&self, _: &str) -> bool {
@@ -381,6 +427,14 @@ impl Access for NodeAccess {
 impl net::Authenticator for NodeAccess {
     fn authenticate(&self, credentials: &Credentials) -> AuthOutcome {
         answer(self.chain.authenticate(&offered(credentials)))
+    }
+}
+
+fn login<'a>(offered: &Offered<'a>) -> MqttLogin<'a> {
+    MqttLogin {
+        client_id: offered.client_id,
+        user_name: offered.user_name,
+        password: offered.password,
     }
 }
 

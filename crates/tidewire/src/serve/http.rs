@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use api::{Admins, ApiConfig, ApiHandle, ClientEvents, NodeInfo, OneTimePassword, SysConfig};
+use devices::Devices;
 
 use super::access::NodeAccess;
 use super::translate::bind_address;
@@ -26,14 +27,15 @@ pub struct Http {
     password_file: Option<PathBuf>,
 }
 
-pub fn start(
-    config: &Config,
-    node: String,
-    net: &net::Handle,
-    access: &Arc<NodeAccess>,
-    events: Option<ClientEvents>,
-    engine: &integration::Engine,
-) -> Result<Http, String> {
+/// What the API reads and changes.
+pub struct Parts<'a> {
+    pub net: &'a net::Handle,
+    pub access: &'a Arc<NodeAccess>,
+    pub engine: &'a integration::Engine,
+    pub devices: Option<&'a Arc<Devices>>,
+}
+
+pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<ClientEvents>) -> Result<Http, String> {
     let mut http = Http {
         api: None,
         scheme: "http",
@@ -52,7 +54,8 @@ pub fn start(
         is_mosquitto_tree: config.sys.mosquitto_tree,
         is_emqx_tree: config.sys.emqx_tree,
     });
-    api_config.engine = Some(engine.clone());
+    api_config.engine = Some(parts.engine.clone());
+    api_config.devices = parts.devices.cloned();
     api_config.tls = tls(config)?;
     if api_config.tls.is_some() {
         http.scheme = "https";
@@ -74,7 +77,14 @@ pub fn start(
         started_at: SystemTime::now(),
         durability: banner::durability(config.durability.policy).into(),
     };
-    let started = api::start_on(listener, api_config, net.clone(), access.clone(), admins, info);
+    let started = api::start_on(
+        listener,
+        api_config,
+        parts.net.clone(),
+        parts.access.clone(),
+        admins,
+        info,
+    );
     let api = started.map_err(|error| chain(&error))?;
     if let Some(events) = events {
         api.publish_client_events(events);

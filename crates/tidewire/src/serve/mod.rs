@@ -7,6 +7,7 @@ mod access;
 mod http;
 mod keep;
 mod observe;
+mod platform;
 mod reload;
 mod translate;
 
@@ -30,6 +31,7 @@ use crate::output::{EXIT_FAILURE, fail, print};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
 use api::{ClientEventSender, ClientEvents};
+use devices::Devices;
 use observe::EventLog;
 
 /// What the process has beside the configuration.
@@ -55,7 +57,8 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     let config = &loaded.config;
     raise_file_limit();
     make_data_dir(&config.data_dir)?;
-    let access = Arc::new(NodeAccess::new(loaded)?);
+    let devices = platform::open(config)?;
+    let access = Arc::new(NodeAccess::new(loaded, devices.clone())?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
     let events = EventLog::start(sys_sender).map_err(|e| format!("no thread for the log: {e}"))?;
     let workers = workers(config);
@@ -73,7 +76,16 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         }
     };
     engine.serve(handle.clone());
-    let http = match http::start(config, node_name(config), &handle, &access, sys_events, &engine) {
+    if let Some(devices) = &devices {
+        devices.serve(handle.clone());
+    }
+    let parts = http::Parts {
+        net: &handle,
+        access: &access,
+        engine: &engine,
+        devices: devices.as_ref(),
+    };
+    let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,
         Err(message) => {
             handle.shutdown(Duration::ZERO);
@@ -81,7 +93,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         }
     };
     // Meanwhile `/readyz` says that the server is starting.
-    let taps = taps(&engine, handle.shards());
+    let taps = taps(&engine, devices.as_deref(), handle.shards());
     let started = keep::open(config).and_then(|restart| prepared.start(restart, taps).map_err(|error| chain(&error)));
     match started {
         Ok(restored) => {
@@ -126,14 +138,23 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     handle.shutdown(config.limits.shutdown_grace);
     engine.shut_down();
     http.stop();
+    if let Some(devices) = &devices {
+        devices.shut_down();
+    }
     tracing::info!("stopped");
     Ok(())
 }
 
 /// One for each shard.
-fn taps(engine: &integration::Engine, shards: u16) -> Vec<Box<dyn broker::tap::Tap>> {
+fn taps(engine: &integration::Engine, devices: Option<&Devices>, shards: u16) -> Vec<Box<dyn broker::tap::Tap>> {
     let seed = u64::from(std::process::id());
-    let tap = |shard: u16| Box::new(engine.tap(seed ^ u64::from(shard) << 32)) as Box<dyn broker::tap::Tap>;
+    let tap = |shard: u16| {
+        let rules = Box::new(engine.tap(seed ^ u64::from(shard) << 32)) as Box<dyn broker::tap::Tap>;
+        match devices {
+            Some(devices) => devices.tap(shard, rules),
+            None => rules,
+        }
+    };
     (0..shards).map(tap).collect()
 }
 

@@ -5,6 +5,7 @@ pub mod access;
 pub mod integration;
 pub mod listeners;
 pub mod mqtt;
+pub mod platform;
 pub mod server;
 
 use super::option::Section;
@@ -28,6 +29,7 @@ pub const SECTIONS: &[Section] = &[
     integration::ACTIONS,
     integration::SOURCES,
     integration::RULES,
+    platform::Platform::SECTION,
     server::Sys::SECTION,
     server::Api::SECTION,
     server::Log::SECTION,

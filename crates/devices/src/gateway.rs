@@ -1,0 +1,86 @@
+//! Requests of gateways, which speak for devices by their names.
+
+use platform::decode::{
+    Downlink, GatewayAttributesRequest, GatewayConnect, GatewayRpcResponse, Subscription, gateway_attribute_response,
+    gateway_parts,
+};
+use platform::entities::EntityError;
+use platform::ids::DeviceId;
+use platform::model::{Device, Scope};
+
+use crate::devices::Hub;
+use crate::entry::Entry;
+use crate::requests::Unanswered;
+
+impl Hub {
+    /// The platform has taken the message by which a gateway begins to speak for a device.
+    pub fn gateway_connected(&self, entry: &Entry<'_>) {
+        if let Ok(connect) = GatewayConnect::decode(entry.body) {
+            // A gateway that may not was refused by the platform.
+            let _ = self.behind(entry, &connect.device);
+        }
+    }
+
+    /// The device of this name that the gateway speaks for.
+    fn behind(&self, entry: &Entry<'_>, name: &str) -> Result<Option<DeviceId>, EntityError> {
+        if let Some(device) = self.sessions.behind(entry.device, name) {
+            return Ok(Some(device));
+        }
+        let entities = self.platform.entities();
+        let tenant = {
+            let directory = entities.directory();
+            let gateway = directory.device(DeviceId(entry.device));
+            match gateway.filter(|gateway| gateway.is_gateway) {
+                Some(gateway) => gateway.tenant,
+                None => return Ok(None),
+            }
+        };
+        let device: Option<Device> = entities.find_by_name(tenant.0, name)?;
+        let id = device.and_then(|device| device.id);
+        if let Some(id) = id.filter(|_| self.sessions.is_online(entry.device)) {
+            self.sessions.put_behind(entry.device, name, id);
+        }
+        Ok(id)
+    }
+
+    pub fn gateway_attributes_request(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {
+        let request = GatewayAttributesRequest::decode(entry.body)?;
+        let subscription = Subscription::GatewayAttributesResponse;
+        let Some(target) = self.sessions.target(entry.device, subscription) else {
+            return Ok(());
+        };
+        let Some(device) = self.behind(entry, &request.device)? else {
+            return Ok(());
+        };
+        let scope = match request.is_client_scope {
+            true => Scope::ClientScope,
+            false => Scope::SharedScope,
+        };
+        let keys: Vec<&str> = request.keys.iter().map(String::as_str).collect();
+        let found = self.platform.attributes(device.entity(), scope, Some(&keys))?;
+        let body = gateway_attribute_response(request.id, &request.device, &found, request.is_list);
+        self.out(entry.received_ms)
+            .send(target, Downlink::GatewayAttributesResponse, body);
+        Ok(())
+    }
+
+    pub fn gateway_rpc(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {
+        let response = GatewayRpcResponse::decode(entry.body)?;
+        if let Some(device) = self.behind(entry, &response.device)?
+            && let Ok(id) = i32::try_from(response.id)
+        {
+            self.answered(device, id, response.data.as_bytes());
+        }
+        Ok(())
+    }
+
+    pub fn gateway_claim(&self, entry: &Entry<'_>, now_ms: i64) -> Result<(), Unanswered> {
+        for part in gateway_parts(entry.body)? {
+            let claim = part.claim()?;
+            if let Some(device) = self.behind(entry, &part.device)? {
+                self.platform.entities().allow_claim(device, &claim, now_ms)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! The device platform at work: what devices say is kept in a log, taken from it in order by one thread, and given to
+//! [`platform::Platform`]; what the platform has to tell devices goes to their sessions.
+//!
+//! ```text
+//! shard ──► DeviceTap ──┐                          ┌──► Platform::ingest ──► time series, attributes, alarms
+//! HTTP  ──► append ─────┴──► log ──► ingest thread ┤
+//!                                                  └──► requests: attributes, calls, claims, provisioning
+//! Outlet ◄── platform                                        │
+//!   ├──► sessions of devices, on their shards  ◄─────────────┘
+//!   └──► subscribers (WebSocket)
+//! ```
+//!
+//! # Invariants
+//!
+//! - What a device was acknowledged is in the log, and stays there until the platform does not need it after a crash.
+//! - One order: that of the log. Connections, messages and requests of a device are processed as they came.
+//! - Nothing here waits on a shard's thread. Everything that waits is bounded, and what is dropped is counted.
+
+mod calls;
+mod devices;
+mod entry;
+mod gateway;
+mod ingest;
+mod log;
+mod outlet;
+mod requests;
+mod sessions;
+mod stats;
+mod tap;
+mod updates;
+mod upkeep;
+
+pub use calls::{Call, CallError};
+pub use devices::{DEVICE_PREFIX, Devices, Login, OpenError, Options, PROVISION_PREFIX};
+pub use entry::{Entry, Kind};
+pub use log::{Full, Kept};
+pub use outlet::Out;
+pub use stats::{Lag, Stats};
+pub use tap::DeviceTap;
+pub use updates::{Update, Updates};

@@ -1,0 +1,198 @@
+//! What devices ask and what is not kept: attributes, answers to calls, claims, provisioning.
+
+use platform::IngestError;
+use platform::decode::{
+    AttributesRequest, Claim, DecodeError, Downlink, Provision, RpcRequest, Subscription, Telemetry,
+    attribute_response, provision_failure, provision_not_found, provision_success,
+};
+use platform::entities::{EntityError, ProvisionOutcome};
+use platform::ids::{DeviceId, EntityId, EntityType};
+use platform::model::{Attribute, Scope};
+use serde_json::Value as Json;
+use timeseries::Position;
+
+use crate::calls::Caller;
+use crate::devices::Hub;
+use crate::entry::{Entry, Kind};
+use crate::stats::Counters;
+
+/// A call of the device that the transport itself answers.
+const LIMITS_METHOD: &str = "getSessionLimits";
+
+/// Longest payload and messages in flight, as devices are told.
+const PAYLOAD_BYTES_MAX: u32 = 65_536;
+const INFLIGHT_MAX: u32 = 100;
+
+pub fn asks_for_limits(body: &[u8]) -> bool {
+    let name = LIMITS_METHOD.as_bytes();
+    body.len() < 256
+        && body.windows(name.len()).any(|part| part == name)
+        && RpcRequest::decode(body).is_ok_and(|request| request.method == LIMITS_METHOD)
+}
+
+/// Why a request has no answer.
+pub enum Unanswered {
+    Decode(DecodeError),
+    Entity(EntityError),
+}
+
+impl From<DecodeError> for Unanswered {
+    fn from(error: DecodeError) -> Unanswered {
+        Unanswered::Decode(error)
+    }
+}
+
+impl From<EntityError> for Unanswered {
+    fn from(error: EntityError) -> Unanswered {
+        Unanswered::Entity(error)
+    }
+}
+
+impl Hub {
+    pub fn answer(&self, entry: &Entry<'_>, now_ms: i64) {
+        let device = DeviceId(entry.device);
+        let done = match entry.kind {
+            Kind::RpcResponse => {
+                self.answered(device, entry.id, entry.body);
+                Ok(())
+            }
+            Kind::RpcRequest => {
+                self.tell_limits(entry);
+                Ok(())
+            }
+            Kind::AttributesRequest => self.attributes_request(entry),
+            Kind::Claim => self.claim(device, entry.body, now_ms),
+            Kind::Provision => self.provision(entry, now_ms),
+            Kind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
+            Kind::GatewayRpc => self.gateway_rpc(entry),
+            Kind::GatewayClaim => self.gateway_claim(entry, now_ms),
+            _ => Ok(()),
+        };
+        if entry.kind != Kind::Provision {
+            self.heard_now(entry.device, entry.received_ms);
+        }
+        match done {
+            Ok(()) => {}
+            Err(Unanswered::Decode(error)) => self.refused(entry.device, &error.to_string()),
+            Err(Unanswered::Entity(error)) => {
+                Counters::add(&self.counters.refused_messages, 1);
+                tracing::info!(device = %entry.device, %error, "a request of a device cannot be answered");
+            }
+        }
+    }
+
+    /// The answer of a device to a call.
+    pub fn answered(&self, device: DeviceId, id: i32, body: &[u8]) {
+        let text = String::from_utf8_lossy(body);
+        match self.calls.answered(device, id) {
+            // Whoever asked may have gone.
+            Some(Caller::Outside(sender)) => _ = sender.send(Ok(text.into_owned())),
+            Some(Caller::Chain(number)) => {
+                let json = serde_json::from_str(&text).unwrap_or_else(|_| Json::from(text.into_owned()));
+                self.lock_answered().push((number, json));
+            }
+            Some(Caller::None) | None => {}
+        }
+    }
+
+    fn tell_limits(&self, entry: &Entry<'_>) {
+        let downlink = Downlink::RpcResponse {
+            form: entry.form,
+            id: entry.id,
+        };
+        if let Some(target) = self
+            .sessions
+            .target(entry.device, Subscription::RpcResponse(entry.form))
+        {
+            let body = format!(
+                "{{\"maxPayloadSize\":{PAYLOAD_BYTES_MAX},\"maxInflightMessages\":{INFLIGHT_MAX},\"rateLimits\":{{\"messages\":\"\",\"telemetryMessages\":\"\",\"telemetryDataPoints\":\"\"}}}}"
+            );
+            self.out(entry.received_ms).send(target, downlink, body);
+        }
+    }
+
+    fn attributes_request(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {
+        let request = AttributesRequest::decode(entry.body)?;
+        let subscription = Subscription::AttributesResponse(entry.form);
+        let Some(target) = self.sessions.target(entry.device, subscription) else {
+            return Ok(());
+        };
+        let body = self.attributes_of(DeviceId(entry.device), &request)?;
+        let downlink = Downlink::AttributesResponse {
+            form: entry.form,
+            id: entry.id,
+        };
+        self.out(entry.received_ms).send(target, downlink, body);
+        Ok(())
+    }
+
+    /// As a device is told its attributes.
+    pub fn attributes_of(&self, device: DeviceId, request: &AttributesRequest) -> Result<String, EntityError> {
+        let of_scope = |scope: Scope, keys: &Option<Vec<String>>| -> Result<Vec<Attribute>, EntityError> {
+            match keys {
+                None if request.is_everything() => self.platform.attributes(device.entity(), scope, None),
+                None => Ok(Vec::new()),
+                Some(keys) => {
+                    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+                    self.platform.attributes(device.entity(), scope, Some(&names))
+                }
+            }
+        };
+        let client = of_scope(Scope::ClientScope, &request.client_keys)?;
+        let shared = of_scope(Scope::SharedScope, &request.shared_keys)?;
+        Ok(attribute_response(&client, &shared))
+    }
+
+    pub fn claim(&self, device: DeviceId, body: &[u8], now_ms: i64) -> Result<(), Unanswered> {
+        let claim = Claim::decode(body)?;
+        self.platform.entities().allow_claim(device, &claim, now_ms)?;
+        Ok(())
+    }
+
+    fn provision(&self, entry: &Entry<'_>, now_ms: i64) -> Result<(), Unanswered> {
+        let body = self.provisioned(entry.body, now_ms);
+        if let Some(target) = self.sessions.target(entry.device, Subscription::Provision) {
+            self.out(now_ms).send(target, Downlink::Provision, body);
+        }
+        Ok(())
+    }
+
+    /// The answer to a request to be provisioned.
+    pub fn provisioned(&self, body: &[u8], now_ms: i64) -> String {
+        let outcome = match Provision::decode(body) {
+            Ok(request) => self.platform.entities().provision(&request, now_ms),
+            Err(error) => {
+                tracing::info!(%error, "a request to be provisioned was not understood");
+                return provision_failure();
+            }
+        };
+        match outcome {
+            Ok(ProvisionOutcome::Success { credentials, .. }) => provision_success(&credentials),
+            Ok(ProvisionOutcome::NotFound) => provision_not_found(),
+            Ok(ProvisionOutcome::Failure) => provision_failure(),
+            Err(error) => {
+                tracing::warn!(%error, "a device cannot be provisioned");
+                provision_failure()
+            }
+        }
+    }
+
+    /// Telemetry of any entity, past the chains.
+    pub fn save(&self, entry: &Entry<'_>, at: Position) -> Result<(), IngestError> {
+        let kind = usize::try_from(entry.id)
+            .ok()
+            .and_then(|index| EntityType::ALL.get(index));
+        let telemetry = Telemetry::decode(entry.body, entry.received_ms, &self.options.platform.limits);
+        match (kind, telemetry) {
+            (Some(kind), Ok(telemetry)) => {
+                let entity = EntityId::new(*kind, entry.device);
+                self.platform
+                    .save_telemetry(entity, &telemetry, at, &mut self.out(entry.received_ms))
+            }
+            _ => {
+                Counters::add(&self.counters.refused_messages, 1);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Which devices are connected, what they have subscribed to, and behind which gateway others are.
+//!
+//! Written by the shards when devices come, subscribe and go; read when the platform has something to tell a device.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use mqtt::QoS;
+use platform::decode::{Form, Subscription};
+use platform::ids::{DeviceId, Uuid};
+
+/// Devices behind gateways that are remembered.
+const BEHIND_MAX: usize = 200_000;
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+#[derive(Default)]
+pub struct Sessions(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    online: Map<Uuid, Online>,
+    behind: Map<DeviceId, Behind>,
+    /// By gateway and name.
+    names: Map<(Uuid, Box<str>), DeviceId>,
+}
+
+struct Online {
+    shard: u16,
+    is_v5: bool,
+    subscriptions: Vec<(Subscription, QoS)>,
+}
+
+struct Behind {
+    gateway: Uuid,
+    name: Box<str>,
+}
+
+/// A session that can be sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub session: Uuid,
+    pub shard: u16,
+    pub qos: QoS,
+}
+
+/// How a device can be told something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    Direct(Target, Form),
+    Gateway(Target, Box<str>),
+}
+
+/// What a device is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Attributes,
+    RpcRequest,
+}
+
+impl Wanted {
+    fn form(self, subscription: Subscription) -> Option<Form> {
+        match (self, subscription) {
+            (Wanted::Attributes, Subscription::Attributes(form))
+            | (Wanted::RpcRequest, Subscription::RpcRequest(form)) => Some(form),
+            _ => None,
+        }
+    }
+
+    fn of_gateway(self) -> Subscription {
+        match self {
+            Wanted::Attributes => Subscription::GatewayAttributes,
+            Wanted::RpcRequest => Subscription::GatewayRpc,
+        }
+    }
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn connected(&self, session: Uuid, shard: u16, is_v5: bool) {
+        let online = Online {
+            shard,
+            is_v5,
+            subscriptions: Vec::new(),
+        };
+        self.lock().online.insert(session, online);
+    }
+
+    pub fn disconnected(&self, session: Uuid) {
+        let mut inner = self.lock();
+        inner.online.remove(&session);
+        if inner.behind.values().any(|behind| behind.gateway == session) {
+            inner.behind.retain(|_, behind| behind.gateway != session);
+            inner.names.retain(|(gateway, _), _| *gateway != session);
+        }
+    }
+
+    pub fn subscribed(&self, session: Uuid, subscription: Subscription, qos: QoS) {
+        if let Some(online) = self.lock().online.get_mut(&session) {
+            online.subscriptions.retain(|(known, _)| *known != subscription);
+            online.subscriptions.push((subscription, qos));
+        }
+    }
+
+    /// False if it had not.
+    pub fn unsubscribed(&self, session: Uuid, subscription: Subscription) -> bool {
+        let mut inner = self.lock();
+        let Some(online) = inner.online.get_mut(&session) else {
+            return false;
+        };
+        let before = online.subscriptions.len();
+        online.subscriptions.retain(|(known, _)| *known != subscription);
+        online.subscriptions.len() < before
+    }
+
+    pub fn count(&self) -> usize {
+        self.lock().online.len()
+    }
+
+    pub fn is_online(&self, session: Uuid) -> bool {
+        self.lock().online.contains_key(&session)
+    }
+
+    pub fn is_v5(&self, session: Uuid) -> bool {
+        self.lock().online.get(&session).is_some_and(|online| online.is_v5)
+    }
+
+    pub fn shard_of(&self, session: Uuid) -> Option<u16> {
+        Some(self.lock().online.get(&session)?.shard)
+    }
+
+    /// The session, if it has subscribed to this.
+    pub fn target(&self, session: Uuid, subscription: Subscription) -> Option<Target> {
+        self.lock().target(session, subscription)
+    }
+
+    /// All ways to tell a device: by its own session, in each form that it has subscribed to, and by its gateway.
+    pub fn ways(&self, device: DeviceId, wanted: Wanted) -> Vec<Way> {
+        let inner = self.lock();
+        let mut ways = Vec::new();
+        if let Some(online) = inner.online.get(&device.0) {
+            ways.extend(online.subscriptions.iter().filter_map(|(subscription, qos)| {
+                let target = Target {
+                    session: device.0,
+                    shard: online.shard,
+                    qos: *qos,
+                };
+                Some(Way::Direct(target, wanted.form(*subscription)?))
+            }));
+        }
+        if let Some(behind) = inner.behind.get(&device)
+            && let Some(target) = inner.target(behind.gateway, wanted.of_gateway())
+        {
+            ways.push(Way::Gateway(target, behind.name.clone()));
+        }
+        ways
+    }
+
+    /// A gateway speaks for this device.
+    pub fn put_behind(&self, gateway: Uuid, name: &str, device: DeviceId) {
+        let mut inner = self.lock();
+        if inner.behind.len() >= BEHIND_MAX {
+            inner.behind.clear();
+            inner.names.clear();
+        }
+        let name: Box<str> = name.into();
+        inner.names.insert((gateway, name.clone()), device);
+        inner.behind.insert(device, Behind { gateway, name });
+    }
+
+    pub fn remove_behind(&self, gateway: Uuid, name: &str) {
+        let mut inner = self.lock();
+        if let Some(device) = inner.names.remove(&(gateway, name.into())) {
+            inner.behind.remove(&device);
+        }
+    }
+
+    pub fn behind(&self, gateway: Uuid, name: &str) -> Option<DeviceId> {
+        self.lock().names.get(&(gateway, name.into())).copied()
+    }
+}
+
+impl Inner {
+    fn target(&self, session: Uuid, subscription: Subscription) -> Option<Target> {
+        let online = self.online.get(&session)?;
+        let (_, qos) = online.subscriptions.iter().find(|(known, _)| *known == subscription)?;
+        Some(Target {
+            session,
+            shard: online.shard,
+            qos: *qos,
+        })
+    }
+}

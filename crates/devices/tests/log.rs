@@ -1,0 +1,188 @@
+//! What is appended is processed, in order, once, whatever happens to the process in between.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use devices::{Devices, Entry, Kind, Options, Update};
+use platform::ids::{DeviceId, TenantId};
+use platform::model::{Device, Scope, Tenant};
+use timeseries::{Order, Query, TimedValue, Value};
+
+const NOW: i64 = 1_700_000_000_000;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("tidewire-devices-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(directory: &Path) -> Arc<Devices> {
+    let mut options = Options::default();
+    options.log.segment_bytes = 64 << 10;
+    options.log.max_bytes = 64 << 20;
+    options.log.reserve_bytes = 0;
+    Devices::open(directory, options).unwrap()
+}
+
+fn create(devices: &Devices) -> (TenantId, DeviceId) {
+    let tenant = Tenant {
+        title: "Tenant".to_owned(),
+        ..Tenant::default()
+    };
+    let start = devices.entities().create_tenant(tenant, NOW).unwrap();
+    devices
+        .platform()
+        .reload_chain(start.root_chain.id.unwrap(), NOW)
+        .unwrap();
+    let tenant_id = start.tenant.id.unwrap();
+    let device = Device {
+        tenant_id,
+        name: "D".to_owned(),
+        ..Device::default()
+    };
+    let device = devices.entities().save_device(device, Some("TOKEN"), NOW).unwrap();
+    (tenant_id, device.id.unwrap())
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn has_caught_up(devices: &Devices) -> bool {
+    devices.stats().lag.messages == 0
+}
+
+fn telemetry(devices: &Devices, device: DeviceId, range: std::ops::Range<i64>) {
+    let mut last = None;
+    for n in range {
+        let body = format!("{{\"ts\":{},\"values\":{{\"n\":{n}}}}}", NOW + n);
+        let entry = Entry::new(Kind::Telemetry, device.0, NOW + n, body.as_bytes());
+        last = Some(devices.append(&entry).unwrap());
+    }
+    last.unwrap().wait().unwrap();
+}
+
+fn points(devices: &Devices, device: DeviceId) -> Vec<TimedValue> {
+    let query = Query::Points {
+        range: NOW..NOW + 1_000_000,
+        order: Order::Ascending,
+        limit: 1_000_000,
+    };
+    let store = devices.platform().store();
+    store.query(device.0.into(), &["n"], &query).unwrap().remove(0)
+}
+
+fn assert_complete(devices: &Devices, device: DeviceId, count: i64) {
+    let points = points(devices, device);
+    let expected = (0..count).map(|n| TimedValue {
+        ts_ms: NOW + n,
+        value: Value::Long(n),
+    });
+    assert_eq!(points, expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_in_the_log_is_processed_after_a_start() {
+    let scratch = Scratch::new("replay");
+    let device = {
+        let devices = open(&scratch.0);
+        let (_, device) = create(&devices);
+        telemetry(&devices, device, 0..3000);
+        // No orderly end: what the store has not flushed is in the log only.
+        std::mem::forget(copy_of(&scratch.0));
+        device
+    };
+    let copy = scratch.0.join("copy");
+    let devices = open(&copy);
+    wait_until("the log is replayed", || has_caught_up(&devices));
+    assert_complete(&devices, device, 3000);
+    telemetry(&devices, device, 3000..3010);
+    wait_until("it goes on", || has_caught_up(&devices));
+    assert_complete(&devices, device, 3010);
+    devices.shut_down();
+    drop(devices);
+    let devices = open(&copy);
+    wait_until("nothing is left to do", || has_caught_up(&devices));
+    assert_complete(&devices, device, 3010);
+}
+
+/// As the files stand while the process goes on: what a crash leaves.
+fn copy_of(directory: &Path) -> PathBuf {
+    let copy = directory.join("copy");
+    let mut todo = vec![directory.join("platform")];
+    while let Some(from) = todo.pop() {
+        let to = copy.join(from.strip_prefix(directory).unwrap());
+        std::fs::create_dir_all(&to).unwrap();
+        for entry in std::fs::read_dir(&from).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => todo.push(path),
+                false => {
+                    std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+                }
+            }
+        }
+    }
+    copy
+}
+
+#[test]
+fn old_files_of_the_log_are_given_back() {
+    let scratch = Scratch::new("release");
+    let devices = open(&scratch.0);
+    let (_, device) = create(&devices);
+    telemetry(&devices, device, 0..5000);
+    wait_until("it is processed", || has_caught_up(&devices));
+    let before = devices.stats().log_bytes;
+    devices.platform().store().flush().unwrap();
+    devices.platform().checkpoint().unwrap();
+    wait_until("the log shrinks", || devices.stats().log_bytes < before / 2);
+    assert_complete(&devices, device, 5000);
+}
+
+#[test]
+fn saved_telemetry_and_watchers() {
+    let scratch = Scratch::new("save");
+    let devices = open(&scratch.0);
+    let (tenant, device) = create(&devices);
+    let mut updates = devices.subscribe(16);
+    updates.watch(tenant.0);
+    let kept = devices.save_telemetry(tenant.entity(), br#"{"ts":5,"values":{"a":1.5}}"#, NOW);
+    kept.unwrap().wait().unwrap();
+    let mut update = None;
+    wait_until("the watcher is told", || {
+        update = updates.try_next();
+        update.is_some()
+    });
+    let expected = Update::Telemetry {
+        entity: tenant.entity(),
+        ts_ms: 5,
+        values: vec![("a".into(), Value::Double(1.5))],
+    };
+    assert_eq!(update.as_deref(), Some(&expected));
+    let entry = Entry::new(Kind::Attributes, device.0, NOW, br#"{"model":"M"}"#);
+    devices.append(&entry).unwrap().wait().unwrap();
+    wait_until("the attribute is stored", || has_caught_up(&devices));
+    let found = devices.platform().attributes(device.entity(), Scope::ClientScope, None);
+    assert_eq!(found.unwrap()[0].value, Value::String("M".into()));
+    let latest = devices.platform().store().latest(tenant.0.into(), &["a"]).unwrap();
+    assert_eq!(latest[0].as_ref().map(|latest| latest.ts_ms), Some(5));
+}

@@ -1,0 +1,25 @@
+//! Options of the device platform.
+
+use std::time::Duration;
+
+use crate::config::key::Segment::Fixed;
+use crate::config::option::section;
+use crate::config::units::ByteSize;
+
+section! {
+    /// Devices as ThingsBoard has them: what they send is kept as time series and attributes, rules make alarms of it. docs/platform.md says what
+    /// there is. All of it is in `platform/` of the data directory.
+    pub struct Platform at [Fixed("platform")] {
+        /// Clients that connect with the credentials of a device are devices: they have topics of their own, which no other client
+        /// sees.
+        restart enabled: bool = "false";
+        /// Bytes that the log of devices may use: what they said and what is not stored yet. When it is full devices are not
+        /// read from. What is kept when a device is told that its message was received is `durability.policy`; with `memory` it
+        /// is `os` here.
+        restart max_log_bytes: ByteSize = "4GiB" ["64MiB", "65536GiB"];
+        /// Memory for values that are not on the disk yet.
+        restart head_bytes: ByteSize = "64MiB" ["1MiB", "64GiB"];
+        /// A device from which nothing was heard for so long is inactive. Its server attribute `inactivityTimeout` (milliseconds) wins.
+        restart inactivity_timeout: Duration = "10m" ["1s", "365d"];
+    }
+}
