@@ -39,7 +39,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::of_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail.into()).expected("application/json"))
 }
 
-async fn read(body: Body, limit: usize, app: &App) -> Result<axum::body::Bytes, Problem> {
+pub async fn read(body: Body, limit: usize, app: &App) -> Result<axum::body::Bytes, Problem> {
     let limits = &app.config().limits;
     match tokio::time::timeout(limits.body_timeout, to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),

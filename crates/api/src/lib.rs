@@ -17,6 +17,7 @@ mod app;
 mod blocking;
 mod body;
 mod config;
+mod device_api;
 mod endpoint;
 mod endpoints;
 mod guard;

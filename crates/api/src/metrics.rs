@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use broker::{DisconnectReason, DropReason, Stats};
 use net::{JournalView, ListenerInfo, NetCounters, Refusal, transport_key};
 
+mod devices;
 mod integration;
 
 use crate::app::{App, unix_ms};
@@ -25,6 +26,7 @@ pub struct Snapshot<'a> {
     pub journal: Option<JournalView>,
     pub process: ProcessView,
     pub integration: ::integration::Measures,
+    pub devices: Option<Box<::devices::Stats>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -650,7 +652,7 @@ impl Kind {
 }
 
 fn families() -> impl Iterator<Item = &'static Family> {
-    FAMILIES.iter().chain(integration::FAMILIES)
+    FAMILIES.iter().chain(integration::FAMILIES).chain(devices::FAMILIES)
 }
 
 /// OpenMetrics 1.0.
@@ -692,6 +694,7 @@ impl<'a> Snapshot<'a> {
                 .as_ref()
                 .map(::integration::Engine::measures)
                 .unwrap_or_default(),
+            devices: app.config().devices.as_ref().map(|devices| Box::new(devices.stats())),
         }
     }
 }

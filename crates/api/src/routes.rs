@@ -25,6 +25,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::connectors::endpoints(),
         endpoints::actions::endpoints(),
         endpoints::sources::endpoints(),
+        crate::device_api::endpoints(),
     ]
     .into_iter()
     .flatten()

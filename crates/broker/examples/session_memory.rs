@@ -165,6 +165,7 @@ impl Node {
             listener: 0,
             maximum_packet_size: None,
             certificate_common_name: None,
+            certificate: None,
         };
         self.shard.open(self.now, conn, peer);
         let connect = Connect {

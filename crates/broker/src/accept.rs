@@ -1,13 +1,14 @@
 //! From a CONNECT that is allowed to a session with a connection: found, taken over or made.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use mqtt::{ConnAck, Connect, Packet, Properties, ProtocolVersion, ReasonCode};
 
 use crate::connack::Refused;
 use crate::connection::{Aliases, Phase, PublishQuota};
 use crate::deliver::Link;
-use crate::device::{DeviceKey, DeviceLink};
+use crate::device::{DeviceAccess, DeviceKey};
 use crate::effect::{ConnSlot, DisconnectReason, Event, Now};
 use crate::fault::{Fault, is_planted};
 use crate::session::{Session, Will};
@@ -228,7 +229,6 @@ impl Shard {
         session.version = connect.version;
         session.user_name = connect.user_name.map(Into::into);
         session.is_superuser = who.is_superuser;
-        session.device = who.device.map(|key| Box::new(DeviceLink { key }));
         session.is_bridge = connect.is_bridge;
         session.clean_start = connect.clean_start;
         session.wants_problem_information = properties.request_problem_information().unwrap_or(true);
@@ -245,7 +245,7 @@ impl Shard {
         session.will = connect.will.as_ref().map(|will| Box::new(Will::from_connect(will)));
         session.access = match who.device {
             None => self.access.session(&session.identity()),
-            Some(_) => None,
+            Some(device) => Some(Arc::new(DeviceAccess(device))),
         };
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mqtt::{QoS, ReasonCode};
 
-use crate::device::Device;
+use crate::device::{Device, DeviceKey};
 
 /// Who a session belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Credentials {
     pub listener: u16,
     /// Subject common name of a verified client certificate.
     pub certificate_common_name: Option<Box<str>>,
+    /// The verified client certificate, in DER.
+    pub certificate: Option<Box<[u8]>>,
     /// Authentication Method and Data of MQTT 5, for the enhanced exchange.
     pub method: Option<Box<str>>,
     pub data: Option<Box<[u8]>>,
@@ -54,6 +56,8 @@ pub struct Offered<'a> {
     pub client_id: &'a str,
     pub user_name: Option<&'a str>,
     pub password: Option<&'a [u8]>,
+    /// The verified client certificate, in DER.
+    pub certificate: Option<&'a [u8]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +111,11 @@ pub trait SessionAccess: Send + Sync {
     fn may_publish(&self, topic: &str, qos: QoS, retain: bool) -> bool;
     fn may_subscribe(&self, filter: &str) -> SubscribeAccess;
     fn may_receive(&self, topic: &str) -> bool;
+
+    /// Of a device's session, which has no other rights than to speak to the tap.
+    fn device(&self) -> Option<DeviceKey> {
+        None
+    }
 }
 
 /// Everyone may do everything. For tests, the simulator and a server on a closed network.

@@ -137,6 +137,7 @@ impl Shard {
             address: connection.peer.address.ip(),
             listener: connection.peer.listener,
             certificate_common_name: None,
+            certificate: None,
             method,
             data: auth.properties.authentication_data().map(Into::into),
         });

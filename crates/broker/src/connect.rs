@@ -130,7 +130,7 @@ impl Shard {
     }
 
     fn credentials(&mut self, conn: ConnSlot, connect: &Connect<'_>, client_id: &str) -> Credentials {
-        let peer = &self
+        let peer = &mut self
             .core
             .connection_mut(conn)
             .expect("a packet comes from an open connection")
@@ -142,6 +142,7 @@ impl Shard {
             address: peer.address.ip(),
             listener: peer.listener,
             certificate_common_name: peer.certificate_common_name.clone(),
+            certificate: peer.certificate.take(),
             method: connect.properties.authentication_method().map(Into::into),
             data: connect.properties.authentication_data().map(Into::into),
         }

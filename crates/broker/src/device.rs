@@ -8,10 +8,12 @@
 use mqtt::{Connect, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
 
 use crate::accept::Admitted;
+use crate::access::{SessionAccess, SubscribeAccess};
 use crate::deliver::{Core, Delivered, Forms, Terms};
 use crate::durable::keep::Wait;
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now};
 use crate::message::Publication;
+use crate::session::Session;
 use crate::shard::Shard;
 use crate::tap::{DeviceHappening, DeviceMessage, DeviceTaken, Tap};
 
@@ -29,10 +31,26 @@ pub struct Device {
     pub name: Box<str>,
 }
 
-/// The device's part of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceLink {
-    pub key: DeviceKey,
+/// The rights of a device among plain clients: none.
+pub(crate) struct DeviceAccess(pub DeviceKey);
+
+impl SessionAccess for DeviceAccess {
+    fn may_publish(&self, _: &str, _: QoS, _: bool) -> bool {
+        false
+    }
+
+    fn may_subscribe(&self, _: &str) -> SubscribeAccess {
+        SubscribeAccess::Denied
+    }
+
+    /// What it is sent is meant for it.
+    fn may_receive(&self, _: &str) -> bool {
+        true
+    }
+
+    fn device(&self) -> Option<DeviceKey> {
+        Some(self.0)
+    }
 }
 
 impl Shard {
@@ -54,8 +72,7 @@ impl Shard {
     }
 
     pub(crate) fn device_of(&self, slot: u32) -> Option<DeviceKey> {
-        let session = self.core.sessions.get(slot as usize)?.as_deref()?;
-        session.device.as_deref().map(|link| link.key)
+        self.core.sessions.get(slot as usize)?.as_deref()?.device()
     }
 
     /// A device is not read from while the tap can take nothing, except where MQTT 5 can be told so.
@@ -186,11 +203,11 @@ impl Core {
     /// Tells the tap what happened to the device of a session, if it is one of a device.
     pub fn tap_device(&mut self, now: Now, slot: u32, what: DeviceHappening) {
         let session = self.sessions.get(slot as usize).and_then(Option::as_deref);
-        let Some(link) = session.and_then(|session| session.device.as_deref().copied()) else {
+        let Some(device) = session.and_then(Session::device) else {
             return;
         };
         if let Some(tap) = self.device_tap() {
-            tap.device_happened(now, link.key, what);
+            tap.device_happened(now, device, what);
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct Peer {
     /// Of the listener, when it is to be smaller than the shard's.
     pub maximum_packet_size: Option<u32>,
     pub certificate_common_name: Option<Box<str>>,
+    /// The client certificate, verified, in DER; until the authenticator has been asked.
+    pub certificate: Option<Box<[u8]>>,
 }
 
 /// How `Shard::receive` ended.

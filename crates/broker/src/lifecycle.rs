@@ -435,7 +435,7 @@ impl Shard {
             let (Some(conn), Some(user_name)) = (session.conn, session.user_name.as_deref()) else {
                 continue;
             };
-            if is_meant(user_name) {
+            if session.device().is_none() && is_meant(user_name) {
                 self.end_connection(
                     now,
                     conn,
@@ -454,6 +454,9 @@ impl Shard {
             let Some(session) = self.core.sessions[slot as usize].as_deref() else {
                 continue;
             };
+            if session.device().is_some() {
+                continue;
+            }
             let access = self.access.session(&session.identity());
             self.core.session_mut(slot).access = access;
             self.recheck_subscriptions(slot);

@@ -11,7 +11,7 @@ use mqtt::{PacketId, PacketType, ProtocolVersion, QoS, SubscriptionOptions};
 
 use crate::access::{Identity, SessionAccess};
 use crate::address::KeptAddress;
-use crate::device::DeviceLink;
+use crate::device::DeviceKey;
 use crate::durable::record::SessionKey;
 use crate::lazy_deque::LazyDeque;
 use crate::outgoing::{Delivery, Outgoing};
@@ -48,8 +48,6 @@ pub struct Session {
     pub will: Option<Box<Will>>,
     pub subscriptions: FilterMap<Subscription>,
     pub access: Option<Arc<dyn SessionAccess>>,
-    /// Of a device: its namespace is its own.
-    pub device: Option<Box<DeviceLink>>,
     pub outgoing: Outgoing,
     pub received: ReceivedIds,
     pub replays: Replays,
@@ -93,7 +91,6 @@ impl Session {
             will: None,
             subscriptions: FilterMap::default(),
             access: None,
-            device: None,
             outgoing: Outgoing::default(),
             received: ReceivedIds::default(),
             replays: Replays::default(),
@@ -115,6 +112,11 @@ impl Session {
             address: self.address.get().ip(),
             is_superuser: self.is_superuser,
         }
+    }
+
+    /// The device whose session this is.
+    pub fn device(&self) -> Option<DeviceKey> {
+        self.access.as_ref()?.device()
     }
 
     /// When a session without a connection ends; `None` for never [MQTT-3.1.2-23].

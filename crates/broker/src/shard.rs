@@ -344,11 +344,12 @@ impl Shard {
     }
 
     /// The home of the session that a CONNECT leads to, which is not always that of the client id in it.
-    pub fn home_of(&self, connect: &mqtt::Connect<'_>) -> Option<ShardId> {
+    pub fn home_of(&self, connect: &mqtt::Connect<'_>, certificate: Option<&[u8]>) -> Option<ShardId> {
         let offered = Offered {
             client_id: connect.client_id,
             user_name: connect.user_name,
             password: connect.password,
+            certificate,
         };
         match self.access.session_name(&offered) {
             Some(name) => Shard::home(&name, self.core.shards),

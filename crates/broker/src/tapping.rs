@@ -71,7 +71,7 @@ impl Core {
     pub fn tap_session(&mut self, now: Now, slot: u32, wanted: Wants, what: &Happening<'_>) {
         if self.tap.wants.has(wanted)
             && let Some(session) = self.sessions[slot as usize].as_deref()
-            && session.device.is_none()
+            && session.device().is_none()
             && let Some(tap) = &mut self.tap.tap
         {
             self.tap.is_used = true;
@@ -280,6 +280,7 @@ impl Core {
             return;
         }
         let session = self.sessions[slot as usize].as_deref();
+        let session = session.filter(|session| session.device().is_none());
         let (Some(session), Some(tap)) = (session, &mut self.tap.tap) else {
             return;
         };

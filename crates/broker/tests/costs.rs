@@ -156,6 +156,7 @@ fn filters_that_match_nothing_let_others_go_on_while_the_store_is_searched() {
         listener: 0,
         maximum_packet_size: None,
         certificate_common_name: None,
+        certificate: None,
     };
     shard.open(now, conn, peer);
     let mut bytes = Vec::new();

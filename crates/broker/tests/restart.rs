@@ -87,6 +87,7 @@ fn connect(shard: &mut Shard) {
         listener: 0,
         maximum_packet_size: None,
         certificate_common_name: None,
+        certificate: None,
     };
     shard.open(NOW, CONN, peer);
     shard.receive(NOW, CONN, &bytes);

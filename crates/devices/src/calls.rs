@@ -83,6 +83,14 @@ struct Inner {
 }
 
 impl Calls {
+    /// Numbers begin behind `first`.
+    pub fn from(first: i32) -> Calls {
+        Calls(Mutex::new(Inner {
+            made: first,
+            ..Inner::default()
+        }))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

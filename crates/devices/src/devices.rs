@@ -27,7 +27,8 @@ use crate::entry::{Entry, Kind};
 use crate::ingest::Ingest;
 use crate::log::{Full, Kept, Log};
 use crate::outlet::Out;
-use crate::sessions::Sessions;
+use crate::pollers::Pollers;
+use crate::sessions::{Sessions, Wanted};
 use crate::stats::{Counters, Lag, Stats};
 use crate::tap::DeviceTap;
 use crate::updates::{Updates, Watchers};
@@ -126,7 +127,10 @@ pub struct Hub {
     pub log: Log,
     pub sessions: Sessions,
     pub calls: Calls,
+    /// Calls of devices over HTTP that wait for a rule chain; their numbers are none that devices use.
+    pub asked: Calls,
     pub watchers: Arc<Watchers>,
+    pub pollers: Pollers,
     pub counters: Arc<Counters>,
     pub net: OnceLock<net::Handle>,
     /// Some profile has topics of its own.
@@ -279,6 +283,40 @@ impl Devices {
         })
     }
 
+    /// Over HTTP: the next call of the device, or the next change of its attributes. `None`: too many wait.
+    pub fn next_for(&self, device: DeviceId, wanted: Wanted) -> Option<oneshot::Receiver<String>> {
+        self.hub.pollers.wait(device, wanted)
+    }
+
+    /// The device answers a call of the server.
+    pub fn answered(&self, device: DeviceId, id: i32, body: &[u8]) {
+        self.hub.answered(device, id, body);
+        self.hub.go_on_with_chains();
+    }
+
+    /// The device calls the server: the answer of a rule chain, as JSON, or nothing when it takes too long.
+    pub async fn ask(&self, device: DeviceId, body: &[u8], timeout: Duration) -> Result<Option<String>, Full> {
+        let (sender, receiver) = oneshot::channel();
+        let expires_ms = unix_ms().saturating_add(timeout.as_millis() as i64);
+        let begun = self.hub.asked.begin(device, Caller::Outside(sender), expires_ms);
+        let id = begun.map_err(|error| Full {
+            because: error.to_string(),
+        })?;
+        let entry = Entry {
+            id,
+            ..Entry::new(Kind::RpcRequest, device.0, unix_ms(), body)
+        };
+        self.append(&entry)?.await?;
+        Ok(receiver.await.ok().and_then(Result::ok))
+    }
+
+    /// The device says that a user may claim it.
+    pub fn claim(&self, device: DeviceId, body: &[u8]) -> Result<(), String> {
+        self.hub
+            .claim(device, body, unix_ms())
+            .map_err(|error| error.to_string())
+    }
+
     /// As devices are told their attributes. Reads the repository, so it may wait.
     pub fn attributes_of(&self, device: DeviceId, request: &AttributesRequest) -> Result<String, EntityError> {
         self.hub.attributes_of(device, request)
@@ -404,7 +442,9 @@ impl Hub {
             log,
             sessions: Sessions::default(),
             calls: Calls::default(),
+            asked: Calls::from(1 << 30),
             watchers: Arc::default(),
+            pollers: Pollers::default(),
             counters: Arc::default(),
             net: OnceLock::new(),
             has_own_topics: AtomicBool::new(false),

@@ -31,6 +31,8 @@ const TICK: Duration = Duration::from_secs(1);
 const CALLS_TICK: Duration = Duration::from_millis(100);
 /// Before a batch is tried again that the store did not take.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Every so many failures of one batch are told.
+const FAILURES_TOLD: u64 = 100;
 /// Between two places in the log from which a start may begin, at least.
 const STEP_BYTES: u64 = 1 << 20;
 
@@ -50,6 +52,8 @@ pub struct Ingest {
     next_tick: Instant,
     /// What the log was told to give back.
     released: Lsn,
+    /// In a row, of the batch at hand.
+    failures: u64,
     has_ended: bool,
 }
 
@@ -73,6 +77,7 @@ impl Ingest {
             gathered: Gathered::default(),
             next_tick: Instant::now(),
             released: found_from,
+            failures: 0,
             has_ended: false,
             hub,
         }
@@ -90,6 +95,7 @@ impl Ingest {
                 self.tick();
             }
             self.hub.calls.expire(unix_ms());
+            self.hub.asked.expire(unix_ms());
             if has_read {
                 continue;
             }
@@ -97,7 +103,7 @@ impl Ingest {
                 self.has_ended = true;
                 continue;
             }
-            let deadline = match self.hub.calls.count() {
+            let deadline = match self.hub.calls.count() + self.hub.asked.count() {
                 0 => self.next_tick,
                 _ => self.next_tick.min(Instant::now() + CALLS_TICK),
             };
@@ -154,7 +160,7 @@ impl Ingest {
         }
         let mut ends_at = self.last;
         for (index, (at, range)) in gathered.records.iter().enumerate() {
-            if *at <= self.replay_from {
+            if *at <= self.replay_from || self.has_ended {
                 continue;
             }
             let Some(entry) = Entry::read(&gathered.bytes[range.clone()]) else {
@@ -247,18 +253,27 @@ impl Ingest {
                 }
                 Err(error) => {
                     drop(out);
-                    self.failed(&error);
+                    if !self.may_try_again(&error) {
+                        return batch.clear();
+                    }
                 }
             }
         }
+        self.failures = 0;
         batch.clear();
         self.hub.go_on_with_chains();
     }
 
-    fn failed(&self, error: &IngestError) {
+    /// False: the server stops, and the next start does what is left.
+    fn may_try_again(&mut self, error: &IngestError) -> bool {
         Counters::add(&self.hub.counters.failed_batches, 1);
-        tracing::warn!(error = %error_chain(error), "what devices said waits for its stores");
+        if self.failures.is_multiple_of(FAILURES_TOLD) {
+            tracing::warn!(error = %error_chain(error), "what devices said waits for its stores");
+        }
+        self.failures += 1;
+        self.has_ended = self.hub.is_stopping.load(Relaxed);
         thread::sleep(TRY_AGAIN);
+        !self.has_ended
     }
 
     /// What is not for the platform's batches.
@@ -273,17 +288,22 @@ impl Ingest {
 
     fn save(&mut self, entry: &Entry<'_>, at: Position) {
         while let Err(error) = self.hub.save(entry, at) {
-            self.failed(&error);
+            if !self.may_try_again(&error) {
+                return;
+            }
         }
+        self.failures = 0;
         self.last = at;
     }
 
     /// Points that chains said by themselves get a position.
     fn mark(&mut self, at: Position) {
-        let now_ms = unix_ms();
-        while let Err(error) = self.hub.platform.ingest(&[], at, now_ms, &mut self.hub.out(now_ms)) {
-            self.failed(&error);
+        while let Err(error) = self.hub.mark(at) {
+            if !self.may_try_again(&error) {
+                return;
+            }
         }
+        self.failures = 0;
         self.last = at;
     }
 

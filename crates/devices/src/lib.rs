@@ -23,6 +23,7 @@ mod gateway;
 mod ingest;
 mod log;
 mod outlet;
+mod pollers;
 mod requests;
 mod sessions;
 mod stats;
@@ -35,6 +36,7 @@ pub use devices::{DEVICE_PREFIX, Devices, Login, OpenError, Options, PROVISION_P
 pub use entry::{Entry, Kind};
 pub use log::{Full, Kept};
 pub use outlet::Out;
+pub use sessions::Wanted;
 pub use stats::{Lag, Stats};
 pub use tap::DeviceTap;
 pub use updates::{Update, Updates};

@@ -25,6 +25,9 @@ pub const DIRECTORY_NAME: &str = "log";
 /// Appended and not yet written: beyond it the log counts as full.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
+/// From one commit to the next, at least: what many shards append shares a sync and a wake-up.
+const COMMIT_EVERY: Duration = Duration::from_millis(1);
+
 /// Where a record that begins here ends, for the platform.
 pub fn position(lsn: Lsn) -> Position {
     Position(lsn.0 + 1)
@@ -104,7 +107,8 @@ impl Log {
         let (log, opened) = opened.map_err(|error| OpenError::Log(Box::new(error)))?;
         let shared = Arc::new(Shared::default());
         let of_commits = Arc::clone(&shared);
-        let journal = Journal::start(log, move || of_commits.committed()).map_err(OpenError::Thread)?;
+        let journal =
+            Journal::start_paced(log, COMMIT_EVERY, move || of_commits.committed()).map_err(OpenError::Thread)?;
         let _ = shared.committed.set(journal.clone());
         let found = Found {
             follower: Follower::new(journal.reader(), opened.replayed_from),

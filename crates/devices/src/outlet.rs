@@ -67,10 +67,17 @@ impl<'h> Out<'h> {
 
     /// Calls a device. The number that its answer has.
     pub fn call(&mut self, device: DeviceId, call: &Call, caller: Caller) -> Result<i32, CallError> {
-        let ways = self.hub.sessions.ways(device, Wanted::RpcRequest);
-        let way = ways.into_iter().next().ok_or(CallError::NoActiveConnection)?;
+        let way = self.hub.sessions.ways(device, Wanted::RpcRequest).into_iter().next();
         let expires_ms = self.now_ms.saturating_add(call.timeout.as_millis() as i64);
         let id = self.hub.calls.begin(device, caller, expires_ms)?;
+        let Some(way) = way else {
+            let body = http_call(id, call);
+            if self.hub.pollers.tell_one(device, Wanted::RpcRequest, body) {
+                return Ok(id);
+            }
+            self.hub.calls.give_up(device, id);
+            return Err(CallError::NoActiveConnection);
+        };
         match way {
             Way::Direct(target, form) => {
                 let body = rpc_request(&call.method, &call.params);
@@ -120,6 +127,8 @@ impl Outlet for Out<'_> {
 
     fn attributes_to_device(&mut self, device: DeviceId, updated: &[Attribute], deleted: &[String]) {
         let deleted: Vec<&str> = deleted.iter().map(String::as_str).collect();
+        let pollers = &self.hub.pollers;
+        pollers.tell_all(device, Wanted::Attributes, || attribute_update(updated, &deleted));
         for way in self.hub.sessions.ways(device, Wanted::Attributes) {
             match way {
                 Way::Direct(target, form) => {
@@ -166,6 +175,11 @@ impl Outlet for Out<'_> {
     }
 
     fn reply_to_device(&mut self, device: DeviceId, request_id: i32, body: &Json) -> Result<(), NodeError> {
+        if let Some(Caller::Outside(sender)) = self.hub.asked.answered(device, request_id) {
+            // Whoever asked may have gone.
+            let _ = sender.send(Ok(body.to_string()));
+            return Ok(());
+        }
         let forms = [
             Form::Long,
             Form::Short(platform::decode::Format::Profile),
@@ -189,6 +203,12 @@ impl Outlet for Out<'_> {
         Counters::add(&self.hub.counters.failed_rules, 1);
         tracing::debug!(entity = %entity.id, node, problem, "a message of a device failed");
     }
+}
+
+/// As a device that waits over HTTP gets a call.
+fn http_call(id: i32, call: &Call) -> String {
+    let method = Json::from(call.method.as_str());
+    format!("{{\"id\":{id},\"method\":{method},\"params\":{}}}", call.params)
 }
 
 impl Hub {

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use timeseries::Position;
 
 use crate::calls::Caller;
-use crate::devices::Hub;
+use crate::devices::{Hub, unix_ms};
 use crate::entry::{Entry, Kind};
 use crate::stats::Counters;
 
@@ -34,6 +34,15 @@ pub fn asks_for_limits(body: &[u8]) -> bool {
 pub enum Unanswered {
     Decode(DecodeError),
     Entity(EntityError),
+}
+
+impl std::fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unanswered::Decode(error) => error.fmt(f),
+            Unanswered::Entity(error) => error.fmt(f),
+        }
+    }
 }
 
 impl From<DecodeError> for Unanswered {
@@ -175,6 +184,13 @@ impl Hub {
                 provision_failure()
             }
         }
+    }
+
+    /// What chains said by themselves is stored as if it was said here.
+    pub fn mark(&self, at: Position) -> Result<(), IngestError> {
+        let now_ms = unix_ms();
+        let mut out = self.out(now_ms);
+        self.platform.ingest(&[], at, now_ms, &mut out).map(drop)
     }
 
     /// Telemetry of any entity, past the chains.

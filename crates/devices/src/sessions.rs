@@ -52,7 +52,7 @@ pub enum Way {
 }
 
 /// What a device is to be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
     Attributes,
     RpcRequest,

@@ -75,6 +75,13 @@ impl DeviceTap {
     }
 }
 
+impl Drop for DeviceTap {
+    /// What was said in a tick that did not end.
+    fn drop(&mut self) {
+        self.append();
+    }
+}
+
 fn uuid(key: DeviceKey) -> Uuid {
     Uuid(key.0.to_be_bytes())
 }

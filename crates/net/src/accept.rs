@@ -108,6 +108,7 @@ impl Worker {
             step,
             address,
             certificate_common_name: None,
+            certificate: None,
             reserved_bytes: 0,
         };
         let conn = self.slots.insert(Connection::new(socket, index as u16, handshake));

@@ -55,6 +55,7 @@ pub(crate) struct Handshake {
     /// The peer, or the client behind a proxy.
     pub(crate) address: SocketAddr,
     pub(crate) certificate_common_name: Option<Box<str>>,
+    pub(crate) certificate: Option<Box<[u8]>>,
     /// Taken from the worker's pot for bytes beyond the free ones.
     pub(crate) reserved_bytes: usize,
 }

@@ -79,6 +79,7 @@ impl Worker {
             let certificate = tls.peer_certificates().and_then(|chain| chain.first());
             handshake.certificate_common_name =
                 certificate.and_then(|certificate| certificate::common_name(certificate));
+            handshake.certificate = certificate.map(|certificate| certificate.as_ref().into());
             self.next_step(slot, Step::Tls);
         }
     }
@@ -179,13 +180,17 @@ impl Worker {
         } else {
             &buffer[range.clone()]
         };
+        let certificate = match &connection.stage {
+            Stage::Handshake(handshake) => handshake.certificate.as_deref(),
+            _ => None,
+        };
         let home = match mqtt::decode_connect(bytes, limit) {
             Ok(Decoded::Incomplete { needed }) => {
                 connection.needed = u32::try_from(needed).unwrap_or(u32::MAX);
                 let new = if kept > 0 { &[][..] } else { &buffer[range] };
                 return self.keep_of_handshake(slot, new);
             }
-            Ok(Decoded::Complete { packet, .. }) => self.shard.home_of(&packet),
+            Ok(Decoded::Complete { packet, .. }) => self.shard.home_of(&packet, certificate),
             Err(error) if matches!(error.kind, DecodeErrorKind::PacketTooLarge { .. }) => {
                 return self.refuse(slot, Refusal::ConnectTooLarge);
             }
@@ -285,6 +290,7 @@ impl Worker {
             listener,
             maximum_packet_size: config.maximum_packet_size,
             certificate_common_name: handshake.certificate_common_name.take(),
+            certificate: handshake.certificate.take(),
         })
     }
 

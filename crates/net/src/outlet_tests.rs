@@ -29,6 +29,7 @@ fn connection() -> (Connection, JoinHandle<Vec<u8>>) {
         step: Step::Connect,
         address: peer,
         certificate_common_name: None,
+        certificate: None,
         reserved_bytes: 0,
     };
     let mut connection = Connection::new(TcpStream::from_std(socket), 0, handshake);

@@ -21,6 +21,12 @@ pub fn sha3_hash(text: &str) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// As a certificate's credentials are found: the hash of its DER in base64.
+pub fn certificate_hash(der: &[u8]) -> String {
+    use base64ct::{Base64, Encoding};
+    sha3_hash(&Base64::encode_string(der))
+}
+
 fn trim_certificate(text: &str) -> String {
     let mut text = text.replace(['\n', '\r'], "");
     for mark in CERTIFICATE_MARKS {

@@ -57,6 +57,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "integration",
             "devices",
             "platform",
+            "timeseries",
         ],
     ),
 ];

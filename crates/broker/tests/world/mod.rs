@@ -135,6 +135,7 @@ impl World {
                 listener: 0,
                 maximum_packet_size: None,
                 certificate_common_name: None,
+                certificate: None,
             };
             self.shards[home].open(self.now, conn, peer);
         }

@@ -24,7 +24,7 @@ use broker::{
 use devices::{DEVICE_PREFIX, Devices, Login, PROVISION_PREFIX};
 use mqtt::{QoS, ReasonCode};
 use net::CallError;
-use platform::credentials::MqttLogin;
+use platform::credentials::{MqttLogin, certificate_hash};
 
 use crate::config::files::chain;
 use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription};
@@ -164,6 +164,11 @@ impl NodeAccess {
     /// Who this is, if it is a device, or nobody yet who wants to become one. A user of the broker is no device, whatever its name.
     fn device(&self, offered: &Offered<'_>) -> Option<Login> {
         let devices = self.devices.as_deref()?;
+        if let Some(certificate) = offered.certificate
+            && let Some(login) = devices.certificate_login(&certificate_hash(certificate))
+        {
+            return Some(login);
+        }
         if offered.user_name.is_some_and(|name| self.users.get(name).is_some()) {
             return None;
         }
@@ -176,6 +181,7 @@ impl NodeAccess {
             client_id: &credentials.client_id,
             user_name: credentials.user_name.as_deref(),
             password: credentials.password.as_deref(),
+            certificate: credentials.certificate.as_deref(),
         };
         if [DEVICE_PREFIX, PROVISION_PREFIX]
             .iter()

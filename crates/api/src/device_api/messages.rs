@@ -1,0 +1,134 @@
+//! What devices say and ask over HTTP without waiting for anybody.
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use devices::{Entry, Kind};
+use platform::decode::{AttributesRequest, Limits, RpcRequest, Telemetry, attributes};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{BODY_MAX, Caller, RPC_BODY_MAX, Raw, TAG, full, platform_of, refused};
+use crate::app::{App, unix_ms};
+use crate::endpoint::Endpoint;
+use crate::guard::Need;
+use crate::problem::Problem;
+
+/// Which attributes a device asks for; all of them without keys.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Keys {
+    /// With commas between them.
+    client_keys: Option<String>,
+    /// With commas between them.
+    shared_keys: Option<String>,
+}
+
+fn post<H, T>(path: &'static str, id: &'static str, handler: H) -> Endpoint
+where
+    H: axum::handler::Handler<T, App>,
+    T: 'static,
+{
+    Endpoint::post(path, id, handler)
+        .tag(TAG)
+        .needs(Need::Nothing)
+        .path_parameter("token", "Access token of the device.")
+        .fails(StatusCode::UNAUTHORIZED)
+}
+
+pub fn endpoints() -> Vec<Endpoint> {
+    vec![
+        post("/api/v1/{token}/telemetry", "post_device_telemetry", telemetry)
+            .says(
+                "Send telemetry",
+                "As over MQTT: an object of values, or with `ts` and `values`, or an array of both. Answered when it is kept.",
+            )
+            .takes::<serde_json::Value>(BODY_MAX)
+            .returns_text("text/plain", "It is kept."),
+        post("/api/v1/{token}/attributes", "post_device_attributes", client_attributes)
+            .says(
+                "Send attributes",
+                "Client attributes of the device, as an object. Answered when they are kept.",
+            )
+            .takes::<serde_json::Value>(BODY_MAX)
+            .returns_text("text/plain", "They are kept."),
+        Endpoint::get("/api/v1/{token}/attributes", "get_device_attributes", get_attributes)
+            .tag(TAG)
+            .says(
+                "Ask for attributes",
+                "Client and shared attributes; all of them if no keys are given.",
+            )
+            .needs(Need::Nothing)
+            .path_parameter("token", "Access token of the device.")
+            .fails(StatusCode::UNAUTHORIZED)
+            .query::<Keys>()
+            .returns::<serde_json::Value>("`client` and `shared`; an empty one is left out."),
+        post("/api/v1/{token}/claim", "claim_device", claim)
+            .says(
+                "Allow to be claimed",
+                "A user who knows the secret may claim the device for `durationMs`. The body may be empty.",
+            )
+            .takes::<serde_json::Value>(RPC_BODY_MAX)
+            .returns_text("text/plain", "It may be claimed."),
+        Endpoint::post("/api/v1/provision", "provision_device", provision)
+            .tag(TAG)
+            .says(
+                "Provision a device",
+                "With key and secret of a device profile. The answer has `status`: SUCCESS with credentials, NOT_FOUND or FAILURE.",
+            )
+            .needs(Need::Nothing)
+            .takes::<serde_json::Value>(RPC_BODY_MAX)
+            .returns::<serde_json::Value>("What came of it."),
+    ]
+}
+
+fn now_ms() -> i64 {
+    unix_ms(std::time::SystemTime::now()) as i64
+}
+
+async fn telemetry(caller: Caller, Raw(body): Raw) -> Result<StatusCode, Problem> {
+    Telemetry::decode(&body, now_ms(), &Limits::default()).map_err(refused)?;
+    keep(&caller, Kind::Telemetry, &body).await
+}
+
+async fn client_attributes(caller: Caller, Raw(body): Raw) -> Result<StatusCode, Problem> {
+    attributes(&body, &Limits::default()).map_err(refused)?;
+    keep(&caller, Kind::Attributes, &body).await
+}
+
+async fn keep(caller: &Caller, kind: Kind, body: &[u8]) -> Result<StatusCode, Problem> {
+    let entry = Entry::new(kind, caller.device.0, now_ms(), body);
+    caller.devices.append(&entry).map_err(full)?.await.map_err(full)?;
+    Ok(StatusCode::OK)
+}
+
+async fn get_attributes(State(app): State<App>, caller: Caller, Query(keys): Query<Keys>) -> Result<Response, Problem> {
+    let request = AttributesRequest::from_query(keys.client_keys.as_deref(), keys.shared_keys.as_deref());
+    let Caller { devices, device } = caller;
+    let found = app.block(move || devices.attributes_of(device, &request)).await?;
+    let body = found.map_err(|error| Problem::internal(error.to_string()))?;
+    Ok(json(body))
+}
+
+async fn claim(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Result<StatusCode, Problem> {
+    let Caller { devices, device } = caller;
+    app.block(move || devices.claim(device, &body))
+        .await?
+        .map_err(refused)?;
+    Ok(StatusCode::OK)
+}
+
+async fn provision(State(app): State<App>, Raw(body): Raw) -> Result<Response, Problem> {
+    let devices = platform_of(&app)?;
+    Ok(json(app.block(move || devices.provision(&body)).await?))
+}
+
+/// JSON that is text already.
+pub fn json(body: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Whether a body is a call of a device.
+pub fn check_call(body: &[u8]) -> Result<(), Problem> {
+    RpcRequest::decode(body).map(drop).map_err(refused)
+}

@@ -1,0 +1,110 @@
+//! Devices that wait over HTTP for the next call or change of their attributes. Whoever waits gets one answer.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use platform::ids::DeviceId;
+use tokio::sync::oneshot;
+
+use crate::sessions::Wanted;
+
+/// Requests that wait at the same time.
+const POLLERS_MAX: usize = 100_000;
+
+#[derive(Default)]
+pub struct Pollers(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    by_device: HashMap<(DeviceId, Wanted), Vec<oneshot::Sender<String>>, foldhash::fast::RandomState>,
+    count: usize,
+}
+
+impl Pollers {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None`: too many wait.
+    pub fn wait(&self, device: DeviceId, wanted: Wanted) -> Option<oneshot::Receiver<String>> {
+        let mut waiting = self.lock();
+        if waiting.count >= POLLERS_MAX {
+            waiting.forget_gone();
+            if waiting.count >= POLLERS_MAX {
+                return None;
+            }
+        }
+        let (sender, receiver) = oneshot::channel();
+        waiting.by_device.entry((device, wanted)).or_default().push(sender);
+        waiting.count += 1;
+        Some(receiver)
+    }
+
+    /// To all that wait for changes of attributes.
+    pub fn tell_all(&self, device: DeviceId, wanted: Wanted, body: impl Fn() -> String) {
+        let mut waiting = self.lock();
+        if let Some(list) = waiting.by_device.remove(&(device, wanted)) {
+            waiting.count -= list.len();
+            for sender in list {
+                // Whoever waited may have gone.
+                let _ = sender.send(body());
+            }
+        }
+    }
+
+    /// To one that is still there; false if there is none.
+    pub fn tell_one(&self, device: DeviceId, wanted: Wanted, body: String) -> bool {
+        let mut waiting = self.lock();
+        let Some(list) = waiting.by_device.remove(&(device, wanted)) else {
+            return false;
+        };
+        waiting.count -= list.len();
+        let mut open: Vec<_> = list.into_iter().filter(|sender| !sender.is_closed()).collect();
+        if open.is_empty() {
+            return false;
+        }
+        let is_told = open.remove(0).send(body).is_ok();
+        waiting.count += open.len();
+        if !open.is_empty() {
+            waiting.by_device.insert((device, wanted), open);
+        }
+        is_told
+    }
+}
+
+impl Waiting {
+    fn forget_gone(&mut self) {
+        for list in self.by_device.values_mut() {
+            list.retain(|sender| !sender.is_closed());
+        }
+        self.by_device.retain(|_, list| !list.is_empty());
+        self.count = self.by_device.values().map(Vec::len).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::ids::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_gets_one_answer() {
+        let device = DeviceId(Uuid([1; 16]));
+        let pollers = Pollers::default();
+        let (attributes, call) = (Wanted::Attributes, Wanted::RpcRequest);
+        assert!(!pollers.tell_one(device, call, "nobody".into()));
+        drop(pollers.wait(device, call));
+        let mut first = pollers.wait(device, call).unwrap();
+        let mut second = pollers.wait(device, call).unwrap();
+        let mut other = pollers.wait(device, attributes).unwrap();
+        assert!(pollers.tell_one(device, call, "1".into()));
+        assert!(pollers.tell_one(device, call, "2".into()));
+        assert!(!pollers.tell_one(device, call, "3".into()));
+        pollers.tell_all(device, attributes, || "a".into());
+        assert_eq!(first.try_recv(), Ok("1".into()));
+        assert_eq!(second.try_recv(), Ok("2".into()));
+        assert_eq!(other.try_recv(), Ok("a".into()));
+        assert_eq!(pollers.lock().count, 0);
+    }
+}

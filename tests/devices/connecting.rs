@@ -1,0 +1,135 @@
+//! Who is let in as a device, and what it may do with topics.
+
+use serde_json::json;
+
+use crate::support::*;
+use crate::world::{World, device, device_with_password, login};
+
+#[test]
+fn credentials() {
+    let (world, ()) = World::new(|devices, tenant| {
+        device(devices, tenant, "A", "TOKEN-A");
+        let both = json!({"userName": "user", "password": "secret"});
+        device_with_password(devices, tenant, "B", &both);
+        let client = json!({"clientId": "client-c"});
+        device_with_password(devices, tenant, "C", &client);
+        let all = json!({"clientId": "client-d", "userName": "user-d", "password": "secret"});
+        device_with_password(devices, tenant, "D", &all);
+    });
+    type Case<'a> = (&'a str, Option<&'a str>, Option<&'a str>, bool);
+    let cases: &[Case<'_>] = &[
+        ("any", Some("TOKEN-A"), None, true),
+        ("any", Some("TOKEN-A"), Some("ignored"), true),
+        ("any", Some("TOKEN-X"), None, false),
+        ("any", Some("user"), Some("secret"), true),
+        ("any", Some("user"), Some("wrong"), false),
+        ("any", Some("user"), None, false),
+        ("client-c", None, None, true),
+        ("client-d", Some("user-d"), Some("secret"), true),
+        ("other", Some("user-d"), Some("secret"), false),
+        ("$device/x", Some("TOKEN-A"), None, false),
+    ];
+    for version in ALL_VERSIONS {
+        for (client_id, user_name, password, is_device) in cases {
+            let mut connect = Connect::new(version, client_id);
+            connect.user_name = user_name.map(|text| text.as_bytes().to_vec());
+            connect.password = password.map(|text| text.as_bytes().to_vec());
+            if version != V5 && connect.user_name.is_none() && connect.password.is_some() {
+                continue;
+            }
+            let mut peer = world.server.connect();
+            let code = peer.handshake(&connect).code;
+            assert_eq!(
+                code == 0,
+                *is_device,
+                "{version:?} {client_id} {user_name:?} {password:?}"
+            );
+            if code == 0 {
+                // A plain client would be granted this.
+                assert!(peer.subscribe_code("any/topic", 0) >= 0x80, "{version:?} {client_id}");
+            }
+        }
+    }
+}
+
+#[test]
+fn subscriptions() {
+    let (world, ()) = World::new(|devices, tenant| {
+        device(devices, tenant, "A", "TOKEN");
+    });
+    let cases = [
+        ("v1/devices/me/attributes", 1, Some(1)),
+        ("v1/devices/me/attributes/response/+", 2, Some(1)),
+        ("v1/devices/me/rpc/request/+", 0, Some(0)),
+        ("v1/devices/me/rpc/response/+", 1, Some(1)),
+        ("v2/a", 1, Some(1)),
+        ("v2/a/res/+", 1, Some(1)),
+        ("v2/r/req/+", 1, Some(1)),
+        ("v2/fw/response/+/chunk/+", 1, Some(1)),
+        ("v1/gateway/rpc", 1, Some(1)),
+        ("/provision/response", 1, None),
+        ("v1/devices/me/#", 1, None),
+        ("#", 0, None),
+        ("$SYS/#", 0, None),
+        ("$share/g/v1/devices/me/attributes", 1, None),
+    ];
+    for (version, refused) in [(V3, 0x80), (V4, 0x80), (V5, 0x8F)] {
+        let mut peer = world.connect(version, "TOKEN");
+        for (filter, qos, granted) in cases {
+            assert_eq!(
+                peer.subscribe_code(filter, qos),
+                granted.unwrap_or(refused),
+                "{version:?} {filter}"
+            );
+        }
+        let unsubscribed = peer.unsubscribe("v1/devices/me/attributes");
+        assert_eq!(unsubscribed, 0);
+        let again = peer.unsubscribe("v1/devices/me/attributes");
+        assert_eq!(again, if version == V5 { 0x11 } else { 0 });
+        peer.ping();
+    }
+}
+
+#[test]
+fn a_second_connection_of_a_device_ends_the_first() {
+    let (world, ()) = World::new(|devices, tenant| {
+        device(devices, tenant, "A", "TOKEN");
+        device(devices, tenant, "B", "OTHER");
+    });
+    let named = |token: &str| Connect::new(V4, "same").user_name(token);
+    let mut other = world.server.session(&named("OTHER"));
+    let mut first = world.server.session(&named("TOKEN"));
+    for _ in 0..4 {
+        // The client id says nothing: it is the device that counts.
+        let mut second = world.server.session(&login(V4, "TOKEN"));
+        first.expect_closed(PATIENCE);
+        second.ping();
+        first = second;
+    }
+    other.ping();
+}
+
+#[test]
+fn topics_that_nobody_knows_and_payloads_that_nobody_understands() {
+    let (world, ()) = World::new(|devices, tenant| {
+        device(devices, tenant, "A", "TOKEN");
+    });
+    for version in [V3, V4] {
+        let mut peer = world.connect(version, "TOKEN");
+        assert_eq!(peer.publish(&Publish::new("other/topic", "{}").qos(1)), 0);
+        peer.ping();
+        peer.send(&Publish::new("v1/devices/me/telemetry", "{no json").bytes(version));
+        peer.expect_closed(PATIENCE);
+    }
+    let mut peer = world.connect(V5, "TOKEN");
+    assert_eq!(peer.publish(&Publish::new("other/topic", "{}").qos(1)), 0x90);
+    assert_eq!(
+        peer.publish(&Publish::new("v1/devices/me/telemetry", "{no json").qos(1)),
+        0
+    );
+    assert_eq!(
+        peer.publish(&Publish::new("v1/devices/me/telemetry", "{\"a\":1}").qos(2)),
+        0
+    );
+    peer.ping();
+}

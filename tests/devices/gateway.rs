@@ -1,0 +1,80 @@
+//! Gateways, which speak for devices by their names.
+
+use platform::model::{Device, Scope};
+use timeseries::Value;
+
+use crate::support::*;
+use crate::world::{NOW, World, device, gateway, points};
+
+#[test]
+fn a_gateway_speaks_for_its_devices() {
+    let (mut world, ()) = World::new(|devices, tenant| {
+        gateway(devices, tenant, "G", "GATE");
+    });
+    let mut peer = world.connect(V4, "GATE");
+    peer.subscribe("v1/gateway/attributes/response", 1);
+    peer.subscribe("v1/gateway/attributes", 1);
+    let messages = [
+        (
+            "v1/gateway/connect",
+            r#"{"device":"A","type":"thermometer"}"#.to_owned(),
+        ),
+        (
+            "v1/gateway/telemetry",
+            format!(r#"{{"A":[{{"ts":{NOW},"values":{{"t":20}}}}],"B":[{{"ts":{NOW},"values":{{"t":21}}}}]}}"#),
+        ),
+        ("v1/gateway/attributes", r#"{"A":{"model":"M","serial":5}}"#.to_owned()),
+    ];
+    for (topic, body) in messages {
+        assert_eq!(peer.publish(&Publish::new(topic, body).qos(1)), 0, "{topic}");
+    }
+    let cases = [
+        (
+            r#"{"id":1,"device":"A","client":true,"key":"model"}"#,
+            r#"{"id":1,"device":"A","value":"M"}"#,
+        ),
+        (
+            r#"{"id":2,"device":"A","client":true,"keys":["model","serial"]}"#,
+            r#"{"id":2,"device":"A","values":{"model":"M","serial":5}}"#,
+        ),
+        (
+            r#"{"id":3,"device":"A","client":false,"key":"none"}"#,
+            r#"{"id":3,"device":"A"}"#,
+        ),
+    ];
+    for (asked, answer) in cases {
+        peer.publish(&Publish::new("v1/gateway/attributes/request", asked).qos(1));
+        let delivery = peer.receive();
+        assert_eq!(delivery.topic_str(), "v1/gateway/attributes/response");
+        assert_eq!(delivery.payload_str(), answer);
+    }
+    peer.publish(&Publish::new("v1/gateway/disconnect", r#"{"device":"A"}"#).qos(1));
+    peer.disconnect();
+    let tenant = world.tenant;
+    world.beside(|devices| {
+        let of_name = |name: &str| {
+            let found: Option<Device> = devices.entities().find_by_name(tenant.0, name).expect("it can be read");
+            found.expect("the gateway made it")
+        };
+        let (a, b) = (of_name("A"), of_name("B"));
+        assert_eq!((a.kind.as_str(), b.kind.as_str()), ("thermometer", "default"));
+        for (device, value) in [(&a, 20), (&b, 21)] {
+            let points = points(devices, device.id.expect("it is stored"), "t");
+            assert_eq!(points.len(), 1);
+            assert_eq!(points[0].value, Value::Long(value));
+        }
+        let id = a.id.expect("it is stored").entity();
+        let found = devices.platform().attributes(id, Scope::ClientScope, None);
+        assert_eq!(found.expect("they can be read").len(), 2);
+    });
+}
+
+#[test]
+fn who_is_no_gateway_speaks_for_nobody() {
+    let (world, ()) = World::new(|devices, tenant| {
+        device(devices, tenant, "A", "TOKEN");
+    });
+    let mut peer = world.connect(V4, "TOKEN");
+    peer.send(&Publish::new("v1/gateway/telemetry", r#"{"B":[{"t":1}]}"#).bytes(V4));
+    peer.expect_closed(PATIENCE);
+}

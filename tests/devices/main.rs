@@ -1,0 +1,17 @@
+//! Devices of the real binary, on the wire: ThingsBoard's device and gateway interfaces byte by byte, their namespace, and what is
+//! left of what they said when the server is killed.
+
+// What a run came to is part of its result.
+#![allow(clippy::print_stdout)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod connecting;
+mod downward;
+mod gateway;
+mod kills;
+mod namespaces;
+mod sdk;
+mod upward;
+mod world;

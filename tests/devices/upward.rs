@@ -1,0 +1,166 @@
+//! What devices say, and what is stored of it.
+
+use std::time::Duration;
+
+use platform::model::Scope;
+use timeseries::Value;
+
+use crate::support::*;
+use crate::world::{NOW, World, device, points};
+
+#[test]
+fn telemetry_in_all_forms() {
+    let (mut world, id) = World::new(|devices, tenant| device(devices, tenant, "A", "TOKEN"));
+    let messages = [
+        (
+            "v1/devices/me/telemetry",
+            format!("{{\"ts\":{NOW},\"values\":{{\"a\":1,\"b\":true}}}}"),
+        ),
+        (
+            "v1/devices/me/telemetry",
+            format!("[{{\"ts\":{},\"values\":{{\"a\":2.5}}}}]", NOW + 1),
+        ),
+        ("v2/t", format!("{{\"ts\":{},\"values\":{{\"a\":\"22.5\"}}}}", NOW + 2)),
+        (
+            "v2/t/j",
+            format!("{{\"ts\":{},\"values\":{{\"a\":\"text\"}}}}", NOW + 3),
+        ),
+        ("v1/devices/me/telemetry", "{\"now\":{\"k\":[1, 2]}}".to_owned()),
+    ];
+    for (index, version) in ALL_VERSIONS.into_iter().enumerate() {
+        let mut peer = world.connect(version, "TOKEN");
+        for (topic, body) in &messages {
+            let qos = index as u8;
+            assert_eq!(
+                peer.publish(&Publish::new(topic, body).qos(qos)),
+                0,
+                "{version:?} {topic}"
+            );
+        }
+        // At QoS 0 nothing says that it has arrived, but all before an answer has.
+        peer.ping();
+        peer.disconnect();
+    }
+    world.beside(|devices| {
+        let values: Vec<Value> = points(devices, id, "a").into_iter().map(|point| point.value).collect();
+        let expected = [
+            Value::Long(1),
+            Value::Double(2.5),
+            Value::Double(22.5),
+            Value::String("text".into()),
+        ];
+        assert_eq!(values, expected);
+        assert_eq!(points(devices, id, "b")[0].value, Value::Bool(true));
+        let now = points(devices, id, "now");
+        assert!(now[0].ts_ms > NOW, "a value without a time has that of the server");
+        assert_eq!(now[0].value, Value::Json("{\"k\":[1,2]}".into()));
+    });
+}
+
+#[test]
+fn attributes_and_what_is_asked_of_them() {
+    let (world, ()) = World::new(|devices, tenant| {
+        let id = device(devices, tenant, "A", "TOKEN");
+        let limits = platform::decode::Limits::default();
+        let shared = platform::decode::attributes(br#"{"s":1,"t":"x"}"#, &limits).expect("attributes");
+        let mut outlet = platform::NoOutlet;
+        devices
+            .platform()
+            .save_attributes(id.entity(), Scope::SharedScope, &shared, NOW, &mut outlet)
+            .expect("they are stored");
+    });
+    let forms = [
+        (
+            V3,
+            "v1/devices/me/attributes",
+            "v1/devices/me/attributes/request/",
+            "v1/devices/me/attributes/response/",
+        ),
+        (V4, "v2/a", "v2/a/req/", "v2/a/res/"),
+        (V5, "v2/a/j", "v2/a/req/j/", "v2/a/res/j/"),
+    ];
+    for (version, attributes, request, response) in forms {
+        let mut peer = world.connect(version, "TOKEN");
+        peer.subscribe(format!("{response}+"), 1);
+        peer.publish(&Publish::new(attributes, r#"{"c":true,"d":[1]}"#).qos(1));
+        let cases = [
+            (
+                r#"{"clientKeys":"c,d","sharedKeys":"s"}"#,
+                r#"{"client":{"c":true,"d":[1]},"shared":{"s":1}}"#,
+            ),
+            (r#"{"sharedKeys":"t,unknown"}"#, r#"{"shared":{"t":"x"}}"#),
+            (r#"{"clientKeys":"unknown"}"#, "{}"),
+            ("{}", r#"{"client":{"c":true,"d":[1]},"shared":{"s":1,"t":"x"}}"#),
+        ];
+        for (id, (asked, answer)) in cases.into_iter().enumerate() {
+            peer.publish(&Publish::new(format!("{request}{id}"), asked).qos(1));
+            let delivery = peer.receive();
+            assert_eq!(delivery.topic_str(), format!("{response}{id}"));
+            assert_eq!(delivery.payload_str(), answer, "{asked}");
+            assert_eq!((delivery.qos, delivery.is_retained), (1, false));
+        }
+    }
+}
+
+#[test]
+fn what_is_known_of_a_device_outlives_the_server() {
+    let (mut world, id) = World::new(|devices, tenant| device(devices, tenant, "A", "TOKEN"));
+    let mut peer = world.connect(V4, "TOKEN");
+    peer.publish(&Publish::new("v1/devices/me/telemetry", "{\"a\":1}").qos(1));
+    peer.disconnect();
+    let state = |devices: &devices::Devices| {
+        let found = devices.platform().attributes(id.entity(), Scope::ServerScope, None);
+        let found = found.expect("they can be read").into_iter();
+        found
+            .map(|attribute| (attribute.key, attribute.value))
+            .collect::<Vec<_>>()
+    };
+    let before = world.beside(state);
+    let is_set = |key: &str| {
+        let value = before.iter().find(|(known, _)| known == key).map(|(_, value)| value);
+        assert!(
+            value.is_some_and(|value| matches!(value, Value::Bool(true) | Value::Long(1..))),
+            "{key}: {before:?}"
+        );
+    };
+    for key in ["active", "lastConnectTime", "lastActivityTime", "lastDisconnectTime"] {
+        is_set(key);
+    }
+    assert_eq!(world.beside(state), before);
+}
+
+#[test]
+fn devices_provision_themselves() {
+    let (world, ()) = World::new(|devices, tenant| crate::world::provisioning_profile(devices, tenant));
+    let mut peer = world.server.session(&Connect::new(V4, "provision"));
+    peer.subscribe("/provision/response", 1);
+    let ask = |peer: &mut Peer, body: &str| {
+        peer.publish(&Publish::new("/provision/request", body).qos(1));
+        let delivery = peer.receive();
+        assert_eq!(delivery.topic_str(), "/provision/response");
+        delivery.payload_str().to_owned()
+    };
+    let body =
+        r#"{"deviceName":"New","provisionDeviceKey":"key","provisionDeviceSecret":"secret","token":"NEW-TOKEN"}"#;
+    assert_eq!(
+        ask(&mut peer, body),
+        r#"{"credentialsValue":"NEW-TOKEN","credentialsType":"ACCESS_TOKEN","status":"SUCCESS"}"#
+    );
+    assert_eq!(
+        ask(&mut peer, body),
+        r#"{"errorMsg":"Failed to provision device!","status":"FAILURE"}"#
+    );
+    assert_eq!(
+        ask(&mut peer, &body.replace("\"secret\"", "\"wrong\"")),
+        r#"{"errorMsg":"Provision data was not found!","status":"NOT_FOUND"}"#
+    );
+    // It may do nothing else.
+    assert_eq!(peer.subscribe_code("v1/devices/me/attributes", 0), 0x80);
+    let mut device = world.connect(V4, "NEW-TOKEN");
+    device.subscribe("v1/devices/me/attributes", 1);
+    let by_user_name = world
+        .server
+        .session(&Connect::new(V4, unique("p")).user_name("provision"));
+    drop(by_user_name);
+    device.expect_nothing(Duration::from_millis(50));
+}
