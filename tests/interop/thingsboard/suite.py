@@ -6,6 +6,7 @@ usage: suite.py HOST PORT DEVICE_TOKEN GATEWAY_TOKEN PROVISION_KEY PROVISION_SEC
 import logging
 import sys
 import threading
+import time
 
 from tb_device_mqtt import TBDeviceMqttClient
 from tb_gateway_mqtt import TBGatewayMqttClient
@@ -35,10 +36,13 @@ class Answers:
 
 
 def connected(client):
-    is_connected = threading.Event()
-    client.connect(callback=lambda *_: is_connected.set(), timeout=60)
-    if not is_connected.wait(PATIENCE):
-        raise SystemExit("the client does not connect")
+    """The SDK sets its callback after it has begun to connect, so that it may miss the CONNACK: its state is asked instead."""
+    client.connect(timeout=60)
+    until = time.monotonic() + PATIENCE
+    while not client.is_connected():
+        if time.monotonic() > until:
+            raise SystemExit("the client does not connect")
+        time.sleep(0.01)
     return client
 
 
@@ -57,12 +61,12 @@ def device(host, port, token):
     check("attributes", client.send_attributes({"model": "M", "serial": 7}).get(), 0)
 
     answers = Answers()
-    client.request_attributes(client_keys=["model", "serial"], callback=lambda *a: answers.put("asked", a[1]))
+    client.request_attributes(client_keys=["model", "serial"], callback=lambda *a: answers.put("asked", a[0]))
     answers.wait_for(
         "a request for attributes",
         lambda a: a[0] == "asked" and a[1].get("client") == {"model": "M", "serial": 7},
     )
-    client.subscribe_to_all_attributes(lambda *a: answers.put("pushed", a[1]))
+    client.subscribe_to_all_attributes(lambda *a: answers.put("pushed", a[0]))
     client.send_rpc_call("setShared", {"limit": 5}, lambda *a: answers.put("called", a[1]))
     answers.wait_for("a call to the server", lambda a: a[0] == "called" and a[1].get("method") == "setShared")
     answers.wait_for("a shared attribute", lambda a: a == ("pushed", {"limit": 5}))
@@ -98,7 +102,7 @@ def provision(host, port, key, secret):
     if not credentials:
         raise SystemExit("the device was not provisioned")
     print("ok provisioning")
-    client = connected(TBDeviceMqttClient(host, port, credentials, quality_of_service=1))
+    client = connected(TBDeviceMqttClient(host, port, credentials["credentialsValue"], quality_of_service=1))
     check("telemetry of a device that provisioned itself", client.send_telemetry({"a": 1}).get(), 0)
     client.disconnect()
     client.stop()
