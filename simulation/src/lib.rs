@@ -1,7 +1,7 @@
 //! The deterministic simulator: a whole node, its disk, its network and its clients in one thread, from one seed.
 //!
 //! A run is a `World` made from a `Plan`: shards of the real broker and the real log over a disk that loses what was not synced,
-//! clients that speak the real codec, and an oracle that knows only what clients saw. Whatever happens is drawn from the seed, so
+//! clients that speak the real codec, taps that forget what they have not kept, and an oracle that knows only what clients saw. Whatever happens is drawn from the seed, so
 //! that a failure is a number. No threads, no real time, nothing that is iterated in an order of chance.
 
 mod client;
@@ -10,6 +10,7 @@ mod network;
 mod node;
 mod oracle;
 mod speak;
+mod tap;
 mod words;
 mod worker;
 mod world;

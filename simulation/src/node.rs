@@ -13,6 +13,7 @@ use mqtt::Decoded;
 
 use crate::keeper::Keeper;
 use crate::network::{ClientEnd, Network, take_piece};
+use crate::tap::TapEnd;
 use crate::worker::{Letter, Surroundings, Worker};
 use storage::model::ModelDisk;
 use storage::model::Random;
@@ -42,6 +43,7 @@ pub struct Setup<'a> {
     pub config: ShardConfig,
     pub clock: Clock,
     pub has_rot: bool,
+    pub has_tap: bool,
     /// Of a node that keeps something.
     pub journal: Option<(&'a ModelDisk, LogConfig)>,
 }
@@ -60,10 +62,11 @@ impl Node {
             Some((disk, config)) => Some(Keeper::new(recover(disk, config, &mut shards, now)?, setup.has_rot)),
             None => None,
         };
+        let has_tap = setup.has_tap;
         let workers = shards.into_iter().enumerate();
         Ok(Node {
             workers: workers
-                .map(|(id, shard)| Worker::new(id, setup.shards, shard, output_buffer_bytes))
+                .map(|(id, shard)| Worker::new(id, setup.shards, shard, output_buffer_bytes, has_tap))
                 .collect(),
             keeper,
             handshakes: Vec::new(),
@@ -121,6 +124,15 @@ impl Node {
         self.keeper
             .as_ref()
             .is_none_or(|keeper| keeper.is_level() || keeper.has_failed())
+    }
+
+    /// The taps have kept everything that they have taken.
+    pub fn is_tap_level(&self) -> bool {
+        self.taps().all(TapEnd::is_level)
+    }
+
+    pub fn taps(&self) -> impl Iterator<Item = &TapEnd> {
+        self.workers.iter().filter_map(|worker| worker.tap.as_ref())
     }
 
     pub fn stats(&self) -> Stats {

@@ -38,6 +38,9 @@ pub struct Plan {
     pub is_disk_bad: bool,
     /// Single records of waiting messages cannot be read back.
     pub has_rot: bool,
+    /// Shards have a tap, which may be full at times.
+    pub has_tap: bool,
+    pub may_tap_be_full: bool,
     pub weights: [u32; STEPS],
     pub acts: [u32; ACTS],
     /// In percent: clients that acknowledge at once, that read at once.
@@ -59,9 +62,10 @@ pub enum Step {
     Flush,
     Disk,
     Checkpoint,
+    Tap,
 }
 
-pub const STEPS: usize = 10;
+pub const STEPS: usize = 11;
 
 pub const STEP_KINDS: [Step; STEPS] = [
     Step::Tick,
@@ -74,6 +78,7 @@ pub const STEP_KINDS: [Step; STEPS] = [
     Step::Flush,
     Step::Disk,
     Step::Checkpoint,
+    Step::Tap,
 ];
 
 /// What a client that is connected may do; an index into `Plan::acts`.
@@ -113,7 +118,7 @@ impl Plan {
         let has_rot = durability != Durability::None && r.percent(10);
         let is_disk_bad = durability != Durability::None && r.percent(25);
         let (topics, filters) = *r.pick(&[(1, 1), (2, 4), (2, 4), (4, 8), (TOPICS.len(), FILTERS.len())]);
-        Plan {
+        let mut plan = Plan {
             seed,
             steps,
             shards: *r.pick(&[1, 1, 2, 2, 3, 4]),
@@ -127,11 +132,19 @@ impl Plan {
             has_jumps,
             is_disk_bad,
             has_rot,
+            has_tap: false,
+            may_tap_be_full: false,
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),
             link_capacity: *r.pick(&[64, 1_000, 1_000, 64_000, 64_000]),
+        };
+        plan.has_tap = r.percent(35);
+        plan.may_tap_be_full = plan.has_tap && r.percent(25);
+        if plan.has_tap {
+            plan.weights[Step::Tap as usize] = *r.pick(&[5, 20, 60]);
         }
+        plan
     }
 }
 

@@ -10,6 +10,7 @@ use broker::{CloseCause, ConnSlot, Effect, Mail, Next, Now, Peer, Shard, ShardId
 
 use crate::keeper::{Follower, Keeper};
 use crate::network::{ClientEnd, Network, take_piece};
+use crate::tap::TapEnd;
 use storage::model::Random;
 
 /// Keep Alives are longer.
@@ -30,6 +31,7 @@ pub enum Letter {
 pub struct Worker {
     pub shard: Shard,
     pub follower: Follower,
+    pub tap: Option<TapEnd>,
     id: usize,
     pub inbox: VecDeque<Letter>,
     /// When it has last done what was due.
@@ -76,8 +78,9 @@ pub struct Surroundings<'a> {
 }
 
 impl Worker {
-    pub fn new(id: usize, shards: u16, shard: Shard, output_buffer_bytes: usize) -> Worker {
+    pub fn new(id: usize, shards: u16, mut shard: Shard, output_buffer_bytes: usize, has_tap: bool) -> Worker {
         Worker {
+            tap: has_tap.then(|| TapEnd::of(&mut shard)),
             shard,
             follower: Follower::default(),
             id,
@@ -97,6 +100,7 @@ impl Worker {
     pub fn begin_tick(&mut self, s: &mut Surroundings<'_>) {
         self.is_late = s.now.monotonic_ms > self.seen_ms + LATE_MS;
         self.seen_ms = s.now.monotonic_ms;
+        self.shard.begin_tap_tick(s.now);
         self.deliver_notices(s);
         self.hear_of_journal(s);
         self.do_effects(s);
@@ -120,6 +124,7 @@ impl Worker {
 
     /// What has been recorded, and then the mail that refers to it, before anything else is recorded.
     pub fn append(&mut self, s: &mut Surroundings<'_>) {
+        self.shard.end_tap_tick(s.now);
         if let Some(keeper) = &mut s.keeper {
             keeper.append(&mut self.follower, &mut self.shard);
         }
@@ -130,6 +135,9 @@ impl Worker {
     }
 
     fn hear_of_journal(&mut self, s: &mut Surroundings<'_>) {
+        if s.random.below(4) > 0 {
+            self.shard.look_at_tap();
+        }
         let Some(keeper) = &mut s.keeper else { return };
         if s.random.below(4) > 0 {
             keeper.hear(&mut self.follower, &mut self.shard, s.now);
@@ -149,7 +157,11 @@ impl Worker {
     /// Whether a tick would do something that does not depend on what others do.
     pub fn is_busy(&self, now: Now) -> bool {
         let is_due = self.shard.next_deadline().is_some_and(|at| at <= now.monotonic_ms);
-        is_due || self.shard.is_walking() || !self.notices.is_empty() || !self.inbox.is_empty()
+        is_due
+            || self.shard.is_waiting_for_tap()
+            || self.shard.is_walking()
+            || !self.notices.is_empty()
+            || !self.inbox.is_empty()
     }
 
     fn deliver_notices(&mut self, s: &mut Surroundings<'_>) {

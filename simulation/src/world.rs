@@ -13,6 +13,7 @@ use crate::network::Network;
 use crate::node::{Clock, Node, Setup};
 use crate::oracle::Oracle;
 use crate::plan::{Durability, Plan, STEP_KINDS, Step};
+use crate::tap::TapStore;
 use crate::trace::Trace;
 use storage::model::Random;
 use storage::model::{Fault, ModelDisk};
@@ -23,6 +24,8 @@ pub struct World {
     clock: Clock,
     network: Network,
     disk: ModelDisk,
+    /// What taps have kept, in all processes.
+    tap_store: TapStore,
     node: Option<Node>,
     /// The last one looks only: at what is retained.
     clients: Vec<Client>,
@@ -56,6 +59,7 @@ impl World {
             random,
             clock,
             network: Network::default(),
+            tap_store: TapStore::default(),
             node: None,
             clients: (0..everybody).map(Client::new).collect(),
             trace,
@@ -109,6 +113,7 @@ impl World {
                     keeper.begin_checkpoint(node.workers.len(), &mut self.random);
                 }
             }
+            Step::Tap => self.keep_in_taps(),
         }
     }
 
@@ -129,7 +134,8 @@ impl World {
         self.check_bounds(worker);
         let drops = self.node.as_ref().map(|node| node.stats().drops);
         if let Some(drops) = drops {
-            self.oracle.refused(drops[DropReason::JournalFull as usize]);
+            let by_tap = drops[DropReason::BufferFull as usize];
+            self.oracle.refused(drops[DropReason::JournalFull as usize] + by_tap);
         }
         let ticked_ms = self.ticked_ms();
         self.oracle.ticked(ticked_ms);
@@ -221,6 +227,7 @@ impl World {
             config: self.plan.config.clone(),
             clock: self.clock,
             has_rot: self.plan.has_rot,
+            has_tap: self.plan.has_tap,
             journal: has_journal.then(|| (&self.disk, self.plan.log.clone())),
         };
         match Node::start(setup, &mut self.random) {
@@ -255,6 +262,19 @@ impl World {
         self.trace.number(committed.0);
         self.trace
             .line(|| format!("the journal has kept what is before {committed}"));
+    }
+
+    fn keep_in_taps(&mut self) {
+        let Some(node) = &self.node else { return };
+        if self.plan.may_tap_be_full && self.random.one_in(8) {
+            self.tap_store.is_full = !self.tap_store.is_full;
+        }
+        for tap in node.taps() {
+            tap.keep_some(&mut self.tap_store, &mut self.random);
+        }
+        let kept = self.tap_store.kept.len();
+        self.trace.number(kept as u64);
+        self.trace.line(|| format!("taps have kept {kept}"));
     }
 
     /// A fault of the disk may have been that the power went.
@@ -317,7 +337,10 @@ impl World {
             let client = self.random.below(self.clients.len());
             self.read(client)
         };
-        let is_open = self.node.as_ref().is_some_and(|node| !node.is_level());
+        let is_open = self
+            .node
+            .as_ref()
+            .is_some_and(|node| !node.is_level() || !node.is_tap_level());
         let may_crash = self.plan.weights[Step::Crash as usize] > 0;
         if has_read && is_open && may_crash && self.random.one_in(15) {
             self.crash();

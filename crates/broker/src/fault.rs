@@ -35,10 +35,14 @@ pub enum Fault {
     CheckpointForgetsOldest,
     /// A subscription that was removed is not recorded.
     ForgetUnsubscribed,
+    /// PUBACK and PUBREC leave before the tap has kept the message.
+    AcknowledgeBeforeTap,
+    /// A QoS 2 message that comes again after a restart is not given to the tap.
+    ForgetTap,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 15] = [
+    pub const ALL: [Fault; 17] = [
         Fault::AcknowledgeBeforeCommit,
         Fault::ReleaseBeforeCommit,
         Fault::DeliverBeforeCommit,
@@ -54,6 +58,8 @@ impl Fault {
         Fault::CheckpointWithoutInflight,
         Fault::CheckpointForgetsOldest,
         Fault::ForgetUnsubscribed,
+        Fault::AcknowledgeBeforeTap,
+        Fault::ForgetTap,
     ];
 }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use mqtt::{PacketId, PacketType, ReasonCode};
 
 use crate::effect::{ConnSlot, Effect};
+use crate::fault::{Fault, is_planted};
 use crate::shard::Shard;
 use crate::tap::{Receipt, Tap};
 
@@ -109,7 +110,8 @@ impl Shard {
 
     /// Sends an acknowledgement for which the journal need not be waited for, unless the tap or an earlier one has to be.
     pub(crate) fn acknowledge_or_park(&mut self, ack: PendingAck) {
-        let is_kept = ack.receipt.is_none_or(|receipt| self.core.tap.has_kept(receipt));
+        let is_kept = ack.receipt.is_none_or(|receipt| self.core.tap.has_kept(receipt))
+            || is_planted(Fault::AcknowledgeBeforeTap);
         let Some(connection) = self.core.connection_mut(ack.conn).filter(|c| c.epoch == ack.epoch) else {
             return;
         };

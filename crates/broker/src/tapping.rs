@@ -5,6 +5,7 @@ use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 use crate::deliver::Core;
 use crate::durable::keep::Wait;
 use crate::effect::{ConnSlot, DropReason, Now};
+use crate::fault::{Fault, is_planted};
 use crate::message::Publication;
 use crate::outgoing::Delivery;
 use crate::parking::Parking;
@@ -411,7 +412,8 @@ impl Shard {
     /// Whether the tap has to be given a QoS 2 message that the journal says has been received: it may have been received and not
     /// been taken by the tap before the process ended.
     pub(crate) fn may_tap_have_missed(&self, slot: u32) -> bool {
-        self.core.tap.wants.has(Wants::MESSAGES) && self.core.session(slot).epoch <= self.core.tap.restored_epochs
+        let is_wanted = self.core.tap.wants.has(Wants::MESSAGES) && !is_planted(Fault::ForgetTap);
+        is_wanted && self.core.session(slot).epoch <= self.core.tap.restored_epochs
     }
 
     /// A client of 3.1 or 3.1.1 cannot be told that the tap takes nothing: it is not read from until it does.

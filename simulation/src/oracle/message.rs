@@ -1,9 +1,12 @@
 //! Messages as their publishers know them.
 
+use std::collections::BTreeMap;
+
 use mqtt::QoS;
 
 use super::Oracle;
 use crate::plan::Durability;
+use crate::tap::TapStore;
 use crate::words;
 
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct Message {
     /// The last of them.
     pub group_exactly_by: Option<usize>,
     pub has_group_got_it: bool,
+    /// Its publisher was told that it has been received.
+    pub is_due_in_tap: bool,
 }
 
 impl Message {
@@ -88,6 +93,7 @@ impl Oracle {
             group_exactly: 0,
             group_exactly_by: None,
             has_group_got_it: false,
+            is_due_in_tap: false,
         };
         self.messages.push(message);
         if draft.retain {
@@ -126,7 +132,48 @@ impl Oracle {
             // The server may have taken it for another message with the same identifier.
             return;
         }
+        if let Some(message) = self.message_mut(serial) {
+            message.is_due_in_tap = !message.is_empty;
+        }
         self.owe(serial);
         self.retained_acked(serial);
+    }
+
+    /// What a tap promises: everything that was acknowledged, once unless it was sent again or its process ended, and in order.
+    pub fn check_tap(&mut self, store: &TapStore) {
+        let counts = store.counts();
+        for at in 0..self.messages.len() {
+            let message = &self.messages[at];
+            let count = counts.get(&message.serial).copied().unwrap_or(0);
+            let may_be_more = message.repeated.is_some() || message.is_will;
+            let what = match count {
+                0 if message.is_due_in_tap => "is not in the tap",
+                2.. if !may_be_more => "is in the tap more than once",
+                _ => continue,
+            };
+            let text = format!("{what}: {message:?}");
+            self.violated(|| text);
+        }
+        self.check_order_in_tap(&store.kept);
+    }
+
+    fn check_order_in_tap(&mut self, kept: &[u64]) {
+        let mut last: BTreeMap<(usize, &str, QoS), u64> = BTreeMap::new();
+        let mut problem = None;
+        for message in kept.iter().filter_map(|serial| self.message(*serial)) {
+            if message.repeated.is_some() || message.is_will {
+                continue;
+            }
+            let last = last
+                .entry((message.publisher, &message.topic, message.qos))
+                .or_default();
+            if message.serial < *last {
+                problem.get_or_insert_with(|| format!("the tap has {message:?} after {last} [MQTT-4.6.0-5]"));
+            }
+            *last = message.serial;
+        }
+        if let Some(problem) = problem {
+            self.violated(|| problem);
+        }
     }
 }

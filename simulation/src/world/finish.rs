@@ -139,6 +139,10 @@ impl World {
     }
 
     fn flush_and_tell(&mut self) {
+        self.tap_store.is_full = false;
+        if let Some(node) = &self.node {
+            node.taps().for_each(|tap| tap.keep_all(&mut self.tap_store));
+        }
         if let Some(node) = &mut self.node
             && let Some(keeper) = &mut node.keeper
         {
@@ -159,6 +163,9 @@ impl World {
             return self.oracle.violated(|| text);
         }
         self.check_sent_again();
+        if self.plan.has_tap {
+            self.oracle.check_tap(&self.tap_store);
+        }
         let drops = self
             .node
             .as_ref()
