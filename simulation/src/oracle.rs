@@ -127,6 +127,7 @@ impl Oracle {
         if !keeps_acknowledged {
             self.group_owed.clear();
             self.retained.clear();
+            self.forget_delayed();
         }
         self.forget_groups_of_clean_members();
         self.forget_unanswered();
@@ -138,6 +139,13 @@ impl Oracle {
         let news = count.saturating_sub(self.refused_here);
         self.refused.extend((0..news).map(|_| at));
         self.refused_here = count;
+    }
+
+    /// When it first came, before it was sent again.
+    fn may_have_been_refused(&self, message: &Message) -> bool {
+        message
+            .repeated
+            .is_some_and(|again| self.has_refused(|at| message.sent < at && at < again))
     }
 
     fn has_refused(&self, mut when: impl FnMut(u64) -> bool) -> bool {

@@ -41,6 +41,8 @@ pub struct Plan {
     /// Shards have a tap, which may be full at times.
     pub has_tap: bool,
     pub may_tap_be_full: bool,
+    /// Messages are published to `$delayed/…`. Not where the wall clock jumps, which is what tells after a restart how long is left.
+    pub has_delays: bool,
     pub weights: [u32; STEPS],
     pub acts: [u32; ACTS],
     /// In percent: clients that acknowledge at once, that read at once.
@@ -134,13 +136,15 @@ impl Plan {
             has_rot,
             has_tap: false,
             may_tap_be_full: false,
+            has_delays: false,
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),
             link_capacity: *r.pick(&[64, 1_000, 1_000, 64_000, 64_000]),
         };
-        plan.has_tap = r.percent(35);
+        plan.has_tap = r.percent(30);
         plan.may_tap_be_full = plan.has_tap && r.percent(25);
+        plan.has_delays = !has_jumps && r.percent(15);
         if plan.has_tap {
             plan.weights[Step::Tap as usize] = *r.pick(&[5, 20, 60]);
         }

@@ -287,6 +287,9 @@ impl Worker {
                 };
                 connection.unread.extend_from_slice(&bytes);
             }
+            if !link.to_node.is_empty() {
+                self.shard.is_not_reading(s.now);
+            }
             let has_ended = link.client_end == ClientEnd::Finished && link.to_node.is_empty();
             let is_read = self.feed(slot, s);
             if has_ended && is_read {

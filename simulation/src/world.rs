@@ -342,7 +342,7 @@ impl World {
             .as_ref()
             .is_some_and(|node| !node.is_level() || !node.is_tap_level());
         let may_crash = self.plan.weights[Step::Crash as usize] > 0;
-        if has_read && is_open && may_crash && self.random.one_in(15) {
+        if has_read && is_open && may_crash && self.random.one_in(10) {
             self.crash();
         }
     }

@@ -49,6 +49,8 @@ pub struct Core {
     pub timers: TimerWheel<Timer>,
     /// Sessions with more to send than fitted into this tick.
     pub unfinished: VecDeque<u32>,
+    /// Until when nothing was read from clients.
+    pub deaf_ms: u64,
     /// While messages are routed that the shards before had left: to sessions and groups whose home, of so many shards, is one of
     /// the mask's.
     pub only_homes: Option<(u16, u64)>,
@@ -92,6 +94,7 @@ impl Core {
             effects: Vec::new(),
             timers: TimerWheel::new(now.monotonic_ms),
             unfinished: VecDeque::new(),
+            deaf_ms: 0,
             let_go: Vec::new(),
             only_homes: None,
             ledger: None,

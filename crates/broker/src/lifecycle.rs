@@ -344,7 +344,8 @@ impl Shard {
         };
         let is_over_quota = connection.publish_quota.as_ref().is_some_and(|quota| quota.is_paused);
         let is_held = connection.is_held_by_journal || connection.is_held_by_acks;
-        let (slot, mut last_ms) = (connection.session, connection.last_packet_ms);
+        let (slot, last_ms) = (connection.session, connection.last_packet_ms);
+        let mut last_ms = last_ms.max(self.core.deaf_ms);
         if is_over_quota || is_held || self.is_slow_reader(conn) {
             last_ms = now.monotonic_ms;
         }

@@ -509,6 +509,11 @@ impl Shard {
         Some(std::mem::take(mail))
     }
 
+    /// Nothing is read from clients now, for whatever reason: none of them is silent.
+    pub fn is_not_reading(&mut self, now: Now) {
+        self.core.deaf_ms = now.monotonic_ms;
+    }
+
     /// Runs timers that are due, and goes on with what did not fit into the last tick.
     pub fn run_timers(&mut self, now: Now) {
         for (member, group) in std::mem::take(&mut self.core.let_go) {

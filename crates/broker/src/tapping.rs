@@ -2,6 +2,7 @@
 
 use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode};
 
+use crate::delayed::{Delay, strip_delay};
 use crate::deliver::Core;
 use crate::durable::keep::Wait;
 use crate::effect::{ConnSlot, DropReason, Now};
@@ -433,10 +434,14 @@ impl Shard {
         if self.core.sessions.get(slot as usize).is_none_or(Option::is_none) {
             return false;
         }
+        let topic = match strip_delay(publish.topic) {
+            Delay::Seconds(_, topic) => topic,
+            Delay::None | Delay::Malformed => publish.topic,
+        };
         let p = Publication {
             qos: publish.qos,
             retain: publish.retain,
-            ..Publication::of_server(publish.topic, publish.payload)
+            ..Publication::of_server(topic, publish.payload)
         };
         self.core.tap_refuses(now, Some(slot), &p)
     }

@@ -451,6 +451,22 @@ fn keep_alive_ends_a_silent_connection_and_only_that() {
 }
 
 #[test]
+fn nobody_is_silent_while_nothing_is_read() {
+    each(|mut w| {
+        let client = w.connect(V5, "c", true, &[]);
+        for _ in 0..9 {
+            for shard in &mut w.shards {
+                shard.is_not_reading(w.now);
+            }
+            w.pass(10_000);
+        }
+        assert!(!w.is_closed(client));
+        w.pass(100_000);
+        assert!(w.is_closed(client), "and from then on it has its interval and a half");
+    });
+}
+
+#[test]
 fn sessions_expire_and_free_what_they_held() {
     each(|mut w| {
         let client = w.connect(V5, "me", true, &[session_for(10)]);

@@ -218,6 +218,8 @@ impl Worker {
         self.send_held();
         if self.held_letters == 0 && !self.is_journal_behind() {
             self.read_ready();
+        } else {
+            self.shard.is_not_reading(self.now);
         }
         self.run_timers();
         self.shut_down_more();

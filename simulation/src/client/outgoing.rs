@@ -13,6 +13,8 @@ pub struct Order<'a> {
     pub retain: bool,
     pub is_empty: bool,
     pub expiry_s: Option<u32>,
+    /// To `$delayed`.
+    pub delay_s: Option<u32>,
     pub size: usize,
 }
 
@@ -30,20 +32,30 @@ impl Client {
             is_will: false,
             is_empty: order.is_empty,
             expiry_s,
+            delay_s: order.delay_s,
             size: order.size,
         });
         let id = self.free_id();
         scene.trace.line(|| {
-            let Order { topic, qos, retain, .. } = order;
+            let Order {
+                topic,
+                qos,
+                retain,
+                delay_s,
+                ..
+            } = order;
             format!(
-                "c{} publishes {serial} to {topic}, {qos:?}, id {id}, retain {retain}",
+                "c{} publishes {serial} to {topic}, {qos:?}, id {id}, retain {retain}, delay {delay_s:?}",
                 self.index
             )
         });
         let outgoing = Outgoing {
             id,
             serial,
-            topic: order.topic.to_owned(),
+            topic: match order.delay_s {
+                Some(delay_s) => format!("$delayed/{delay_s}/{}", order.topic),
+                None => order.topic.to_owned(),
+            },
             payload,
             qos: order.qos,
             retain: order.retain,

@@ -47,6 +47,9 @@ impl Oracle {
             let text = format!("client {client} has not asked for {came:?}, {message:?}; {session:?}");
             self.violated(|| text);
         }
+        if message.is_early(self.now_ms) {
+            self.violated(|| format!("client {client} got before it was due {message:?}"));
+        }
         if came.retain {
             self.retained_came(client, &message);
             return Some(message.serial);
@@ -71,7 +74,9 @@ impl Oracle {
                 |s: &Subscription| s.is_about(message) && s.share.is_none() && came.qos == s.qos.min(message.qos);
             return message.retain && session.subscriptions.iter().any(fits);
         }
-        let mut subscriptions = session.subscriptions.iter().filter(|s| s.covers(message, client));
+        // No Local is about the session that published; by the time that a delayed message is due, the client may have another.
+        let covers = |s: &&Subscription| s.covers(message, client) || message.delay_ms.is_some() && s.is_about(message);
+        let mut subscriptions = session.subscriptions.iter().filter(covers);
         let fits = |s: &Subscription| s.may_have_been_there(message) && came.qos == s.qos.min(message.qos);
         subscriptions.any(fits)
     }
@@ -92,7 +97,8 @@ impl Oracle {
             self.violated(|| format!("client {client} got at QoS 2 and twice: {message:?} [MQTT-4.3.3-10]"));
         }
         // That a will was published, or a message sent that had waited or was not kept yet, may be forgotten with the process.
-        let was_open = message.is_will || self.is_qos0_queued || message.repeated.is_some();
+        let had_waited = self.is_qos0_queued || message.delay_ms.is_some();
+        let was_open = message.is_will || had_waited || message.repeated.is_some();
         let is_forgotten = was_open && self.crashes > 0;
         let may_be_two = message.may_be_two() || is_forgotten;
         if seen.at_most_once > 1 && !may_be_two && self.sessions[client].is_sure {
@@ -104,17 +110,15 @@ impl Oracle {
     }
 
     fn check_order(&mut self, client: usize, message: &Message, came: &Came) {
-        // A will is not part of its client's stream. What was sent twice at QoS 1 may be two, and the first before anybody asked.
+        // A will is not part of its client's stream, nor is what was delayed. What was sent twice at QoS 1 may be two, and the first before anybody asked.
         // That a message was dropped by a full queue (MQTT 5, 4.9, leaves to the server what to do then) may be forgotten with the
         // process: it comes when newer ones have come.
         // One that has expired may be sent if that was begun before [MQTT-3.3.2-5], which nobody knows after a crash.
         let was_dropped = self.has_short_queues || message.may_be_expired(self.now_ms, self.has_jumps);
         let may_be_back = was_dropped && message.sent < self.crashed_at;
         // Refused at first, which its publisher never heard: what counts is when it came again and was received [MQTT-4.6.0-5].
-        let was_refused = message
-            .repeated
-            .is_some_and(|again| self.has_refused(|at| message.sent < at && at < again));
-        if message.is_will || message.may_be_two() || may_be_back || was_refused {
+        let was_refused = self.may_have_been_refused(message);
+        if message.is_will || message.delay_ms.is_some() || message.may_be_two() || may_be_back || was_refused {
             return;
         }
         let key = (message.publisher, message.topic.clone(), message.qos, came.qos);

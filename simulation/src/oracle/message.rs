@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mqtt::QoS;
 
-use super::Oracle;
+use super::{Oracle, SLACK_MS};
 use crate::plan::Durability;
 use crate::tap::TapStore;
 use crate::words;
@@ -29,6 +29,8 @@ pub struct Message {
     /// The publisher has sent it again, so that at QoS 1 there may be two of it.
     pub repeated: Option<u64>,
     pub expiry_ms: Option<u64>,
+    /// It is published so long after it was received.
+    pub delay_ms: Option<u64>,
     /// The publisher's connection, for QoS 0.
     pub connection: u64,
     /// Members of a group that have got it at QoS 2.
@@ -44,6 +46,17 @@ impl Message {
     /// The node cannot tell a QoS 1 message that comes again from another.
     pub fn may_be_two(&self) -> bool {
         self.qos == QoS::AtLeastOnce && self.repeated.is_some()
+    }
+
+    /// Expired while it was delayed; a node that does not run for a while publishes late.
+    fn may_be_dropped_before_due(&self) -> bool {
+        self.delay_ms.is_some() && self.expiry_ms.is_some()
+    }
+
+    /// Whether it comes before it is due.
+    pub fn is_early(&self, now_ms: u64) -> bool {
+        self.delay_ms
+            .is_some_and(|delay_ms| now_ms + SLACK_MS < self.sent_ms + delay_ms)
     }
 
     /// Nothing can be owed any more once this is over.
@@ -62,6 +75,7 @@ pub struct Draft<'a> {
     pub is_will: bool,
     pub is_empty: bool,
     pub expiry_s: Option<u32>,
+    pub delay_s: Option<u32>,
     pub size: usize,
 }
 
@@ -89,6 +103,7 @@ impl Oracle {
             acked: None,
             repeated: None,
             expiry_ms: draft.expiry_s.map(|s| u64::from(s) * 1000),
+            delay_ms: draft.delay_s.map(|s| u64::from(s) * 1000),
             connection: self.sessions[draft.publisher].connection,
             group_exactly: 0,
             group_exactly_by: None,
@@ -132,8 +147,12 @@ impl Oracle {
             // The server may have taken it for another message with the same identifier.
             return;
         }
+        let (crashed_at, durability) = (self.crashed_at, self.durability);
         if let Some(message) = self.message_mut(serial) {
-            message.is_due_in_tap = !message.is_empty;
+            // The answer may have been under way when the process ended that was to publish it later.
+            let is_forgotten =
+                message.delay_ms.is_some() && durability == Durability::None && message.sent < crashed_at;
+            message.is_due_in_tap = !message.is_empty && !is_forgotten;
         }
         self.owe(serial);
         self.retained_acked(serial);
@@ -145,9 +164,11 @@ impl Oracle {
         for at in 0..self.messages.len() {
             let message = &self.messages[at];
             let count = counts.get(&message.serial).copied().unwrap_or(0);
-            let may_be_more = message.repeated.is_some() || message.is_will;
+            // One that was delayed is given to the tap again if the process ends before it is kept.
+            let is_again = message.delay_ms.is_some() && self.crashes > 0;
+            let may_be_more = message.repeated.is_some() || message.is_will || is_again;
             let what = match count {
-                0 if message.is_due_in_tap => "is not in the tap",
+                0 if message.is_due_in_tap && !message.may_be_dropped_before_due() => "is not in the tap",
                 2.. if !may_be_more => "is in the tap more than once",
                 _ => continue,
             };
@@ -157,11 +178,18 @@ impl Oracle {
         self.check_order_in_tap(&store.kept);
     }
 
+    /// After a crash that loses what was acknowledged: nobody knows what was to be published later.
+    pub(super) fn forget_delayed(&mut self) {
+        for message in self.messages.iter_mut().filter(|message| message.delay_ms.is_some()) {
+            message.is_due_in_tap = false;
+        }
+    }
+
     fn check_order_in_tap(&mut self, kept: &[u64]) {
         let mut last: BTreeMap<(usize, &str, QoS), u64> = BTreeMap::new();
         let mut problem = None;
         for message in kept.iter().filter_map(|serial| self.message(*serial)) {
-            if message.repeated.is_some() || message.is_will {
+            if message.repeated.is_some() || message.is_will || message.delay_ms.is_some() {
                 continue;
             }
             let last = last

@@ -60,11 +60,12 @@ impl Oracle {
 
     fn may_be_kept(&self, known: &RetainedTopic, serial: Option<u64>) -> bool {
         let last = known.last_acked.and_then(|serial| self.message(serial));
-        // After the last: sent for the first time, or again, as a QoS 1 message that the node cannot know for an old one.
+        // After the last: sent for the first time, or again, as a QoS 1 message that the node cannot know for an old one, or as one that
+        // was refused when it first came.
         let may_be_last = |m: &&Message| {
             last.is_none_or(|last| {
                 let is_again = m.qos == QoS::AtLeastOnce && m.repeated.is_some_and(|at| at > last.sent);
-                m.serial >= last.serial || is_again
+                m.serial >= last.serial || is_again || self.may_have_been_refused(m)
             })
         };
         let candidates = known.sent.iter().filter_map(|serial| self.message(*serial));

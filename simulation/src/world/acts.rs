@@ -9,6 +9,9 @@ use crate::plan::{ACT_KINDS, Act};
 use crate::speak::{Terms, WillTerms};
 use crate::words::{FILTERS, RETAINED, TOPICS};
 
+/// Of messages to `$delayed`.
+pub(super) const DELAY_MAX_S: u32 = 8;
+
 const QOS: [QoS; 5] = [
     QoS::AtMostOnce,
     QoS::AtLeastOnce,
@@ -147,6 +150,7 @@ impl World {
             is_will: true,
             is_empty: false,
             expiry_s: None,
+            delay_s: None,
             size: 12,
         });
         WillTerms {
@@ -173,12 +177,14 @@ impl World {
             1..=3 => random.between(20, 120) as usize,
             _ => 0,
         };
+        let may_be_late = self.plan.has_delays && !retain;
         let order = Order {
             topic: &topic,
             qos,
             retain,
             is_empty: retain && random.one_in(6),
             expiry_s: random.one_in(8).then(|| random.between(1, 20) as u32),
+            delay_s: (may_be_late && random.one_in(3)).then(|| random.between(0, u64::from(DELAY_MAX_S)) as u32),
             size,
         };
         self.with(client, |client, scene| client.publish(&order, scene));

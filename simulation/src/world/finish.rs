@@ -5,6 +5,7 @@ use broker::DropReason;
 use mqtt::{ProtocolVersion, QoS, SubscriptionOptions};
 
 use super::World;
+use super::acts::DELAY_MAX_S;
 use crate::client::Stage;
 use crate::keeper::Keeper;
 use crate::network::ClientEnd;
@@ -63,10 +64,24 @@ impl World {
             self.connect_all();
         }
         self.settle();
+        if self.plan.has_delays {
+            self.outwait_delays();
+        }
         for client in 0..self.plan.clients {
             if self.clients[client].stage == Stage::Online {
                 self.with(client, |client, scene| client.ping(scene));
             }
+        }
+    }
+
+    /// Until everything is due that was received late, too.
+    fn outwait_delays(&mut self) {
+        for _ in 0..=DELAY_MAX_S + 1 {
+            self.wait(1_000);
+            for client in 0..self.clients.len() {
+                self.with(client, |client, scene| client.stay_alive(scene));
+            }
+            self.settle();
         }
     }
 

@@ -65,6 +65,16 @@ fn a_full_tap_is_told_to_5_clients_and_holds_others() {
 }
 
 #[test]
+fn a_full_tap_is_asked_for_the_topic_on_which_a_delayed_message_will_be_published() {
+    let (mut w, tap) = world("kept/");
+    let old = w.connect(V3_1_1, "old", true, &[]);
+    tap.wants(&mut w, Wants::MESSAGES | Wants::TO_BE_ASKED);
+    w.publish(old, "$delayed/5/kept/1", "x", AtLeastOnce);
+    assert_eq!(w.take(old), [""; 0], "it is held, not acknowledged and dropped");
+    assert_eq!(w.stats().drops[DropReason::BufferFull as usize], 0);
+}
+
+#[test]
 fn wills_and_messages_of_the_server_are_messages_too() {
     let (mut w, tap) = world("kept/");
     tap.wants(&mut w, Wants::MESSAGES);
