@@ -9,7 +9,9 @@ mod support;
 
 mod connecting;
 mod downward;
+mod full;
 mod gateway;
+mod http;
 mod kills;
 mod namespaces;
 mod sdk;

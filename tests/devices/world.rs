@@ -13,7 +13,7 @@ use crate::support::*;
 
 pub const NOW: i64 = 1_700_000_000_000;
 
-const CONFIG: &str =
+pub const CONFIG: &str =
     "[platform]\nenabled = true\n[durability]\nsegment_bytes = \"1MiB\"\n[limits]\nshutdown_grace = \"500ms\"\n";
 
 pub struct World {

@@ -105,8 +105,10 @@ impl Shard {
         let taken = self.core.device_tap().map(|tap| tap.device_message(now, &message));
         match taken {
             Some(DeviceTaken::Taken(receipt)) => {
-                let mut wait = Wait::default();
-                wait.receipt = receipt;
+                let wait = Wait {
+                    for_journal: false,
+                    receipt,
+                };
                 (ReasonCode::Success, wait)
             }
             Some(DeviceTaken::Refused(reason)) => self.reject(now, slot, DropReason::NotAuthorizedToPublish, reason),

@@ -1,47 +1,37 @@
 //! Everything together: opened, asked by the API and by listeners, shut down.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use broker::ShardId;
 use broker::tap::Tap;
-use journal::{Directory, LogConfig, Lsn};
+use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
 use platform::decode::AttributesRequest;
 use platform::entities::{Entities, EntityError};
 use platform::ids::{DeviceId, EntityId, EntityType, Uuid};
 use platform::{Platform, SqliteRepository};
-use serde_json::Value as Json;
 use timeseries::ColumnStore;
 use tokio::sync::oneshot;
 
-use crate::calls::{Call, CallError, Caller, Calls};
+use crate::calls::{Call, CallError, Caller};
 use crate::entry::{Entry, Kind};
+use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
 use crate::ingest::Ingest;
 use crate::log::{Full, Kept, Log};
 use crate::outlet::Out;
-use crate::pollers::Pollers;
-use crate::sessions::{Sessions, Wanted};
-use crate::stats::{Counters, Lag, Stats};
+use crate::sessions::Wanted;
+use crate::stats::{Counters, Stats};
 use crate::tap::DeviceTap;
-use crate::updates::{Updates, Watchers};
+use crate::updates::Updates;
 use crate::upkeep;
 
 /// Within the data directory.
 pub const DIRECTORY_NAME: &str = "platform";
-
-/// Devices that were heard of and about which the platform has not been told yet; more are not remembered.
-const HEARD_MAX: usize = 1_000_000;
-
-/// How long a stop waits for what is in the log.
-const STOP_MAX: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -118,32 +108,6 @@ pub struct Login {
     pub client_id: Box<str>,
     /// For people; never a secret.
     pub name: Box<str>,
-}
-
-/// What all threads share.
-pub struct Hub {
-    pub options: Options,
-    pub platform: Arc<Platform>,
-    pub log: Log,
-    pub sessions: Sessions,
-    pub calls: Calls,
-    /// Calls of devices over HTTP that wait for a rule chain; their numbers are none that devices use.
-    pub asked: Calls,
-    pub watchers: Arc<Watchers>,
-    pub pollers: Pollers,
-    pub counters: Arc<Counters>,
-    pub net: OnceLock<net::Handle>,
-    /// Some profile has topics of its own.
-    pub has_own_topics: AtomicBool,
-    pub is_flush_wanted: AtomicBool,
-    pub is_stopping: AtomicBool,
-    stop_begun: OnceLock<Instant>,
-    heard: Mutex<HashMap<Uuid, i64, foldhash::fast::RandomState>>,
-    /// Answers that rule chains wait for.
-    answered: Mutex<Vec<(u64, Json)>>,
-    provisioning: AtomicU64,
-    paused: Mutex<()>,
-    resume: Condvar,
 }
 
 /// The platform at work. Stops when it is dropped, or told to.
@@ -373,29 +337,6 @@ impl Drop for GiveUp<'_> {
     }
 }
 
-/// Names of sessions of devices among those of all clients: no client of the broker may have such a client id.
-pub const DEVICE_PREFIX: &str = "$device/";
-pub const PROVISION_PREFIX: &str = "$provision/";
-
-/// The first half of what stands for the device in a session that provisions one; no UUID begins like this.
-const PROVISIONING: Uuid = Uuid([255; 16]);
-
-pub fn is_provisioning(session: Uuid) -> bool {
-    session.0[..8] == PROVISIONING.0[..8]
-}
-
-/// Of the session of a device, or of one that provisions.
-pub fn client_id(session: Uuid) -> String {
-    match is_provisioning(session) {
-        false => format!("{DEVICE_PREFIX}{session}"),
-        true => {
-            let mut number = [0; 8];
-            number.copy_from_slice(&session.0[8..]);
-            format!("{PROVISION_PREFIX}{}", u64::from_be_bytes(number))
-        }
-    }
-}
-
 fn device_login(device: DeviceId, directory: &platform::Directory) -> Option<Login> {
     Some(Login {
         session: device.0,
@@ -423,199 +364,4 @@ fn open_platform(directory: &Path, options: &Options) -> Result<Arc<Platform>, O
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
     let thread = Builder::new().name(name.to_owned()).spawn(work);
     thread.map_err(OpenError::Thread)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub fn unix_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-impl Hub {
-    fn new(options: Options, platform: Arc<Platform>, log: Log) -> Hub {
-        Hub {
-            options,
-            platform,
-            log,
-            sessions: Sessions::default(),
-            calls: Calls::default(),
-            asked: Calls::from(1 << 30),
-            watchers: Arc::default(),
-            pollers: Pollers::default(),
-            counters: Arc::default(),
-            net: OnceLock::new(),
-            has_own_topics: AtomicBool::new(false),
-            is_flush_wanted: AtomicBool::new(false),
-            is_stopping: AtomicBool::new(false),
-            stop_begun: OnceLock::new(),
-            heard: Mutex::default(),
-            answered: Mutex::default(),
-            provisioning: AtomicU64::new(0),
-            paused: Mutex::new(()),
-            resume: Condvar::new(),
-        }
-    }
-
-    pub fn out(&self, now_ms: i64) -> Out<'_> {
-        Out::new(self, now_ms)
-    }
-
-    pub fn lock_answered(&self) -> MutexGuard<'_, Vec<(u64, Json)>> {
-        lock(&self.answered)
-    }
-
-    /// Chains whose calls were answered go on.
-    pub fn go_on_with_chains(&self) {
-        loop {
-            let answered = std::mem::take(&mut *self.lock_answered());
-            if answered.is_empty() {
-                return;
-            }
-            let now_ms = unix_ms();
-            for (number, body) in answered {
-                self.platform.answer(number, Ok(body), now_ms, &mut self.out(now_ms));
-            }
-        }
-    }
-
-    /// Devices that are there without having said anything that is kept.
-    pub fn heard(&self, sessions: &mut Vec<(Uuid, i64)>) {
-        let mut heard = lock(&self.heard);
-        for (session, at_ms) in sessions.drain(..) {
-            if heard.len() >= HEARD_MAX && !heard.contains_key(&session) {
-                Counters::add(&self.counters.dropped_alive, 1);
-                continue;
-            }
-            heard.insert(session, at_ms);
-        }
-    }
-
-    pub fn heard_now(&self, session: Uuid, at_ms: i64) {
-        self.heard(&mut vec![(session, at_ms)]);
-    }
-
-    pub fn take_heard(&self) -> Vec<(DeviceId, i64)> {
-        let heard = std::mem::take(&mut *lock(&self.heard));
-        heard
-            .into_iter()
-            .map(|(session, at_ms)| (DeviceId(session), at_ms))
-            .collect()
-    }
-
-    /// Whether any profile has topics or payloads of its own.
-    pub fn look_at_profiles(&self) -> bool {
-        let directory = self.platform.entities().directory();
-        let has_own = directory.profiles().any(|profile| {
-            let transport = profile.transport();
-            transport["transportPayloadTypeConfiguration"]["transportPayloadType"] == "PROTOBUF"
-                || transport["deviceTelemetryTopic"].is_string()
-                || transport["deviceAttributesTopic"].is_string()
-        });
-        self.has_own_topics.store(has_own, Relaxed);
-        has_own
-    }
-
-    /// A message was not understood. Before MQTT 5 the connection is closed, unless the profile says otherwise.
-    pub fn refused(&self, session: Uuid, problem: &str) {
-        Counters::add(&self.counters.refused_messages, 1);
-        tracing::debug!(device = %session, problem, "a message of a device was not understood");
-        let keeps_on = {
-            let directory = self.platform.entities().directory();
-            let device = directory.device(DeviceId(session));
-            let profile = device.and_then(|device| directory.profile(device.profile));
-            profile.is_some_and(|profile| profile.transport()["sendAckOnValidationException"] == true)
-        };
-        if !keeps_on && !self.sessions.is_v5(session) {
-            self.close(session, "the message was not understood");
-        }
-    }
-
-    pub fn close(&self, session: Uuid, because: &'static str) {
-        let (Some(shard), Some(net)) = (self.sessions.shard_of(session), self.net.get()) else {
-            return;
-        };
-        Counters::add(&self.counters.closed_sessions, 1);
-        let client_id = client_id(session);
-        let asked = net.ask(ShardId(shard), move |shard, now| {
-            shard.close_device(now, &client_id, because)
-        });
-        if let Err(error) = asked {
-            tracing::warn!(device = %session, %error, "the connection of a device cannot be closed");
-        }
-    }
-
-    pub fn append_mark(&self, now_ms: i64) {
-        let mark = Entry::new(Kind::Mark, Uuid::NULL, now_ms, &[]);
-        if self.log.append_entry(&mark).is_ok() {
-            Counters::add(&self.counters.appended, 1);
-        }
-    }
-
-    /// Everything has been read, or a stop has taken long enough.
-    pub fn must_stop(&self, read: Lsn) -> bool {
-        let waited = self.stop_begun.get().map(Instant::elapsed);
-        waited.is_some_and(|waited| read >= self.log.stats().next || waited > STOP_MAX)
-    }
-
-    /// Until the time has passed or the hub is stopped.
-    pub fn pause(&self, time: Duration) {
-        let guard = lock(&self.paused);
-        if !self.is_stopping.load(Relaxed) {
-            drop(self.resume.wait_timeout(guard, time));
-        }
-    }
-
-    fn lag(&self, log: &journal::LogStats) -> Lag {
-        let counters = &self.counters;
-        let messages = counters
-            .appended
-            .load(Relaxed)
-            .saturating_sub(counters.ingested.load(Relaxed));
-        let bytes = log.next.0.saturating_sub(counters.read_lsn.load(Relaxed));
-        let last_ms = counters.read_received_ms.load(Relaxed);
-        let age_ms = match messages {
-            0 => 0,
-            _ => (unix_ms().max(0) as u64).saturating_sub(last_ms),
-        };
-        Lag {
-            messages,
-            bytes,
-            age_ms: if last_ms == 0 { 0 } else { age_ms },
-        }
-    }
-
-    fn stats(&self) -> Stats {
-        let counters = &self.counters;
-        let log = self.log.stats();
-        let (devices, directory_bytes) = {
-            let directory = self.platform.entities().directory();
-            (directory.device_count() as u64, directory.bytes() as u64)
-        };
-        Stats {
-            platform: self.platform.stats(),
-            store: self.platform.store().stats(),
-            lag: self.lag(&log),
-            devices,
-            directory_bytes,
-            sessions: self.sessions.count() as u64,
-            waiting_calls: self.calls.count() as u64,
-            watched_entities: self.watchers.count() as u64,
-            log_bytes: log.file_bytes,
-            appended_records_total: counters.appended.load(Relaxed),
-            ingested_records_total: counters.ingested.load(Relaxed),
-            refused_messages_total: counters.refused_messages.load(Relaxed),
-            unknown_topics_total: counters.unknown_topics.load(Relaxed),
-            dropped_messages_total: counters.dropped_messages.load(Relaxed),
-            sent_downlinks_total: counters.sent_downlinks.load(Relaxed),
-            dropped_downlinks_total: counters.dropped_downlinks.load(Relaxed),
-            closed_sessions_total: counters.closed_sessions.load(Relaxed),
-            failed_batches_total: counters.failed_batches.load(Relaxed),
-            dropped_updates_total: self.watchers.dropped_total.load(Relaxed),
-            dropped_alive_total: counters.dropped_alive.load(Relaxed),
-            failed_rules_total: counters.failed_rules.load(Relaxed),
-        }
-    }
 }

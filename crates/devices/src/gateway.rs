@@ -8,8 +8,8 @@ use platform::entities::EntityError;
 use platform::ids::DeviceId;
 use platform::model::{Device, Scope};
 
-use crate::devices::Hub;
 use crate::entry::Entry;
+use crate::hub::Hub;
 use crate::requests::Unanswered;
 
 impl Hub {

@@ -16,8 +16,8 @@ use platform::ids::DeviceId;
 use platform::{Incoming, IngestError, Said};
 use timeseries::Position;
 
-use crate::devices::{Hub, unix_ms};
 use crate::entry::{Entry, Kind};
+use crate::hub::{Hub, unix_ms};
 use crate::log::{Found, position};
 use crate::requests::asks_for_limits;
 use crate::stats::Counters;

@@ -20,6 +20,7 @@ mod calls;
 mod devices;
 mod entry;
 mod gateway;
+mod hub;
 mod ingest;
 mod log;
 mod outlet;
@@ -32,8 +33,9 @@ mod updates;
 mod upkeep;
 
 pub use calls::{Call, CallError};
-pub use devices::{DEVICE_PREFIX, Devices, Login, OpenError, Options, PROVISION_PREFIX};
+pub use devices::{Devices, Login, OpenError, Options};
 pub use entry::{Entry, Kind};
+pub use hub::{DEVICE_PREFIX, PROVISION_PREFIX};
 pub use log::{Full, Kept};
 pub use outlet::Out;
 pub use sessions::Wanted;

@@ -19,7 +19,7 @@ use platform::model::{Alarm, Attribute, Scope};
 use serde_json::Value as Json;
 
 use crate::calls::{Call, CallError, Caller};
-use crate::devices::{Hub, client_id};
+use crate::hub::{Hub, client_id};
 use crate::sessions::{Target, Wanted, Way};
 use crate::stats::Counters;
 use crate::updates::Update;

@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 use timeseries::Position;
 
 use crate::calls::Caller;
-use crate::devices::{Hub, unix_ms};
 use crate::entry::{Entry, Kind};
+use crate::hub::{Hub, unix_ms};
 use crate::stats::Counters;
 
 /// A call of the device that the transport itself answers.

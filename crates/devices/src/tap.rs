@@ -15,8 +15,8 @@ use mqtt::{QoS, ReasonCode};
 use platform::decode::{Subscription, Uplink};
 use platform::ids::Uuid;
 
-use crate::devices::{Hub, is_provisioning};
 use crate::entry::{Entry, Kind};
+use crate::hub::{Hub, is_provisioning};
 use crate::stats::Counters;
 
 /// The lane of receipts; those of rules are far below.

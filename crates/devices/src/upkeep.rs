@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::devices::{Hub, unix_ms};
+use crate::hub::{Hub, unix_ms};
 use crate::ingest::error_chain;
 
 const PAUSE: Duration = Duration::from_secs(1);

@@ -36,8 +36,7 @@ pub fn open(config: &Config) -> Result<Option<Arc<Devices>>, String> {
 
 fn options(config: &Config) -> devices::Options {
     let durability = &config.durability;
-    let mut options = devices::Options::default();
-    options.log = LogConfig {
+    let log = LogConfig {
         policy: match durability.policy {
             DurabilityPolicy::Fsync => Policy::Fsync,
             DurabilityPolicy::Os | DurabilityPolicy::Memory => Policy::Os,
@@ -45,6 +44,10 @@ fn options(config: &Config) -> devices::Options {
         max_bytes: config.platform.max_log_bytes.0,
         segment_bytes: durability.segment_bytes.0.min(config.platform.max_log_bytes.0 / 8),
         reserve_bytes: durability.reserve_bytes.0,
+    };
+    let mut options = devices::Options {
+        log,
+        ..devices::Options::default()
     };
     options.platform.inactivity_timeout_ms = config.platform.inactivity_timeout.as_millis() as i64;
     options.store.head_bytes_max = config.platform.head_bytes.0 as usize;

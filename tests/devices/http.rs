@@ -1,0 +1,111 @@
+//! The device interface over HTTP: statuses and bodies, and long polling.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::thread;
+
+use timeseries::Value;
+
+use crate::support::*;
+use crate::world::{NOW, World, device, points, provisioning_profile, talking_chain};
+
+fn call(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = std::net::TcpStream::connect(address).expect("the API listens");
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .expect("the API takes a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the API answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status line"), body.to_owned())
+}
+
+#[test]
+fn statuses_and_bodies() {
+    let (mut world, id) = World::new(|devices, tenant| {
+        provisioning_profile(devices, tenant);
+        device(devices, tenant, "A", "TOKEN")
+    });
+    let at = world.server.http();
+    let telemetry = format!("{{\"ts\":{NOW},\"values\":{{\"a\":1}}}}");
+    let cases = [
+        ("POST", "/api/v1/TOKEN/telemetry", telemetry.as_str(), 200, Some("")),
+        ("POST", "/api/v1/TOKEN/telemetry", "{no json", 400, None),
+        ("POST", "/api/v1/NOBODY/telemetry", telemetry.as_str(), 401, None),
+        ("POST", "/api/v1/TOKEN/attributes", r#"{"model":"M"}"#, 200, Some("")),
+        ("POST", "/api/v1/TOKEN/attributes", "[]", 400, None),
+        ("POST", "/api/v1/TOKEN/claim", "", 200, Some("")),
+        ("GET", "/api/v1/TOKEN/rpc?timeout=20", "", 408, None),
+        ("GET", "/api/v1/TOKEN/attributes/updates?timeout=20", "", 408, None),
+        ("POST", "/api/v1/TOKEN/rpc/5", r#"{"a":1}"#, 200, Some("")),
+        (
+            "POST",
+            "/api/v1/provision",
+            r#"{"deviceName":"N","provisionDeviceKey":"key","provisionDeviceSecret":"secret","token":"T-N"}"#,
+            200,
+            Some(r#"{"credentialsValue":"T-N","credentialsType":"ACCESS_TOKEN","status":"SUCCESS"}"#),
+        ),
+        ("POST", "/api/v1/T-N/telemetry", telemetry.as_str(), 200, Some("")),
+    ];
+    for (method, path, body, status, answer) in cases {
+        let (found, said) = call(at, method, path, body);
+        assert_eq!(found, status, "{method} {path} {body}: {said}");
+        if let Some(answer) = answer {
+            assert_eq!(said, answer, "{method} {path} {body}");
+        }
+    }
+    let asked = "/api/v1/TOKEN/attributes?clientKeys=model&sharedKeys=none";
+    world.server.wait_until("the attribute is stored", |_| {
+        call(at, "GET", asked, "") == (200, r#"{"client":{"model":"M"}}"#.to_owned())
+    });
+    world.beside(|devices| {
+        assert_eq!(points(devices, id, "a")[0].value, Value::Long(1));
+    });
+}
+
+#[test]
+fn calls_in_both_directions_without_mqtt() {
+    let (world, ()) = World::new(|devices, tenant| {
+        talking_chain(devices, tenant);
+        device(devices, tenant, "A", "TOKEN");
+    });
+    let at = world.server.http();
+    let set = r#"{"method":"setShared","params":{"limit":5}}"#;
+    let updates = thread::spawn(move || call(at, "GET", "/api/v1/TOKEN/attributes/updates?timeout=15000", ""));
+    // The device waits for a change as soon as a change reaches it.
+    world.server.wait_until("the waiting device is told", |_| {
+        assert_eq!(call(at, "POST", "/api/v1/TOKEN/rpc", set), (200, set.to_owned()));
+        updates.is_finished()
+    });
+    let update = updates.join().expect("the request ends");
+    assert_eq!(update, (200, r#"{"limit":5}"#.to_owned()));
+
+    let answer = thread::spawn(move || call(at, "GET", "/api/v1/TOKEN/attributes/updates?timeout=15000", ""));
+    let calls = thread::spawn(move || call(at, "GET", "/api/v1/TOKEN/rpc?timeout=15000", ""));
+    let mut peer = world.connect(V4, "TOKEN");
+    let ask = Publish::new("v1/devices/me/rpc/request/1", r#"{"method":"callMe","params":{"x":1}}"#).qos(1);
+    world.server.wait_until("the waiting device is called", |_| {
+        peer.publish(&ask);
+        calls.is_finished()
+    });
+    let (status, called) = calls.join().expect("the request ends");
+    assert_eq!(status, 200);
+    let called: serde_json::Value = serde_json::from_str(&called).expect("JSON");
+    assert_eq!(
+        (&called["method"], &called["params"]["x"]),
+        (&"reverse".into(), &1.into())
+    );
+    let path = format!("/api/v1/TOKEN/rpc/{}", called["id"]);
+    world.server.wait_until("the answer becomes an attribute", |_| {
+        call(at, "POST", &path, r#"{"said":"1"}"#);
+        answer.is_finished()
+    });
+    assert_eq!(
+        answer.join().expect("the request ends"),
+        (200, r#"{"answer":"1"}"#.to_owned())
+    );
+}
