@@ -101,11 +101,11 @@ fn calls_in_both_directions_without_mqtt() {
     );
     let path = format!("/api/v1/TOKEN/rpc/{}", called["id"]);
     world.server.wait_until("the answer becomes an attribute", |_| {
-        call(at, "POST", &path, r#"{"said":"1"}"#);
+        call(at, "POST", &path, r#"{"said":"one"}"#);
         answer.is_finished()
     });
     assert_eq!(
         answer.join().expect("the request ends"),
-        (200, r#"{"answer":"1"}"#.to_owned())
+        (200, r#"{"answer":"one"}"#.to_owned())
     );
 }

@@ -131,7 +131,7 @@ fn what_is_known_of_a_device_outlives_the_server() {
 
 #[test]
 fn devices_provision_themselves() {
-    let (world, ()) = World::new(|devices, tenant| crate::world::provisioning_profile(devices, tenant));
+    let (world, ()) = World::new(crate::world::provisioning_profile);
     let mut peer = world.server.session(&Connect::new(V4, "provision"));
     peer.subscribe("/provision/response", 1);
     let ask = |peer: &mut Peer, body: &str| {

@@ -318,6 +318,9 @@ impl Shard {
             connection.is_held_by_acks = true;
             return true;
         }
+        if !self.is_tap_full() && !self.core.is_journal_stuck() {
+            return false;
+        }
         let slot = self
             .core
             .connection_mut(conn)

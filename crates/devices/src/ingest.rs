@@ -35,6 +35,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 const FAILURES_TOLD: u64 = 100;
 /// Between two places in the log from which a start may begin, at least.
 const STEP_BYTES: u64 = 1 << 20;
+/// So much may have to be read again after a crash; beyond it the store is told to flush.
+const REPLAY_BYTES_MAX: u64 = 256 << 20;
 
 pub struct Ingest {
     hub: Arc<Hub>,
@@ -349,9 +351,8 @@ impl Ingest {
             }
         }
         let unreleased = end.0.saturating_sub(self.hub.log.stats().replay_from.0);
-        self.hub
-            .is_flush_wanted
-            .store(unreleased > self.hub.options.log.max_bytes / 4, Relaxed);
+        let allowed = REPLAY_BYTES_MAX.min(self.hub.options.log.max_bytes / 4);
+        self.hub.is_flush_wanted.store(unreleased > allowed, Relaxed);
     }
 }
 

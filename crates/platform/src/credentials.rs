@@ -277,6 +277,12 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_is_found_by_its_der() {
+        let pem = "-----BEGIN CERTIFICATE-----\nAAECAwQF\n-----END CERTIFICATE-----\n";
+        assert_eq!(certificate_hash(&[0, 1, 2, 3, 4, 5]), sha3_hash(pem));
+    }
+
+    #[test]
     fn what_cannot_be_saved_says_why() {
         let mut cases = [
             (DeviceCredentials::default(), CredentialsError::MissingId),
