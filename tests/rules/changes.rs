@@ -66,3 +66,40 @@ fn nothing_acknowledged_is_lost_while_an_action_is_changed() {
     sent.sort();
     assert_eq!(arrived, sent);
 }
+
+/// A target that takes a request and never answers: the action takes its time to stop, and nobody who looks has to wait for that.
+#[test]
+fn looking_does_not_wait_for_an_action_that_stops() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let target = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}", target.local_addr().expect("it is bound"));
+    api.ok(
+        "POST",
+        "/api/v1/connectors",
+        &json!({"type": "http", "name": "web", "config": {"url": url}}),
+    );
+    let action = json!({"type": "http", "name": "out", "connector": "web", "parameters": {"body": "${payload}"}});
+    api.ok("POST", "/api/v1/actions", &action);
+    let rule = json!({"id": "r", "sql": "SELECT payload FROM \"t\"", "actions": ["http:out"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    server
+        .session(&Connect::new(V5, "c"))
+        .publish(&Publish::new("t", "x").qos(1));
+    let path = "/api/v1/actions/http:out";
+    server.wait_until("the message is on its way", |_| {
+        api.get(path)["metrics"]["in_flight"] == 1
+    });
+    let other = Api::of(&server);
+    let looked = thread::scope(|scope| {
+        let changing = scope.spawn(|| other.ok("PUT", path, &action));
+        let mut looked = 0;
+        while !changing.is_finished() {
+            api.get(path);
+            looked += 1;
+        }
+        looked
+    });
+    assert!(looked > 3, "{looked}: the change locks everybody out");
+    drop(target);
+}

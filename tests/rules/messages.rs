@@ -1,6 +1,6 @@
 //! What becomes of a message.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::support::*;
@@ -122,9 +122,28 @@ fn publishers_are_held_back_while_a_buffer_is_full() {
     // Not answered, and others are served.
     assert_eq!(new.publish(&Publish::new("other", "x").qos(1)), 0x10);
     new.ping_alone();
+    // The same over HTTP.
+    let over_http = |topic: &str, n: usize| json!({"topic": topic, "payload": format!("{n:0>1000}"), "qos": 1});
+    let refused = (6000..6100).find(|&n| match api.call("POST", "/api/v1/publish", &over_http("t/1", n)).0 {
+        503 => true,
+        _ => {
+            accepted.push(n);
+            false
+        }
+    });
+    refused.expect("the buffer takes no more than its limit");
+    let both = json!({"messages": [over_http("other", 1), over_http("t/1", 1)]});
+    let (status, problem) = api.call("POST", "/api/v1/publish/bulk", &both);
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(
+        status == 503 && detail.contains(" of 2 messages have been published"),
+        "{problem:#}"
+    );
+    api.ok("POST", "/api/v1/publish", &over_http("other", 1));
     web.come();
     assert_eq!(old.expect(4).packet_id(), 9);
     accepted.push(5000);
+    accepted.sort_unstable();
     server.wait_until("all that was accepted has arrived", |_| {
         web.bodies().len() >= accepted.len()
     });
@@ -136,6 +155,38 @@ fn publishers_are_held_back_while_a_buffer_is_full() {
     arrived.sort_unstable();
     arrived.dedup();
     assert_eq!(arrived, accepted);
+}
+
+/// What was published over HTTP is in the buffer of its action when the answer comes.
+#[test]
+fn what_is_published_over_http_is_kept_before_the_answer() {
+    let mut server = server();
+    let web = WebServer::away();
+    {
+        let api = Api::of(&server);
+        let connector = json!({"type": "http", "name": "web", "config": {"url": format!("http://{}", web.address)}});
+        api.ok("POST", "/api/v1/connectors", &connector);
+        let action = json!({"type": "http", "name": "hook", "connector": "web", "parameters": {"body": "${payload}"}});
+        api.ok("POST", "/api/v1/actions", &action);
+        let rule = json!({"id": "all", "sql": "SELECT payload FROM \"t/#\"", "actions": ["http:hook"]});
+        api.ok("POST", "/api/v1/rules", &rule);
+        api.ok(
+            "POST",
+            "/api/v1/publish",
+            &json!({"topic": "t/1", "payload": "one", "qos": 1}),
+        );
+        let many: Vec<Value> = (0..120)
+            .map(|n| json!({"topic": format!("t/{n}"), "payload": n.to_string(), "qos": 2}))
+            .collect();
+        api.ok("POST", "/api/v1/publish/bulk", &json!({"messages": many}));
+    }
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    web.come();
+    server.wait_until("all of it has arrived", |_| web.bodies().len() >= 121);
+    let arrived: std::collections::BTreeSet<String> = web.bodies().into_iter().collect();
+    assert_eq!(arrived.len(), 121);
 }
 
 /// Delivered, acknowledged, dropped: told of the subscriber, with who published.

@@ -2,6 +2,9 @@
 //!
 //! Its calls may take a while (a pump is stopped, a file is synced): not for the threads of the data plane. Clients of other
 //! systems run on a runtime of the engine's own.
+//!
+//! Two locks: whoever changes something has `changes` for as long as that takes, and is alone with it; `state` is locked for moments only,
+//! never while something is stopped, opened or written, so that looking (views, metrics) waits for no change.
 
 mod action;
 mod connector;
@@ -43,9 +46,9 @@ use crate::event::Scene;
 use crate::kinds::{self, Connector, Problems, Target};
 use crate::metrics::{RuleCounts, SourceMetrics};
 use crate::runner::Runner;
-use crate::set::{InForce, LiveAction, RuleSet};
+use crate::set::{InForce, LiveAction, LiveRule, RuleSet};
 use crate::sources::SourceReceiver;
-use crate::store::{Definitions, Store, Version};
+use crate::store::{Change, Definitions, Kept, Store, Version};
 use crate::tail::Listener;
 use crate::tap::RuleTap;
 
@@ -104,7 +107,8 @@ pub struct Engine {
 struct Inner {
     node: String,
     directory: PathBuf,
-    store: Store,
+    /// Of whoever changes something.
+    changes: Mutex<Store>,
     in_force: Arc<InForce>,
     values: SharedStore,
     runtime: Mutex<Option<Runtime>>,
@@ -122,8 +126,7 @@ struct State {
     /// What holds: `kept`, and over it what is declared.
     definitions: Definitions,
     /// What the API has defined.
-    kept: Definitions,
-    declared: Declared,
+    kept: Kept,
     origins: Origins,
     connectors: BTreeMap<String, Result<Connector, Problems>>,
     /// Of actions that are enabled.
@@ -155,8 +158,7 @@ impl Engine {
     /// shown, and does not keep the rest from running.
     pub fn open(data_directory: &Path, node: &str, declared: Declared) -> Result<Engine, String> {
         let directory = data_directory.join(crate::DIRECTORY_NAME);
-        let store = Store::new(&directory);
-        let kept = store.load()?;
+        let (store, kept) = Store::open(&directory)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("connectors")
@@ -167,7 +169,7 @@ impl Engine {
             inner: Arc::new(Inner {
                 node: node.to_owned(),
                 directory,
-                store,
+                changes: Mutex::new(store),
                 in_force: Arc::default(),
                 values: SharedStore::default(),
                 runtime_handle: runtime.handle().clone(),
@@ -176,10 +178,9 @@ impl Engine {
                 is_serving: AtomicBool::new(false),
                 progress: Arc::default(),
                 state: Mutex::new(State {
-                    definitions: declared.over(&kept),
+                    definitions: declared.over(&kept.definitions),
                     kept,
                     origins: declared.origins(),
-                    declared,
                     ..State::default()
                 }),
             }),
@@ -196,11 +197,11 @@ impl Engine {
 
     /// The server runs and takes what sources bring.
     pub fn start_sources(&self) {
-        let mut state = self.state();
+        let _changes = self.changes();
         self.inner.is_serving.store(true, Ordering::Release);
-        let definitions: Vec<SourceDefinition> = state.definitions.sources.values().cloned().collect();
+        let definitions: Vec<SourceDefinition> = self.state().definitions.sources.values().cloned().collect();
         for definition in &definitions {
-            self.run_source(&mut state, definition);
+            self.run_source(definition);
         }
     }
 
@@ -212,23 +213,21 @@ impl Engine {
 
     /// Stops pumps and closes buffers: what was appended is kept. The engine can do nothing after that.
     pub fn shut_down(&self) {
+        let _changes = self.changes();
         self.inner.in_force.replace(RuleSet::default());
-        let mut state = self.state();
-        for id in state.sources.keys().cloned().collect::<Vec<_>>() {
-            self.stop_source(&mut state, &id);
+        let sources: Vec<String> = self.state().sources.keys().cloned().collect();
+        for id in &sources {
+            self.stop_source(id);
         }
-        let actions = std::mem::take(&mut state.actions);
-        drop(state);
+        let actions = std::mem::take(&mut self.state().actions);
         self.inner.runtime_handle.block_on(async {
             for running in actions.values().flatten() {
                 running.action.stop(STOP_WITHIN).await;
             }
         });
         for (id, running) in &actions {
-            if let Ok(running) = running
-                && let Err(error) = running.action.buffer().shut_down()
-            {
-                tracing::error!(action = %id, %error, "the buffer of an action was not closed as it should be");
+            if let Ok(running) = running {
+                close_buffer(id, &running.action);
             }
         }
         let runtime = self.inner.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -237,50 +236,71 @@ impl Engine {
         }
     }
 
+    /// For moments.
     fn state(&self) -> MutexGuard<'_, State> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_all(&self) {
-        let mut state = self.state();
-        let definitions = state.definitions.clone();
-        for definition in definitions.connectors.values() {
-            self.start_connector(&mut state, definition);
-        }
-        for definition in definitions.sources.values() {
-            self.make_source(&mut state, definition);
-        }
-        for definition in definitions.actions.values() {
-            self.start_action(&mut state, definition);
-        }
-        for definition in definitions.rules.values() {
-            let rule = state.rules.entry(definition.id.clone()).or_default();
-            if let Err(problems) = rule.prepare(definition) {
-                tracing::error!(rule = %definition.id, problems = %problems.join("; "), "a rule is not in force");
-            }
-        }
-        self.enforce(&state);
+    /// For as long as a change takes; before `state`.
+    fn changes(&self) -> MutexGuard<'_, Store> {
+        self.inner.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the rules as they are now into force.
-    fn enforce(&self, state: &State) {
-        let running = state
+    fn start_all(&self) {
+        let _changes = self.changes();
+        let definitions = self.state().definitions.clone();
+        for definition in definitions.connectors.values() {
+            self.start_connector(definition);
+        }
+        for definition in definitions.sources.values() {
+            self.make_source(definition);
+        }
+        for definition in definitions.actions.values() {
+            self.start_action(definition);
+        }
+        for definition in definitions.rules.values() {
+            self.prepare_rule(definition);
+        }
+        self.enforce_all(&self.state());
+    }
+
+    /// Puts all rules and actions as they are now into force.
+    fn enforce_all(&self, state: &State) {
+        let actions = state.live_actions();
+        let ids = RuleSet::new(Vec::new(), Arc::clone(&actions));
+        let rules = state.definitions.rules.values();
+        let rules = rules
+            .filter_map(|definition| state.live_rule(definition, &ids))
+            .collect();
+        self.inner.in_force.replace(RuleSet::new(rules, actions));
+    }
+
+    /// Actions are in another state, or there are others.
+    fn enforce_actions(&self) {
+        let state = self.state();
+        let now = self.inner.in_force.get();
+        let ids = state
             .actions
             .iter()
-            .filter_map(|(id, action)| Some((id, action.as_ref().ok()?)));
-        let actions: Vec<LiveAction> = running.map(|(id, running)| running.live(id)).collect();
-        let index = |id: &str| actions.iter().position(|action| action.id == id);
-        let enabled = state.definitions.rules.values().filter(|rule| rule.enable);
-        let rules = enabled.filter_map(|definition| {
-            let rule = state.rules.get(&definition.id)?;
-            compile(definition, rule, index).ok()
-        });
-        let rules = rules.collect();
-        self.inner.in_force.replace(RuleSet::new(rules, actions));
+            .filter(|(_, action)| action.is_ok())
+            .map(|(id, _)| id);
+        match ids.eq(now.actions.iter().map(|action| &action.id)) {
+            true => self.inner.in_force.put_actions(state.live_actions()),
+            false => self.enforce_all(&state),
+        }
+        drop(state);
         // Who waits for an action that has been changed goes on.
         if let Some(net) = self.inner.net.get() {
             net.wake_waiting();
         }
+    }
+
+    /// A rule is another one, or is no more.
+    fn enforce_rule(&self, state: &State, id: &str) {
+        let now = self.inner.in_force.get();
+        let definition = state.definitions.rules.get(id);
+        let live = definition.and_then(|definition| state.live_rule(definition, &now));
+        self.inner.in_force.put_rule(id, live);
     }
 
     /// Returns when every shard has come to what is in force now, and appends to nothing else.
@@ -298,12 +318,42 @@ impl Engine {
         }
     }
 
-    /// Keeps changed definitions. If that fails nothing has changed.
-    fn save(&self, state: &mut State, changed: Definitions) -> Result<(), EngineError> {
-        self.inner.store.save(&changed).map_err(EngineError::Storage)?;
-        state.definitions = state.declared.over(&changed);
-        state.kept = changed;
+    /// Keeps a change. If that fails nothing has changed.
+    fn keep(&self, store: &mut Store, change: &Change) -> Result<(), EngineError> {
+        let after = || {
+            let mut kept = self.state().kept.clone();
+            kept.apply(change);
+            kept
+        };
+        store.save(change, after).map_err(EngineError::Storage)?;
+        let mut state = self.state();
+        // What is declared is not changed here.
+        state.definitions.apply(change);
+        state.kept.apply(change);
         Ok(())
+    }
+}
+
+impl State {
+    /// Sorted by id.
+    fn live_actions(&self) -> Arc<[LiveAction]> {
+        let running = self
+            .actions
+            .iter()
+            .filter_map(|(id, action)| Some((id, action.as_ref().ok()?)));
+        running.map(|(id, running)| running.live(id)).collect()
+    }
+
+    /// `set`: what has the actions. None if the rule is not enabled, or wrong.
+    fn live_rule(&self, definition: &RuleDefinition, set: &RuleSet) -> Option<LiveRule> {
+        let rule = self.rules.get(&definition.id).filter(|_| definition.enable)?;
+        compile(definition, rule, |id| set.position(id)).ok()
+    }
+}
+
+fn close_buffer(id: &str, action: &Action) {
+    if let Err(error) = action.buffer().shut_down() {
+        tracing::error!(action = id, %error, "the buffer of an action was not closed as it should be");
     }
 }
 
@@ -330,8 +380,9 @@ fn valid(problems: Problems) -> Result<(), EngineError> {
     }
 }
 
-fn room(what: &str, count: usize, problems: &mut Problems) {
-    if count >= DEFINITIONS_MAX {
+/// For one more, unless it is there already.
+fn room<T>(what: &str, all: &BTreeMap<String, T>, name: &str, problems: &mut Problems) {
+    if all.len() >= DEFINITIONS_MAX && !all.contains_key(name) {
         problems.push(format!(
             "there are {DEFINITIONS_MAX} {what} already, the most there can be"
         ));

@@ -114,17 +114,19 @@ impl Handover {
         for track in &mut self.tracks {
             track.gone_since_ms.get_or_insert(unix_ms);
         }
+        let ids = self.tracks.iter().zip(0..);
+        let known: HashMap<String, u32> = ids.map(|(track, index)| (track.id.clone(), index)).collect();
         self.by_action.clear();
         for live in actions {
-            let track = self.track_of(live);
+            let track = self.track_of(live, known.get(&live.id).copied());
             self.by_action.push(track);
         }
     }
 
-    fn track_of(&mut self, live: &LiveAction) -> u32 {
-        if let Some(index) = self.tracks.iter().position(|track| track.id == live.id) {
-            self.tracks[index].go_on(live);
-            return index as u32;
+    fn track_of(&mut self, live: &LiveAction, known: Option<u32>) -> u32 {
+        if let Some(index) = known {
+            self.tracks[index as usize].go_on(live);
+            return index;
         }
         self.tracks.push(Track {
             id: live.id.clone(),

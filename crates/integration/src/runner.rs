@@ -28,7 +28,7 @@ pub struct Runner {
     evaluator: Evaluator,
     pub surroundings: Surroundings,
     outputs: Vec<Map>,
-    /// By index of rule.
+    /// By number of rule.
     counts: Vec<RuleCounts>,
     /// Rules that have counted something since the last tick.
     counted: Vec<u32>,
@@ -92,8 +92,10 @@ impl Runner {
             return;
         };
         self.count();
-        self.counts = vec![RuleCounts::default(); set.rules.len()];
-        self.handover.renew(&set.actions, self.surroundings.unix_ms);
+        self.counts.resize(set.numbers(), RuleCounts::default());
+        if !Arc::ptr_eq(&self.set.actions, &set.actions) {
+            self.handover.renew(&set.actions, self.surroundings.unix_ms);
+        }
         (self.number, self.set) = (number, set);
     }
 
@@ -105,14 +107,13 @@ impl Runner {
         let set = &*self.set;
         let unix_ms = self.surroundings.unix_ms;
         let mut message = self.evaluator.message(event, &mut self.surroundings);
-        for &index in rules {
-            let live = &set.rules[index as usize];
-            if cause.is_own(live) {
+        for &number in rules {
+            let Some(live) = set.rule(number).filter(|live| !cause.is_own(live)) else {
                 continue;
-            }
-            let counts = &mut self.counts[index as usize];
+            };
+            let counts = &mut self.counts[number as usize];
             if counts.matched == 0 {
-                self.counted.push(index);
+                self.counted.push(number);
             }
             counts.matched += 1;
             let result = message.run(&live.rule, &mut self.outputs);
@@ -147,8 +148,8 @@ impl Runner {
     pub fn would_be_held(&mut self, rules: &[u32], event: &dyn Event) -> bool {
         let set = &*self.set;
         let mut message = self.evaluator.message(event, &mut self.surroundings);
-        let is_held = rules.iter().any(|&index| {
-            let live = &set.rules[index as usize];
+        let mut live = rules.iter().filter_map(|number| set.rule(*number));
+        let is_held = live.any(|live| {
             let is_full = |output: &Output| matches!(output, Output::Action(action) if self.handover.is_full(*action));
             live.outputs.iter().any(is_full)
                 && matches!(message.run(&live.rule, &mut self.outputs), Ok(Outcome::Passed(_)))
@@ -185,9 +186,11 @@ impl Runner {
     }
 
     fn count(&mut self) {
-        for index in self.counted.drain(..) {
-            let counts = std::mem::take(&mut self.counts[index as usize]);
-            self.set.rules[index as usize].metrics.add(&counts);
+        for number in self.counted.drain(..) {
+            let counts = std::mem::take(&mut self.counts[number as usize]);
+            if let Some(live) = self.set.rule(number) {
+                live.metrics.add(&counts);
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::event::EventKind;
 use crate::rule::Source;
 
 /// `T` is what stands for a rule: a number, a handle.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RuleIndex<T> {
     topics: Level<T>,
     events: HashMap<EventKind, Vec<T>>,
@@ -20,7 +20,7 @@ pub struct RuleIndex<T> {
     bridge_filters: Vec<(String, T)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Level<T> {
     children: HashMap<Box<str>, Level<T>, RandomState>,
     /// Below `+`.

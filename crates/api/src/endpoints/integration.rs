@@ -23,7 +23,7 @@ const TAG: &str = "Integration";
 pub const BODY_MAX: usize = 1024 * 1024;
 
 impl App {
-    /// Runs `work` on the engine: it may wait for a disk or for a client to stop.
+    /// Runs `work` on the engine, one change after the other: it may wait for a disk or for a client to stop.
     pub async fn engine<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Engine) -> Result<R, EngineError> + Send + 'static,
@@ -35,7 +35,7 @@ impl App {
         self.block(move || work(&engine)).await?.map_err(problem)
     }
 
-    /// The same beside changes: for what takes long and changes nothing.
+    /// The same beside changes: for what changes nothing.
     pub async fn engine_beside<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Engine) -> Result<R, EngineError> + Send + 'static,
@@ -94,7 +94,7 @@ pub fn list<V: Serialize + JsonSchema + Send + 'static>(
     work: fn(&Engine) -> Vec<V>,
 ) -> Endpoint {
     let handler =
-        move |State(app): State<App>| async move { app.engine(move |engine| Ok(work(engine))).await.map(Json) };
+        move |State(app): State<App>| async move { app.engine_beside(move |engine| Ok(work(engine))).await.map(Json) };
     Endpoint::get(path, id, handler)
         .tag(TAG)
         .returns::<Vec<V>>("Sorted by id.")
@@ -103,7 +103,7 @@ pub fn list<V: Serialize + JsonSchema + Send + 'static>(
 /// `GET …/{id}`
 pub fn one<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
     let handler = |State(app): State<App>, Path(key): Path<String>| async move {
-        app.engine(move |engine| D::find(engine, &key)).await.map(Json)
+        app.engine_beside(move |engine| D::find(engine, &key)).await.map(Json)
     };
     Endpoint::get(path, id, handler)
         .tag(TAG)

@@ -1,12 +1,17 @@
-//! Publishing over HTTP: one message or many. All of a request is checked before anything of it is published.
+//! Publishing over HTTP: one message or many. All of a request is checked before anything of it is published. At QoS 1 and 2 the answer
+//! comes when all is kept that has to be, in the journal and in the buffers of actions, as PUBACK does.
+
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use broker::{ServerMessage, Shard, ShardId};
+use broker::{Now, ServerMessage, Shard, ShardId};
 use mqtt::QoS;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use crate::app::App;
 use crate::body;
@@ -19,6 +24,8 @@ const BULK_BODY_MAX: usize = 8 * 1024 * 1024;
 const BULK_MESSAGES_MAX: usize = 1000;
 /// Messages handed to a shard in one go, so that its own connections do not wait long.
 const MESSAGES_PER_VISIT: usize = 50;
+/// How long a request waits until what it has published is kept.
+const KEPT_WITHIN: Duration = Duration::from_secs(10);
 /// What clients may use, too.
 const TOPIC_LEVELS_MAX: usize = 128;
 
@@ -70,29 +77,36 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Publish")
             .says(
                 "Publish a message",
-                "Access rules of MQTT clients do not apply; the login does.",
+                "Access rules of MQTT clients do not apply; the login does. At QoS 1 and 2 the answer comes when the message is kept \
+                 wherever it has to be; 503 is for what cannot be kept now and has not been published, or is not kept in time.",
             )
             .takes::<NewMessage>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<Published>("It is on its way."),
+            .fails(StatusCode::SERVICE_UNAVAILABLE)
+            .returns::<Published>("It is on its way, and kept."),
         Endpoint::post("/api/v1/publish/bulk", "publish_bulk", bulk)
             .tag("Publish")
             .says(
                 "Publish up to 1000 messages",
-                "All are checked before the first is published; all that is wrong is reported.",
+                "All are checked before the first is published; all that is wrong is reported. At QoS 1 and 2 the answer comes when they \
+                 are kept wherever they have to be. With 503 some may have been published: the detail says how many.",
             )
             .takes::<NewMessages>(BULK_BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
-            .returns::<PublishedAll>("They are on their way."),
+            .fails(StatusCode::SERVICE_UNAVAILABLE)
+            .returns::<PublishedAll>("They are on their way, and kept."),
     ]
 }
 
 async fn publish(State(app): State<App>, body::Json(new): body::Json<NewMessage>) -> Result<Json<Published>, Problem> {
     let message = check(new)?;
     let shard = message.shard(&app);
-    let matched = app
-        .on_shard(shard, move |shard, now| message.publish(shard, now))
+    let visit = app
+        .on_shard(shard, move |shard, now| publish_all(shard, now, &[(0, message)]))
         .await?;
+    let visit = visit.map_err(|topic| Problem::unavailable(no_room(&topic)))?;
+    wait_until_kept(visit.kept).await?;
+    let matched = visit.matched.into_iter().any(|(_, matched)| matched);
     Ok(Json(Published { matched }))
 }
 
@@ -108,22 +122,80 @@ async fn bulk(State(app): State<App>, body::Json(new): body::Json<NewMessages>) 
     for (index, message) in messages.into_iter().enumerate() {
         by_shard[usize::from(message.shard(&app).0)].push((index, message));
     }
+    let (mut published, mut kept) = (0, Vec::new());
     for (shard, mut messages) in by_shard.into_iter().enumerate() {
         while !messages.is_empty() {
             let rest = messages.split_off(messages.len().min(MESSAGES_PER_VISIT));
             let batch = std::mem::replace(&mut messages, rest);
-            let visit = move |shard: &mut Shard, now| -> Vec<(usize, bool)> {
-                batch
-                    .iter()
-                    .map(|(index, message)| (*index, message.publish(shard, now)))
-                    .collect()
-            };
-            for (index, matched) in app.on_shard(ShardId(shard as u16), visit).await? {
+            let visit = app
+                .on_shard(ShardId(shard as u16), move |shard, now| publish_all(shard, now, &batch))
+                .await?;
+            let visit = visit.map_err(|topic| {
+                let all = results.len();
+                Problem::unavailable(format!(
+                    "{}; {published} of {all} messages have been published",
+                    no_room(&topic)
+                ))
+            })?;
+            published += visit.matched.len();
+            kept.extend(visit.kept);
+            for (index, matched) in visit.matched {
                 results[index].matched = matched;
             }
         }
     }
+    wait_until_kept(kept).await?;
     Ok(Json(PublishedAll { results }))
+}
+
+/// What a shard has published.
+struct Visit {
+    /// By index in the request.
+    matched: Vec<(usize, bool)>,
+    /// Told when all of it is kept; none if nobody waits for any.
+    kept: Option<oneshot::Receiver<()>>,
+}
+
+/// All of them, or none: the error is the topic of one that could not be kept now.
+fn publish_all(shard: &mut Shard, now: Now, messages: &[(usize, Message)]) -> Result<Visit, String> {
+    let waited_for = || messages.iter().filter(|(_, message)| message.qos != QoS::AtMostOnce);
+    if let Some((_, message)) = waited_for().find(|(_, message)| !shard.may_keep(now, &message.of_server())) {
+        return Err(message.topic.clone());
+    }
+    let publish = |(index, message): &(usize, Message)| (*index, shard.publish_from_server(now, message.of_server()));
+    let matched = messages.iter().map(publish).collect();
+    let kept = waited_for().next().map(|_| {
+        let (tell, kept) = oneshot::channel();
+        // An error: the request has ended.
+        shard.when_kept(Box::new(move || _ = tell.send(())));
+        kept
+    });
+    Ok(Visit { matched, kept })
+}
+
+async fn wait_until_kept(kept: impl IntoIterator<Item = oneshot::Receiver<()>>) -> Result<(), Problem> {
+    let deadline = Instant::now() + KEPT_WITHIN;
+    for kept in kept {
+        match timeout_at(deadline, kept).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => {
+                return Err(Problem::unavailable(
+                    "published; the server stops and may not have kept it",
+                ));
+            }
+            Err(_) => {
+                let seconds = KEPT_WITHIN.as_secs();
+                let detail =
+                    format!("published, but not kept within {seconds} s: the disk or the target of an action is slow");
+                return Err(Problem::unavailable(detail));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn no_room(topic: &str) -> String {
+    format!("topic {topic}: the server can keep no more now, its disk or the buffer of an action is full")
 }
 
 /// Checked and decoded.
@@ -142,16 +214,15 @@ impl Message {
         Shard::home(&self.topic, app.net().shards()).unwrap_or(ShardId(0))
     }
 
-    fn publish(&self, shard: &mut Shard, now: broker::Now) -> bool {
-        let message = ServerMessage {
+    fn of_server(&self) -> ServerMessage<'_> {
+        ServerMessage {
             topic: &self.topic,
             payload: &self.payload,
             properties: &self.properties,
             qos: self.qos,
             retain: self.retain,
             expiry_s: self.message_expiry_s,
-        };
-        shard.publish_from_server(now, message)
+        }
     }
 }
 

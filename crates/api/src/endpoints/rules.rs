@@ -98,7 +98,7 @@ fn versions() -> Vec<Endpoint> {
 }
 
 async fn history(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Vec<Version>>, Problem> {
-    app.engine(move |engine| engine.history(&id)).await.map(Json)
+    app.engine_beside(move |engine| engine.history(&id)).await.map(Json)
 }
 
 async fn roll_back(

@@ -25,41 +25,45 @@ impl Engine {
 
     /// Makes or changes one. What waits in its buffer stays there.
     pub fn put_action(&self, mut definition: ActionDefinition) -> Result<ActionView, EngineError> {
-        let mut state = self.state();
-        let mut changed = state.kept.clone();
+        let mut store = self.changes();
         let id = definition.id();
-        free("action", &id, &state.origins.actions)?;
-        if let Some(old) = changed.actions.get(&id) {
-            restore_secrets(&mut definition.parameters, &old.parameters);
+        {
+            let state = self.state();
+            let kept = &state.kept.definitions.actions;
+            free("action", &id, &state.origins.actions)?;
+            if let Some(old) = kept.get(&id) {
+                restore_secrets(&mut definition.parameters, &old.parameters);
+            }
+            let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
+            problems.extend(action_problems(&definition, Some(state.target(&definition))));
+            room("actions", kept, &id, &mut problems);
+            valid(problems)?;
         }
-        let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
-        problems.extend(action_problems(&definition, Some(state.target(&definition))));
-        room("actions", changed.actions.len(), &mut problems);
-        valid(problems)?;
-        changed.actions.insert(id.clone(), definition.clone());
-        self.save(&mut state, changed)?;
-        self.change_action(&mut state, &definition);
-        Ok(state.action_view(&definition))
+        self.keep(&mut store, &Change::Action(id.clone(), Some(definition.clone())))?;
+        self.change_action(&definition);
+        self.action(&id)
     }
 
     /// Deletes it with all that waits in its buffer.
     pub fn delete_action(&self, id: &str) -> Result<(), EngineError> {
-        let mut state = self.state();
-        free("action", id, &state.origins.actions)?;
-        let mut changed = state.kept.clone();
-        if changed.actions.remove(id).is_none() {
-            return Err(not_found("action", id));
+        let mut store = self.changes();
+        {
+            let state = self.state();
+            free("action", id, &state.origins.actions)?;
+            if !state.kept.definitions.actions.contains_key(id) {
+                return Err(not_found("action", id));
+            }
+            let users = state.rules_of(id);
+            if !users.is_empty() {
+                let users = users.join(", ");
+                return Err(EngineError::Conflict(format!(
+                    "action {id} is used by the rules {users}: change them first"
+                )));
+            }
         }
-        let users = state.rules_of(id);
-        if !users.is_empty() {
-            let users = users.join(", ");
-            return Err(EngineError::Conflict(format!(
-                "action {id} is used by the rules {users}: change them first"
-            )));
-        }
-        self.save(&mut state, changed)?;
-        self.stop_action(&mut state, id);
-        self.enforce(&state);
+        self.keep(&mut store, &Change::Action(id.to_owned(), None))?;
+        self.stop_action(id);
+        self.enforce_actions();
         let directory = self.buffer_directory(id);
         if let Err(error) = std::fs::remove_dir_all(&directory)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -72,15 +76,17 @@ impl Engine {
 
     /// Starts or stops it. What waits in its buffer stays there.
     pub fn enable_action(&self, id: &str, enable: bool) -> Result<ActionView, EngineError> {
-        let mut state = self.state();
-        free("action", id, &state.origins.actions)?;
-        let mut changed = state.kept.clone();
-        let definition = changed.actions.get_mut(id).ok_or_else(|| not_found("action", id))?;
-        definition.enable = enable;
-        let definition = definition.clone();
-        self.save(&mut state, changed)?;
-        self.change_action(&mut state, &definition);
-        Ok(state.action_view(&definition))
+        let mut store = self.changes();
+        let definition = {
+            let state = self.state();
+            free("action", id, &state.origins.actions)?;
+            let definition = state.kept.definitions.actions.get(id);
+            let definition = definition.cloned().ok_or_else(|| not_found("action", id))?;
+            ActionDefinition { enable, ..definition }
+        };
+        self.keep(&mut store, &Change::Action(id.to_owned(), Some(definition.clone())))?;
+        self.change_action(&definition);
+        self.action(id)
     }
 
     /// Runs `with` on an action that runs.
@@ -98,41 +104,36 @@ impl Engine {
 
     /// Stops and starts it: connections are made anew.
     pub fn restart_action(&self, id: &str) -> Result<(), EngineError> {
-        let mut state = self.state();
-        let definition = state
-            .definitions
-            .actions
-            .get(id)
-            .cloned()
-            .ok_or_else(|| not_found("action", id))?;
-        self.change_action(&mut state, &definition);
+        let _changes = self.changes();
+        let definition = self.state().definitions.actions.get(id).cloned();
+        self.change_action(&definition.ok_or_else(|| not_found("action", id))?);
         Ok(())
     }
 
-    fn change_action(&self, state: &mut State, definition: &ActionDefinition) {
-        self.close_action(state, &definition.id());
-        self.start_action(state, definition);
-        self.enforce(state);
+    fn change_action(&self, definition: &ActionDefinition) {
+        self.close_action(&definition.id());
+        self.start_action(definition);
+        self.enforce_actions();
     }
 
     /// As it is defined now: running, or not if it is not enabled.
-    pub(super) fn start_action(&self, state: &mut State, definition: &ActionDefinition) {
+    pub(super) fn start_action(&self, definition: &ActionDefinition) {
         let id = definition.id();
         if !definition.enable {
-            state.actions.remove(&id);
+            self.state().actions.remove(&id);
             return;
         }
-        let running = self.run_action(state, definition);
+        let running = self.run_action(definition);
         if let Err(problems) = &running {
             tracing::error!(action = %id, problems = %problems.join("; "), "an action cannot run");
         }
-        state.actions.insert(id, running);
+        self.state().actions.insert(id, running);
     }
 
-    pub(super) fn run_action(&self, state: &State, definition: &ActionDefinition) -> Result<Running, Problems> {
+    fn run_action(&self, definition: &ActionDefinition) -> Result<Running, Problems> {
         let _runtime = self.inner.runtime_handle.enter();
         let id = definition.id();
-        let target = state.target(definition)?;
+        let target = self.state().target(definition)?;
         let templates = templates(&target)?;
         let delivery = &kinds::delivery(&definition.kind, &definition.delivery)?;
         let ordering_key = ordering_key(delivery).map_err(|problem| vec![problem])?;
@@ -164,25 +165,25 @@ impl Engine {
     }
 
     /// Ends it for good, as far as rules are concerned.
-    pub(super) fn stop_action(&self, state: &mut State, id: &str) {
-        self.close_action(state, id);
-        state.actions.remove(id);
+    pub(super) fn stop_action(&self, id: &str) {
+        self.close_action(id);
+        self.state().actions.remove(id);
     }
 
     /// Its buffer is closed when this returns. Taps keep what rules have for it until `start_action` or `stop_action` has been called
     /// and the result is in force.
-    pub(super) fn close_action(&self, state: &mut State, id: &str) {
-        let Some(Ok(running)) = state.actions.get_mut(id) else {
-            return;
+    pub(super) fn close_action(&self, id: &str) {
+        let action = match self.state().actions.get_mut(id) {
+            Some(Ok(running)) => {
+                running.is_open = false;
+                running.action.clone()
+            }
+            _ => return,
         };
-        running.is_open = false;
-        let action = running.action.clone();
-        self.enforce(state);
+        self.enforce_actions();
         self.wait_for_shards();
         self.inner.runtime_handle.block_on(action.stop(STOP_WITHIN));
-        if let Err(error) = action.buffer().shut_down() {
-            tracing::error!(action = id, %error, "the buffer of an action was not closed as it should be");
-        }
+        close_buffer(id, &action);
     }
 
     pub(super) fn buffer_directory(&self, id: &str) -> PathBuf {

@@ -42,57 +42,65 @@ impl Engine {
 
     /// Makes or changes one. Actions and sources that use it are started anew.
     pub fn put_connector(&self, mut definition: ConnectorDefinition) -> Result<ConnectorView, EngineError> {
-        let mut state = self.state();
-        free("connector", &definition.name, &state.origins.connectors)?;
-        let mut changed = state.kept.clone();
-        if let Some(old) = changed.connectors.get(&definition.name) {
-            restore_secrets(&mut definition.config, &old.config);
-        }
-        let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
+        let mut store = self.changes();
+        let name = definition.name.clone();
+        let mut problems: Problems = name_problem("name", &name).into_iter().collect();
+        let users = {
+            let state = self.state();
+            let kept = &state.kept.definitions.connectors;
+            free("connector", &name, &state.origins.connectors)?;
+            if let Some(old) = kept.get(&name) {
+                restore_secrets(&mut definition.config, &old.config);
+            }
+            room("connectors", kept, &name, &mut problems);
+            Users::of(&state, &name)
+        };
         problems.extend(self.new_connector(&definition).err().into_iter().flatten());
-        room("connectors", changed.connectors.len(), &mut problems);
-        let users = Users::of(&state, &definition.name);
         if let Some((id, kind)) = users.kinds().find(|(_, kind)| *kind != definition.kind) {
             problems.push(format!("type: {id} needs it to be {kind:?}"));
         }
         valid(problems)?;
-        changed.connectors.insert(definition.name.clone(), definition.clone());
-        self.save(&mut state, changed)?;
-        self.replace_connector(&mut state, &definition, &users);
-        Ok(state.connector_view(&definition))
+        self.keep(&mut store, &Change::Connector(name.clone(), Some(definition.clone())))?;
+        self.replace_connector(&definition, &users);
+        self.connector(&name)
     }
 
     /// What uses a connector that is not enabled does not run.
     pub fn enable_connector(&self, name: &str, enable: bool) -> Result<ConnectorView, EngineError> {
-        let mut state = self.state();
-        free("connector", name, &state.origins.connectors)?;
-        let mut changed = state.kept.clone();
-        let definition = changed.connectors.get_mut(name);
-        let definition = definition.ok_or_else(|| not_found("connector", name))?;
-        definition.enable = enable;
-        let definition = definition.clone();
-        self.save(&mut state, changed)?;
-        let users = Users::of(&state, name);
-        self.replace_connector(&mut state, &definition, &users);
-        Ok(state.connector_view(&definition))
+        let mut store = self.changes();
+        let (definition, users) = {
+            let state = self.state();
+            free("connector", name, &state.origins.connectors)?;
+            let definition = state.kept.definitions.connectors.get(name);
+            let definition = definition.cloned().ok_or_else(|| not_found("connector", name))?;
+            (ConnectorDefinition { enable, ..definition }, Users::of(&state, name))
+        };
+        self.keep(
+            &mut store,
+            &Change::Connector(name.to_owned(), Some(definition.clone())),
+        )?;
+        self.replace_connector(&definition, &users);
+        self.connector(name)
     }
 
     pub fn delete_connector(&self, name: &str) -> Result<(), EngineError> {
-        let mut state = self.state();
-        free("connector", name, &state.origins.connectors)?;
-        let mut changed = state.kept.clone();
-        if changed.connectors.remove(name).is_none() {
-            return Err(not_found("connector", name));
+        let mut store = self.changes();
+        {
+            let state = self.state();
+            free("connector", name, &state.origins.connectors)?;
+            if !state.kept.definitions.connectors.contains_key(name) {
+                return Err(not_found("connector", name));
+            }
+            let users: Vec<String> = Users::of(&state, name).kinds().map(|(id, _)| id).collect();
+            if !users.is_empty() {
+                let users = users.join(", ");
+                return Err(EngineError::Conflict(format!(
+                    "connector {name} is used by {users}: delete them first"
+                )));
+            }
         }
-        let users: Vec<String> = Users::of(&state, name).kinds().map(|(id, _)| id).collect();
-        if !users.is_empty() {
-            let users = users.join(", ");
-            return Err(EngineError::Conflict(format!(
-                "connector {name} is used by {users}: delete them first"
-            )));
-        }
-        self.save(&mut state, changed)?;
-        state.connectors.remove(name);
+        self.keep(&mut store, &Change::Connector(name.to_owned(), None))?;
+        self.state().connectors.remove(name);
         Ok(())
     }
 
@@ -136,24 +144,24 @@ impl Engine {
         }
     }
 
-    fn replace_connector(&self, state: &mut State, definition: &ConnectorDefinition, users: &Users) {
+    fn replace_connector(&self, definition: &ConnectorDefinition, users: &Users) {
         for action in &users.actions {
-            self.close_action(state, &action.id());
+            self.close_action(&action.id());
         }
         for source in &users.sources {
-            self.stop_source(state, &source.id());
+            self.stop_source(&source.id());
         }
-        self.start_connector(state, definition);
+        self.start_connector(definition);
         for source in &users.sources {
-            self.make_source(state, source);
+            self.make_source(source);
         }
         for action in &users.actions {
-            self.start_action(state, action);
+            self.start_action(action);
         }
         for source in &users.sources {
-            self.run_source(state, source);
+            self.run_source(source);
         }
-        self.enforce(state);
+        self.enforce_actions();
     }
 
     fn new_connector(&self, definition: &ConnectorDefinition) -> Result<Connector, Problems> {
@@ -161,12 +169,12 @@ impl Engine {
         kinds::connector(&definition.kind, &definition.config)
     }
 
-    pub(super) fn start_connector(&self, state: &mut State, definition: &ConnectorDefinition) {
+    pub(super) fn start_connector(&self, definition: &ConnectorDefinition) {
         let connector = self.new_connector(definition);
         if let Err(problems) = &connector {
             tracing::error!(connector = %definition.name, problems = %problems.join("; "), "a connector cannot run");
         }
-        state.connectors.insert(definition.name.clone(), connector);
+        self.state().connectors.insert(definition.name.clone(), connector);
     }
 }
 

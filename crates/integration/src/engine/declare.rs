@@ -8,32 +8,35 @@ impl Engine {
     /// Takes over what is declared now, which has been looked at (`Declared::problems`). The buffer of an action that is declared no more
     /// stays on the disk, for when it comes back.
     pub fn declare(&self, declared: Declared) {
-        let mut state = self.state();
-        let before = state.definitions.clone();
-        state.definitions = declared.over(&state.kept);
-        state.origins = declared.origins();
-        state.declared = declared;
-        let now = state.definitions.clone();
-        let change = Change::between(&before, &now);
-        let old_sources = self.stop_changed(&mut state, &before, &change);
-        self.start_changed(&mut state, &now, &change);
+        let _changes = self.changes();
+        let (before, now) = {
+            let mut state = self.state();
+            let now = declared.over(&state.kept.definitions);
+            let before = std::mem::replace(&mut state.definitions, now.clone());
+            state.origins = declared.origins();
+            (before, now)
+        };
+        let change = Difference::between(&before, &now);
+        let old_sources = self.stop_changed(&before, &now, &change);
+        self.start_changed(&now, &change);
         // What a new source subscribes to, too, stays subscribed.
         old_sources.into_iter().for_each(kinds::Origin::end);
+        self.enforce_actions();
         for id in &change.rules {
-            self.prepare_changed(&mut state, &now, id);
+            self.change_rule(&now, id);
         }
-        self.enforce(&state);
     }
 
-    fn stop_changed(&self, state: &mut State, before: &Definitions, change: &Change) -> Vec<kinds::Origin> {
+    fn stop_changed(&self, before: &Definitions, now: &Definitions, change: &Difference) -> Vec<kinds::Origin> {
         for id in change.actions.iter().filter(|id| before.actions.contains_key(*id)) {
-            match state.definitions.actions.contains_key(id) {
-                true => self.close_action(state, id),
-                false => self.stop_action(state, id),
+            match now.actions.contains_key(id) {
+                true => self.close_action(id),
+                false => self.stop_action(id),
             }
         }
         let sources = change.sources.iter().filter(|id| before.sources.contains_key(*id));
-        let sources = sources.filter_map(|id| self.stop_source(state, id)).collect();
+        let sources = sources.filter_map(|id| self.stop_source(id)).collect();
+        let mut state = self.state();
         for name in &change.connectors {
             state.connectors.remove(name);
         }
@@ -41,46 +44,45 @@ impl Engine {
     }
 
     /// Sources before actions, which use connectors.
-    fn start_changed(&self, state: &mut State, now: &Definitions, change: &Change) {
+    fn start_changed(&self, now: &Definitions, change: &Difference) {
         for definition in change.connectors.iter().filter_map(|name| now.connectors.get(name)) {
-            self.start_connector(state, definition);
+            self.start_connector(definition);
         }
         let sources = || change.sources.iter().filter_map(|id| now.sources.get(id));
         for definition in sources() {
-            self.make_source(state, definition);
+            self.make_source(definition);
         }
         for definition in change.actions.iter().filter_map(|id| now.actions.get(id)) {
-            self.start_action(state, definition);
+            self.start_action(definition);
         }
         for definition in sources() {
-            self.run_source(state, definition);
+            self.run_source(definition);
         }
     }
 
-    fn prepare_changed(&self, state: &mut State, now: &Definitions, id: &str) {
-        let Some(definition) = now.rules.get(id) else {
-            if let Some(rule) = state.rules.remove(id) {
-                rule.tail.end();
+    fn change_rule(&self, now: &Definitions, id: &str) {
+        match now.rules.get(id) {
+            Some(definition) => self.prepare_rule(definition),
+            None => {
+                if let Some(rule) = self.state().rules.remove(id) {
+                    rule.tail.end();
+                }
             }
-            return;
-        };
-        let rule = state.rules.entry(id.to_owned()).or_default();
-        if let Err(problems) = rule.prepare(definition) {
-            tracing::error!(rule = id, problems = %problems.join("; "), "a rule is not in force");
         }
+        self.enforce_rule(&self.state(), id);
     }
 }
 
 /// What is not as it was; of actions and sources also those whose connector is not.
-struct Change {
+struct Difference {
     connectors: BTreeSet<String>,
     actions: BTreeSet<String>,
     sources: BTreeSet<String>,
     rules: BTreeSet<String>,
 }
 
-impl Change {
-    fn between(before: &Definitions, now: &Definitions) -> Change {
+impl Difference {
+    fn between(before: &Definitions, now: &Definitions) -> Difference {
         let connectors = differing(&before.connectors, &now.connectors);
         let mut actions = differing(&before.actions, &now.actions);
         let mut sources = differing(&before.sources, &now.sources);
@@ -89,7 +91,7 @@ impl Change {
         actions.extend(all.filter(|(_, it)| uses(&it.connector)).map(|(id, _)| id.clone()));
         let all = before.sources.iter().chain(&now.sources);
         sources.extend(all.filter(|(_, it)| uses(&it.connector)).map(|(id, _)| id.clone()));
-        Change {
+        Difference {
             rules: differing(&before.rules, &now.rules),
             connectors,
             actions,

@@ -26,61 +26,74 @@ impl Engine {
 
     /// Makes or changes one.
     pub fn put_source(&self, mut definition: SourceDefinition) -> Result<SourceView, EngineError> {
-        let _runtime = self.inner.runtime_handle.enter();
-        let mut state = self.state();
-        let mut changed = state.kept.clone();
-        let id = definition.id();
-        free("source", &id, &state.origins.sources)?;
-        if let Some(old) = changed.sources.get(&id) {
-            restore_secrets(&mut definition.parameters, &old.parameters);
+        let mut store = self.changes();
+        self.define_source(&mut store, &mut definition)?;
+        self.source(&definition.id())
+    }
+
+    /// A source that is not enabled subscribes to nothing and fetches nothing.
+    pub fn enable_source(&self, id: &str, enable: bool) -> Result<SourceView, EngineError> {
+        let mut store = self.changes();
+        let definition = self.state().definitions.sources.get(id).cloned();
+        let definition = definition.ok_or_else(|| not_found("source", id))?;
+        self.define_source(&mut store, &mut SourceDefinition { enable, ..definition })?;
+        self.source(id)
+    }
+
+    pub fn delete_source(&self, id: &str) -> Result<(), EngineError> {
+        let mut store = self.changes();
+        {
+            let state = self.state();
+            free("source", id, &state.origins.sources)?;
+            if !state.kept.definitions.sources.contains_key(id) {
+                return Err(not_found("source", id));
+            }
         }
+        self.keep(&mut store, &Change::Source(id.to_owned(), None))?;
+        if let Some(origin) = self.stop_source(id) {
+            let _runtime = self.inner.runtime_handle.enter();
+            origin.end();
+        }
+        Ok(())
+    }
+
+    fn define_source(&self, store: &mut Store, definition: &mut SourceDefinition) -> Result<(), EngineError> {
+        let _runtime = self.inner.runtime_handle.enter();
+        let id = definition.id();
         let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
         if let Some(Err(problem)) = definition.publish.as_ref().map(republish) {
             problems.push(format!("publish.{problem}"));
         }
-        room("sources", changed.sources.len(), &mut problems);
-        let made = self.make(&state, &definition);
+        {
+            let state = self.state();
+            let kept = &state.kept.definitions.sources;
+            free("source", &id, &state.origins.sources)?;
+            if let Some(old) = kept.get(&id) {
+                restore_secrets(&mut definition.parameters, &old.parameters);
+            }
+            room("sources", kept, &id, &mut problems);
+        }
+        let made = self.make(definition);
         let made = made.map_err(|wrong| problems.extend(wrong)).ok();
-        changed.sources.insert(id, definition.clone());
-        let result = valid(problems).and_then(|()| self.save(&mut state, changed));
+        let change = Change::Source(id, Some(definition.clone()));
+        let result = valid(problems).and_then(|()| self.keep(store, &change));
         match (result, made) {
-            (Ok(()), Some(made)) => self.replace_source(&mut state, &definition, made),
+            (Ok(()), Some(made)) => self.replace_source(definition, made),
             (Ok(()), None) => {}
             (Err(error), made) => {
                 made.into_iter().for_each(kinds::Origin::end);
                 return Err(error);
             }
         }
-        Ok(state.source_view(&definition))
-    }
-
-    /// A source that is not enabled subscribes to nothing and fetches nothing.
-    pub fn enable_source(&self, id: &str, enable: bool) -> Result<SourceView, EngineError> {
-        let definition = self.state().definitions.sources.get(id).cloned();
-        let definition = definition.ok_or_else(|| not_found("source", id))?;
-        self.put_source(SourceDefinition { enable, ..definition })
-    }
-
-    pub fn delete_source(&self, id: &str) -> Result<(), EngineError> {
-        let mut state = self.state();
-        free("source", id, &state.origins.sources)?;
-        let mut changed = state.kept.clone();
-        if changed.sources.remove(id).is_none() {
-            return Err(not_found("source", id));
-        }
-        self.save(&mut state, changed)?;
-        if let Some(origin) = self.stop_source(&mut state, id) {
-            origin.end();
-        }
         Ok(())
     }
 
     /// The new one is there before the old one ends, so that what both subscribe to stays subscribed.
-    fn replace_source(&self, state: &mut State, definition: &SourceDefinition, made: kinds::Origin) {
-        let old = self.stop_source(state, &definition.id());
+    fn replace_source(&self, definition: &SourceDefinition, made: kinds::Origin) {
+        let old = self.stop_source(&definition.id());
         if definition.enable {
-            self.hold_source(state, definition, Ok(made));
-            self.run_source(state, definition);
+            self.hold_source(definition, Ok(made));
+            self.run_source(definition);
         } else {
             made.end();
         }
@@ -90,28 +103,28 @@ impl Engine {
     }
 
     /// Takes messages in, if it is enabled, and does not hand them on yet.
-    pub(super) fn make_source(&self, state: &mut State, definition: &SourceDefinition) {
+    pub(super) fn make_source(&self, definition: &SourceDefinition) {
         if definition.enable {
-            let made = self.make(state, definition);
-            self.hold_source(state, definition, made);
+            let made = self.make(definition);
+            self.hold_source(definition, made);
         }
     }
 
-    fn make(&self, state: &State, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
+    fn make(&self, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
         let _runtime = self.inner.runtime_handle.enter();
-        state.source(definition)
+        self.state().source(definition)
     }
 
-    fn hold_source(&self, state: &mut State, definition: &SourceDefinition, made: Result<kinds::Origin, Problems>) {
+    fn hold_source(&self, definition: &SourceDefinition, made: Result<kinds::Origin, Problems>) {
         if let Err(problems) = &made {
             tracing::error!(source = %definition.id(), problems = %problems.join("; "), "a source cannot run");
         }
         let held = made.map(|origin| HeldSource { origin, run: None });
-        state.sources.insert(definition.id(), held);
+        self.state().sources.insert(definition.id(), held);
     }
 
     /// Hands on what it takes in, if there is a server.
-    pub(super) fn run_source(&self, state: &mut State, definition: &SourceDefinition) {
+    pub(super) fn run_source(&self, definition: &SourceDefinition) {
         let Some(net) = self
             .inner
             .net
@@ -120,6 +133,7 @@ impl Engine {
         else {
             return;
         };
+        let mut state = self.state();
         let metrics = state.source_metrics.entry(definition.id()).or_default().clone();
         let Some(Ok(held)) = state.sources.get_mut(&definition.id()) else {
             return;
@@ -132,7 +146,10 @@ impl Engine {
                 let task = runtime.spawn(async move { source.run(&receiver, stop).await });
                 held.run = Some((stopper, task));
             }
-            Err(problems) => self.hold_source(state, definition, Err(problems)),
+            Err(problems) => {
+                drop(state);
+                self.hold_source(definition, Err(problems));
+            }
         }
     }
 
@@ -162,8 +179,8 @@ impl Engine {
     }
 
     /// What it has not handed over is told to nobody as taken.
-    pub(super) fn stop_source(&self, state: &mut State, id: &str) -> Option<kinds::Origin> {
-        let held = state.sources.remove(id)?.ok()?;
+    pub(super) fn stop_source(&self, id: &str) -> Option<kinds::Origin> {
+        let held = self.state().sources.remove(id)?.ok()?;
         if let Some((stopper, task)) = held.run {
             stopper.stop();
             self.inner.runtime_handle.block_on(async {

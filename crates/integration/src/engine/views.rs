@@ -202,12 +202,7 @@ impl State {
             metrics: rule.map(|rule| rule.metrics.counts()).unwrap_or_default(),
             last_error: rule.and_then(|rule| rule.metrics.last_error()),
             missing_actions: missing.collect(),
-            version: self
-                .definitions
-                .history
-                .get(&definition.id)
-                .and_then(|all| all.last())
-                .map_or(0, |last| last.version),
+            version: self.kept.version(&definition.id),
             definition: definition.clone(),
         }
     }
