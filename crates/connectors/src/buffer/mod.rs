@@ -27,7 +27,7 @@ pub(crate) use reader::{Reader, Returned};
 
 use crate::config::{BufferConfig, BufferMode, Overflow, QueryMode};
 use crate::record::Records;
-use queue::{FRAME_BYTES, Queue};
+use queue::{FRAME_BYTES, Noted, Queue};
 
 /// Appended and not yet written: beyond it appending waits for the disk.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
@@ -278,13 +278,14 @@ impl Buffer {
         }
     }
 
-    /// Leaves the cursor in the journal: at a crash from now on nothing before it is sent again.
+    /// Leaves the cursor in the journal, if it is not there: at a crash from now on nothing before it is sent again.
     pub(crate) fn save_cursor(&self) {
         let inner = &*self.inner;
         if let (Some(journal), BufferMode::Disk) = (&inner.journal, inner.config.mode) {
             let mut queue = inner.queue();
-            let batch = disk::cursor_batch(queue.cursor);
-            inner.append_note(&mut queue, journal, batch);
+            if queue.cursor.position > queue.noted.position {
+                inner.note_cursor(&mut queue, journal);
+            }
         }
     }
 
@@ -318,7 +319,7 @@ impl Inner {
         if let Some(full) = self.obstacle(queue.used_bytes(), log_bytes) {
             return Err(full);
         }
-        let chunk = Chunk {
+        let mut chunk = Chunk {
             place: queue.next,
             end: queue.next.base + log_bytes,
             records: records.count(),
@@ -326,6 +327,8 @@ impl Inner {
         };
         let end = match &self.journal {
             Some(journal) if self.config.mode == BufferMode::Disk => {
+                self.note_cursor_if_due(&mut queue, journal);
+                chunk.place = queue.next;
                 let appended = journal.append(&mut batch);
                 self.keep_hot(&mut queue, chunk, appended.end.0);
                 self.index_if_due(&mut queue, journal);
@@ -480,7 +483,19 @@ impl Inner {
         });
     }
 
-    /// What stands in the log for the next start, and of which nothing waits.
+    /// With what is appended, once per commit: so it costs neither a sync nor a clock.
+    fn note_cursor_if_due(&self, queue: &mut Queue, journal: &Journal) {
+        if queue.cursor.position > queue.noted.position && queue.noted.end <= journal.committed().0 {
+            self.note_cursor(queue, journal);
+        }
+    }
+
+    fn note_cursor(&self, queue: &mut Queue, journal: &Journal) {
+        let batch = disk::cursor_batch(queue.cursor);
+        self.append_note(queue, journal, batch);
+    }
+
+    /// What stands in the log for the next start, the cursor among it, and of which nothing waits.
     fn append_note(&self, queue: &mut Queue, journal: &Journal, mut batch: Batch) -> Appended {
         let appended = journal.append(&mut batch);
         let (place, end) = (queue.next, appended.end.0);
@@ -498,6 +513,10 @@ impl Inner {
                 queue.set_cursor(queue.at_read());
             }
         }
+        queue.noted = Noted {
+            position: queue.cursor.position,
+            end,
+        };
         self.appended.store(end, Release);
         appended
     }

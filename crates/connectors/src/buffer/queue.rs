@@ -50,6 +50,15 @@ pub(crate) struct Cursor {
     pub position: u64,
 }
 
+/// A note for the next start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Noted {
+    /// Of its cursor.
+    pub position: u64,
+    /// Of the note itself.
+    pub end: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Queue {
     pub next: Place,
@@ -57,6 +66,8 @@ pub(super) struct Queue {
     pub cursor: Cursor,
     pub hot: VecDeque<Chunk>,
     pub hot_bytes: usize,
+    /// The last one.
+    pub noted: Noted,
     /// From the cursor on.
     marks: VecDeque<Place>,
     mark_every: u64,
@@ -73,6 +84,7 @@ impl Queue {
             },
             hot: VecDeque::new(),
             hot_bytes: 0,
+            noted: Noted::default(),
             marks: VecDeque::new(),
             mark_every: MARK_EVERY,
         }

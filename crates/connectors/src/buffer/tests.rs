@@ -196,6 +196,23 @@ fn after_a_crash_nothing_committed_is_missing() {
     assert_eq!(crashed.numbers(), range(saved..2001));
 }
 
+/// What the target has confirmed goes to the disk with what is appended next, without being asked to.
+#[test]
+fn after_a_crash_only_what_was_not_confirmed_at_the_last_commit_comes_again() {
+    let scratch = Scratch::new();
+    let mut opened = Opened::new(&scratch, &config(BufferMode::Disk));
+    for part in 0..50 {
+        let ticket = opened.append(part * 10..part * 10 + 10).unwrap();
+        opened.wait(ticket);
+        let copy = Scratch::new();
+        copy_directory(&scratch.0.join("journal"), &copy.0.join("journal"));
+        let mut crashed = Opened::new(&copy, &config(BufferMode::Disk));
+        assert_eq!(crashed.numbers(), range(part * 10..part * 10 + 10));
+        opened.numbers();
+        opened.buffer.confirm(None);
+    }
+}
+
 fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

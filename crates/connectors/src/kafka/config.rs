@@ -129,7 +129,8 @@ pub struct KafkaActionConfig {
     pub idempotence: bool,
     #[serde(default)]
     pub compression: Compression,
-    /// How long a batch for a partition waits for more messages, in milliseconds.
+    /// How long a batch for a partition waits for more messages, in milliseconds. Each batch is a request to Kafka; publishers
+    /// wait for it with `query_mode` sync only.
     #[serde(default = "linger_ms")]
     pub linger_ms: u64,
     /// Bytes of a batch for a partition.
@@ -169,7 +170,7 @@ fn yes() -> bool {
 }
 
 fn linger_ms() -> u64 {
-    5
+    20
 }
 
 fn batch_bytes_max() -> u32 {
@@ -326,12 +327,13 @@ impl KafkaActionConfig {
         })
     }
 
-    /// What suits Kafka: many batches on their way, and its own linger.
+    /// What suits Kafka: many batches on their way, which are not worth a look for a message each.
     pub fn default_delivery() -> DeliveryConfig {
         DeliveryConfig {
             in_flight: 32,
             batch: BatchConfig {
                 records_max: 1000,
+                linger_ms: 5,
                 ..BatchConfig::default()
             },
             ..DeliveryConfig::default()

@@ -85,6 +85,11 @@ impl Lane {
         self.in_flight == 0 && self.queue.is_empty() && self.back.is_empty() && self.parked.is_empty()
     }
 
+    /// It will send what it has when that is old enough.
+    pub fn is_gathering(&self, limits: &Limits) -> bool {
+        self.in_flight < limits.in_flight_max && !self.queue.is_empty() && self.back.is_empty()
+    }
+
     pub fn readiness(&self, limits: &Limits, is_flushing: bool, now: Instant) -> Readiness {
         if self.in_flight >= limits.in_flight_max || !self.back.is_empty() {
             return Readiness::Never;

@@ -21,8 +21,9 @@ use crate::sink::{Failure, Order, Sink};
 /// Records in memory that are not done with, at least.
 const WINDOW_RECORDS: usize = 64 << 10;
 const WINDOW_BYTES: usize = 8 << 20;
-/// How long it takes at most until the cursor is in the journal: what a crash may have sent once more.
-const SAVE_EVERY: Duration = Duration::from_millis(200);
+/// How long it takes at most until the cursor is in the journal when nothing is appended, with which it goes there otherwise: what a crash
+/// may have sent once more.
+const SAVE_EVERY: Duration = Duration::from_millis(20);
 /// Between tries to read a buffer that cannot be read.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 /// Messages about failed records in the log are no more frequent.
@@ -329,9 +330,10 @@ impl Pump {
         };
         let due = due.into_iter().chain(self.stop_at).chain(self.read_again).min();
         let shared = Arc::clone(&self.shared);
+        let is_reading = !self.is_gathering();
         let done = tokio::select! {
             Some(done) = self.tasks.join_next() => Some(done),
-            () = shared.buffer.readable() => None,
+            () = shared.buffer.readable(), if is_reading => None,
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => None,
             _ = self.control.changed() => None,
         };
@@ -340,6 +342,11 @@ impl Pump {
             self.done(done);
             next = self.tasks.try_join_next();
         }
+    }
+
+    /// The one lane waits for its batch to grow: what is committed meanwhile is read when that goes, and wakes nobody before.
+    fn is_gathering(&self) -> bool {
+        matches!(&self.lanes[..], [lane] if lane.is_gathering(&self.limits))
     }
 
     fn done(&mut self, done: Result<Done, JoinError>) {
