@@ -92,6 +92,7 @@ need_mosquitto() {
 need_kafka() {
 	has java || install_packages "Kafka" default-jre-headless
 	has mvn || install_packages "fetching Kafka" maven
+	has openssl || install_packages "certificates for Kafka" openssl
 }
 
 need_redis() {

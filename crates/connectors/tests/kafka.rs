@@ -240,8 +240,10 @@ async fn one_node() {
     a_missing_topic_is_waited_for_or_refused(&hosts).await;
     new_partitions_are_used(&hosts).await;
     credentials_and_addresses_that_are_wrong_are_told(&server).await;
+    tls_checks_certificates_on_both_sides(&server).await;
     a_source_commits_what_was_accepted(&hosts).await;
     a_source_is_held_back(&hosts).await;
+    two_sources_of_a_group_share_and_take_over(&hosts).await;
     a_deleted_topic_loses_nothing_that_comes_later(&hosts).await;
     kafka_killed_in_mid_load_loses_nothing(&server).await;
 }
@@ -396,10 +398,16 @@ async fn new_partitions_are_used(hosts: &str) {
     bridge.stop().await;
 }
 
-async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
+/// What the script says of the server.
+fn told(server: &Server, name: &str) -> String {
     let env = std::fs::read_to_string(server.directory.join("env")).expect("the script leaves it");
-    let sasl = env.lines().find_map(|line| line.strip_prefix("TIDEWIRE_KAFKA_SASL="));
-    let sasl = sasl.expect("the script tells it");
+    let mut lines = env.lines().filter_map(|line| line.split_once('='));
+    let found = lines.find(|(told, _)| *told == name);
+    found.expect("the script tells it").1.to_owned()
+}
+
+async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
+    let sasl = told(server, "TIDEWIRE_KAFKA_SASL");
     create(&server.address, "sasl", 1, 1).await;
     for mechanism in ["plain", "scram_sha256", "scram_sha512"] {
         for (password, is_right) in [("tidewire", true), ("hunter2", false)] {
@@ -436,6 +444,55 @@ async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
     for field in ["bootstrap_hosts", "kafka_topic", "required_acks"] {
         assert!(problems.contains(field), "{problems}");
     }
+}
+
+/// One listener wants a certificate of the client, the other one a password.
+async fn tls_checks_certificates_on_both_sides(server: &Server) {
+    create(&server.address, "tls", 1, 1).await;
+    let (tls, sasl_tls) = (
+        told(server, "TIDEWIRE_KAFKA_TLS"),
+        told(server, "TIDEWIRE_KAFKA_SASL_TLS"),
+    );
+    let file = |name: &str| format!("{}/{name}", told(server, "TIDEWIRE_KAFKA_CERTIFICATES"));
+    let ours = |name: &str| json!({"ca_file": file("ca.pem"), "cert_file": file(&format!("{name}.pem")), "key_file": file(&format!("{name}.key"))});
+    let login = |password: &str| json!({"mechanism": "scram_sha512", "username": "tidewire", "password": password});
+    let none = json!({"mechanism": "none"});
+    let only_ca = json!({"ca_file": file("ca.pem")});
+    let cases = [
+        (&tls, ours("client"), &none, None),
+        (&tls, only_ca.clone(), &none, Some("certificate")),
+        (&tls, ours("stranger"), &none, Some("")),
+        (&sasl_tls, only_ca.clone(), &login("tidewire"), None),
+        (&sasl_tls, only_ca, &login("hunter2"), Some("uthentication")),
+        (
+            &sasl_tls,
+            json!({"ca_file": file("stranger.pem")}),
+            &login("tidewire"),
+            Some("certificate"),
+        ),
+        (&sasl_tls, json!({"verify": false}), &login("tidewire"), None),
+    ];
+    for (hosts, tls, authentication, wrong) in cases {
+        let connector = json!({"bootstrap_hosts": hosts, "tls": tls, "authentication": authentication});
+        let connector: KafkaConnectorConfig = serde_json::from_value(connector).expect("a configuration");
+        let sink = KafkaSink::new(&connector, &action("tls", json!({}))).expect("sound");
+        match (sink.check().await, wrong) {
+            (Ok(()), None) => {
+                let sent = sink
+                    .send(&numbered(0..10, |number| vec![text(format!("{number}")), None]))
+                    .await;
+                assert!(sent.iter().all(Result::is_ok), "{tls}: {sent:?}");
+            }
+            (Err(error), Some(word)) => assert!(error.contains(word) && !error.contains("hunter2"), "{tls}: {error}"),
+            (checked, _) => panic!("{tls} {authentication}: {checked:?}"),
+        }
+    }
+    let config = json!({"kafka_topics": ["tls"], "group_id": "tls", "offset_reset": "earliest"});
+    let config: KafkaSourceConfig = serde_json::from_value(config).expect("a configuration");
+    let connector = json!({"bootstrap_hosts": tls, "tls": ours("client")});
+    let connector: KafkaConnectorConfig = serde_json::from_value(connector).expect("a configuration");
+    let source = KafkaSource::new(&connector, &config, HealthCell::new()).expect("sound");
+    take(&source, &Taker::default(), 30).await;
 }
 
 /// Takes messages as it is told to.
@@ -554,6 +611,70 @@ async fn a_source_is_held_back(hosts: &str) {
     };
     tokio::join!(source.run(&taker, stop), scenario);
     assert_eq!(taker.taken.lock().expect("no panic").len(), 3000);
+}
+
+/// A second source joins the group in mid-load, the first one leaves, and comes back when the second one has gone.
+async fn two_sources_of_a_group_share_and_take_over(hosts: &str) {
+    create(hosts, "shared", 6, 1).await;
+    let sink = sink(hosts, &action("shared", json!({})));
+    let (first, second) = (Taker::default(), Taker::default());
+    let count = |taker: &Taker| taker.taken.lock().expect("no panic").len();
+    let (is_over, published) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let load = async {
+        while !is_over.load(Ordering::Acquire) {
+            let from = published.load(Ordering::Acquire) as u32;
+            let fields = |number: u32| vec![text(format!("{number}")), text(format!("key-{}", number % 30))];
+            let sent = sink.send(&numbered(from..from + 50, fields)).await;
+            assert!(sent.iter().all(Result::is_ok), "{sent:?}");
+            published.fetch_add(50, Ordering::AcqRel);
+        }
+    };
+    let run = async |taker: &Taker, until_then: &dyn Fn() -> bool| {
+        let source = source(hosts, "shared", &HealthCell::new());
+        let (stopper, stop) = stop();
+        let end = async {
+            until("it has taken what it should", async || until_then()).await;
+            stopper.stop();
+        };
+        tokio::join!(source.run(taker, stop), end);
+    };
+    let all = || {
+        let published = published.load(Ordering::Acquire);
+        let numbers: BTreeSet<u32> = [&first, &second].into_iter().flat_map(numbers).collect();
+        is_over.load(Ordering::Acquire) && numbers.len() == published
+    };
+    let scenario = async {
+        let has_taken_over = AtomicBool::new(false);
+        let one = async {
+            run(&first, &|| count(&second) > 500).await;
+            // The other one has all partitions now.
+            let before = count(&second);
+            until("the second one takes over", async || count(&second) > before + 500).await;
+            has_taken_over.store(true, Ordering::Release);
+            run(&first, &all).await;
+        };
+        let other = async {
+            until("the first one is at work", async || count(&first) > 500).await;
+            run(&second, &|| has_taken_over.load(Ordering::Acquire)).await;
+            let before = count(&first);
+            until("the first one takes over again", async || count(&first) > before + 500).await;
+            is_over.store(true, Ordering::Release);
+        };
+        tokio::join!(one, other);
+    };
+    tokio::join!(load, scenario);
+    let taken = count(&first) + count(&second);
+    let published = published.load(Ordering::Acquire);
+    println!("two sources: {published} published, {taken} taken");
+}
+
+fn numbers(taker: &Taker) -> Vec<u32> {
+    let taken = taker.taken.lock().expect("no panic");
+    let number = |message: &Incoming| {
+        let value = message.payload.as_deref().expect("a value");
+        std::str::from_utf8(value).expect("text").parse().expect("a number")
+    };
+    taken.iter().map(number).collect()
 }
 
 async fn a_deleted_topic_loses_nothing_that_comes_later(hosts: &str) {
