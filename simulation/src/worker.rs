@@ -262,6 +262,7 @@ impl Worker {
             listener: 0,
             maximum_packet_size: None,
             certificate_common_name: None,
+            certificate: None,
         };
         self.shard.open(s.now, ConnSlot(slot as u32), peer);
         self.feed(slot, s);
