@@ -185,6 +185,54 @@ async fn a_sentinel_says_where_the_master_is() {
     assert!(matches!(outcome[0], Err(Failure::Away(_))), "{outcome:?}");
 }
 
+/// The master dies in mid-load, and a sentinel makes the replica master.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failover_is_followed() {
+    let master = Arc::new(Server::start("redis", "start", &[]));
+    let port = master.port().to_string();
+    let replica = Server::start("redis", "start", &["--replicaof", "127.0.0.1", &port]);
+    until("the replica follows", async || {
+        let told: String = ask(&url(&replica), &["INFO", "replication"]).await;
+        told.contains("master_link_status:up")
+    })
+    .await;
+    let sentinel = Server::start("redis", "sentinel", &[&port]);
+    let sentinel_url = url(&sentinel);
+    until("the sentinel knows the replica", async || {
+        let told: String = ask(&sentinel_url, &["INFO", "sentinel"]).await;
+        told.contains("slaves=1")
+    })
+    .await;
+    let config = RedisConnectorConfig {
+        mode: RedisMode::Sentinel,
+        sentinel_master: Some("mymaster".to_owned()),
+        ..connector(&sentinel.address)
+    };
+    let sink = sink(&config, &["RPUSH", "${key}", "${id}"]);
+    let fields = |key: &'static str| move |number: u32| vec![text(key), text(number.to_string())];
+    let fault = async {
+        until("some records", async || {
+            ask::<u32>(&url(&master), &["LLEN", "load"]).await > 1000
+        })
+        .await;
+        master.run_in_background("kill", &[]).await;
+        until("the replica is master", async || {
+            let told: String = ask(&url(&replica), &["INFO", "replication"]).await;
+            told.contains("role:master")
+        })
+        .await;
+    };
+    let (sent, failures) = deliver_during(fault, &sink, 100, fields("load")).await;
+    assert!(failures > 0, "there was no master for a while");
+    assert_eq!(deliver(&sink, &numbered(0..50, fields("after")), |_| ()).await, 0);
+    assert_eq!(ask::<u32>(&url(&replica), &["LLEN", "after"]).await, 50);
+    // What the old master had confirmed and not yet passed on is Redis' to lose.
+    let mut there: Vec<u32> = ask(&url(&replica), &["LRANGE", "load", "0", "-1"]).await;
+    there.sort_unstable();
+    there.dedup();
+    assert_eq!(there.last(), Some(&(sent - 1)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_and_who_is_not_there_is_told() {
     let server = Server::start("redis", "start", &["--requirepass", "right"]);

@@ -405,3 +405,7 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "fatal_tests.rs"]
+mod fatal_tests;
