@@ -323,6 +323,7 @@ typed_ids! {
     RuleChainId RuleChain,
     RuleNodeId RuleNode,
     RpcId Rpc,
+    ApiKeyId ApiKey,
 }
 
 #[cfg(test)]

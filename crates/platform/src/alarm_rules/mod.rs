@@ -7,6 +7,7 @@
 //! - An active alarm is updated, its severity only raised. There is one per device and type.
 
 mod definition;
+mod filter;
 mod machine;
 mod predicate;
 mod schedule;
@@ -14,5 +15,6 @@ mod schedule;
 mod tests;
 
 pub use definition::{Key, KeySource, RuleError, Rules};
+pub use filter::ValueFilter;
 pub use machine::{Action, Condition, Context, Effect, Event, State};
 pub use predicate::{DynamicSource, Lookup};

@@ -3,6 +3,9 @@
 //!
 //! Calls read and write the repository and so block. Time is passed in; secrets come from the operating system.
 
+mod alarm_comments;
+mod api_keys;
+mod demo;
 mod devices;
 mod error;
 mod people;

@@ -222,7 +222,9 @@ impl Entities {
     pub fn delete_user(&self, id: UserId) -> Result<User, EntityError> {
         let _changing = self.changing();
         let user = self.get(id.0)?;
-        self.repository.apply(&delete_user(id))?;
+        let mut changes = delete_user(id);
+        changes.extend(self.delete_api_keys_of(id)?);
+        self.repository.apply(&changes)?;
         Ok(user)
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Entity, Row, identity, or_default, row};
+use super::{Entity, PlainId, Row, identity, or_default, row};
 use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityId, EntityType, TenantId, Uuid};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl CredentialsType {
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceCredentials {
     /// As ThingsBoard has it: a UUID without a type.
-    pub id: Option<CredentialsUuid>,
+    pub id: Option<PlainId>,
     #[serde(deserialize_with = "or_default")]
     pub created_time: i64,
     #[serde(deserialize_with = "or_default")]
@@ -101,12 +101,6 @@ pub struct DeviceCredentials {
     /// JSON of [`MqttBasic`], or the certificate.
     pub credentials_value: Option<String>,
     pub version: Option<i64>,
-}
-
-/// `{"id":"…"}`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CredentialsUuid {
-    pub id: Uuid,
 }
 
 /// All that is given must match.
@@ -130,7 +124,7 @@ impl Entity for DeviceCredentials {
     }
 
     fn stamp(&mut self, id: Uuid, version: i64) {
-        self.id = Some(CredentialsUuid { id });
+        self.id = Some(PlainId { id });
         self.created_time = id.created_ms();
         self.version = Some(version);
     }

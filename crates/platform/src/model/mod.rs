@@ -2,6 +2,8 @@
 //! read; what a profile or a dashboard has inside is kept as it came.
 
 mod alarm;
+mod alarm_comment;
+mod api_key;
 mod attribute;
 mod device;
 mod people;
@@ -10,6 +12,8 @@ mod relation;
 mod things;
 
 pub use alarm::{Alarm, AlarmSeverity, AlarmStatus};
+pub use alarm_comment::AlarmComment;
+pub use api_key::ApiKey;
 pub use attribute::{Attribute, Scope};
 pub use device::{CredentialsType, Device, DeviceCredentials, MqttBasic};
 pub use people::{Authority, Customer, Tenant, User, UserCredentials};
@@ -75,6 +79,12 @@ use identity;
 /// `null` is as good as a field that is not there.
 fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// `{"id":"…"}`, of what ThingsBoard's JSON has no type for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlainId {
+    pub id: Uuid,
 }
 
 /// A row with nothing but these; the others are for the entities that have them.

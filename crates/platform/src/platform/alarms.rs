@@ -64,6 +64,43 @@ impl Platform {
         Ok(alarm)
     }
 
+    /// As a user does. A new one of a type that the originator has already, not cleared, changes that one.
+    pub fn save_alarm(&self, alarm: Alarm, now_ms: i64, outlet: &mut dyn Outlet) -> Result<Alarm, EntityError> {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let stored = match alarm.id {
+            Some(id) => Some(visit.stored_alarm(id)?.ok_or(EntityError::NotFound)?),
+            None => visit.active_alarm_of(alarm.originator, &alarm.kind)?,
+        };
+        let (action, alarm) = match stored {
+            Some(stored) => (Action::Updated, changed_by_user(stored, alarm, now_ms)),
+            None => (Action::Created, self.created_by_user(alarm, now_ms)),
+        };
+        visit.store_alarm(action, &alarm)?;
+        if alarm.originator.kind == EntityType::Device
+            && let Some(known) = &mut visit.device_state(DeviceId(alarm.originator.id)).alarms
+            && !alarm.cleared
+        {
+            known.state.adopt(&known.rules, alarm.clone());
+        }
+        self.apply_pending(&mut core)?;
+        Ok(alarm)
+    }
+
+    fn created_by_user(&self, alarm: Alarm, now_ms: i64) -> Alarm {
+        let id = self.entities.new_id(now_ms);
+        let start_ts = if alarm.start_ts > 0 { alarm.start_ts } else { now_ms };
+        Alarm {
+            id: Some(AlarmId(id)),
+            created_time: id.created_ms(),
+            start_ts,
+            end_ts: alarm.end_ts.max(start_ts),
+            ack_ts: if alarm.acknowledged { now_ms } else { 0 },
+            clear_ts: if alarm.cleared { now_ms } else { 0 },
+            ..alarm
+        }
+    }
+
     pub fn delete_alarm(&self, id: AlarmId, now_ms: i64, outlet: &mut dyn Outlet) -> Result<Alarm, EntityError> {
         let mut core = self.core();
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
@@ -72,6 +109,33 @@ impl Platform {
         visit.tell_rules(alarm.originator, Event::AlarmEnded(id))?;
         self.apply_pending(&mut core)?;
         Ok(alarm)
+    }
+}
+
+/// Acknowledged and cleared stay as they are once they are true.
+fn changed_by_user(stored: Alarm, wanted: Alarm, now_ms: i64) -> Alarm {
+    let is_new = |now: bool, before: bool| now && !before;
+    Alarm {
+        severity: wanted.severity,
+        details: wanted.details,
+        propagate: wanted.propagate,
+        propagate_to_owner: wanted.propagate_to_owner,
+        propagate_to_tenant: wanted.propagate_to_tenant,
+        propagate_relation_types: wanted.propagate_relation_types,
+        end_ts: if wanted.end_ts > 0 { wanted.end_ts } else { now_ms }.max(stored.start_ts),
+        ack_ts: if is_new(wanted.acknowledged, stored.acknowledged) {
+            now_ms
+        } else {
+            stored.ack_ts
+        },
+        clear_ts: if is_new(wanted.cleared, stored.cleared) {
+            now_ms
+        } else {
+            stored.clear_ts
+        },
+        acknowledged: wanted.acknowledged || stored.acknowledged,
+        cleared: wanted.cleared || stored.cleared,
+        ..stored
     }
 }
 

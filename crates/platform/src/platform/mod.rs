@@ -318,6 +318,18 @@ impl Platform {
         Some(transport)
     }
 
+    /// What outlets were told of before is stored when this returns, as far as it can be stored now.
+    pub fn settle(&self) {
+        drop(self.core());
+    }
+
+    pub fn is_active(&self, id: DeviceId) -> bool {
+        self.core()
+            .devices
+            .get(&id)
+            .is_some_and(|device| device.activity.is_active)
+    }
+
     /// After a device was deleted, or given another profile.
     pub fn forget_device(&self, id: DeviceId) -> Result<(), RepositoryError> {
         let mut core = self.core();

@@ -1,0 +1,55 @@
+//! Comments below alarms.
+
+use super::{Entities, EntityError};
+use crate::ids::{AlarmId, EntityId, Uuid};
+use crate::model::{AlarmComment, Entity};
+use crate::page::PageLink;
+use crate::repository::{Change, Selection};
+
+/// Below one alarm.
+const COMMENTS_MAX: usize = 1000;
+
+impl Entities {
+    pub fn save_alarm_comment(&self, comment: AlarmComment, now_ms: i64) -> Result<AlarmComment, EntityError> {
+        let _changing = self.changing();
+        if comment.comment["text"]
+            .as_str()
+            .is_none_or(|text| text.trim().is_empty())
+        {
+            return Err(EntityError::invalid("Alarm comment can't be empty!"));
+        }
+        let stored = self.stored(&comment, "alarm comment")?;
+        let count = self.repository.count(AlarmComment::KIND, &of_alarm(comment.alarm_id))?;
+        if stored.is_none() && count >= COMMENTS_MAX {
+            return Err(EntityError::invalid(format!(
+                "An alarm can have {COMMENTS_MAX} comments!"
+            )));
+        }
+        self.put_alone(comment, stored.as_ref(), now_ms)
+    }
+
+    pub fn delete_alarm_comment(&self, id: Uuid) -> Result<(), EntityError> {
+        let id = EntityId::new(AlarmComment::KIND, id);
+        Ok(self.repository.apply(&[Change::Delete(id)])?)
+    }
+
+    /// When the alarm goes.
+    pub fn delete_alarm_comments_of(&self, alarm: AlarmId) -> Result<(), EntityError> {
+        let page = self.page::<AlarmComment>(&of_alarm(alarm), &PageLink::new(COMMENTS_MAX, 0))?;
+        let ids = page.data.iter().filter_map(Entity::id);
+        let changes: Vec<Change> = ids
+            .map(|id| Change::Delete(EntityId::new(AlarmComment::KIND, id)))
+            .collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        Ok(self.repository.apply(&changes)?)
+    }
+}
+
+fn of_alarm(alarm: AlarmId) -> Selection {
+    Selection {
+        parent: Some(alarm.0),
+        ..Selection::default()
+    }
+}

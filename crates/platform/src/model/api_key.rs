@@ -1,0 +1,67 @@
+//! Keys by which scripts act as a user, without a login. Only their hashes are kept.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entity, Row, identity, or_default, row};
+use crate::ids::{ApiKeyId, EntityType, TenantId, UserId, Uuid};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApiKey {
+    pub id: Option<ApiKeyId>,
+    #[serde(deserialize_with = "or_default")]
+    pub created_time: i64,
+    #[serde(deserialize_with = "or_default")]
+    pub tenant_id: TenantId,
+    #[serde(deserialize_with = "or_default")]
+    pub user_id: UserId,
+    pub description: Option<String>,
+    pub enabled: bool,
+    /// In milliseconds since 1970; 0: never.
+    #[serde(deserialize_with = "or_default")]
+    pub expiration_time: i64,
+    /// No field of ThingsBoard's: answers leave it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_hash: Option<String>,
+    pub version: Option<i64>,
+}
+
+impl Default for ApiKey {
+    fn default() -> ApiKey {
+        ApiKey {
+            id: None,
+            created_time: 0,
+            tenant_id: TenantId::NULL,
+            user_id: UserId::NULL,
+            description: None,
+            enabled: true,
+            expiration_time: 0,
+            value_hash: None,
+            version: None,
+        }
+    }
+}
+
+impl ApiKey {
+    pub fn is_valid(&self, now_ms: i64) -> bool {
+        self.enabled && (self.expiration_time == 0 || now_ms < self.expiration_time)
+    }
+}
+
+impl Entity for ApiKey {
+    const KIND: EntityType = EntityType::ApiKey;
+
+    identity!(ApiKeyId);
+
+    fn row(&self) -> Row {
+        Row {
+            parent: self.user_id.0,
+            unique_key: self.value_hash.clone(),
+            ..row(
+                self.id(),
+                self.tenant_id.0,
+                self.description.as_deref().unwrap_or_default(),
+            )
+        }
+    }
+}
