@@ -130,6 +130,13 @@ impl Admins {
         Some(if user.is_superuser { Role::Admin } else { Role::Viewer })
     }
 
+    /// Changes with the password.
+    pub(crate) fn password_hash(&self, name: &str) -> Option<String> {
+        let text = self.users.to_file_text();
+        let mut lines = text.lines();
+        lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.to_owned()))
+    }
+
     /// Slow, and as slow for a name that does not exist.
     pub(crate) fn verify(&self, name: &str, password: Password) -> Option<Role> {
         let credentials = Credentials {

@@ -12,6 +12,7 @@ use crate::admins::Admins;
 use crate::config::{ApiConfig, NodeInfo};
 use crate::login_limiter::LoginLimiter;
 use crate::logins::Logins;
+use crate::thingsboard::World;
 
 /// Password hashes computed at the same time; each takes 19 MiB and a core for tens of milliseconds.
 const HASHES_AT_ONCE: usize = 2;
@@ -140,6 +141,11 @@ impl App {
 
     pub fn node(&self) -> &NodeInfo {
         &self.inner.node
+    }
+
+    /// The device platform, if this node is one.
+    pub fn world(&self) -> Option<&Arc<World>> {
+        self.config().platform.as_ref()
     }
 
     pub fn logins(&self) -> &Logins {

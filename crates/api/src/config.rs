@@ -1,10 +1,11 @@
 //! What the HTTP side is started with, resolved; the binary translates its configuration into this.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::sys_publisher::SysConfig;
+use crate::thingsboard::World as PlatformAccess;
 
 #[derive(Clone)]
 pub struct ApiConfig {
@@ -23,6 +24,10 @@ pub struct ApiConfig {
     pub engine: Option<integration::Engine>,
     /// The device platform.
     pub devices: Option<Arc<devices::Devices>>,
+    /// The device platform as people reach it.
+    pub platform: Option<Arc<PlatformAccess>>,
+    /// Bound already: where nothing but the device platform's interface is served.
+    pub platform_listener: Option<Arc<TcpListener>>,
     pub limits: ApiLimits,
 }
 
@@ -37,6 +42,8 @@ impl ApiConfig {
             sys: None,
             engine: None,
             devices: None,
+            platform: None,
+            platform_listener: None,
             limits: ApiLimits::default(),
         }
     }

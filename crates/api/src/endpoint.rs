@@ -11,6 +11,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use crate::app::App;
 use crate::guard::{BodyLimit, Need, guard};
 
+/// Of a body that may be large: a dashboard, a rule chain.
+const JSON_BYTES_MAX: usize = 16 << 20;
+
 /// Makes the schema of a type, or a reference to it.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
@@ -63,6 +66,16 @@ impl Endpoint {
 
     pub fn delete<H: Handler<T, App>, T: 'static>(path: &'static str, id: &'static str, handler: H) -> Endpoint {
         Endpoint::new(Method::DELETE, path, id, on(MethodFilter::DELETE, handler))
+    }
+
+    pub fn of<H: Handler<T, App>, T: 'static>(
+        method: Method,
+        path: &'static str,
+        id: &'static str,
+        handler: H,
+    ) -> Endpoint {
+        let filter = MethodFilter::try_from(method.clone()).expect("an endpoint has one of the usual methods");
+        Endpoint::new(method, path, id, on(filter, handler))
     }
 
     /// What changes something needs an admin, unless said otherwise.
@@ -123,6 +136,24 @@ impl Endpoint {
         self.operation.body = Some(|generator| generator.subschema_for::<T>());
         self.body_limit = BodyLimit(limit_bytes);
         self
+    }
+
+    /// Any JSON, of which only the description tells.
+    pub fn takes_json(self) -> Endpoint {
+        self.takes_limited_json(JSON_BYTES_MAX)
+    }
+
+    pub fn takes_limited_json(self, limit_bytes: usize) -> Endpoint {
+        self.takes::<serde_json::Value>(limit_bytes)
+    }
+
+    pub fn returns_json(self, description: &'static str) -> Endpoint {
+        self.returns::<serde_json::Value>(description)
+    }
+
+    /// 200 without a body.
+    pub fn returns_empty(self, description: &'static str) -> Endpoint {
+        self.answer(StatusCode::OK, description, None)
     }
 
     pub fn returns<T: JsonSchema>(self, description: &'static str) -> Endpoint {

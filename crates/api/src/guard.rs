@@ -8,6 +8,8 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use platform::model::Authority;
+
 use crate::admins::Role;
 use crate::app::App;
 use crate::problem::Problem;
@@ -21,6 +23,46 @@ pub enum Need {
     Metrics,
     Viewer,
     Admin,
+    /// Part of the device platform's interface, without a login.
+    NoPerson,
+    /// A user of the device platform.
+    Person(Who),
+}
+
+/// Users of the device platform, by what they may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who(u8);
+
+impl Who {
+    pub const SYS_ADMIN: Who = Who(1);
+    pub const TENANT_ADMIN: Who = Who(2);
+    pub const CUSTOMER_USER: Who = Who(4);
+    /// Those that have devices.
+    pub const TENANT: Who = Who(2 | 4);
+    /// Those that administer.
+    pub const ADMINS: Who = Who(1 | 2);
+    pub const ANY: Who = Who(1 | 2 | 4);
+
+    /// For documentation.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Who::SYS_ADMIN => "For system administrators.",
+            Who::TENANT_ADMIN => "For tenant administrators.",
+            Who::CUSTOMER_USER => "For users of customers.",
+            Who::TENANT => "For tenant administrators and users of customers.",
+            Who::ADMINS => "For system and tenant administrators.",
+            _ => "For everybody who is logged in.",
+        }
+    }
+
+    pub fn has(self, authority: Authority) -> bool {
+        let flag = match authority {
+            Authority::SysAdmin => Who::SYS_ADMIN,
+            Authority::TenantAdmin => Who::TENANT_ADMIN,
+            Authority::CustomerUser => Who::CUSTOMER_USER,
+        };
+        self.0 & flag.0 != 0
+    }
 }
 
 /// Bytes that the body of this request may have.
@@ -41,7 +83,10 @@ pub struct Login {
 }
 
 pub async fn guard(app: &App, need: Need, mut request: Request, next: Next) -> Response {
-    let is_open = need == Need::Nothing || (need == Need::Metrics && app.is_metrics_open());
+    if let Need::Person(who) = need {
+        return crate::thingsboard::admit(app, who, request, next).await;
+    }
+    let is_open = matches!(need, Need::Nothing | Need::NoPerson) || (need == Need::Metrics && app.is_metrics_open());
     match login(app, request.headers()) {
         Err(problem) if !is_open => return problem.into_response(),
         Err(_) => {}

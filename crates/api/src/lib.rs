@@ -37,6 +37,7 @@ mod stall;
 mod strict;
 mod suggest;
 mod sys_publisher;
+mod thingsboard;
 mod websocket;
 
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
@@ -44,3 +45,4 @@ pub use admins::{Admins, AdminsError, OneTimePassword, Role};
 pub use config::{ApiConfig, ApiLimits, NodeInfo};
 pub use server::{ApiHandle, StartError, bind, start, start_on};
 pub use sys_publisher::{ClientEventSender, ClientEvents, SysConfig, client_events};
+pub use thingsboard::World as PlatformAccess;

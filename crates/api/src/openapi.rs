@@ -4,14 +4,33 @@ use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use crate::endpoint::{Content, Endpoint, Operation};
+use crate::endpoint::{Content, Endpoint, Operation, SchemaOf};
 use crate::guard::Need;
 use crate::problem::{CONTENT_TYPE, Problem};
+
+/// What is documented.
+pub struct About {
+    pub title: &'static str,
+    pub description: &'static str,
+    /// What a refusal is, and its content type.
+    pub problem: SchemaOf,
+    pub problem_type: &'static str,
+    pub security_schemes: fn() -> Value,
+}
+
+/// The project's own interface.
+pub const OWN: About = About {
+    title: "tidewire",
+    description: DESCRIPTION,
+    problem: |generator| generator.subschema_for::<Problem>(),
+    problem_type: CONTENT_TYPE,
+    security_schemes: || json!({ "token": { "type": "http", "scheme": "bearer" } }),
+};
 
 const DESCRIPTION: &str = "Everything an operator can see of a tidewire node and do to it. Log in with `POST /api/v1/login` and \
     send the token as `Authorization: Bearer <token>`. Errors are problem details (RFC 9457).";
 
-pub fn document(endpoints: &[Endpoint], version: &str) -> Value {
+pub fn document(about: &About, endpoints: &[Endpoint], version: &str) -> Value {
     let mut schemas = Schemas::new();
     let mut paths: Map<String, Value> = Map::new();
     // Without a tag it is no part of the API.
@@ -21,13 +40,13 @@ pub fn document(endpoints: &[Endpoint], version: &str) -> Value {
             .or_insert_with(|| json!({}));
         path[endpoint.method.as_str().to_ascii_lowercase()] = operation(endpoint, &mut schemas);
     }
-    let problem = schemas.answered(|generator| generator.subschema_for::<Problem>());
+    let problem = schemas.answered(about.problem);
     json!({
         "openapi": "3.1.0",
         "info": {
-            "title": "tidewire",
+            "title": about.title,
             "version": version,
-            "description": DESCRIPTION,
+            "description": about.description,
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
@@ -36,9 +55,9 @@ pub fn document(endpoints: &[Endpoint], version: &str) -> Value {
             "schemas": schemas.into_definitions(),
             "responses": { "Problem": {
                 "description": "Why not.",
-                "content": { CONTENT_TYPE: { "schema": problem } },
+                "content": { about.problem_type: { "schema": problem } },
             } },
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "securitySchemes": (about.security_schemes)(),
         },
     })
 }
@@ -102,14 +121,16 @@ fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
 fn description(endpoint: &Endpoint) -> String {
     let role = match endpoint.need {
         Need::Admin => " Needs the role `admin`.",
-        Need::Nothing | Need::Metrics | Need::Viewer => "",
+        Need::Person(who) => return format!("{} {}", endpoint.operation.description, who.describe()),
+        Need::Nothing | Need::NoPerson | Need::Metrics | Need::Viewer => "",
     };
     format!("{}{role}", endpoint.operation.description)
 }
 
 fn security(need: Need) -> Value {
     match need {
-        Need::Nothing => json!([]),
+        Need::Nothing | Need::NoPerson => json!([]),
+        Need::Person(_) => json!([{ "token": [] }, { "key": [] }]),
         Need::Metrics => json!([{}, { "token": [] }]),
         Need::Viewer | Need::Admin => json!([{ "token": [] }]),
     }
@@ -196,7 +217,8 @@ fn failures(endpoint: &Endpoint) -> Vec<u16> {
     let mut failures: Vec<u16> = doc.failures.iter().map(|status| status.as_u16()).collect();
     failures.extend([421, 500, 503]);
     match endpoint.need {
-        Need::Nothing => {}
+        Need::Nothing | Need::NoPerson => {}
+        Need::Person(_) => failures.extend([401, 403]),
         Need::Metrics | Need::Viewer => failures.push(401),
         Need::Admin => failures.extend([401, 403]),
     }

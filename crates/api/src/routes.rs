@@ -3,9 +3,12 @@
 use axum::Router;
 
 use crate::app::App;
+use crate::device_api;
 use crate::endpoint::Endpoint;
 use crate::endpoints;
+use crate::thingsboard;
 
+/// The project's own interface.
 pub fn endpoints() -> Vec<Endpoint> {
     [
         endpoints::page::endpoints(),
@@ -25,7 +28,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::connectors::endpoints(),
         endpoints::actions::endpoints(),
         endpoints::sources::endpoints(),
-        crate::device_api::endpoints(),
+        device_api::endpoints(),
     ]
     .into_iter()
     .flatten()
@@ -33,8 +36,22 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 pub fn router(app: &App) -> Router {
+    serve(app, endpoints().into_iter().chain(platform_endpoints(app)))
+}
+
+/// Of the device platform alone: for people, and for devices.
+pub fn platform_router(app: &App) -> Router {
+    serve(app, platform_endpoints(app).chain(device_api::endpoints()))
+}
+
+fn platform_endpoints(app: &App) -> impl Iterator<Item = Endpoint> {
+    let endpoints = app.world().map(|_| thingsboard::endpoints());
+    endpoints.into_iter().flatten()
+}
+
+fn serve(app: &App, endpoints: impl Iterator<Item = Endpoint>) -> Router {
     let mut router = Router::new();
-    for endpoint in endpoints() {
+    for endpoint in endpoints {
         let (path, route) = endpoint.into_route(app);
         router = router.route(path, route);
     }

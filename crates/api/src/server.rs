@@ -35,6 +35,7 @@ use crate::problem::{self, Problem};
 use crate::routes;
 use crate::stall::StallGuard;
 use crate::sys_publisher::{ClientEvents, publish_events, publish_statistics};
+use crate::thingsboard;
 
 const THREADS: usize = 2;
 /// Password hashes and disk writes.
@@ -44,6 +45,8 @@ const URI_BYTES_MAX: usize = 60 * 1024;
 /// Limit of hyper's read buffer, and so of a request's header.
 const HEADER_BYTES_MAX: usize = 80 * 1024;
 const HEADERS_MAX: usize = 64;
+/// Of a request that waits for a device.
+const WAIT_MAX: Duration = Duration::from_secs(330);
 /// How long accepting pauses when the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -137,14 +140,19 @@ pub fn start_on(
     let tls = watch::Sender::new(config.tls.clone().map(TlsAcceptor::from));
     let app = App::new(config, net, access, admins, node);
     let (stop, stopped) = watch::channel(false);
-    let listener = {
+    let (listener, of_platform) = {
         let _guard = runtime.enter();
-        tokio::net::TcpListener::from_std(listener).map_err(StartError::Resources)?
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Resources)?;
+        (listener, platform_listener(&app)?)
     };
     if let Some(sys) = app.config().sys {
         runtime.spawn(publish_statistics(app.clone(), sys, stopped.clone()));
     }
-    runtime.spawn(accept(listener, app.clone(), tls.subscribe(), stopped));
+    if let Some((listener, door)) = of_platform {
+        runtime.spawn(accept(listener, door, tls.subscribe(), stopped.clone()));
+    }
+    let door = Door::new(&app, routes::router(&app), address);
+    runtime.spawn(accept(listener, door, tls.subscribe(), stopped));
     Ok(ApiHandle {
         app,
         address,
@@ -152,6 +160,35 @@ pub fn start_on(
         stop,
         runtime: Some(runtime),
     })
+}
+
+/// Where only the device platform's interface is, if there is such a place.
+fn platform_listener(app: &App) -> Result<Option<(tokio::net::TcpListener, Door)>, StartError> {
+    let Some(listener) = app.config().platform_listener.as_ref() else {
+        return Ok(None);
+    };
+    let listener = listener.try_clone().map_err(StartError::Resources)?;
+    let address = listener.local_addr().map_err(StartError::Resources)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Resources)?;
+    Ok(Some((listener, Door::new(app, routes::platform_router(app), address))))
+}
+
+/// What is behind a listener.
+#[derive(Clone)]
+struct Door {
+    app: App,
+    router: Router,
+    is_loopback: bool,
+}
+
+impl Door {
+    fn new(app: &App, router: Router, address: SocketAddr) -> Door {
+        Door {
+            app: app.clone(),
+            router,
+            is_loopback: address.ip().to_canonical().is_loopback(),
+        }
+    }
 }
 
 pub fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -218,11 +255,11 @@ impl Drop for ApiHandle {
 /// Runs until told to stop, then until the last connection has ended.
 async fn accept(
     listener: tokio::net::TcpListener,
-    app: App,
+    door: Door,
     tls: watch::Receiver<Option<TlsAcceptor>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let router = routes::router(&app);
+    let app = &door.app;
     let slots = Arc::new(Semaphore::new(app.config().limits.connections_max));
     let mut connections = JoinSet::new();
     loop {
@@ -241,12 +278,12 @@ async fn accept(
             continue;
         };
         ApiCounters::add(&app.counters().connections);
-        let (app, router, tls, stopped) = (app.clone(), router.clone(), tls.borrow().clone(), stopped.clone());
+        let (door, tls, stopped) = (door.clone(), tls.borrow().clone(), stopped.clone());
         connections.spawn(async move {
             let _slot = slot;
-            app.counters().open_connections.fetch_add(1, Ordering::Relaxed);
-            connection(stream, peer.ip(), &app, router, tls, stopped).await;
-            app.counters().open_connections.fetch_sub(1, Ordering::Relaxed);
+            door.app.counters().open_connections.fetch_add(1, Ordering::Relaxed);
+            connection(stream, peer.ip(), &door, tls, stopped).await;
+            door.app.counters().open_connections.fetch_sub(1, Ordering::Relaxed);
         });
     }
     drop(listener);
@@ -263,32 +300,30 @@ fn turn_away(stream: &TcpStream) {
 async fn connection(
     stream: TcpStream,
     peer: IpAddr,
-    app: &App,
-    router: Router,
+    door: &Door,
     tls: Option<TlsAcceptor>,
     stopped: watch::Receiver<bool>,
 ) {
     // Answers are small; waiting for more to send only delays them.
     let _ = stream.set_nodelay(true);
-    let stream = StallGuard::new(stream, app.config().limits.write_stall_timeout);
+    let stream = StallGuard::new(stream, door.app.config().limits.write_stall_timeout);
     let Some(tls) = tls else {
-        return serve(stream, peer, app, router, stopped).await;
+        return serve(stream, peer, door, stopped).await;
     };
-    let handshake = tokio::time::timeout(app.config().limits.header_timeout, tls.accept(stream));
+    let handshake = tokio::time::timeout(door.app.config().limits.header_timeout, tls.accept(stream));
     // What fails here is the peer's business: a scanner, or plain HTTP on an HTTPS port.
     if let Ok(Ok(stream)) = handshake.await {
-        serve(stream, peer, app, router, stopped).await;
+        serve(stream, peer, door, stopped).await;
     }
 }
 
-async fn serve<S>(stream: S, peer: IpAddr, app: &App, router: Router, mut stopped: watch::Receiver<bool>)
+async fn serve<S>(stream: S, peer: IpAddr, door: &Door, mut stopped: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limits = &app.config().limits;
-    let service = service_fn(|request: Request<Incoming>| {
-        let router = router.clone();
-        async move { Ok::<_, Infallible>(respond(app, router, peer, request.map(Body::new)).await) }
+    let limits = &door.app.config().limits;
+    let service = service_fn(|request: Request<Incoming>| async move {
+        Ok::<_, Infallible>(respond(door, peer, request.map(Body::new)).await)
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -313,13 +348,14 @@ where
 pub struct PeerAddress(pub IpAddr);
 
 /// One request, from its header to an answer that has a body in the right shape and the headers it should have.
-async fn respond(app: &App, router: Router, peer: IpAddr, mut request: Request<Body>) -> Response<Body> {
+async fn respond(door: &Door, peer: IpAddr, mut request: Request<Body>) -> Response<Body> {
+    let app = &door.app;
     ApiCounters::add(&app.counters().requests);
     request.extensions_mut().insert(PeerAddress(peer));
     let is_api = is_api(request.uri());
-    let response = match admit(app, &request) {
+    let response = match admit(door, &request) {
         Err(problem) => problem.into_response(),
-        Ok(()) => answer(app, router, request).await,
+        Ok(()) => answer(app, door.router.clone(), request).await,
     };
     let mut response = in_shape(response).await;
     protect(response.headers_mut(), is_api);
@@ -329,6 +365,9 @@ async fn respond(app: &App, router: Router, peer: IpAddr, mut request: Request<B
 }
 
 async fn answer(app: &App, mut router: Router, request: Request<Body>) -> Response<Body> {
+    if thingsboard::is_waiting(request.uri().path()) {
+        return wait(router, request).await;
+    }
     let Ok(_permit) = app.requests().try_acquire() else {
         ApiCounters::add(&app.counters().requests_refused);
         return Problem::unavailable("too many requests are being answered").into_response();
@@ -339,24 +378,32 @@ async fn answer(app: &App, mut router: Router, request: Request<Body>) -> Respon
     }
 }
 
+/// Of a request that waits for a device: no work for the server, so connections are all that bounds it.
+async fn wait(mut router: Router, request: Request<Body>) -> Response<Body> {
+    match tokio::time::timeout(WAIT_MAX, router.call(request)).await {
+        Ok(Ok(response)) => response,
+        Err(_) => Problem::unavailable("the answer took too long").into_response(),
+    }
+}
+
 /// What is refused before anything is looked at.
-fn admit(app: &App, request: &Request<Body>) -> Result<(), Problem> {
+fn admit(door: &Door, request: &Request<Body>) -> Result<(), Problem> {
     if request.uri().path_and_query().map_or(0, |path| path.as_str().len()) > URI_BYTES_MAX {
         let detail = format!("the request target is longer than {URI_BYTES_MAX} bytes");
         return Err(Problem::of_status(StatusCode::URI_TOO_LONG, detail));
     }
-    check_host(app.config(), request)
+    check_host(door, request)
 }
 
 /// A page of a stranger may have its name resolve to 127.0.0.1 and then read what is open on loopback (DNS rebinding). Its
 /// name is in the Host header.
-fn check_host(config: &ApiConfig, request: &Request<Body>) -> Result<(), Problem> {
-    if !config.bind.ip().to_canonical().is_loopback() {
+fn check_host(door: &Door, request: &Request<Body>) -> Result<(), Problem> {
+    if !door.is_loopback {
         return Ok(());
     }
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-    if host.is_some_and(|host| is_local(host, &config.allowed_hosts)) {
+    if host.is_some_and(|host| is_local(host, &door.app.config().allowed_hosts)) {
         return Ok(());
     }
     let detail = "the Host header names neither this machine's loopback nor one of api.allowed_hosts";

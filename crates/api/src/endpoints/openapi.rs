@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::guard::Need;
-use crate::openapi::document;
+use crate::openapi::{OWN, document};
 use crate::routes;
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -22,7 +22,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn openapi(State(app): State<App>) -> Response {
-    let make = || Bytes::from(document(&routes::endpoints(), &app.node().version).to_string());
+    let make = || Bytes::from(document(&OWN, &routes::endpoints(), &app.node().version).to_string());
     let document = app.openapi().get_or_init(make).clone();
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }

@@ -1,0 +1,535 @@
+//! Alarms: lists, what users do to them, comments.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use platform::ids::{AlarmId, EntityId, EntityType, UserId, Uuid};
+use platform::model::{Alarm, AlarmComment, AlarmSeverity, AlarmStatus, Authority, User};
+use platform::repository::{AlarmSelection, Selection};
+use platform::{AlarmChange, Page, PageLink};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::call::{Call, Verb};
+use super::failure::Failure;
+use super::info::fields;
+use super::lists::{PageQuery, comma_separated, empty_is_none, list_query, optional_id};
+use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use crate::endpoint::Endpoint;
+use crate::guard::Who;
+
+pub fn endpoints() -> Vec<Endpoint> {
+    [lists(), one(), comments()]
+        .into_iter()
+        .flatten()
+        .map(|endpoint| endpoint.tag("Alarms"))
+        .collect()
+}
+
+fn lists() -> Vec<Endpoint> {
+    vec![
+        get("/api/alarms", "get_all_alarms", Who::TENANT, all)
+            .says("List alarms", "Of the tenant, or of the customer; the newest first.")
+            .returns_json("A page of alarms, with the names of originators and assignees."),
+        get("/api/v2/alarms", "get_all_alarms_v2", Who::TENANT, all_v2)
+            .says(
+                "List alarms by several statuses, severities and types",
+                "Of the tenant, or of the customer; the newest first.",
+            )
+            .returns_json("A page of alarms, with the names of originators and assignees."),
+        get(
+            "/api/alarm/{entityType}/{entityId}",
+            "get_alarms",
+            Who::TENANT,
+            of_entity,
+        )
+        .says(
+            "List an entity's alarms",
+            "Those that it shows: its own, and those that are propagated to it.",
+        )
+        .returns_json("A page of alarms, with the names of originators and assignees."),
+        get(
+            "/api/v2/alarm/{entityType}/{entityId}",
+            "get_alarms_v2",
+            Who::TENANT,
+            of_entity_v2,
+        )
+        .says(
+            "List an entity's alarms by several statuses, severities and types",
+            "Those that it shows.",
+        )
+        .returns_json("A page of alarms, with the names of originators and assignees."),
+        get(
+            "/api/alarm/highestSeverity/{entityType}/{entityId}",
+            "get_highest_severity",
+            Who::TENANT,
+            highest,
+        )
+        .says(
+            "Get the worst severity of an entity's alarms",
+            "Nothing if it has none.",
+        )
+        .returns_json("The severity."),
+        get("/api/alarm/types", "get_alarm_types", Who::TENANT, types)
+            .says("List types of alarms", "Those that the tenant's alarms have.")
+            .returns_json("A page of types."),
+    ]
+}
+
+fn one() -> Vec<Endpoint> {
+    vec![
+        post("/api/alarm", "save_alarm", Who::TENANT, save)
+            .says(
+                "Create or change an alarm",
+                "An originator has one alarm of a type that is not cleared: that one is changed.",
+            )
+            .returns_json("The alarm."),
+        get("/api/alarm/{alarmId}", "get_alarm", Who::TENANT, read)
+            .says("Read an alarm", "By its identifier.")
+            .returns_json("The alarm."),
+        get("/api/alarm/info/{alarmId}", "get_alarm_info", Who::TENANT, info)
+            .says("Read an alarm with names", "Of its originator and its assignee.")
+            .returns_json("The alarm and more."),
+        delete("/api/alarm/{alarmId}", "delete_alarm", Who::TENANT, remove)
+            .says("Delete an alarm", "With its comments.")
+            .returns_json("Whether it was deleted: true."),
+        post(
+            "/api/alarm/{alarmId}/ack",
+            "acknowledge_alarm",
+            Who::TENANT,
+            acknowledge,
+        )
+        .says("Acknowledge an alarm", "What was acknowledged before stays as it was.")
+        .returns_json("The alarm and more."),
+        post("/api/alarm/{alarmId}/clear", "clear_alarm", Who::TENANT, clear)
+            .says("Clear an alarm", "What was cleared before stays as it was.")
+            .returns_json("The alarm and more."),
+        post(
+            "/api/alarm/{alarmId}/assign/{assigneeId}",
+            "assign_alarm",
+            Who::TENANT,
+            assign,
+        )
+        .says("Assign an alarm to a user", "In place of whoever it was assigned to.")
+        .returns_json("The alarm."),
+        delete("/api/alarm/{alarmId}/assign", "unassign_alarm", Who::TENANT, unassign)
+            .says("Assign an alarm to nobody", "Takes it from its assignee.")
+            .returns_json("The alarm."),
+    ]
+}
+
+fn comments() -> Vec<Endpoint> {
+    vec![
+        post(
+            "/api/alarm/{alarmId}/comment",
+            "save_alarm_comment",
+            Who::TENANT,
+            save_comment,
+        )
+        .says("Comment on an alarm", "With an id, one's own comment is changed.")
+        .returns_json("The comment."),
+        get(
+            "/api/alarm/{alarmId}/comment",
+            "get_alarm_comments",
+            Who::TENANT,
+            list_comments,
+        )
+        .says("List comments on an alarm", "With the names of those who wrote them.")
+        .returns_json("A page of comments."),
+        delete(
+            "/api/alarm/{alarmId}/comment/{commentId}",
+            "delete_alarm_comment",
+            Who::TENANT,
+            delete_comment,
+        )
+        .says("Delete a comment on an alarm", "One's own; a tenant administrator any.")
+        .returns_empty("Deleted."),
+    ]
+}
+
+list_query!(AlarmQuery {
+    /// ANY, ACTIVE, CLEARED, ACK or UNACK.
+    search_status: Option<String>,
+    /// ACTIVE_UNACK, ACTIVE_ACK, CLEARED_UNACK or CLEARED_ACK.
+    status: Option<String>,
+    /// Only those that are assigned to this user.
+    assignee_id: Option<String>,
+    /// Created from this time on, in milliseconds since 1970.
+    #[serde(default, deserialize_with = "empty_is_none")]
+    #[schemars(with = "Option<i64>")]
+    start_time: Option<i64>,
+    /// Created before this time, or then.
+    #[serde(default, deserialize_with = "empty_is_none")]
+    #[schemars(with = "Option<i64>")]
+    end_time: Option<i64>,
+});
+
+list_query!(AlarmQueryV2 {
+    /// ACTIVE, CLEARED, ACK, UNACK, with commas between them.
+    status_list: Option<String>,
+    /// Severities, with commas between them.
+    severity_list: Option<String>,
+    /// Types, with commas between them.
+    type_list: Option<String>,
+    /// Only those that are assigned to this user.
+    assignee_id: Option<String>,
+    /// Created from this time on, in milliseconds since 1970.
+    #[serde(default, deserialize_with = "empty_is_none")]
+    #[schemars(with = "Option<i64>")]
+    start_time: Option<i64>,
+    /// Created before this time, or then.
+    #[serde(default, deserialize_with = "empty_is_none")]
+    #[schemars(with = "Option<i64>")]
+    end_time: Option<i64>,
+});
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct StatusQuery {
+    /// ANY, ACTIVE, CLEARED, ACK or UNACK.
+    search_status: Option<String>,
+    /// ACTIVE_UNACK, ACTIVE_ACK, CLEARED_UNACK or CLEARED_ACK.
+    status: Option<String>,
+}
+
+const ALL_STATUSES: [AlarmStatus; 4] = [
+    AlarmStatus::ActiveUnack,
+    AlarmStatus::ActiveAck,
+    AlarmStatus::ClearedUnack,
+    AlarmStatus::ClearedAck,
+];
+
+/// Statuses that all of these words allow.
+pub fn statuses_of(words: &[&str]) -> Result<Vec<AlarmStatus>, Failure> {
+    let (mut cleared, mut acknowledged) = (Vec::new(), Vec::new());
+    for word in words {
+        match *word {
+            "ANY" => {}
+            "ACTIVE" => cleared.push(false),
+            "CLEARED" => cleared.push(true),
+            "ACK" => acknowledged.push(true),
+            "UNACK" => acknowledged.push(false),
+            other => {
+                return Err(Failure::bad_request(format!(
+                    "No enum constant AlarmSearchStatus.{other}"
+                )));
+            }
+        }
+    }
+    let is_wanted = |status: &AlarmStatus| {
+        let is_cleared = matches!(status, AlarmStatus::ClearedUnack | AlarmStatus::ClearedAck);
+        let is_acknowledged = matches!(status, AlarmStatus::ActiveAck | AlarmStatus::ClearedAck);
+        (cleared.is_empty() || cleared.contains(&is_cleared))
+            && (acknowledged.is_empty() || acknowledged.contains(&is_acknowledged))
+    };
+    Ok(ALL_STATUSES.into_iter().filter(is_wanted).collect())
+}
+
+fn statuses(search: Option<&str>, status: Option<&str>) -> Result<Vec<AlarmStatus>, Failure> {
+    let filled = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+    match (filled(search), filled(status)) {
+        (Some(_), Some(_)) => Err(Failure::bad_request(
+            "Invalid alarms search query: Both parameters 'searchStatus' and 'status' can't be specified at the same time!",
+        )),
+        (Some(search), None) => statuses_of(&[&search]),
+        (None, Some(status)) => serde_json::from_value(json!([status]))
+            .map_err(|_| Failure::bad_request(format!("No enum constant AlarmStatus.{status}"))),
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+pub fn severities_of(words: &[&str]) -> Result<Vec<AlarmSeverity>, Failure> {
+    let parse = |word: &&str| {
+        AlarmSeverity::parse(word).ok_or_else(|| Failure::bad_request(format!("No enum constant AlarmSeverity.{word}")))
+    };
+    words.iter().map(parse).collect()
+}
+
+/// Of the tenant, or of the customer.
+pub fn own(call: &Call) -> AlarmSelection {
+    AlarmSelection {
+        tenant: Some(call.tenant().0),
+        customer: (call.person.authority == Authority::CustomerUser).then_some(call.person.customer.0),
+        ..AlarmSelection::default()
+    }
+}
+
+fn created(start: Option<i64>, end: Option<i64>) -> Option<std::ops::Range<i64>> {
+    if start.is_none() && end.is_none() {
+        return None;
+    }
+    Some(start.unwrap_or(0)..end.map_or(i64::MAX, |end| end.saturating_add(1)))
+}
+
+impl AlarmQuery {
+    fn selection(&self, call: &Call) -> Result<AlarmSelection, Failure> {
+        Ok(AlarmSelection {
+            statuses: statuses(self.search_status.as_deref(), self.status.as_deref())?,
+            assignee: optional_id(self.assignee_id.as_deref())?,
+            created: created(self.start_time, self.end_time),
+            ..own(call)
+        })
+    }
+}
+
+impl AlarmQueryV2 {
+    fn selection(&self, call: &Call) -> Result<AlarmSelection, Failure> {
+        let words = |list: &Option<String>| list.clone().unwrap_or_default();
+        let types = words(&self.type_list);
+        Ok(AlarmSelection {
+            statuses: match comma_separated(&words(&self.status_list)).as_slice() {
+                [] => Vec::new(),
+                words => statuses_of(words)?,
+            },
+            severities: severities_of(&comma_separated(&words(&self.severity_list)))?,
+            types: comma_separated(&types).into_iter().map(str::to_owned).collect(),
+            assignee: optional_id(self.assignee_id.as_deref())?,
+            created: created(self.start_time, self.end_time),
+            ..own(call)
+        })
+    }
+}
+
+fn all(call: &Call, (): (), query: AlarmQuery, (): ()) -> Outcome<Page<Value>> {
+    page(call, &query.selection(call)?, &query.link()?)
+}
+
+fn all_v2(call: &Call, (): (), query: AlarmQueryV2, (): ()) -> Outcome<Page<Value>> {
+    page(call, &query.selection(call)?, &query.link()?)
+}
+
+fn of_entity(call: &Call, (kind, id): (EntityType, Uuid), query: AlarmQuery, (): ()) -> Outcome<Page<Value>> {
+    let selection = query.selection(call)?;
+    shown_by(call, EntityId::new(kind, id), selection, &query.link()?)
+}
+
+fn of_entity_v2(call: &Call, (kind, id): (EntityType, Uuid), query: AlarmQueryV2, (): ()) -> Outcome<Page<Value>> {
+    let selection = query.selection(call)?;
+    shown_by(call, EntityId::new(kind, id), selection, &query.link()?)
+}
+
+fn shown_by(call: &Call, entity: EntityId, selection: AlarmSelection, link: &PageLink) -> Outcome<Page<Value>> {
+    call.check_id(entity, Verb::Read)?;
+    let selection = AlarmSelection {
+        entity: Some(entity.id),
+        ..selection
+    };
+    page(call, &selection, link)
+}
+
+fn page(call: &Call, selection: &AlarmSelection, link: &PageLink) -> Outcome<Page<Value>> {
+    let page = call.entities().repository().alarms(selection, link)?;
+    let mut names = Names::new(call);
+    Ok(Json(page.try_map(|alarm| names.info(&alarm))?))
+}
+
+/// Names of originators and assignees that were looked up for one answer.
+pub struct Names<'c> {
+    call: &'c Call,
+    entities: HashMap<EntityId, (Value, Value)>,
+}
+
+impl<'c> Names<'c> {
+    pub fn new(call: &'c Call) -> Names<'c> {
+        Names {
+            call,
+            entities: HashMap::new(),
+        }
+    }
+
+    pub fn info(&mut self, alarm: &Alarm) -> Result<Value, Failure> {
+        let mut info = json!(alarm);
+        let (name, label) = self.of(alarm.originator)?;
+        info["originatorDisplayName"] = if label == Value::Null {
+            name.clone()
+        } else {
+            label.clone()
+        };
+        (info["originatorName"], info["originatorLabel"]) = (name, label);
+        info["assignee"] = match alarm.assignee_id {
+            Some(id) => self.assignee(id)?,
+            None => Value::Null,
+        };
+        Ok(info)
+    }
+
+    fn of(&mut self, id: EntityId) -> Result<(Value, Value), Failure> {
+        if let Some(known) = self.entities.get(&id) {
+            return Ok(known.clone());
+        }
+        let record = self.call.entities().repository().get(id)?;
+        let found = record.map_or((Value::Null, Value::Null), |record| {
+            let label = Some(record.row.label).filter(|label| !label.is_empty());
+            (record.row.name.into(), label.into())
+        });
+        self.entities.insert(id, found.clone());
+        Ok(found)
+    }
+
+    fn assignee(&self, id: UserId) -> Result<Value, Failure> {
+        let user: Option<User> = self.call.entities().find(id.0)?;
+        Ok(user.map_or(
+            Value::Null,
+            |user| json!({"id": id, "firstName": user.first_name, "lastName": user.last_name, "email": user.email}),
+        ))
+    }
+}
+
+fn highest(call: &Call, (kind, id): (EntityType, Uuid), query: StatusQuery, (): ()) -> Result<Response, Failure> {
+    let entity = EntityId::new(kind, id);
+    call.check_id(entity, Verb::Read)?;
+    for severity in AlarmSeverity::ALL {
+        let selection = AlarmSelection {
+            entity: Some(entity.id),
+            statuses: statuses(query.search_status.as_deref(), query.status.as_deref())?,
+            severities: vec![severity],
+            ..own(call)
+        };
+        let page = call.entities().repository().alarms(&selection, &PageLink::new(1, 0))?;
+        if page.total_elements > 0 {
+            return Ok(Json(severity).into_response());
+        }
+    }
+    Ok(().into_response())
+}
+
+fn types(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
+    let link = query.page_link()?;
+    let tenant = call.tenant();
+    let mut types = call.entities().repository().alarm_types(tenant.0)?;
+    if let Some(text) = &link.text_search {
+        let text = text.to_lowercase();
+        types.retain(|kind| kind.to_lowercase().contains(&text));
+    }
+    let total = types.len();
+    let skipped = link.page.saturating_mul(link.page_size);
+    let shown = types.into_iter().skip(skipped).take(link.page_size);
+    let shown = shown.map(|kind| json!({"tenantId": tenant, "entityType": "ALARM", "type": kind}));
+    Ok(Json(Page::new(shown.collect(), total, &link)))
+}
+
+#[derive(Deserialize)]
+struct AlarmBody {
+    #[serde(flatten)]
+    alarm: Alarm,
+    /// Older clients say it so.
+    #[serde(default)]
+    status: Option<AlarmStatus>,
+}
+
+fn save(call: &Call, (): (), _: NoQuery, Body(body): Body<AlarmBody>) -> Outcome<Alarm> {
+    let mut alarm = body.alarm;
+    if alarm.kind.trim().is_empty() {
+        return Err(Failure::bad_request("Alarm type should be specified!"));
+    }
+    if let Some(id) = alarm.id {
+        call.alarm(id, Verb::Write)?;
+    }
+    let originator = call.record(alarm.originator, Verb::Read)?;
+    alarm.tenant_id = call.tenant();
+    alarm.customer_id = Some(platform::ids::CustomerId(originator.row.customer));
+    match body.status {
+        Some(AlarmStatus::ActiveAck) => alarm.acknowledged = true,
+        Some(AlarmStatus::ClearedUnack) => alarm.cleared = true,
+        Some(AlarmStatus::ClearedAck) => (alarm.acknowledged, alarm.cleared) = (true, true),
+        Some(AlarmStatus::ActiveUnack) | None => {}
+    }
+    let mut outlet = call.world.outlet();
+    Ok(Json(call.platform().save_alarm(alarm, call.now_ms, &mut outlet)?))
+}
+
+fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Alarm> {
+    Ok(Json(call.alarm(AlarmId(id), Verb::Read)?))
+}
+
+fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+    let alarm = call.alarm(AlarmId(id), Verb::Read)?;
+    Ok(Json(Names::new(call).info(&alarm)?))
+}
+
+fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<bool> {
+    call.alarm(AlarmId(id), Verb::Delete)?;
+    let mut outlet = call.world.outlet();
+    call.platform().delete_alarm(AlarmId(id), call.now_ms, &mut outlet)?;
+    call.entities().delete_alarm_comments_of(AlarmId(id))?;
+    Ok(Json(true))
+}
+
+fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
+    call.alarm(AlarmId(id), Verb::Write)?;
+    let mut outlet = call.world.outlet();
+    let alarm = call
+        .platform()
+        .change_alarm(AlarmId(id), change, call.now_ms, &mut outlet)?;
+    Ok(Json(Names::new(call).info(&alarm)?))
+}
+
+fn acknowledge(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+    change(call, id, AlarmChange::Acknowledge)
+}
+
+fn clear(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+    change(call, id, AlarmChange::Clear)
+}
+
+fn assign(call: &Call, (id, user): (Uuid, Uuid), _: NoQuery, (): ()) -> Outcome<Value> {
+    call.entity::<User>(user, Verb::Read)?;
+    change(call, id, AlarmChange::Assign(Some(UserId(user))))
+}
+
+fn unassign(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+    change(call, id, AlarmChange::Assign(None))
+}
+
+fn save_comment(call: &Call, id: Uuid, _: NoQuery, Body(mut comment): Body<AlarmComment>) -> Outcome<AlarmComment> {
+    call.alarm(AlarmId(id), Verb::Write)?;
+    if let Some(known) = comment.id {
+        let stored: AlarmComment = call.entities().get(known.id)?;
+        if stored.alarm_id != AlarmId(id) || stored.user_id != Some(call.person.id) {
+            return Err(Failure::permission());
+        }
+    }
+    comment.tenant_id = call.tenant();
+    comment.alarm_id = AlarmId(id);
+    comment.user_id = Some(call.person.id);
+    comment.kind = Some("OTHER".to_owned());
+    Ok(Json(call.entities().save_alarm_comment(comment, call.now_ms)?))
+}
+
+fn list_comments(call: &Call, id: Uuid, query: PageQuery, (): ()) -> Outcome<Page<Value>> {
+    call.alarm(AlarmId(id), Verb::Read)?;
+    let selection = Selection {
+        parent: Some(id),
+        ..Selection::default()
+    };
+    let page = call.entities().page::<AlarmComment>(&selection, &query.page_link()?)?;
+    let info = |comment: AlarmComment| -> Result<Value, Failure> {
+        let user: Option<User> = match comment.user_id {
+            Some(id) => call.entities().find(id.0)?,
+            None => None,
+        };
+        let mut info = fields(&comment);
+        let user = user.map(|user| (user.first_name, user.last_name, user.email));
+        let (first, last, email) = user.unwrap_or_default();
+        info.insert("firstName".into(), first.into());
+        info.insert("lastName".into(), last.into());
+        info.insert("email".into(), email.into());
+        Ok(info.into())
+    };
+    Ok(Json(page.try_map(info)?))
+}
+
+fn delete_comment(call: &Call, (id, comment): (Uuid, Uuid), _: NoQuery, (): ()) -> Result<(), Failure> {
+    call.alarm(AlarmId(id), Verb::Write)?;
+    let stored: AlarmComment = call.entities().get(comment)?;
+    if stored.alarm_id != AlarmId(id) {
+        return Err(Failure::not_found());
+    }
+    let is_own = stored.user_id == Some(call.person.id);
+    if !is_own && call.person.authority != Authority::TenantAdmin {
+        return Err(Failure::permission());
+    }
+    Ok(call.entities().delete_alarm_comment(comment)?)
+}

@@ -1,0 +1,64 @@
+//! ThingsBoard's REST and WebSocket interface for people and scripts: the same paths, JSON, status and error codes, on the
+//! platform's entities, telemetry and alarms. `docs/platform.md` lists what there is.
+//!
+//! An operation is a function that blocks (`operation.rs`), called for a `Person` who was looked up from a token (`auth.rs`)
+//! and whose rights `call.rs` knows. The rest of the files are operations by subject.
+
+mod alarms;
+mod api_keys;
+mod assets;
+mod auth;
+mod call;
+mod customers;
+mod dashboards;
+mod device_profiles;
+mod devices;
+mod docs;
+mod failure;
+mod info;
+mod lists;
+mod operation;
+mod query;
+mod relations;
+mod rpc;
+mod rule_chains;
+mod socket;
+mod telemetry;
+mod tenants;
+mod token;
+mod usage;
+mod users;
+mod values;
+mod world;
+
+pub use auth::admit;
+pub use rpc::is_waiting;
+pub use world::World;
+
+use crate::endpoint::Endpoint;
+
+pub fn endpoints() -> Vec<Endpoint> {
+    [
+        docs::endpoints(),
+        auth::endpoints(),
+        api_keys::endpoints(),
+        tenants::endpoints(),
+        customers::endpoints(),
+        users::endpoints(),
+        devices::endpoints(),
+        device_profiles::endpoints(),
+        assets::endpoints(),
+        dashboards::endpoints(),
+        relations::endpoints(),
+        telemetry::endpoints(),
+        alarms::endpoints(),
+        rule_chains::endpoints(),
+        query::endpoints(),
+        rpc::endpoints(),
+        usage::endpoints(),
+        socket::endpoints(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,270 @@
+//! One operation: a path, who may call it, and a function that blocks. The function gets what it needs of the request as
+//! typed values and runs on a thread that may wait for the disk; the reading around it is the same for all.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, Path, Query, Request, State};
+use axum::http::{Method, Uri};
+use axum::response::{IntoResponse, Response};
+use platform::ids::{EntityType, Uuid};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::call::{Call, Person};
+use super::failure::Failure;
+use crate::app::App;
+use crate::body;
+use crate::endpoint::Endpoint;
+use crate::guard::{BodyLimit, Need, Who};
+
+/// What a handler gives: anything that is an answer, or why not.
+pub type Outcome<T> = Result<axum::Json<T>, Failure>;
+
+/// An operation without parameters in its query.
+#[derive(Deserialize, JsonSchema)]
+pub struct NoQuery {}
+
+/// What a path's parameters become.
+pub trait FromPath: Sized + Send + 'static {
+    fn from_path(parameters: &[String]) -> Result<Self, Failure>;
+}
+
+/// What a body becomes.
+pub trait FromBody: Sized + Send + 'static {
+    const IS_READ: bool;
+
+    fn from_body(bytes: &[u8]) -> Result<Self, Failure>;
+}
+
+/// A JSON body; what is not known in it is ignored.
+pub struct Body<T>(pub T);
+
+/// A body as it came.
+pub struct Raw(pub Vec<u8>);
+
+pub type Handler<P, Q, B, R> = fn(&Call, P, Q, B) -> Result<R, Failure>;
+
+pub fn get<P: FromPath, Q: FromQuery, R: IntoResponse + 'static>(
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    handler: Handler<P, Q, (), R>,
+) -> Endpoint {
+    blocking(Method::GET, path, id, who, handler)
+}
+
+pub fn post<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    handler: Handler<P, Q, B, R>,
+) -> Endpoint {
+    blocking(Method::POST, path, id, who, handler)
+}
+
+pub fn put<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    handler: Handler<P, Q, B, R>,
+) -> Endpoint {
+    blocking(Method::PUT, path, id, who, handler)
+}
+
+pub fn delete<P: FromPath, Q: FromQuery, R: IntoResponse + 'static>(
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    handler: Handler<P, Q, (), R>,
+) -> Endpoint {
+    blocking(Method::DELETE, path, id, who, handler)
+}
+
+/// What a query's parameters become.
+pub trait FromQuery: DeserializeOwned + JsonSchema + Send + 'static {}
+
+impl<T: DeserializeOwned + JsonSchema + Send + 'static> FromQuery for T {}
+
+/// What is left of a handler once its types are forgotten: so the machinery below is compiled once, not per operation.
+type Job = Arc<dyn Fn(&Call, &Received) -> Result<Response, Failure> + Send + Sync>;
+
+/// What came with a request.
+struct Received {
+    path: Vec<String>,
+    uri: Uri,
+    body: Bytes,
+}
+
+fn blocking<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
+    method: Method,
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    handler: Handler<P, Q, B, R>,
+) -> Endpoint {
+    let job: Job = Arc::new(move |call, received| {
+        let path = P::from_path(&received.path)?;
+        let query = query_of::<Q>(&received.uri)?;
+        let body = B::from_body(&received.body)?;
+        Ok(handler(call, path, query, body)?.into_response())
+    });
+    endpoint(method, path, id, who, job, B::IS_READ).query::<Q>()
+}
+
+fn endpoint(method: Method, path: &'static str, id: &'static str, who: Who, job: Job, reads_body: bool) -> Endpoint {
+    let run = move |State(app): State<App>, request: Request| {
+        let job = Arc::clone(&job);
+        async move {
+            let answer = answer(app, request, job, reads_body).await;
+            answer.unwrap_or_else(Failure::into_response)
+        }
+    };
+    let endpoint = Endpoint::of(method, path, id, run).needs(Need::Person(who));
+    let endpoint = path_parameters(endpoint, path);
+    if reads_body { endpoint.takes_json() } else { endpoint }
+}
+
+/// Named as in the path; what they are follows from their names.
+pub fn path_parameters(mut endpoint: Endpoint, path: &'static str) -> Endpoint {
+    for part in path.split('/') {
+        if let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
+            endpoint = endpoint.path_parameter(name, describe(name));
+        }
+    }
+    endpoint
+}
+
+fn describe(name: &str) -> &'static str {
+    match name {
+        "entityType" | "fromType" | "toType" => "Type of an entity, such as DEVICE.",
+        "scope" => "CLIENT_SCOPE, SHARED_SCOPE or SERVER_SCOPE; any word where telemetry is meant.",
+        "ttl" => "How long values are kept, in seconds.",
+        "deviceName" => "Name of a device.",
+        "enabledValue" => "true or false.",
+        _ => "A UUID.",
+    }
+}
+
+async fn answer(app: App, request: Request, job: Job, reads_body: bool) -> Result<Response, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let Path(path) = Path::<Vec<String>>::from_request_parts(&mut parts, &())
+        .await
+        .map_err(|rejection| Failure::bad_request(rejection.body_text()))?;
+    let body = if reads_body {
+        let BodyLimit(limit) = parts.extensions.get().copied().unwrap_or_default();
+        body::read(body, limit, &app).await?
+    } else {
+        Bytes::new()
+    };
+    let person = parts.extensions.remove::<Person>().ok_or_else(Failure::unauthorized)?;
+    let call = Call::new(&app, person, &parts.headers)?;
+    let received = Received {
+        path,
+        uri: parts.uri,
+        body,
+    };
+    app.block(move || job(&call, &received)).await?
+}
+
+pub fn query_of<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Failure> {
+    let Query(query) = Query::<Q>::try_from_uri(uri).map_err(|rejection| {
+        let text = rejection.body_text();
+        let text = text.rsplit("query string: ").next().unwrap_or(&text);
+        match text.split('`').nth(1).filter(|_| text.contains("missing field")) {
+            Some(name) => Failure::bad_request(format!("Required request parameter '{name}' is not present")),
+            None => Failure::bad_request(text),
+        }
+    })?;
+    Ok(query)
+}
+
+impl FromBody for () {
+    const IS_READ: bool = false;
+
+    fn from_body(_: &[u8]) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl FromBody for Raw {
+    const IS_READ: bool = true;
+
+    fn from_body(bytes: &[u8]) -> Result<Raw, Failure> {
+        Ok(Raw(bytes.to_vec()))
+    }
+}
+
+impl<T: DeserializeOwned + Send + 'static> FromBody for Body<T> {
+    const IS_READ: bool = true;
+
+    fn from_body(bytes: &[u8]) -> Result<Body<T>, Failure> {
+        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+        serde_path_to_error::deserialize(&mut deserializer)
+            .map(Body)
+            .map_err(|error| {
+                Failure::bad_request(format!(
+                    "Failed to read the body at {}: {}",
+                    error.path(),
+                    error.inner()
+                ))
+            })
+    }
+}
+
+/// One parameter of a path.
+pub trait FromParameter: Sized + Send + 'static {
+    fn from_parameter(text: &str) -> Result<Self, Failure>;
+}
+
+impl FromParameter for Uuid {
+    fn from_parameter(text: &str) -> Result<Uuid, Failure> {
+        Uuid::parse(text).ok_or_else(|| Failure::bad_request(format!("Invalid UUID string: {text}")))
+    }
+}
+
+impl FromParameter for String {
+    fn from_parameter(text: &str) -> Result<String, Failure> {
+        Ok(text.to_owned())
+    }
+}
+
+impl FromParameter for EntityType {
+    fn from_parameter(text: &str) -> Result<EntityType, Failure> {
+        EntityType::parse(text).ok_or_else(|| Failure::bad_request(format!("Unsupported entity type: {text}")))
+    }
+}
+
+impl FromParameter for i64 {
+    fn from_parameter(text: &str) -> Result<i64, Failure> {
+        text.parse()
+            .map_err(|_| Failure::bad_request(format!("For input string: \"{text}\"")))
+    }
+}
+
+impl FromPath for () {
+    fn from_path(_: &[String]) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl<A: FromParameter> FromPath for A {
+    fn from_path(parameters: &[String]) -> Result<A, Failure> {
+        A::from_parameter(parameters.first().map_or("", String::as_str))
+    }
+}
+
+macro_rules! from_path_of_tuples {
+    ($($name:ident $at:literal),+) => {
+        impl<$($name: FromParameter),+> FromPath for ($($name,)+) {
+            fn from_path(parameters: &[String]) -> Result<Self, Failure> {
+                Ok(($($name::from_parameter(parameters.get($at).map_or("", String::as_str))?,)+))
+            }
+        }
+    };
+}
+
+from_path_of_tuples!(A 0, B 1);
+from_path_of_tuples!(A 0, B 1, C 2);
+from_path_of_tuples!(A 0, B 1, C 2, D 3);

@@ -1,0 +1,249 @@
+//! What all operations share: the platform, the key of tokens, the sessions that were logged out. Who a token belongs to is
+//! looked up anew each time, so that a change of a user holds at once.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use auth::Password;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use devices::{Devices, Kept, Out};
+use platform::Platform;
+use platform::entities::Entities;
+use platform::ids::{CustomerId, DeviceId, EntityId, TenantId, UserId, Uuid};
+use platform::model::{ApiKey, Authority, User, UserCredentials};
+
+use tokio::sync::Semaphore;
+
+use super::call::Person;
+use super::failure::{Code, Failure};
+use super::token::{Claims, REFRESH_SCOPE, Signer, TokenError};
+use crate::admins::{Admins, Role};
+
+/// Sessions that were logged out and whose tokens have not expired yet. Beyond them the one that expires first is forgotten.
+const LOGGED_OUT_MAX: usize = 100_000;
+
+/// WebSockets at the same time: they are no requests, and last.
+const WATCHERS_MAX: usize = 200;
+
+/// The device platform as its users reach it.
+pub struct World {
+    devices: Arc<Devices>,
+    signer: Signer,
+    logged_out: Mutex<HashMap<String, i64>>,
+    docs: OnceLock<Bytes>,
+    watchers: Arc<Semaphore>,
+}
+
+/// An access token and the token to get the next one with.
+pub struct TokenPair {
+    pub token: String,
+    pub refresh_token: String,
+}
+
+impl World {
+    /// The key of tokens is kept in the data directory.
+    pub fn open(devices: Arc<Devices>, data_dir: &Path) -> io::Result<World> {
+        Ok(World {
+            devices,
+            signer: Signer::open_or_create(data_dir)?,
+            logged_out: Mutex::default(),
+            docs: OnceLock::new(),
+            watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
+        })
+    }
+
+    pub fn platform(&self) -> &Platform {
+        self.devices.platform()
+    }
+
+    pub fn devices(&self) -> &Arc<Devices> {
+        &self.devices
+    }
+
+    /// Where effects of what people do go.
+    pub fn outlet(&self) -> Out<'_> {
+        self.devices.outlet()
+    }
+
+    /// It was deleted, or has other credentials: whoever is connected as it goes.
+    pub fn device_changed(&self, device: DeviceId) {
+        self.devices.disconnect(device);
+    }
+
+    /// Kept when this returns, stored a moment later.
+    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], now_ms: i64) -> Result<(), Failure> {
+        let kept = self.devices.save_telemetry(entity, body, now_ms);
+        kept.and_then(Kept::wait)
+            .map_err(|full| Failure::new(Code::General, full.to_string()).with_status(StatusCode::SERVICE_UNAVAILABLE))
+    }
+
+    /// The OpenAPI document, made once.
+    pub fn docs(&self) -> &OnceLock<Bytes> {
+        &self.docs
+    }
+
+    /// WebSockets at the same time.
+    pub fn watchers(&self) -> &Arc<Semaphore> {
+        &self.watchers
+    }
+
+    fn entities(&self) -> &Entities {
+        self.devices.entities()
+    }
+
+    /// Slow. `None`: unknown, disabled or a wrong password. A name without an at sign is that of an administrator of the node.
+    pub fn login(&self, admins: &Admins, name: &str, password: Password) -> Result<Option<Person>, Failure> {
+        if name.contains('@') {
+            return Ok(self.entities().login(name, &password)?.map(|user| Person::of(&user)));
+        }
+        let role = admins.verify(name, password);
+        Ok((role == Some(Role::Admin)).then(|| Person::of_admin(name)))
+    }
+
+    /// Of a new session, or of one that goes on.
+    pub fn issue(&self, admins: &Admins, person: &Person, now_ms: i64) -> Result<TokenPair, Failure> {
+        let stamp = self.stamp(admins, person)?.ok_or_else(Failure::unauthorized)?;
+        let (sub, id) = (person.name.as_str(), person.id.to_string());
+        let claims = |scope| Claims::new(sub, &id, scope, &person.session, &stamp, now_ms);
+        let access = Claims {
+            enabled: Some(true),
+            tenant_id: Some(person.tenant.to_string()),
+            customer_id: Some(person.customer.to_string()),
+            ..claims(authority_name(person.authority))
+        };
+        Ok(TokenPair {
+            token: self.signer.sign(&access),
+            refresh_token: self.signer.sign(&claims(REFRESH_SCOPE)),
+        })
+    }
+
+    /// The person of an access token.
+    pub fn person_of_token(&self, admins: &Admins, token: &str, now_ms: i64) -> Result<Person, Failure> {
+        let claims = self.claims(token, now_ms)?;
+        if claims.is_refresh() {
+            return Err(Failure::unauthorized());
+        }
+        self.person_of(admins, &claims)
+    }
+
+    /// The person of a refresh token.
+    pub fn person_of_refresh_token(&self, admins: &Admins, token: &str, now_ms: i64) -> Result<Person, Failure> {
+        let claims = self.claims(token, now_ms)?;
+        if !claims.is_refresh() {
+            return Err(Failure::unauthorized());
+        }
+        self.person_of(admins, &claims)
+    }
+
+    fn claims(&self, token: &str, now_ms: i64) -> Result<Claims, Failure> {
+        self.signer.verify(token, now_ms).map_err(|error| match error {
+            TokenError::Wrong => Failure::unauthorized(),
+            TokenError::Expired => Failure::new(Code::TokenExpired, "Token has expired"),
+        })
+    }
+
+    fn person_of(&self, admins: &Admins, claims: &Claims) -> Result<Person, Failure> {
+        if self.lock().contains_key(&claims.session_id) {
+            return Err(Failure::unauthorized());
+        }
+        let id = Uuid::parse(&claims.user_id).ok_or_else(Failure::unauthorized)?;
+        let mut person = if id.is_null() {
+            Person::of_admin(&claims.sub)
+        } else {
+            let user: User = self.entities().find(id)?.ok_or_else(Failure::unauthorized)?;
+            Person::of(&user)
+        };
+        if self.stamp(admins, &person)?.as_deref() != Some(&claims.stamp) {
+            return Err(Failure::unauthorized());
+        }
+        person.session.clone_from(&claims.session_id);
+        Ok(person)
+    }
+
+    /// Changes with the password; `None`: may not log in any more.
+    fn stamp(&self, admins: &Admins, person: &Person) -> Result<Option<String>, Failure> {
+        let hash = if person.is_node_admin() {
+            let is_admin = admins.role(&person.name) == Some(Role::Admin);
+            admins.password_hash(&person.name).filter(|_| is_admin)
+        } else {
+            let credentials: Option<UserCredentials> = self.entities().find(person.id.0)?;
+            let credentials = credentials.filter(|credentials| credentials.enabled);
+            credentials.and_then(|credentials| credentials.password)
+        };
+        Ok(hash.map(|hash| self.signer.stamp(&hash)))
+    }
+
+    /// The user of an API key that is enabled and has not expired.
+    pub fn person_of_key(&self, key: &str, now_ms: i64) -> Result<Person, Failure> {
+        let key: Option<ApiKey> = self.entities().find_api_key(key)?;
+        let key = key
+            .filter(|key| key.is_valid(now_ms))
+            .ok_or_else(Failure::unauthorized)?;
+        let user: User = self.entities().find(key.user_id.0)?.ok_or_else(Failure::unauthorized)?;
+        let credentials: UserCredentials = self.entities().user_credentials(key.user_id)?;
+        if !credentials.enabled {
+            return Err(Failure::unauthorized());
+        }
+        Ok(Person::of(&user))
+    }
+
+    /// Its tokens are worth nothing from now on. In memory: a restart forgets it, as ThingsBoard's does.
+    pub fn log_out(&self, session: &str, now_ms: i64) {
+        let mut sessions = self.lock();
+        let lifetime_ms = super::token::REFRESH_S * 1000;
+        if sessions.len() >= LOGGED_OUT_MAX {
+            sessions.retain(|_, expires_ms| *expires_ms > now_ms);
+        }
+        if sessions.len() >= LOGGED_OUT_MAX {
+            let first = sessions.iter().min_by_key(|(_, expires_ms)| **expires_ms);
+            if let Some(first) = first.map(|(session, _)| session.clone()) {
+                sessions.remove(&first);
+            }
+        }
+        sessions.insert(session.to_owned(), now_ms.saturating_add(lifetime_ms));
+    }
+
+    // Every update leaves the map valid, so a panic elsewhere cannot have broken it.
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, i64>> {
+        self.logged_out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Person {
+    pub fn of(user: &User) -> Person {
+        Person {
+            id: user.id.unwrap_or_default(),
+            authority: user.authority,
+            tenant: user.tenant_id,
+            customer: user.customer_id.unwrap_or_default(),
+            name: user.email.clone(),
+            session: String::new(),
+        }
+    }
+
+    fn of_admin(name: &str) -> Person {
+        Person {
+            id: UserId::NULL,
+            authority: Authority::SysAdmin,
+            tenant: TenantId::NULL,
+            customer: CustomerId::NULL,
+            name: name.to_owned(),
+            session: String::new(),
+        }
+    }
+
+    pub fn is_node_admin(&self) -> bool {
+        self.id == UserId::NULL
+    }
+}
+
+pub fn authority_name(authority: Authority) -> &'static str {
+    match authority {
+        Authority::SysAdmin => "SYS_ADMIN",
+        Authority::TenantAdmin => "TENANT_ADMIN",
+        Authority::CustomerUser => "CUSTOMER_USER",
+    }
+}

@@ -1,0 +1,284 @@
+//! Who gets in, and who may do what: every way to be refused.
+
+use serde_json::{Value, json};
+
+use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
+
+#[test]
+fn whoever_does_not_say_who_it_is_gets_nothing() {
+    let server = Server::start();
+    let target = "/api/tenant/devices?pageSize=1&page=0";
+    let token = server.token(TENANT);
+    let (head, signature) = token.rsplit_once('.').unwrap();
+    let changed = format!("Bearer {head}.{}", signature.chars().rev().collect::<String>());
+    for wrong in [
+        None,
+        Some("Bearer"),
+        Some("Bearer x"),
+        Some("Basic eA=="),
+        Some(&*changed),
+        Some("ApiKey tb_x"),
+    ] {
+        assert_eq!(
+            refused(&server.send("GET", target, wrong, ""), 401, 10),
+            "Authentication failed",
+            "{wrong:?}"
+        );
+    }
+    let refresh = server.login(TENANT, "tenant").json()["refreshToken"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    refused(
+        &server.send("GET", target, Some(&format!("Bearer {refresh}")), ""),
+        401,
+        10,
+    );
+    let body = json!({"refreshToken": token}).to_string();
+    refused(&server.send("POST", "/api/auth/token", None, &body), 401, 10);
+    for (user, password) in [
+        (TENANT, "wrong"),
+        ("nobody@thingsboard.org", "tenant"),
+        ("admin", "wrong"),
+        ("", ""),
+    ] {
+        assert_eq!(
+            refused(&server.login(user, password), 401, 10),
+            "Invalid username or password"
+        );
+    }
+    refused(&server.send("POST", "/api/auth/login", None, "{"), 400, 31);
+    refused(
+        &server.send("POST", "/api/auth/login", None, r#"{"username":"a"}"#),
+        400,
+        31,
+    );
+}
+
+#[test]
+fn guessing_is_slowed_down() {
+    let server = Server::start();
+    let mut attempts = 0;
+    let limited = loop {
+        let answer = server.login(TENANT, "wrong");
+        if answer.status != 401 {
+            break answer;
+        }
+        attempts += 1;
+        assert!(attempts < 50);
+    };
+    refused(&limited, 429, 33);
+    assert!(attempts >= 10 && !limited.header("retry-after").is_empty());
+}
+
+#[test]
+fn tokens_end_with_logout_and_with_the_password() {
+    let server = Server::start();
+    let pair = server.login(CUSTOMER, "customer").ok().json();
+    let bearer = format!("Bearer {}", pair["token"].as_str().unwrap());
+    let me = || server.send("GET", "/api/auth/user", Some(&bearer), "");
+    assert_eq!(me().ok().json()["email"], CUSTOMER);
+    server.send("POST", "/api/auth/logout", Some(&bearer), "").ok();
+    refused(&me(), 401, 10);
+    let body = json!({"refreshToken": pair["refreshToken"]}).to_string();
+    refused(&server.send("POST", "/api/auth/token", None, &body), 401, 10);
+
+    let old = server.token(CUSTOMER);
+    let change = |current: &str, new: &str| {
+        let body = json!({"currentPassword": current, "newPassword": new});
+        server.as_user(CUSTOMER, "POST", "/api/auth/changePassword", &body)
+    };
+    assert_eq!(
+        refused(&change("wrong", "something"), 400, 31),
+        "Current password doesn't match!"
+    );
+    refused(&change("customer", "short"), 400, 31);
+    refused(&change("customer", "customer"), 400, 31);
+    let pair = change("customer", "something").ok().json();
+    refused(
+        &server.send("GET", "/api/auth/user", Some(&format!("Bearer {old}")), ""),
+        401,
+        10,
+    );
+    let new = format!("Bearer {}", pair["token"].as_str().unwrap());
+    server.send("GET", "/api/auth/user", Some(&new), "").ok();
+    refused(&server.login(CUSTOMER, "customer"), 401, 10);
+    server.login(CUSTOMER, "something").ok();
+}
+
+#[test]
+fn an_administrator_of_the_node_is_a_system_administrator() {
+    let server = Server::start();
+    let password = server.node.password.clone();
+    let pair = server.login("admin", &password).ok().json();
+    let bearer = format!("Bearer {}", pair["token"].as_str().unwrap());
+    let send = |method: &str, target: &str, body: Value| server.send(method, target, Some(&bearer), &body.to_string());
+    let me = server.send("GET", "/api/auth/user", Some(&bearer), "").ok().json();
+    assert_eq!((&me["authority"], &me["name"]), (&json!("SYS_ADMIN"), &json!("admin")));
+    let tenant = send("POST", "/api/tenant", json!({"title": "Acme"})).ok().json();
+    let user = json!({"authority": "TENANT_ADMIN", "email": "ada@acme.org", "tenantId": tenant["id"]});
+    let user = send("POST", "/api/user?sendActivationMail=false", user).ok().json();
+    let link = server
+        .send(
+            "GET",
+            &format!("/api/user/{}/activationLink", id(&user)),
+            Some(&bearer),
+            "",
+        )
+        .ok()
+        .body;
+    let (_, token) = link.split_once("activateToken=").unwrap();
+    let body = json!({"activateToken": token, "password": "difference engine"}).to_string();
+    let pair = server.send("POST", "/api/noauth/activate", None, &body).ok().json();
+    let ada = format!("Bearer {}", pair["token"].as_str().unwrap());
+    let profiles = server
+        .send("GET", "/api/deviceProfiles?pageSize=10&page=0", Some(&ada), "")
+        .ok()
+        .json();
+    assert_eq!(profiles["data"][0]["name"], "default");
+    refused(&server.send("POST", "/api/noauth/activate", None, &body), 400, 31);
+    // Another tenant's device does not exist for her.
+    let device = server.device("not hers");
+    refused(
+        &server.send("GET", &format!("/api/device/{device}"), Some(&ada), ""),
+        404,
+        32,
+    );
+    server
+        .send("DELETE", &format!("/api/tenant/{}", id(&tenant)), Some(&bearer), "")
+        .ok();
+    refused(&server.send("GET", "/api/auth/user", Some(&ada), ""), 401, 10);
+}
+
+#[test]
+fn each_authority_may_do_what_it_may() {
+    let server = Server::start();
+    let customer = server.customer();
+    let (own, other) = (server.device("own"), server.device("other"));
+    server
+        .post(&format!("/api/customer/{customer}/device/{own}"), Value::Null)
+        .ok();
+    let page = "pageSize=10&page=0";
+    // User, method, target, status; a code follows from the status.
+    let cases: Vec<(&str, &str, String, u16)> = vec![
+        (SYSADMIN, "GET", format!("/api/tenants?{page}"), 200),
+        (SYSADMIN, "GET", format!("/api/tenant/devices?{page}"), 403),
+        (SYSADMIN, "GET", format!("/api/device/{own}"), 403),
+        (
+            SYSADMIN,
+            "GET",
+            format!("/api/plugins/telemetry/DEVICE/{own}/keys/timeseries"),
+            403,
+        ),
+        (SYSADMIN, "GET", format!("/api/ruleChains?{page}"), 403),
+        (TENANT, "GET", format!("/api/tenants?{page}"), 403),
+        (TENANT, "GET", format!("/api/device/{own}"), 200),
+        (TENANT, "GET", format!("/api/customer/{customer}/devices?{page}"), 200),
+        (CUSTOMER, "GET", format!("/api/tenant/devices?{page}"), 403),
+        (CUSTOMER, "GET", format!("/api/device/{own}"), 200),
+        (CUSTOMER, "GET", format!("/api/device/info/{own}"), 200),
+        (CUSTOMER, "GET", format!("/api/device/{own}/credentials"), 200),
+        (CUSTOMER, "GET", format!("/api/device/{other}"), 403),
+        (CUSTOMER, "GET", format!("/api/device/{other}/credentials"), 403),
+        (CUSTOMER, "DELETE", format!("/api/device/{own}"), 403),
+        (
+            CUSTOMER,
+            "GET",
+            format!("/api/plugins/telemetry/DEVICE/{own}/values/attributes"),
+            200,
+        ),
+        (
+            CUSTOMER,
+            "GET",
+            format!("/api/plugins/telemetry/DEVICE/{other}/values/attributes"),
+            403,
+        ),
+        (CUSTOMER, "GET", format!("/api/customer/{customer}/devices?{page}"), 200),
+        (CUSTOMER, "GET", format!("/api/customer/{customer}"), 200),
+        (CUSTOMER, "GET", format!("/api/ruleChains?{page}"), 403),
+        (CUSTOMER, "GET", format!("/api/alarms?{page}"), 200),
+        (
+            CUSTOMER,
+            "GET",
+            "/api/deviceProfileInfos?pageSize=10&page=0".into(),
+            200,
+        ),
+        (CUSTOMER, "GET", format!("/api/deviceProfiles?{page}"), 403),
+    ];
+    for (user, method, target, status) in cases {
+        let answer = server.as_user(user, method, &target, &Value::Null);
+        match status {
+            200 => assert_eq!(answer.status, 200, "{user} {method} {target}: {}", answer.body),
+            _ => {
+                let text = refused(&answer, 403, 20);
+                assert_eq!(text, "You don't have permission to perform this operation!");
+            }
+        }
+    }
+    let devices = server.as_user(
+        CUSTOMER,
+        "GET",
+        &format!("/api/customer/{customer}/devices?{page}"),
+        &Value::Null,
+    );
+    assert_eq!(devices.ok().json()["totalElements"], 1);
+    // Changing the own device is allowed, moving it is not.
+    let mut device = server
+        .as_user(CUSTOMER, "GET", &format!("/api/device/{own}"), &Value::Null)
+        .ok()
+        .json();
+    device["label"] = json!("mine");
+    device["customerId"] = Value::Null;
+    let saved = server.as_user(CUSTOMER, "POST", "/api/device", &device).ok().json();
+    assert_eq!(
+        (&saved["label"], saved["customerId"]["id"].as_str()),
+        (&json!("mine"), Some(&*customer))
+    );
+    refused(
+        &server.as_user(CUSTOMER, "POST", "/api/device", &json!({"name": "new"})),
+        403,
+        20,
+    );
+}
+
+#[test]
+fn api_keys_act_as_their_user_until_they_are_disabled() {
+    let server = Server::start();
+    let me = server.get("/api/auth/user").ok().json();
+    let key = server
+        .post("/api/apiKey", json!({"userId": me["id"], "description": "script"}))
+        .ok()
+        .json();
+    let value = format!("ApiKey {}", key["value"].as_str().unwrap());
+    let ask = || server.send("GET", "/api/auth/user", Some(&value), "");
+    assert_eq!(ask().ok().json()["email"], TENANT);
+    let list = server
+        .get(&format!("/api/apiKeys/{}?pageSize=10&page=0", id(&me)))
+        .ok()
+        .json();
+    assert_eq!(list["totalElements"], 1);
+    assert!(!list.to_string().contains("alue"), "{list}");
+    let change = |enabled: bool| {
+        server
+            .as_user(
+                TENANT,
+                "PUT",
+                &format!("/api/apiKey/{}/enabled/{enabled}", id(&key)),
+                &Value::Null,
+            )
+            .ok()
+    };
+    change(false);
+    refused(&ask(), 401, 10);
+    change(true);
+    ask().ok();
+    // Somebody else's key is nobody else's business.
+    let other = server.as_user(CUSTOMER, "DELETE", &format!("/api/apiKey/{}", id(&key)), &Value::Null);
+    refused(&other, 403, 20);
+    server.delete(&format!("/api/apiKey/{}", id(&key))).ok();
+    refused(&ask(), 401, 10);
+    let past = json!({"userId": me["id"], "expirationTime": 1000});
+    let key = server.post("/api/apiKey", past).ok().json();
+    let value = format!("ApiKey {}", key["value"].as_str().unwrap());
+    refused(&server.send("GET", "/api/auth/user", Some(&value), ""), 401, 10);
+}

@@ -1,0 +1,158 @@
+//! Alarms of rules and of users: lists, acknowledging, clearing, assigning, comments.
+
+use serde_json::{Value, json};
+
+use crate::server::{CUSTOMER, Server, TENANT, id, refused};
+
+fn create(server: &Server, device: &str, kind: &str, severity: &str) -> Value {
+    let body = json!({"type": kind, "originator": {"entityType": "DEVICE", "id": device}, "severity": severity,
+        "status": "ACTIVE_UNACK", "details": {"a": 1}, "propagate": false});
+    server.post("/api/alarm", body).ok().json()
+}
+
+#[test]
+fn an_originator_has_one_alarm_of_a_type_that_is_not_cleared() {
+    let server = Server::start();
+    let device = server.device("d");
+    let first = create(&server, &device, "hot", "MINOR");
+    assert_eq!(
+        (&first["status"], &first["name"]),
+        (&json!("ACTIVE_UNACK"), &json!("hot"))
+    );
+    let second = create(&server, &device, "hot", "CRITICAL");
+    assert_eq!((&second["id"], &second["severity"]), (&first["id"], &json!("CRITICAL")));
+    let alarm = format!("/api/alarm/{}", id(&first));
+    server.post(&format!("{alarm}/ack"), Value::Null).ok();
+    let acknowledged = server.get(&alarm).ok().json();
+    assert_eq!(
+        (&acknowledged["status"], &acknowledged["acknowledged"]),
+        (&json!("ACTIVE_ACK"), &json!(true))
+    );
+    server.post(&format!("{alarm}/clear"), Value::Null).ok();
+    assert_eq!(server.get(&alarm).ok().json()["status"], "CLEARED_ACK");
+    let third = create(&server, &device, "hot", "MINOR");
+    assert_ne!(third["id"], first["id"]);
+    assert_eq!(server.delete(&alarm).ok().json(), json!(true));
+    refused(&server.get(&alarm), 404, 32);
+    refused(&server.post(&format!("{alarm}/ack"), Value::Null), 404, 32);
+}
+
+#[test]
+fn lists_by_status_severity_type_and_entity() {
+    let server = Server::start();
+    let (one, two) = (server.device("one"), server.device("two"));
+    let hot = create(&server, &one, "hot", "CRITICAL");
+    create(&server, &one, "cold", "MINOR");
+    let wet = create(&server, &two, "wet", "MAJOR");
+    server.post(&format!("/api/alarm/{}/ack", id(&hot)), Value::Null).ok();
+    server.post(&format!("/api/alarm/{}/clear", id(&wet)), Value::Null).ok();
+    let types = |target: &str| {
+        let page = server.get(target).ok().json();
+        let mut types: Vec<String> = page["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|alarm| alarm["type"].as_str().unwrap().into())
+            .collect();
+        types.sort();
+        types.join(",")
+    };
+    let page = "pageSize=10&page=0";
+    let cases = [
+        (format!("/api/alarms?{page}"), "cold,hot,wet"),
+        (format!("/api/alarms?{page}&searchStatus=ACTIVE"), "cold,hot"),
+        (format!("/api/alarms?{page}&searchStatus=UNACK"), "cold,wet"),
+        (format!("/api/alarms?{page}&status=CLEARED_UNACK"), "wet"),
+        (format!("/api/alarms?{page}&textSearch=ol"), "cold"),
+        (format!("/api/alarms?{page}&endTime=1000"), ""),
+        (format!("/api/alarm/DEVICE/{one}?{page}"), "cold,hot"),
+        (format!("/api/v2/alarms?{page}&statusList=ACTIVE,ACK"), "hot"),
+        (format!("/api/v2/alarms?{page}&severityList=MINOR,MAJOR"), "cold,wet"),
+        (format!("/api/v2/alarms?{page}&typeList=wet"), "wet"),
+        (format!("/api/v2/alarm/DEVICE/{two}?{page}"), "wet"),
+    ];
+    for (target, expected) in cases {
+        assert_eq!(types(&target), expected, "{target}");
+    }
+    let highest = |query: &str| {
+        server
+            .get(&format!("/api/alarm/highestSeverity/DEVICE/{one}?{query}"))
+            .ok()
+            .body
+    };
+    assert_eq!(
+        (
+            highest("").as_str(),
+            highest("searchStatus=UNACK").as_str(),
+            highest("searchStatus=CLEARED").as_str()
+        ),
+        ("\"CRITICAL\"", "\"MINOR\"", "")
+    );
+    let kinds = server.get(&format!("/api/alarm/types?{page}")).ok().json();
+    assert_eq!(
+        (&kinds["totalElements"], &kinds["data"][0]["type"]),
+        (&json!(3), &json!("cold"))
+    );
+    refused(
+        &server.get(&format!("/api/alarms?{page}&searchStatus=ACTIVE&status=ACTIVE_ACK")),
+        400,
+        31,
+    );
+    refused(&server.get(&format!("/api/alarms?{page}&searchStatus=WARM")), 400, 31);
+    let info = server.get(&format!("/api/alarm/info/{}", id(&hot))).ok().json();
+    assert_eq!(info["originatorName"], "one");
+}
+
+#[test]
+fn users_assign_and_comment() {
+    let server = Server::start();
+    let device = server.device("d");
+    let customer = server.customer();
+    server
+        .post(&format!("/api/customer/{customer}/device/{device}"), Value::Null)
+        .ok();
+    let alarm = create(&server, &device, "hot", "MAJOR");
+    let target = format!("/api/alarm/{}", id(&alarm));
+    let me = server.get("/api/auth/user").ok().json();
+    let assigned = server
+        .post(&format!("{target}/assign/{}", id(&me)), Value::Null)
+        .ok()
+        .json();
+    assert_eq!(
+        (&assigned["assigneeId"]["id"], &assigned["assignee"]["email"]),
+        (&me["id"]["id"], &json!(TENANT))
+    );
+    server.delete(&format!("{target}/assign")).ok();
+    assert_eq!(server.get(&target).ok().json()["assigneeId"], Value::Null);
+    let write = |user: &str, body: Value| server.as_user(user, "POST", &format!("{target}/comment"), &body);
+    let comment = write(CUSTOMER, json!({"comment": {"text": "on it"}})).ok().json();
+    assert_eq!(comment["type"], "OTHER");
+    refused(&write(CUSTOMER, json!({"comment": {"text": " "}})), 400, 31);
+    refused(
+        &write(TENANT, json!({"id": comment["id"], "comment": {"text": "not mine"}})),
+        403,
+        20,
+    );
+    let comments = server.get(&format!("{target}/comment?pageSize=10&page=0")).ok().json();
+    assert_eq!(
+        (&comments["totalElements"], &comments["data"][0]["email"]),
+        (&json!(1), &json!(CUSTOMER))
+    );
+    server.delete(&format!("{target}/comment/{}", id(&comment))).ok();
+    assert_eq!(
+        server.get(&format!("{target}/comment?pageSize=10&page=0")).ok().json()["totalElements"],
+        0
+    );
+    // Whose device it is not may not touch its alarms.
+    let other = create(&server, &server.device("other"), "hot", "MAJOR");
+    refused(
+        &server.as_user(
+            CUSTOMER,
+            "POST",
+            &format!("/api/alarm/{}/ack", id(&other)),
+            &Value::Null,
+        ),
+        403,
+        20,
+    );
+}

@@ -1,0 +1,42 @@
+//! The document against the real thing: every operation in it is served, and asks for a login if it says so.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::server::{Server, refused};
+
+#[test]
+fn every_documented_operation_is_served_and_guarded() {
+    let server = Server::start();
+    let document: Value = server.send("GET", "/v3/api-docs", None, "").ok().json();
+    let mut ids = BTreeSet::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let target = path.replace(['{', '}'], "");
+        for (method, operation) in operations.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(ids.insert(id.to_owned()), "{id} twice");
+            for field in ["summary", "description"] {
+                assert!(!operation[field].as_str().unwrap().is_empty(), "{id} has no {field}");
+            }
+            let answer = server.send(&method.to_uppercase(), &target, None, "");
+            assert!(
+                answer.status != 404 && answer.status != 405,
+                "{method} {path}: {}",
+                answer.body
+            );
+            let has_login = operation["security"] != json!([]);
+            if has_login {
+                refused(&answer, 401, 10);
+            }
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            for parameter in parameters {
+                assert!(
+                    !parameter["description"].as_str().unwrap().is_empty(),
+                    "{id}: {parameter}"
+                );
+            }
+        }
+    }
+    assert!(ids.len() >= 120, "{}", ids.len());
+}

@@ -1,0 +1,370 @@
+//! Devices, profiles, assets, customers, dashboards, relations: what is made, found, refused.
+
+use serde_json::{Value, json};
+
+use crate::server::{CUSTOMER, Server, TENANT, id, refused};
+
+#[test]
+fn refusals_say_what_is_wrong() {
+    let server = Server::start();
+    let device = server.device("d");
+    let unknown = "784f394c-42b6-11ee-983c-b7beff2784f9";
+    let cases = [
+        (
+            "GET",
+            "/api/device/x".to_owned(),
+            Value::Null,
+            400,
+            31,
+            "Invalid UUID string: x",
+        ),
+        (
+            "GET",
+            format!("/api/device/{unknown}"),
+            Value::Null,
+            404,
+            32,
+            "Device with id [784f394c-42b6-11ee-983c-b7beff2784f9] is not found",
+        ),
+        (
+            "GET",
+            "/api/tenant/devices".into(),
+            Value::Null,
+            400,
+            31,
+            "Required request parameter 'pageSize' is not present",
+        ),
+        (
+            "GET",
+            "/api/tenant/devices?pageSize=0&page=0".into(),
+            Value::Null,
+            400,
+            31,
+            "Incorrect page link page size '0'. Page size must be greater than zero.",
+        ),
+        (
+            "GET",
+            "/api/tenant/devices?pageSize=1&page=-1".into(),
+            Value::Null,
+            400,
+            31,
+            "Incorrect page link page '-1'. Page must be positive integer.",
+        ),
+        (
+            "POST",
+            "/api/device".into(),
+            json!({"name": " "}),
+            400,
+            31,
+            "Device name should be specified!",
+        ),
+        (
+            "POST",
+            "/api/device".into(),
+            json!({"name": "d"}),
+            400,
+            31,
+            "Device with such name already exists!",
+        ),
+        (
+            "POST",
+            "/api/device?accessToken=t".into(),
+            json!({"name": "e", "customerId": {"id": unknown}}),
+            400,
+            31,
+            "Can't assign device to non-existent customer!",
+        ),
+        (
+            "DELETE",
+            format!("/api/customer/device/{device}"),
+            Value::Null,
+            400,
+            31,
+            "Device isn't assigned to any customer!",
+        ),
+        (
+            "GET",
+            "/api/plugins/telemetry/THING/784f394c-42b6-11ee-983c-b7beff2784f9/keys/timeseries".into(),
+            Value::Null,
+            400,
+            31,
+            "Unsupported entity type: THING",
+        ),
+    ];
+    for (method, target, body, status, code, text) in cases {
+        let answer = server.as_user(TENANT, method, &target, &body);
+        assert_eq!(refused(&answer, status, code), text, "{method} {target}");
+    }
+    let authorization = format!("Bearer {}", server.token(TENANT));
+    refused(&server.send("POST", "/api/device", Some(&authorization), "{"), 400, 31);
+    refused(
+        &server.send("POST", "/api/device", Some(&authorization), r#"{"name":1}"#),
+        400,
+        31,
+    );
+}
+
+#[test]
+fn a_device_is_changed_with_its_version_or_refused() {
+    let server = Server::start();
+    let mut device = server
+        .post("/api/device", json!({"name": "d", "type": "meter"}))
+        .ok()
+        .json();
+    assert_eq!(device["type"], "meter");
+    device["label"] = json!("first");
+    let second = server.post("/api/device", device.clone()).ok().json();
+    assert_eq!(second["createdTime"], device["createdTime"]);
+    refused(&server.post("/api/device", device), 409, 35);
+    let info = server.get(&format!("/api/device/info/{}", id(&second))).ok().json();
+    assert_eq!(
+        (&info["deviceProfileName"], &info["active"], &info["customerTitle"]),
+        (&json!("meter"), &json!(false), &Value::Null)
+    );
+    let types = server.get("/api/device/types").ok().json();
+    assert_eq!(types.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn lists_have_pages_filters_and_an_order() {
+    let server = Server::start();
+    for number in 0..5 {
+        let kind = if number % 2 == 0 { "even" } else { "odd" };
+        server
+            .post("/api/device", json!({"name": format!("d{number}"), "type": kind}))
+            .ok();
+    }
+    let names = |query: &str| {
+        let page = server.get(&format!("/api/tenant/deviceInfos?{query}")).ok().json();
+        let names: Vec<_> = page["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|device| device["name"].clone())
+            .collect();
+        (
+            json!(names),
+            page["totalElements"].clone(),
+            page["totalPages"].clone(),
+            page["hasNext"].clone(),
+        )
+    };
+    let page = |names: Value, total: i64, pages: i64, more: bool| (names, json!(total), json!(pages), json!(more));
+    assert_eq!(
+        names("pageSize=2&page=0&sortProperty=name&sortOrder=DESC"),
+        page(json!(["d4", "d3"]), 5, 3, true)
+    );
+    assert_eq!(
+        names("pageSize=2&page=2&sortProperty=name&sortOrder=DESC"),
+        page(json!(["d0"]), 5, 3, false)
+    );
+    assert_eq!(
+        names("pageSize=9&page=0&type=odd&sortProperty=createdTime"),
+        page(json!(["d1", "d3"]), 2, 1, false)
+    );
+    assert_eq!(
+        names("pageSize=9&page=0&textSearch=D2"),
+        page(json!(["d2"]), 1, 1, false)
+    );
+    assert_eq!(names("pageSize=9&page=0&active=true"), page(json!([]), 0, 0, false));
+    assert_eq!(
+        names("pageSize=2&page=1&active=false"),
+        page(json!(["d2", "d3"]), 5, 3, true)
+    );
+    refused(
+        &server.get("/api/tenant/deviceInfos?pageSize=2&page=0&sortProperty=a;b"),
+        400,
+        31,
+    );
+}
+
+#[test]
+fn credentials_of_all_kinds() {
+    let server = Server::start();
+    let body = json!({
+        "device": {"name": "basic", "type": "default"},
+        "credentials": {"credentialsType": "MQTT_BASIC",
+            "credentialsValue": "{\"clientId\":null,\"userName\":\"u\",\"password\":\"p\"}"}
+    });
+    let device = server.post("/api/device-with-credentials", body).ok().json();
+    let target = format!("/api/device/{}/credentials", id(&device));
+    let mut credentials = server.get(&target).ok().json();
+    assert_eq!(credentials["credentialsType"], "MQTT_BASIC");
+    credentials["credentialsType"] = json!("ACCESS_TOKEN");
+    credentials["credentialsId"] = json!("token");
+    credentials["credentialsValue"] = Value::Null;
+    server.post("/api/device/credentials", credentials.clone()).ok();
+    assert_eq!(server.get(&target).ok().json()["credentialsId"], "token");
+    let other = server.device("other");
+    let mut taken = server.get(&format!("/api/device/{other}/credentials")).ok().json();
+    taken["credentialsId"] = json!("token");
+    refused(&server.post("/api/device/credentials", taken), 400, 31);
+    credentials["id"] = Value::Null;
+    let text = refused(&server.post("/api/device/credentials", credentials), 400, 31);
+    assert_eq!(text, "Unable to update non-existent device credentials!");
+}
+
+#[test]
+fn profiles_of_devices_and_assets() {
+    let server = Server::start();
+    let info = server.get("/api/deviceProfileInfo/default").ok().json();
+    assert_eq!(info["name"], "default");
+    let refusal = server.delete(&format!("/api/deviceProfile/{}", id(&info)));
+    assert_eq!(
+        refused(&refusal, 400, 31),
+        "Deletion of Default Device Profile is prohibited!"
+    );
+    let profile = json!({"name": "p", "type": "DEFAULT", "transportType": "DEFAULT", "profileData": {
+        "configuration": {"type": "DEFAULT"}, "transportConfiguration": {"type": "DEFAULT"},
+        "provisionConfiguration": {"type": "ALLOW_CREATE_NEW_DEVICES", "provisionDeviceSecret": "s"}},
+        "provisionType": "ALLOW_CREATE_NEW_DEVICES", "provisionDeviceKey": "k"});
+    let saved = server.post("/api/deviceProfile", profile).ok().json();
+    assert_eq!(
+        saved["profileData"]["provisionConfiguration"]["provisionDeviceSecret"],
+        "s"
+    );
+    server
+        .post(&format!("/api/deviceProfile/{}/default", id(&saved)), Value::Null)
+        .ok();
+    assert_eq!(server.get("/api/deviceProfileInfo/default").ok().json()["name"], "p");
+    let infos = server.get("/api/deviceProfileInfos?pageSize=10&page=0").ok().json();
+    assert_eq!(infos["totalElements"], 2);
+    assert!(infos["data"][0].get("profileData").is_none());
+    let broken = json!({"name": "q", "type": "DEFAULT", "transportType": "DEFAULT",
+        "profileData": {"alarms": [{"alarmType": "a", "createRules": {"CRITICAL": {"condition": {"spec": {"type": "?"}}}}}]}});
+    refused(&server.post("/api/deviceProfile", broken), 400, 31);
+
+    let asset = server
+        .post("/api/asset", json!({"name": "house", "type": "building"}))
+        .ok()
+        .json();
+    let profiles = server.get("/api/assetProfiles?pageSize=10&page=0").ok().json();
+    assert_eq!(profiles["totalElements"], 2);
+    let found = server.get("/api/tenant/assets?assetName=house").ok().json();
+    assert_eq!(found["id"], asset["id"]);
+    assert_eq!(
+        refused(&server.post("/api/asset", json!({"name": "house"})), 400, 31),
+        "Asset with such name already exists!"
+    );
+    server.delete(&format!("/api/asset/{}", id(&asset))).ok();
+    refused(&server.get(&format!("/api/asset/info/{}", id(&asset))), 404, 32);
+}
+
+#[test]
+fn relations_are_found_along_levels() {
+    let server = Server::start();
+    let asset = |name: &str| server.post("/api/asset", json!({"name": name})).ok().json()["id"].clone();
+    let (top, middle) = (asset("top"), asset("middle"));
+    let device = json!({"entityType": "DEVICE", "id": server.device("leaf")});
+    let relate = |from: &Value, to: &Value| {
+        server
+            .post(
+                "/api/relation",
+                json!({"from": from, "to": to, "type": "Contains", "typeGroup": "COMMON"}),
+            )
+            .ok();
+    };
+    relate(&top, &middle);
+    relate(&middle, &device);
+    let of = |entity: &Value| entity["id"].as_str().unwrap().to_owned();
+    let from_top = server
+        .get(&format!("/api/relations?fromId={}&fromType=ASSET", of(&top)))
+        .ok()
+        .json();
+    assert_eq!(from_top.as_array().unwrap().len(), 1);
+    let infos = server
+        .get(&format!("/api/relations/info?toId={}&toType=DEVICE", of(&device)))
+        .ok()
+        .json();
+    assert_eq!(
+        (&infos[0]["fromName"], &infos[0]["toName"]),
+        (&json!("middle"), &json!("leaf"))
+    );
+    let find = |levels: i64, last: bool| {
+        let body = json!({"parameters": {"rootId": of(&top), "rootType": "ASSET", "direction": "FROM", "relationTypeGroup": "COMMON",
+            "maxLevel": levels, "fetchLastLevelOnly": last}, "filters": [{"relationType": "Contains", "entityTypes": []}]});
+        server
+            .post("/api/relations", body)
+            .ok()
+            .json()
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!((find(1, false), find(0, false), find(2, true)), (1, 2, 1));
+    let one = format!(
+        "/api/relation?fromId={}&fromType=ASSET&relationType=Contains&toId={}&toType=ASSET",
+        of(&top),
+        of(&middle)
+    );
+    assert_eq!(server.get(&one).ok().json()["type"], "Contains");
+    server.delete(&one).ok();
+    refused(&server.get(&one), 404, 32);
+    refused(&server.delete(&one), 404, 32);
+}
+
+#[test]
+fn dashboards_are_seen_by_whom_they_are_assigned_to() {
+    let server = Server::start();
+    let customer = server.customer();
+    let dashboard = server
+        .post("/api/dashboard", json!({"title": "D", "configuration": {"a": 1}}))
+        .ok()
+        .json();
+    let read = || {
+        server.as_user(
+            CUSTOMER,
+            "GET",
+            &format!("/api/dashboard/{}", id(&dashboard)),
+            &Value::Null,
+        )
+    };
+    refused(&read(), 403, 20);
+    let target = format!("/api/customer/{customer}/dashboard/{}", id(&dashboard));
+    let assigned = server.post(&target, Value::Null).ok().json();
+    assert_eq!(assigned["assignedCustomers"][0]["title"], "Customer A");
+    assert_eq!(read().ok().json()["configuration"]["a"], 1);
+    let list = format!("/api/customer/{customer}/dashboards?pageSize=10&page=0");
+    assert_eq!(
+        server.as_user(CUSTOMER, "GET", &list, &Value::Null).ok().json()["totalElements"],
+        1
+    );
+    server.delete(&target).ok();
+    refused(&read(), 403, 20);
+    assert!(server.get("/api/dashboard/serverTime").ok().json().is_i64());
+}
+
+#[test]
+fn a_customers_user_claims_a_device() {
+    let server = Server::start();
+    server.device("mine");
+    let claim = |name: &str, secret: &str| {
+        server.as_user(
+            CUSTOMER,
+            "POST",
+            &format!("/api/customer/device/{name}/claim"),
+            &json!({"secretKey": secret}),
+        )
+    };
+    refused(&claim("nothing", "s"), 404, 32);
+    let answer = claim("mine", "s");
+    assert_eq!((answer.status, &answer.json()["response"]), (400, &json!("FAILURE")));
+    let device = server.get("/api/tenant/devices?deviceName=mine").ok().json();
+    let device_id = platform::ids::DeviceId(platform::ids::Uuid::parse(&id(&device)).unwrap());
+    let wish = platform::decode::Claim {
+        secret_key: "s".into(),
+        duration_ms: 60_000,
+    };
+    let entities = server.devices.entities();
+    entities.allow_claim(device_id, &wish, crate::server::now_ms()).unwrap();
+    let answer = claim("mine", "s").ok().json();
+    assert_eq!(answer["response"], "SUCCESS");
+    assert_eq!(answer["device"]["customerId"]["id"], server.customer().as_str());
+    let again = claim("mine", "s");
+    assert_eq!((again.status, &again.json()["response"]), (400, &json!("CLAIMED")));
+    server
+        .as_user(CUSTOMER, "DELETE", "/api/customer/device/mine/claim", &Value::Null)
+        .ok();
+    let device = server.get("/api/tenant/devices?deviceName=mine").ok().json();
+    assert_eq!(device["customerId"]["id"], "13814000-1dd2-11b2-8080-808080808080");
+}

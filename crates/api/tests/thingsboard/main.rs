@@ -1,0 +1,26 @@
+//! ThingsBoard's REST and WebSocket interface over real sockets, on a real platform with its stores.
+
+#![allow(clippy::unwrap_used)]
+
+extern crate tidewire_api as api;
+
+mod access;
+mod alarms;
+mod docs;
+mod entities;
+mod load_tool;
+mod queries;
+mod rule_chains;
+mod server;
+mod socket;
+mod telemetry;
+
+#[path = "../http/node.rs"]
+#[allow(dead_code, reason = "shared with the tests of the other interface")]
+mod node;
+#[path = "../http/peer.rs"]
+#[allow(dead_code, reason = "shared with the tests of the other interface")]
+mod peer;
+#[path = "../http/web.rs"]
+#[allow(dead_code, reason = "shared with the tests of the other interface")]
+mod web;

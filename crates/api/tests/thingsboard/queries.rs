@@ -1,0 +1,285 @@
+//! Entity data queries, alarm queries, usage and calls to devices that are not there.
+
+use serde_json::{Value, json};
+
+use crate::server::{CUSTOMER, Server, id, refused};
+
+struct Fleet {
+    server: Server,
+    ids: Vec<String>,
+}
+
+/// Five meters with a value, an attribute and an order by name that is not that of their values.
+fn fleet() -> Fleet {
+    let server = Server::start();
+    let mut ids = Vec::new();
+    for (number, level) in [30, 10, 50, 20, 40].into_iter().enumerate() {
+        let kind = if number < 4 { "meter" } else { "tracker" };
+        let device = server
+            .post(
+                "/api/device",
+                json!({"name": format!("m{number}"), "type": kind, "label": "cellar"}),
+            )
+            .ok()
+            .json();
+        let path = format!("/api/plugins/telemetry/DEVICE/{}", id(&device));
+        server
+            .post(
+                &format!("{path}/timeseries/ANY"),
+                json!({"ts": 1000, "values": {"level": level}}),
+            )
+            .ok();
+        server
+            .post(&format!("{path}/attributes/SERVER_SCOPE"), json!({"floor": number % 2}))
+            .ok();
+        server.wait_for(&format!("{path}/keys/timeseries"), |keys| *keys == json!(["level"]));
+        ids.push(id(&device));
+    }
+    Fleet { server, ids }
+}
+
+impl Fleet {
+    fn names(&self, filter: Value, more: Value) -> Vec<String> {
+        let page = self.find(filter, more);
+        let data = page["data"].as_array().unwrap().iter();
+        data.map(|entity| {
+            entity["latest"]["ENTITY_FIELD"]["name"]["value"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect()
+    }
+
+    fn find(&self, filter: Value, more: Value) -> Value {
+        let mut query = json!({"entityFilter": filter, "entityFields": [{"type": "ENTITY_FIELD", "key": "name"}],
+            "latestValues": [{"type": "TIME_SERIES", "key": "level"}, {"type": "ATTRIBUTE", "key": "floor"}],
+            "pageLink": {"pageSize": 10, "page": 0, "sortOrder": {"key": {"type": "ENTITY_FIELD", "key": "name"}, "direction": "ASC"}}});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            query[key] = value.clone();
+        }
+        self.server.post("/api/entitiesQuery/find", query).ok().json()
+    }
+}
+
+fn predicate(kind: &str, operation: &str, value: Value) -> Value {
+    json!({"type": kind, "operation": operation, "value": {"defaultValue": value, "dynamicValue": null}})
+}
+
+#[test]
+fn entities_are_found_by_all_filters() {
+    let fleet = fleet();
+    let meters = || json!({"type": "deviceType", "deviceTypes": ["meter"], "deviceNameFilter": ""});
+    let ids = &fleet.ids;
+    let cases = [
+        (meters(), "m0,m1,m2,m3"),
+        (json!({"type": "deviceType", "deviceType": "tracker"}), "m4"),
+        (
+            json!({"type": "deviceType", "deviceTypes": ["meter", "tracker"], "deviceNameFilter": "M4"}),
+            "m4",
+        ),
+        (json!({"type": "entityType", "entityType": "DEVICE"}), "m0,m1,m2,m3,m4"),
+        (
+            json!({"type": "entityName", "entityType": "DEVICE", "entityNameFilter": "m2"}),
+            "m2",
+        ),
+        (
+            json!({"type": "entityList", "entityType": "DEVICE", "entityList": [ids[1], ids[3]]}),
+            "m1,m3",
+        ),
+        (
+            json!({"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": ids[0]}}),
+            "m0",
+        ),
+    ];
+    for (filter, expected) in cases {
+        assert_eq!(fleet.names(filter.clone(), json!({})).join(","), expected, "{filter}");
+    }
+    let key = json!({"type": "TIME_SERIES", "key": "level"});
+    let above = json!({"keyFilters": [{"key": key, "valueType": "NUMERIC", "predicate": predicate("NUMERIC", "GREATER", json!(15))},
+        {"key": {"type": "SERVER_ATTRIBUTE", "key": "floor"}, "valueType": "NUMERIC", "predicate": predicate("NUMERIC", "EQUAL", json!(0))}]});
+    assert_eq!(fleet.names(meters(), above), ["m0", "m2"]);
+    let by_level = json!({"pageLink": {"pageSize": 2, "page": 1, "sortOrder": {"key": key, "direction": "DESC"}}});
+    assert_eq!(fleet.names(meters(), by_level), ["m3", "m1"]);
+    let searched = json!({"pageLink": {"pageSize": 10, "page": 0, "textSearch": "M3"}});
+    assert_eq!(fleet.names(meters(), searched), ["m3"]);
+    let page = fleet.find(
+        json!({"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": ids[2]}}),
+        json!({}),
+    );
+    let entity = &page["data"][0];
+    assert_eq!(entity["entityId"], json!({"entityType": "DEVICE", "id": ids[2]}));
+    assert_eq!(
+        entity["latest"]["TIME_SERIES"]["level"],
+        json!({"ts": 1000, "value": "50"})
+    );
+    assert_eq!(entity["latest"]["ATTRIBUTE"]["floor"]["value"], "0");
+    let count = fleet
+        .server
+        .post("/api/entitiesQuery/count", json!({"entityFilter": meters()}))
+        .ok()
+        .json();
+    assert_eq!(count, json!(4));
+    let body = json!({"entityFilter": meters(), "pageLink": {"pageSize": 10, "page": 0}});
+    let keys = fleet.server.post("/api/entitiesQuery/find/keys", body).ok().json();
+    assert_eq!(
+        (&keys["entityTypes"], &keys["timeseries"]),
+        (&json!(["DEVICE"]), &json!(["level"]))
+    );
+}
+
+#[test]
+fn relations_lead_to_entities() {
+    let fleet = fleet();
+    let asset = fleet.server.post("/api/asset", json!({"name": "house"})).ok().json();
+    for device in &fleet.ids[..2] {
+        let to = json!({"entityType": "DEVICE", "id": device});
+        fleet
+            .server
+            .post(
+                "/api/relation",
+                json!({"from": asset["id"], "to": to, "type": "Contains"}),
+            )
+            .ok();
+    }
+    let filter = json!({"type": "relationsQuery", "rootEntity": asset["id"], "direction": "FROM", "maxLevel": 1,
+        "filters": [{"relationType": "Contains", "entityTypes": ["DEVICE"]}]});
+    assert_eq!(fleet.names(filter, json!({})), ["m0", "m1"]);
+    let filter = json!({"type": "deviceSearchQuery", "rootEntity": asset["id"], "direction": "FROM", "relationType": "Contains",
+        "deviceTypes": ["tracker"]});
+    assert!(fleet.names(filter, json!({})).is_empty());
+}
+
+#[test]
+fn customers_see_their_own_and_nonsense_is_refused() {
+    let fleet = fleet();
+    let customer = fleet.server.customer();
+    fleet
+        .server
+        .post(
+            &format!("/api/customer/{customer}/device/{}", fleet.ids[1]),
+            Value::Null,
+        )
+        .ok();
+    let body = json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": {"pageSize": 10, "page": 0}});
+    let found = fleet
+        .server
+        .as_user(CUSTOMER, "POST", "/api/entitiesQuery/find", &body)
+        .ok()
+        .json();
+    assert_eq!(found["totalElements"], 1);
+    let listed = json!({"entityFilter": {"type": "entityList", "entityType": "DEVICE", "entityList": fleet.ids},
+        "pageLink": {"pageSize": 10, "page": 0}});
+    let found = fleet
+        .server
+        .as_user(CUSTOMER, "POST", "/api/entitiesQuery/find", &listed)
+        .ok()
+        .json();
+    assert_eq!(found["totalElements"], 1);
+    let page = json!({"pageSize": 10, "page": 0});
+    for body in [
+        json!({"entityFilter": {"type": "edgeType"}, "pageLink": page}),
+        json!({"entityFilter": {"type": "entityType", "entityType": "THING"}, "pageLink": page}),
+        json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": {"pageSize": 0, "page": 0}}),
+        json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": page,
+            "keyFilters": [{"key": {"type": "ENTITY_FIELD", "key": "name"}, "predicate": {"type": "COLOUR"}}]}),
+    ] {
+        refused(&fleet.server.post("/api/entitiesQuery/find", body), 400, 31);
+    }
+}
+
+#[test]
+fn alarms_of_entities() {
+    let fleet = fleet();
+    for (device, kind) in [(0, "hot"), (1, "hot"), (1, "cold")] {
+        let body =
+            json!({"type": kind, "originator": {"entityType": "DEVICE", "id": fleet.ids[device]}, "severity": "MAJOR"});
+        fleet.server.post("/api/alarm", body).ok();
+    }
+    let filter = json!({"type": "deviceType", "deviceTypes": ["meter"]});
+    let find = |page_link: Value| {
+        let body = json!({"entityFilter": filter, "pageLink": page_link, "alarmFields": [], "latestValues": []});
+        let page = fleet.server.post("/api/alarmsQuery/find", body).ok().json();
+        (
+            page["data"].as_array().unwrap().len(),
+            page["totalElements"].as_u64().unwrap(),
+            page,
+        )
+    };
+    let (shown, total, page) = find(json!({"pageSize": 2, "page": 0}));
+    assert_eq!((shown, total, &page["data"][0]["type"]), (2, 3, &json!("cold")));
+    assert_eq!(
+        (
+            page["data"][0]["entityId"]["id"].as_str(),
+            &page["data"][0]["originatorName"]
+        ),
+        (Some(&*fleet.ids[1]), &json!("m1"))
+    );
+    assert_eq!(find(json!({"pageSize": 2, "page": 1})).0, 1);
+    assert_eq!(
+        find(json!({"pageSize": 9, "page": 0, "typeList": ["hot"], "statusList": ["ACTIVE"]})).1,
+        2
+    );
+    assert_eq!(find(json!({"pageSize": 9, "page": 0, "severityList": ["MINOR"]})).1, 0);
+    let count = fleet
+        .server
+        .post(
+            "/api/alarmsQuery/count",
+            json!({"entityFilter": filter, "typeList": ["hot"]}),
+        )
+        .ok()
+        .json();
+    assert_eq!(count, json!(2));
+    assert_eq!(
+        fleet.server.post("/api/alarmsQuery/count", json!({})).ok().json(),
+        json!(3)
+    );
+}
+
+#[test]
+fn usage_counts_what_there_is() {
+    let server = Server::start();
+    server.device("d");
+    let usage = server.get("/api/usage").ok().json();
+    assert_eq!(
+        (&usage["devices"], &usage["customers"], &usage["users"]),
+        (&json!(1), &json!(1), &json!(2))
+    );
+    assert_eq!(usage["transportMessages"], 0);
+}
+
+#[test]
+fn a_device_that_is_not_connected_cannot_be_called() {
+    let server = Server::start();
+    let device = server.device("d");
+    let body = json!({"method": "reboot", "params": {"after": 1}, "timeout": 5000});
+    for way in ["oneway", "twoway"] {
+        let new = server.post(&format!("/api/rpc/{way}/{device}"), body.clone());
+        assert_eq!((new.status, &new.json()["status"]), (504, &json!(504)), "{way}");
+        let old = server.post(&format!("/api/plugins/rpc/{way}/{device}"), body.clone());
+        assert_eq!(old.status, 409, "{way}");
+    }
+    refused(
+        &server.post("/api/rpc/oneway/784f394c-42b6-11ee-983c-b7beff2784f9", body.clone()),
+        404,
+        32,
+    );
+    refused(
+        &server.post(&format!("/api/rpc/oneway/{device}"), json!({"params": 1})),
+        400,
+        31,
+    );
+    refused(
+        &server.post(
+            &format!("/api/rpc/oneway/{device}"),
+            json!({"method": "m", "persistent": true}),
+        ),
+        400,
+        31,
+    );
+    refused(
+        &server.as_user(CUSTOMER, "POST", &format!("/api/rpc/oneway/{device}"), &body),
+        403,
+        20,
+    );
+}

@@ -1,0 +1,292 @@
+//! The WebSocket: both ways to log in, every kind of subscription, what is refused.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use crate::server::{CUSTOMER, Server, TENANT, id};
+use crate::web;
+
+struct Socket {
+    stream: TcpStream,
+}
+
+impl Socket {
+    fn open(server: &Server, target: &str) -> Result<Socket, String> {
+        let mut stream = web::connect(server.node.address);
+        let headers = [
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ];
+        let headers: String = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n").unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        if head.starts_with("HTTP/1.1 101") {
+            Ok(Socket { stream })
+        } else {
+            Err(head)
+        }
+    }
+
+    fn of(server: &Server, user: &str) -> Socket {
+        Socket::open(
+            server,
+            &format!("/api/ws/plugins/telemetry?token={}", server.token(user)),
+        )
+        .unwrap()
+    }
+
+    fn send(&mut self, message: &Value) {
+        let text = message.to_string();
+        let mut frame = vec![0x81];
+        match text.len() {
+            length if length < 126 => frame.push(0x80 | u8::try_from(length).unwrap()),
+            length => {
+                frame.push(0x80 | 126);
+                frame.extend_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
+            }
+        }
+        frame.extend_from_slice(&[0; 4]);
+        frame.extend_from_slice(text.as_bytes());
+        self.stream.write_all(&frame).unwrap();
+    }
+
+    fn frame(&mut self) -> (u8, Vec<u8>) {
+        let mut head = [0; 2];
+        self.stream.read_exact(&mut head).unwrap();
+        let length = match head[1] {
+            126 => {
+                let mut length = [0; 2];
+                self.stream.read_exact(&mut length).unwrap();
+                usize::from(u16::from_be_bytes(length))
+            }
+            127 => {
+                let mut length = [0; 8];
+                self.stream.read_exact(&mut length).unwrap();
+                usize::try_from(u64::from_be_bytes(length)).unwrap()
+            }
+            length => usize::from(length),
+        };
+        let mut payload = vec![0; length];
+        self.stream.read_exact(&mut payload).unwrap();
+        (head[0] & 0x0f, payload)
+    }
+
+    #[track_caller]
+    fn next(&mut self) -> Value {
+        loop {
+            match self.frame() {
+                (0x1, payload) => return serde_json::from_slice(&payload).unwrap(),
+                (0x9, _) => {}
+                (opcode, payload) => panic!("frame {opcode} {payload:?}"),
+            }
+        }
+    }
+
+    fn close_code(&mut self) -> u16 {
+        let (opcode, payload) = self.frame();
+        assert_eq!(opcode, 0x8);
+        u16::from_be_bytes([payload[0], payload[1]])
+    }
+}
+
+fn save(server: &Server, device: &str, ts: i64, values: Value) {
+    let path = format!("/api/plugins/telemetry/DEVICE/{device}/timeseries/ANY");
+    server.post(&path, json!({"ts": ts, "values": values})).ok();
+}
+
+#[test]
+fn telemetry_of_the_old_path_comes_once_and_in_order() {
+    let server = Server::start();
+    let device = server.device("d");
+    save(&server, &device, 1000, json!({"a": 1, "b": 1}));
+    server.wait_for(
+        &format!("/api/plugins/telemetry/DEVICE/{device}/keys/timeseries"),
+        |keys| *keys == json!(["a", "b"]),
+    );
+    let mut socket = Socket::of(&server, TENANT);
+    let command =
+        json!({"entityType": "DEVICE", "entityId": device, "scope": "LATEST_TELEMETRY", "cmdId": 7, "keys": "a"});
+    socket.send(&json!({"tsSubCmds": [command], "historyCmds": [], "attrSubCmds": []}));
+    let first = socket.next();
+    assert_eq!(
+        first,
+        json!({"subscriptionId": 7, "errorCode": 0, "errorMsg": null, "data": {"a": [[1000, "1"]]}, "latestValues": {"a": 1000}})
+    );
+    for number in 0..20 {
+        save(&server, &device, 2000 + number, json!({"a": number, "b": number}));
+    }
+    // A late point is history, no news.
+    save(&server, &device, 500, json!({"a": 99}));
+    save(&server, &device, 3000, json!({"a": 100}));
+    for number in 0..20 {
+        assert_eq!(
+            socket.next()["data"],
+            json!({"a": [[2000 + number, number.to_string()]]})
+        );
+    }
+    assert_eq!(socket.next()["data"], json!({"a": [[3000, "100"]]}));
+    let latest = format!("/api/plugins/telemetry/DEVICE/{device}/values/timeseries?keys=a");
+    server.wait_for(&latest, |found| found["a"][0]["ts"] == 3000);
+    socket.send(&json!({"tsSubCmds": [{"cmdId": 7, "unsubscribe": true}],
+        "historyCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 8, "keys": "a", "startTs": 2000, "endTs": 2003}]}));
+    let history = socket.next();
+    assert_eq!(
+        (&history["subscriptionId"], &history["data"]["a"]),
+        (&json!(8), &json!([[2002, "2"], [2001, "1"], [2000, "0"]]))
+    );
+}
+
+#[test]
+fn a_hundred_watchers_see_each_update() {
+    let server = Server::start();
+    let device = server.device("d");
+    let mut sockets: Vec<Socket> = (0..100).map(|_| Socket::of(&server, TENANT)).collect();
+    for socket in &mut sockets {
+        socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1}]}));
+        assert_eq!(socket.next()["data"], json!({}));
+    }
+    for number in 0..10 {
+        save(&server, &device, 1000 + number, json!({"v": number}));
+    }
+    for socket in &mut sockets {
+        for number in 0..10 {
+            assert_eq!(socket.next()["data"]["v"], json!([[1000 + number, number.to_string()]]));
+        }
+    }
+}
+
+#[test]
+fn attributes_of_a_scope() {
+    let server = Server::start();
+    let device = server.device("d");
+    let path = format!("/api/plugins/telemetry/DEVICE/{device}/attributes");
+    server.post(&format!("{path}/SERVER_SCOPE"), json!({"limit": 1})).ok();
+    let mut socket = Socket::of(&server, TENANT);
+    socket.send(&json!({"attrSubCmds": [{"entityType": "DEVICE", "entityId": device, "scope": "SERVER_SCOPE", "cmdId": 1, "keys": "limit"}]}));
+    assert_eq!(socket.next()["data"]["limit"][0][1], "1");
+    server.post(&format!("{path}/SHARED_SCOPE"), json!({"limit": 5})).ok();
+    server.post(&format!("{path}/SERVER_SCOPE"), json!({"other": 1})).ok();
+    server.post(&format!("{path}/SERVER_SCOPE"), json!({"limit": 2})).ok();
+    assert_eq!(socket.next()["data"]["limit"][0][1], "2");
+}
+
+#[test]
+fn entities_of_the_new_path() {
+    let server = Server::start();
+    let (one, two) = (server.device("one"), server.device("two"));
+    let mut socket = Socket::open(&server, "/api/ws").unwrap();
+    let query = json!({"entityFilter": {"type": "deviceType", "deviceTypes": ["default"]}, "pageLink": {"pageSize": 10, "page": 0,
+        "sortOrder": {"key": {"type": "ENTITY_FIELD", "key": "name"}, "direction": "ASC"}},
+        "entityFields": [{"type": "ENTITY_FIELD", "key": "name"}], "latestValues": [{"type": "TIME_SERIES", "key": "a"}]});
+    let command = json!({"type": "ENTITY_DATA", "cmdId": 3, "query": query, "latestCmd": {"keys": [{"type": "SERVER_ATTRIBUTE", "key": "s"}]},
+        "tsCmd": {"keys": ["b"], "startTs": 0, "timeWindow": 60000, "interval": 0, "limit": 10, "agg": "NONE"}});
+    socket.send(&json!({"authCmd": {"cmdId": 0, "token": server.token(TENANT)}, "cmds": [command]}));
+    let first = socket.next();
+    assert_eq!(
+        (&first["cmdId"], &first["cmdUpdateType"], &first["update"]),
+        (&json!(3), &json!("ENTITY_DATA"), &Value::Null)
+    );
+    assert_eq!(first["data"]["totalElements"], 2);
+    assert_eq!(
+        first["data"]["data"][1]["latest"]["ENTITY_FIELD"]["name"]["value"],
+        "two"
+    );
+    save(&server, &two, 1000, json!({"a": 5, "b": 6, "c": 7}));
+    let update = socket.next();
+    assert_eq!(update["data"], Value::Null);
+    assert_eq!(update["update"][0]["entityId"]["id"], two.as_str());
+    assert_eq!(
+        update["update"][0]["latest"],
+        json!({"TIME_SERIES": {"a": {"ts": 1000, "value": "5"}}})
+    );
+    assert_eq!(
+        update["update"][0]["timeseries"],
+        json!({"b": [{"ts": 1000, "value": "6"}]})
+    );
+    server
+        .post(
+            &format!("/api/plugins/telemetry/DEVICE/{one}/attributes/SERVER_SCOPE"),
+            json!({"s": "x"}),
+        )
+        .ok();
+    assert_eq!(
+        socket.next()["update"][0]["latest"]["SERVER_ATTRIBUTE"]["s"]["value"],
+        "x"
+    );
+    socket.send(&json!({"cmds": [{"type": "ENTITY_DATA_UNSUBSCRIBE", "cmdId": 3}, {"type": "ENTITY_COUNT", "cmdId": 4, "query": query}]}));
+    let count = socket.next();
+    assert_eq!(
+        (&count["cmdId"], &count["count"], &count["cmdUpdateType"]),
+        (&json!(4), &json!(2), &json!("COUNT_DATA"))
+    );
+}
+
+#[test]
+fn alarms_as_they_change() {
+    let server = Server::start();
+    let device = server.device("d");
+    let mut socket = Socket::of(&server, TENANT);
+    let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": device}},
+        "pageLink": {"pageSize": 10, "page": 0}, "alarmFields": [], "latestValues": []});
+    socket
+        .send(&json!({"alarmDataCmds": [{"cmdId": 1, "query": query}], "alarmCountCmds": [{"cmdId": 2, "query": {}}]}));
+    let frames = [socket.next(), socket.next()];
+    let first = frames.iter().find(|frame| frame["cmdId"] == 1).unwrap();
+    assert_eq!(
+        (&first["cmdUpdateType"], &first["data"]["totalElements"]),
+        (&json!("ALARM_DATA"), &json!(0))
+    );
+    let body = json!({"type": "hot", "originator": {"entityType": "DEVICE", "id": device}, "severity": "MAJOR"});
+    let alarm = server.post("/api/alarm", body).ok().json();
+    let frames = [socket.next(), socket.next()];
+    let update = frames.iter().find(|frame| frame["cmdId"] == 1).unwrap();
+    assert_eq!(
+        (&update["update"][0]["id"], &update["update"][0]["originatorName"]),
+        (&alarm["id"], &json!("d"))
+    );
+    let count = frames.iter().find(|frame| frame["cmdId"] == 2).unwrap();
+    assert_eq!(
+        (&count["count"], &count["cmdUpdateType"]),
+        (&json!(1), &json!("ALARM_COUNT_DATA"))
+    );
+    server.post(&format!("/api/alarm/{}/ack", id(&alarm)), Value::Null).ok();
+    assert_eq!(socket.next()["update"][0]["status"], "ACTIVE_ACK");
+}
+
+#[test]
+fn what_may_not_be_watched_is_refused() {
+    let server = Server::start();
+    let device = server.device("not the customer's");
+    let refused = Socket::open(&server, "/api/ws/plugins/telemetry?token=x")
+        .err()
+        .unwrap();
+    assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
+    let mut socket = Socket::of(&server, CUSTOMER);
+    socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1}]}));
+    let answer = socket.next();
+    assert_eq!(
+        (&answer["subscriptionId"], &answer["errorCode"]),
+        (&json!(1), &json!(3))
+    );
+    socket.send(&json!({"cmds": [{"type": "DANCE", "cmdId": 2}]}));
+    assert_eq!(socket.next()["errorCode"], 2);
+    socket.send(&json!({"tsSubCmds": 5}));
+    assert_eq!(socket.next()["errorCode"], 2);
+    // Who has not logged in may say nothing else.
+    let mut socket = Socket::open(&server, "/api/ws").unwrap();
+    socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1}]}));
+    assert_eq!(socket.close_code(), 1008);
+}
