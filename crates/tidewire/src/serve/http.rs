@@ -56,6 +56,7 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
     });
     api_config.engine = Some(parts.engine.clone());
     api_config.devices = parts.devices.cloned();
+    super::platform::access(config, parts.devices, &mut api_config)?;
     api_config.tls = tls(config)?;
     if api_config.tls.is_some() {
         http.scheme = "https";

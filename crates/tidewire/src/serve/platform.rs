@@ -1,11 +1,13 @@
 //! The device platform of the server, if it is on.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
+use api::{ApiConfig, PlatformAccess, StartError};
 use devices::Devices;
 use journal::{LogConfig, Policy};
 
+use super::translate::bind_address;
 use crate::config::Config;
 use crate::config::files::chain;
 use crate::config::options::server::DurabilityPolicy;
@@ -31,7 +33,40 @@ pub fn open(config: &Config) -> Result<Option<Arc<Devices>>, String> {
             tracing::warn!(%chain, warning = ?warning, "a rule chain does not run as it stands");
         }
     }
+    if config.platform.demo {
+        create_demo(&opened).map_err(|error| format!("platform.demo: {}", chain(&*error)))?;
+    }
     Ok(Some(opened))
+}
+
+fn create_demo(devices: &Devices) -> Result<(), Box<dyn std::error::Error>> {
+    let now_ms = i64::try_from(UNIX_EPOCH.elapsed()?.as_millis())?;
+    if let Some(new) = devices.entities().create_demo(now_ms)? {
+        let chain = new.root_chain.id.unwrap_or_default();
+        devices.platform().reload_chain(chain, now_ms)?;
+    }
+    tracing::warn!(
+        "platform.demo: sysadmin@thingsboard.org, tenant@thingsboard.org and customer@thingsboard.org can log in with passwords \
+         that everybody knows"
+    );
+    Ok(())
+}
+
+/// The interface for people and scripts, and the port that is its own.
+pub fn access(config: &Config, devices: Option<&Arc<Devices>>, api: &mut ApiConfig) -> Result<(), String> {
+    let Some(devices) = devices else { return Ok(()) };
+    let access = PlatformAccess::open(Arc::clone(devices), &config.data_dir)
+        .map_err(|error| format!("platform: the key of tokens: {error}"))?;
+    api.platform = Some(Arc::new(access));
+    if let Some(bind) = &config.platform.bind.0 {
+        let address = bind_address("platform.bind", bind)?;
+        let listener = api::bind(address).map_err(|error| match error {
+            StartError::Bind { source, .. } => format!("platform.bind: {address} cannot be bound: {source}"),
+            error => format!("platform.bind: {}", chain(&error)),
+        })?;
+        api.platform_listener = Some(Arc::new(listener));
+    }
+    Ok(())
 }
 
 fn options(config: &Config) -> devices::Options {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use crate::config::address::Bind;
 use crate::config::key::Segment::Fixed;
 use crate::config::option::section;
 use crate::config::units::ByteSize;
+use crate::config::value::Unset;
 
 section! {
     /// Devices as ThingsBoard has them: what they send is kept as time series and attributes, rules make alarms of it. docs/platform.md says what
@@ -13,6 +15,13 @@ section! {
         /// Clients that connect with the credentials of a device are devices: they have topics of their own, which no other client
         /// sees.
         restart enabled: bool = "false";
+        /// Where ThingsBoard's REST and WebSocket interface is, besides `api.bind`, and nothing else: "0.0.0.0:8080" is where its
+        /// clients look for it. With `api.cert_file` it is HTTPS here, too. Empty: nowhere.
+        restart bind: Unset<Bind> = "";
+        /// Makes the users of ThingsBoard's demonstration at the start, if they are not there: sysadmin@thingsboard.org,
+        /// tenant@thingsboard.org and customer@thingsboard.org. Their passwords, which everybody knows, are what stands before
+        /// the at sign. Without it an administrator of the API creates tenants and users.
+        restart demo: bool = "false";
         /// Bytes that the log of devices may use: what they said and what is not stored yet. When it is full devices are not
         /// read from. What is kept when a device is told that its message was received is `durability.policy`; with `memory` it
         /// is `os` here.
