@@ -185,6 +185,11 @@ impl Endpoint {
         self.answer(StatusCode::OK, description, Some(Content::Text(content_type)))
     }
 
+    /// 200 without a body, where a protocol wants that instead of 204.
+    pub fn returns_empty(self, description: &'static str) -> Endpoint {
+        self.answer(StatusCode::OK, description, None)
+    }
+
     pub fn returns_nothing(self, description: &'static str) -> Endpoint {
         self.answer(StatusCode::NO_CONTENT, description, None)
     }

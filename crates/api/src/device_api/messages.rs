@@ -44,14 +44,14 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "As over MQTT: an object of values, or with `ts` and `values`, or an array of both. Answered when it is kept.",
             )
             .takes::<serde_json::Value>(BODY_MAX)
-            .returns_text("text/plain", "It is kept."),
+            .returns_empty("It is kept."),
         post("/api/v1/{token}/attributes", "post_device_attributes", client_attributes)
             .says(
                 "Send attributes",
                 "Client attributes of the device, as an object. Answered when they are kept.",
             )
             .takes::<serde_json::Value>(BODY_MAX)
-            .returns_text("text/plain", "They are kept."),
+            .returns_empty("They are kept."),
         Endpoint::get("/api/v1/{token}/attributes", "get_device_attributes", get_attributes)
             .tag(TAG)
             .says(
@@ -69,7 +69,7 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "A user who knows the secret may claim the device for `durationMs`. The body may be empty.",
             )
             .takes::<serde_json::Value>(RPC_BODY_MAX)
-            .returns_text("text/plain", "It may be claimed."),
+            .returns_empty("It may be claimed."),
         Endpoint::post("/api/v1/provision", "provision_device", provision)
             .tag(TAG)
             .says(
@@ -78,6 +78,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .needs(Need::Nothing)
             .takes::<serde_json::Value>(RPC_BODY_MAX)
+            .fails(StatusCode::NOT_FOUND)
             .returns::<serde_json::Value>("What came of it."),
     ]
 }

@@ -78,7 +78,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .says("Answer a call", "The answer to the call of this number, as JSON.")
             .path_parameter("id", "Number of the call.")
             .takes::<serde_json::Value>(RPC_BODY_MAX)
-            .returns_text("text/plain", "It is on its way."),
+            .returns_empty("It is on its way."),
         of_device(Endpoint::post("/api/v1/{token}/rpc", "call_server", call_server))
             .says(
                 "Call the server",
