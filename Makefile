@@ -24,6 +24,7 @@ test: setup ## Run every test: the workspace, then real clients
 	dev/cargo test --workspace
 	dev/cargo test -p tidewire-simulation --features planted-faults --test planted
 	@dev/interop
+	@dev/ui test
 
 lint: setup ## Formatting, lints, scripts, rules of the house
 	@dev/setup.sh lint

@@ -109,6 +109,12 @@ need_postgres() {
 	fi
 }
 
+# The console is tested in a real browser, by npm packages that fetch none of their own.
+need_browser() {
+	{ has node && has npm; } || install_packages "the console's tests" nodejs npm
+	has chromium || install_packages "the console's tests" chromium
+}
+
 # Debian starts a service at once, on its usual port. One that was there before is its owner's business.
 stop_installed_service() {
 	if has systemctl && systemctl is-active --quiet "$1" 2>/dev/null; then
@@ -127,6 +133,7 @@ test)
 	need_postgres
 	need_redis
 	need_kafka
+	need_browser
 	;;
 kafka)
 	need_kafka

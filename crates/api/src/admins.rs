@@ -166,6 +166,11 @@ impl Admins {
         Ok(())
     }
 
+    /// Whether the user's password is still the one that the first start made.
+    pub(crate) fn has_first_password(&self, name: &str) -> bool {
+        name == FIRST_ADMIN && self.path.with_file_name(FIRST_PASSWORD_FILE).exists()
+    }
+
     fn forget_first_password(&self) {
         let file = self.path.with_file_name(FIRST_PASSWORD_FILE);
         match fs::remove_file(&file) {

@@ -1,7 +1,7 @@
 //! What every endpoint can reach. One per `start`; cloning is one reference count.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
@@ -9,7 +9,8 @@ use tokio::sync::Semaphore;
 
 use crate::access_admin::AccessAdmin;
 use crate::admins::Admins;
-use crate::config::{ApiConfig, NodeInfo};
+use crate::config::{ApiConfig, ConfigValue, NodeInfo};
+use crate::history::History;
 use crate::login_limiter::LoginLimiter;
 use crate::logins::Logins;
 use crate::thingsboard::World;
@@ -40,6 +41,9 @@ struct Inner {
     changes: tokio::sync::Mutex<()>,
     readiness: Readiness,
     counters: ApiCounters,
+    history: History,
+    /// Replaced as a whole when it is reloaded.
+    configuration: Mutex<Arc<Vec<ConfigValue>>>,
     openapi: OnceLock<Bytes>,
 }
 
@@ -118,6 +122,8 @@ impl App {
                 changes: tokio::sync::Mutex::default(),
                 readiness: Readiness::default(),
                 counters: ApiCounters::default(),
+                history: History::default(),
+                configuration: Mutex::default(),
                 openapi: OnceLock::new(),
             }),
         }
@@ -179,6 +185,22 @@ impl App {
 
     pub fn counters(&self) -> &ApiCounters {
         &self.inner.counters
+    }
+
+    /// The node's numbers over time.
+    pub fn history(&self) -> &History {
+        &self.inner.history
+    }
+
+    /// What is in force, as the operator is shown it.
+    pub fn configuration(&self) -> Arc<Vec<ConfigValue>> {
+        let configuration = self.inner.configuration.lock();
+        configuration.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_configuration(&self, values: Vec<ConfigValue>) {
+        let configuration = self.inner.configuration.lock();
+        *configuration.unwrap_or_else(PoisonError::into_inner) = Arc::new(values);
     }
 
     pub fn openapi(&self) -> &OnceLock<Bytes> {

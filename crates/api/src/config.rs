@@ -4,6 +4,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::sys_publisher::SysConfig;
 use crate::thingsboard::World as PlatformAccess;
 
@@ -80,6 +83,23 @@ impl Default for ApiLimits {
             connection_lifetime: Duration::from_secs(60 * 60),
         }
     }
+}
+
+/// One value of the configuration, for the operator to see.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ConfigValue {
+    /// As in the file: `mqtt.max_qos`.
+    pub key: String,
+    /// As in the file; a secret is `***`.
+    pub value: String,
+    /// Where it comes from: a file and its line, a variable, the command line, or the default.
+    pub origin: String,
+    pub is_default: bool,
+    /// Written down outside; the API does not override it.
+    pub is_pinned: bool,
+    /// Whether a change waits for a restart.
+    pub needs_restart: bool,
+    pub description: String,
 }
 
 /// What the node says about itself.

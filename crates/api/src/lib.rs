@@ -1,4 +1,4 @@
-//! The HTTP side of a node: health, metrics, the API under `/api/v1`, its OpenAPI document and a landing page; and the
+//! The HTTP side of a node: health, metrics, the API under `/api/v1`, its OpenAPI document and the console; and the
 //! publisher of `$SYS`, which reads the same numbers.
 //!
 //! It runs on two threads of its own and reaches the broker only by closures that a shard runs between two batches
@@ -17,10 +17,12 @@ mod app;
 mod blocking;
 mod body;
 mod config;
+mod console_files;
 mod device_api;
 mod endpoint;
 mod endpoints;
 mod guard;
+mod history;
 mod login_limiter;
 mod logins;
 mod message_body;
@@ -31,6 +33,7 @@ mod problem;
 mod process;
 mod query;
 mod routes;
+mod sampler;
 mod server;
 mod shards;
 mod stall;
@@ -42,7 +45,7 @@ mod websocket;
 
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};
-pub use config::{ApiConfig, ApiLimits, NodeInfo};
+pub use config::{ApiConfig, ApiLimits, ConfigValue, NodeInfo};
 pub use server::{ApiHandle, StartError, bind, start, start_on};
 pub use sys_publisher::{ClientEventSender, ClientEvents, SysConfig, client_events};
 pub use thingsboard::World as PlatformAccess;

@@ -11,18 +11,21 @@ use crate::thingsboard;
 /// The project's own interface.
 pub fn endpoints() -> Vec<Endpoint> {
     [
-        endpoints::page::endpoints(),
+        endpoints::console::endpoints(),
         endpoints::health::endpoints(),
         endpoints::metrics::endpoints(),
         endpoints::openapi::endpoints(),
         endpoints::login::endpoints(),
         endpoints::stats::endpoints(),
+        endpoints::history::endpoints(),
+        endpoints::configuration::endpoints(),
         endpoints::clients::endpoints(),
         endpoints::subscriptions::endpoints(),
         endpoints::retained::endpoints(),
         endpoints::publish::endpoints(),
         endpoints::users::endpoints(),
         endpoints::acl::endpoints(),
+        endpoints::access_test::endpoints(),
         endpoints::rules::endpoints(),
         endpoints::tail::endpoints(),
         endpoints::connectors::endpoints(),

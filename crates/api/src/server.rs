@@ -30,9 +30,11 @@ use tower_service::Service;
 use crate::access_admin::AccessAdmin;
 use crate::admins::Admins;
 use crate::app::{ApiCounters, App};
-use crate::config::{ApiConfig, NodeInfo};
+use crate::config::{ApiConfig, ConfigValue, NodeInfo};
+use crate::endpoints::console;
 use crate::problem::{self, Problem};
 use crate::routes;
+use crate::sampler;
 use crate::stall::StallGuard;
 use crate::sys_publisher::{ClientEvents, publish_events, publish_statistics};
 use crate::thingsboard;
@@ -148,6 +150,7 @@ pub fn start_on(
     if let Some(sys) = app.config().sys {
         runtime.spawn(publish_statistics(app.clone(), sys, stopped.clone()));
     }
+    runtime.spawn(sampler::sample(app.clone(), stopped.clone()));
     if let Some((listener, door)) = of_platform {
         runtime.spawn(accept(listener, door, tls.subscribe(), stopped.clone()));
     }
@@ -212,6 +215,11 @@ impl ApiHandle {
     /// Certificate and key for connections accepted from now on; without them the port speaks plain HTTP.
     pub fn reload_tls(&self, config: Option<Arc<rustls::ServerConfig>>) {
         self.tls.send_replace(config.map(TlsAcceptor::from));
+    }
+
+    /// What the console shows as the configuration in force.
+    pub fn set_configuration(&self, values: Vec<ConfigValue>) {
+        self.app.set_configuration(values);
     }
 
     /// `/readyz` says yes from now on.
@@ -450,26 +458,25 @@ async fn in_shape(response: Response<Body>) -> Response<Body> {
     shaped
 }
 
+/// Everything but the console's own files.
 fn is_api(uri: &Uri) -> bool {
-    !matches!(uri.path(), "/" | "/page.js" | "/page.css" | "/favicon.svg")
+    !console::is_file(uri.path())
 }
 
-/// Nothing is cached, framed, sniffed, or allowed to run but what the page itself brings.
+/// Nothing is cached, framed, sniffed, or allowed to run but what the page itself brings. Files of the console say more
+/// exactly what they need.
 fn protect(headers: &mut HeaderMap, is_api: bool) {
-    const API_POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
-    const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
-        base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-    let policy = if is_api { API_POLICY } else { PAGE_POLICY };
+    const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
     let caching = if is_api { "no-store" } else { "no-cache" };
     for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
         (header::CACHE_CONTROL, caching),
     ] {
-        headers.insert(name, HeaderValue::from_static(value));
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
 }
 

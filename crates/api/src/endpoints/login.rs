@@ -37,6 +37,8 @@ pub struct LoginAnswer {
     pub expires_at_unix_ms: u64,
     pub user: String,
     pub role: Role,
+    /// The password is the one of the first start, which lies readable in the data directory until it is changed.
+    pub has_first_password: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -116,6 +118,7 @@ async fn login(
     Ok(Json(LoginAnswer {
         token: token.to_string(),
         expires_at_unix_ms: unix_ms(SystemTime::now() + lifetime),
+        has_first_password: app.admins().has_first_password(&request.user),
         user: request.user,
         role,
     }))

@@ -1,15 +1,18 @@
 //! The endpoints, one file per subject: its bodies as types, its handlers, and its part of the list.
 
+pub mod access_test;
 pub mod acl;
 pub mod actions;
 pub mod clients;
+pub mod configuration;
 pub mod connectors;
+pub mod console;
 pub mod health;
+pub mod history;
 pub mod integration;
 pub mod login;
 pub mod metrics;
 pub mod openapi;
-pub mod page;
 pub mod publish;
 pub mod retained;
 pub mod rules;

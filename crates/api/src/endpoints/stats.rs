@@ -1,4 +1,4 @@
-//! Numbers of the node and of its listeners: what `/metrics` has, as JSON for programs and the landing page.
+//! Numbers of the node and of its listeners: what `/metrics` has, as JSON for programs and the console.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -71,19 +71,40 @@ fn every_answer_has_the_headers_that_protect_browsers() {
 }
 
 #[test]
-fn the_page_brings_nothing_from_elsewhere() {
+fn the_console_comes_compressed_and_brings_nothing_from_elsewhere() {
     let node = Node::start(1);
-    for target in ["/", "/page.js", "/page.css", "/favicon.svg"] {
-        let answer = node.get(target).ok();
-        assert!(!answer.body.is_empty(), "{target}");
-        let elsewhere = answer.body.replace("http://www.w3.org/2000/svg", "");
+    let page = node.get("/").ok();
+    assert_eq!(page.header("cache-control"), "no-cache");
+    assert!(!page.body.contains("https://") && !page.body.contains(" style=") && !page.body.contains("<script>"));
+    let names = page.body.split('"').filter(|text| text.starts_with("/assets/"));
+    let names: Vec<&str> = names.collect();
+    assert!(names.iter().any(|name| name.ends_with(".js")) && names.iter().any(|name| name.ends_with(".css")));
+    for name in names {
+        let asset = web::request_bytes(node.address, name);
+        let (header, body) = asset.split_once("\r\n\r\n").unwrap();
+        let header = header.to_ascii_lowercase();
+        assert!(header.starts_with("http/1.1 200"), "{header}");
         assert!(
-            !elsewhere.contains("//cdn") && !elsewhere.contains("https://"),
-            "{target}"
+            header.contains("content-encoding: gzip") && header.contains("immutable"),
+            "{header}"
         );
+        assert!(!body.is_empty());
+        let plain = web::request(node.address, "GET", name, &[("Accept-Encoding", "identity")], "");
+        plain.problem(406);
     }
-    let page = node.get("/").body;
-    assert!(!page.contains(" style=") && !page.contains(" onclick=") && !page.contains("<script>"));
+    node.get("/assets/nothing.js").problem(404);
+}
+
+#[test]
+fn the_page_may_reach_the_websocket_listeners_and_nobody_else() {
+    let node = Node::start(1);
+    let policy = |host| {
+        let answer = web::request(node.address, "GET", "/", &[("Host", host)], "");
+        answer.header("content-security-policy").to_owned()
+    };
+    // The node under test listens for TCP only.
+    assert!(policy("localhost:1").contains("connect-src 'self';"));
+    assert!(!policy("[::1]:1").contains("::1"));
 }
 
 #[test]

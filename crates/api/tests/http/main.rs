@@ -5,8 +5,10 @@
 extern crate tidewire_api as api;
 
 mod access;
+mod access_test;
 mod clients;
 mod health;
+mod history;
 mod limits;
 mod login;
 mod messages;

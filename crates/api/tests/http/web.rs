@@ -55,6 +55,15 @@ pub fn request(address: SocketAddr, method: &str, target: &str, headers: &[(&str
     receive(stream)
 }
 
+/// What an answer is, header and body, where the body is no text.
+pub fn request_bytes(address: SocketAddr, target: &str) -> String {
+    let mut stream = connect(address);
+    send(&mut stream, "GET", target, &[("Accept-Encoding", "gzip")], "");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 pub fn send(stream: &mut TcpStream, method: &str, target: &str, headers: &[(&str, &str)], body: &str) {
     let mut text = format!("{method} {target} HTTP/1.1\r\nConnection: close\r\n");
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::{Admins, ApiConfig, ApiHandle, ClientEvents, NodeInfo, OneTimePassword, SysConfig};
+use api::{Admins, ApiConfig, ApiHandle, ClientEvents, ConfigValue, NodeInfo, OneTimePassword, SysConfig};
 use devices::Devices;
 
 use super::access::NodeAccess;
 use super::translate::bind_address;
 use crate::banner::{self, AdminLogin};
-use crate::config::Config;
 use crate::config::files::{self, chain};
+use crate::config::option::Apply;
+use crate::config::{Config, Effective, Origin};
 use crate::secret::Secret;
 
 /// How long requests may take to end when the server stops.
@@ -104,6 +105,24 @@ pub fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String>
         .map_err(|e| format!("api.cert_file: {}", chain(&e)))
 }
 
+fn config_value(value: &Effective) -> ConfigValue {
+    ConfigValue {
+        key: value.key.to_string(),
+        value: value.value.to_string(),
+        origin: value.origin.to_string(),
+        is_default: value.origin == Origin::Default,
+        is_pinned: value.origin.is_pinned(),
+        needs_restart: value.def.apply == Apply::Restart,
+        description: value
+            .def
+            .doc
+            .iter()
+            .map(|line| line.trim())
+            .collect::<Vec<_>>()
+            .join(" "),
+    }
+}
+
 impl Http {
     pub fn url(&self) -> Option<String> {
         let address = self.api.as_ref()?.address();
@@ -119,6 +138,13 @@ impl Http {
             password: password.map(|password| Secret::new(password.expose().to_owned())),
             file: file.display().to_string(),
         })
+    }
+
+    /// What the console shows as in force.
+    pub fn set_configuration(&self, effective: &[Effective]) {
+        if let Some(api) = &self.api {
+            api.set_configuration(effective.iter().map(config_value).collect());
+        }
     }
 
     /// For connections from now on.

@@ -64,6 +64,7 @@ impl Running<'_> {
             tracing::warn!("{what} waits for a restart");
         }
         let failures = self.take_over(prepared);
+        self.http.set_configuration(&loaded.effective);
         self.engine.declare(loaded.declared);
         for because in &failures {
             tracing::error!(because, "the configuration was reloaded in part");

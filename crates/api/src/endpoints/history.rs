@@ -1,0 +1,149 @@
+//! The node's numbers over time, and as they come, over a WebSocket.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use hyper::upgrade::OnUpgrade;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use crate::app::{App, unix_ms};
+use crate::endpoint::Endpoint;
+use crate::history::{Sample, WINDOW_S_MAX, Window};
+use crate::problem::Problem;
+use crate::query::Params;
+use crate::sampler;
+use crate::websocket::{Next, WebSocket, upgrade};
+
+const WINDOW_S: u64 = 600;
+/// What series of one reason only begin with. They are left out where they are zero.
+const BY_REASON: &str = "dropped_per_s.";
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryQuery {
+    /// How many seconds back; 600 if it is not given. What is longer comes in coarser steps.
+    #[schemars(range(min = 1, max = 2592000))]
+    window_s: Option<u64>,
+}
+
+/// Columns of one length: a time, and a value of each series at it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HistoryView {
+    /// How far points are apart.
+    pub step_ms: u64,
+    pub at_unix_ms: Vec<u64>,
+    /// By name, which ends in the unit; `null` where a value is not known. Messages dropped per second have a series for each
+    /// reason, too, if there were any: `dropped_per_s.<reason>`.
+    pub series: BTreeMap<String, Vec<Option<f32>>>,
+}
+
+/// One frame.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Frame {
+    Sample {
+        at_unix_ms: u64,
+        series: BTreeMap<String, Option<f32>>,
+    },
+}
+
+pub fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/api/v1/history", "history", history)
+            .tag("Node")
+            .says(
+                "The node's numbers over time",
+                "From memory, since the start: to the second for 10 minutes, as means of 15 seconds for 6 hours, of 2 minutes for 24 hours, \
+                 of 15 minutes for 7 days, of an hour for 30 days.",
+            )
+            .query::<HistoryQuery>()
+            .returns::<HistoryView>("From old to new."),
+        Endpoint::get("/api/v1/live", "live", live)
+            .tag("Node")
+            .says(
+                "The node's numbers as they come",
+                "A WebSocket: once a second the newest values of the series of `/api/v1/history`, as JSON in a frame of text. Who is slow \
+                 misses some. Where no header can be set, offer the sub-protocols `tidewire` and `bearer.<token>`.",
+            )
+            .fails(StatusCode::UPGRADE_REQUIRED)
+            .fails(StatusCode::BAD_REQUEST)
+            .upgrades("The WebSocket is open."),
+    ]
+}
+
+async fn history(State(app): State<App>, Params(query): Params<HistoryQuery>) -> Result<Json<HistoryView>, Problem> {
+    let window_s = query.window_s.unwrap_or(WINDOW_S);
+    if !(1..=WINDOW_S_MAX).contains(&window_s) {
+        let problem = Problem::bad_request("the window is out of range").at("window_s");
+        return Err(problem.expected(format!("1 to {WINDOW_S_MAX}")));
+    }
+    let window = app.history().window(window_s * 1000, unix_ms(SystemTime::now()));
+    Ok(Json(view(&window)))
+}
+
+fn view(window: &Window) -> HistoryView {
+    let column = |index: usize| -> Vec<Option<f32>> {
+        let values = window.points.iter().map(|point| point.values[index]);
+        values.map(finite).collect()
+    };
+    let columns = sampler::names().enumerate().map(|(index, name)| (name, column(index)));
+    let is_wanted = |(name, values): &(String, Vec<Option<f32>>)| {
+        !name.starts_with(BY_REASON) || values.iter().any(|value| value.is_some_and(|value| value > 0.0))
+    };
+    HistoryView {
+        step_ms: window.step_ms,
+        at_unix_ms: window.points.iter().map(|point| point.at_unix_ms).collect(),
+        series: columns.filter(is_wanted).collect(),
+    }
+}
+
+fn finite(value: f32) -> Option<f32> {
+    Some(value).filter(|value| value.is_finite())
+}
+
+async fn live(State(app): State<App>, mut request: Request) -> Result<Response, Problem> {
+    let Ok(permit) = Arc::clone(app.viewers()).try_acquire_owned() else {
+        return Err(Problem::unavailable("too many watch already"));
+    };
+    let samples = app.history().subscribe();
+    let (response, on_upgrade) = upgrade(&mut request)?;
+    tokio::spawn(serve(permit, on_upgrade, samples));
+    Ok(response)
+}
+
+async fn serve(
+    _permit: OwnedSemaphorePermit,
+    on_upgrade: OnUpgrade,
+    mut samples: watch::Receiver<Option<Arc<Sample>>>,
+) {
+    let Some(mut socket) = WebSocket::new(on_upgrade).await else {
+        return;
+    };
+    while let Next::Ready(Ok(())) = socket.wait_for(samples.changed()).await {
+        let sample = samples.borrow_and_update().clone();
+        let Some(sample) = sample else { continue };
+        if socket.send(&text(&sample)).await.is_err() {
+            break;
+        }
+    }
+    socket.close().await;
+}
+
+fn text(sample: &Sample) -> String {
+    let values = sample.values.iter().map(|value| finite(*value));
+    let series = sampler::names().zip(values);
+    let frame = Frame::Sample {
+        at_unix_ms: sample.at_unix_ms,
+        series: series
+            .filter(|(name, value)| !name.starts_with(BY_REASON) || value.is_some_and(|value| value > 0.0))
+            .collect(),
+    };
+    serde_json::to_string(&frame).expect("a frame is plain data")
+}

@@ -1,0 +1,137 @@
+//! Reads the node's numbers once a second and turns totals into rates, for `history.rs`.
+//!
+//! One reading serves every viewer. It asks each shard for numbers that it has at hand; a shard that does not answer makes
+//! a gap.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use broker::{DropReason, Stats};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::app::{App, unix_ms};
+use crate::history::Sample;
+use crate::process::ProcessView;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The series but those of drops by reason, which follow: what a name says is its unit, too.
+pub const SERIES: [&str; 16] = [
+    "messages_received_per_s",
+    "messages_sent_per_s",
+    "messages_dropped_per_s",
+    "bytes_received_per_s",
+    "bytes_sent_per_s",
+    "connections",
+    "sessions",
+    "subscriptions",
+    "retained_messages",
+    "queued_messages",
+    "inflight_messages",
+    "cpu_cores",
+    "memory_bytes",
+    "journal_backlog_bytes",
+    "journal_file_bytes",
+    "journal_commit_ms",
+];
+
+/// The names of all series, in the order of a sample's values.
+pub fn names() -> impl Iterator<Item = String> {
+    let drops = DropReason::ALL.into_iter();
+    let drops = drops.map(|reason| format!("dropped_per_s.{}", reason.name()));
+    SERIES.into_iter().map(str::to_owned).chain(drops)
+}
+
+/// Until told to stop.
+pub async fn sample(app: App, mut stopped: watch::Receiver<bool>) {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last: Option<Reading> = None;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
+        }
+        let Ok(stats) = app.stats().await else { continue };
+        let reading = Reading::now(&app, stats);
+        if let Some(last) = &last {
+            app.history().push(Sample {
+                at_unix_ms: unix_ms(SystemTime::now()),
+                values: reading.since(last),
+            });
+        }
+        last = Some(reading);
+    }
+}
+
+/// Totals at a time.
+struct Reading {
+    at: Instant,
+    stats: Stats,
+    process: ProcessView,
+    journal: Option<net::JournalView>,
+}
+
+impl Reading {
+    fn now(app: &App, stats: Stats) -> Reading {
+        Reading {
+            at: Instant::now(),
+            stats,
+            process: ProcessView::now(),
+            journal: app.net().journal(),
+        }
+    }
+
+    /// In the order of `names`.
+    fn since(&self, last: &Reading) -> Box<[f32]> {
+        let seconds = (self.at - last.at).as_secs_f64().max(1e-3);
+        let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as f32;
+        let (s, before) = (&self.stats, &last.stats);
+        let sum = |counts: &[u64]| counts.iter().sum::<u64>();
+        let mut values = vec![
+            rate(sum(&s.messages_received), sum(&before.messages_received)),
+            rate(sum(&s.messages_sent), sum(&before.messages_sent)),
+            rate(sum(&s.drops), sum(&before.drops)),
+            rate(s.bytes_received, before.bytes_received),
+            rate(s.bytes_sent, before.bytes_sent),
+            s.connections as f32,
+            s.sessions as f32,
+            s.subscriptions as f32,
+            s.retained_messages as f32,
+            s.queued_messages as f32,
+            s.inflight_messages as f32,
+            self.cores_since(last, seconds),
+            known(self.process.resident_bytes),
+            known(self.journal.as_ref().map(|journal| journal.backlog_bytes as u64)),
+            known(self.journal.as_ref().map(|journal| journal.stats.file_bytes)),
+            self.commit_ms_since(last),
+        ];
+        let drops = DropReason::ALL.into_iter().map(|reason| reason as usize);
+        values.extend(drops.map(|reason| rate(s.drops[reason], before.drops[reason])));
+        values.into()
+    }
+
+    /// How many cores were busy.
+    fn cores_since(&self, last: &Reading, seconds: f64) -> f32 {
+        match (self.process.cpu_seconds, last.process.cpu_seconds) {
+            (Some(now), Some(before)) => ((now - before) / seconds) as f32,
+            _ => f32::NAN,
+        }
+    }
+
+    /// The mean of the commits that ended meanwhile.
+    fn commit_ms_since(&self, last: &Reading) -> f32 {
+        let (Some(now), Some(before)) = (&self.journal, &last.journal) else {
+            return f32::NAN;
+        };
+        let (now, before) = (&now.commit_latency_us, &before.commit_latency_us);
+        match now.count.saturating_sub(before.count) {
+            0 => f32::NAN,
+            commits => (now.sum.saturating_sub(before.sum) as f64 / commits as f64 / 1000.0) as f32,
+        }
+    }
+}
+
+fn known(value: Option<u64>) -> f32 {
+    value.map_or(f32::NAN, |value| value as f32)
+}

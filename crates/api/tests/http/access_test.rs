@@ -1,0 +1,74 @@
+//! Trying access rules: the answer is the one that a client would get, and names the rule that decides.
+
+use serde_json::{Value, json};
+
+use crate::node::Node;
+
+fn ask(node: &Node, question: Value) -> Value {
+    node.send("POST", "/api/v1/acl/test", &question).ok().json()
+}
+
+fn rules() -> Value {
+    json!([
+        { "permission": "deny", "action": "publish", "topics": ["secret/#"] },
+        { "permission": "allow", "action": "all", "topics": ["devices/%c/#"], "anonymous": false },
+        { "permission": "allow", "action": "subscribe", "topics": ["news/#"], "addresses": ["10.0.0.0/8"] },
+    ])
+}
+
+#[test]
+fn the_first_rule_that_matches_is_named() {
+    let node = Node::start(1).with_login();
+    let about = |action: &str, topic: &str, more: Value| {
+        let mut question = json!({ "action": action, "topic": topic, "client_id": "d1", "rules": rules() });
+        question
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let answer = ask(&node, question);
+        (answer["is_allowed"].as_bool().unwrap(), answer["rule"].as_u64())
+    };
+    let ada = json!({ "user_name": "ada" });
+    assert_eq!(about("publish", "secret/x", ada.clone()), (false, Some(0)));
+    assert_eq!(about("publish", "devices/d1/temp", ada.clone()), (true, Some(1)));
+    assert_eq!(about("publish", "devices/d2/temp", ada.clone()), (false, None));
+    assert_eq!(about("publish", "devices/d1/temp", json!({})), (false, None));
+    assert_eq!(
+        about("subscribe", "news/today", json!({ "address": "10.1.2.3" })),
+        (true, Some(2))
+    );
+    assert_eq!(
+        about("subscribe", "news/today", json!({ "address": "192.168.0.1" })),
+        (false, None)
+    );
+    assert_eq!(about("subscribe", "#", ada.clone()), (false, None));
+    assert_eq!(about("publish", "$SYS/x", ada), (false, None));
+}
+
+#[test]
+fn what_is_in_force_is_asked_when_no_rules_are_given() {
+    let node = Node::start(1).with_login();
+    let question = json!({ "action": "publish", "topic": "secret/x", "user_name": "ada" });
+    node.send("PUT", "/api/v1/acl", &json!({ "rules": rules() })).ok();
+    let answer = ask(&node, question.clone());
+    assert_eq!(
+        (&answer["is_allowed"], &answer["because"]),
+        (&false.into(), &"rule 1 matches first".into())
+    );
+    node.send("PUT", "/api/v1/acl", &json!({ "rules": [] })).ok();
+    assert_eq!(ask(&node, question)["is_allowed"], true);
+}
+
+#[test]
+fn wrong_questions_are_refused() {
+    let node = Node::start(1).with_login();
+    for (question, field) in [
+        (json!({ "action": "all", "topic": "a" }), "action"),
+        (json!({ "action": "publish", "topic": "a/#" }), "topic"),
+        (json!({ "action": "subscribe", "topic": "a#" }), "topic"),
+        (json!({ "action": "publish", "topic": "a", "qos": 3 }), "qos"),
+    ] {
+        let problem = node.send("POST", "/api/v1/acl/test", &question).problem(422);
+        assert_eq!(problem["field"], field, "{question}");
+    }
+}

@@ -1,0 +1,17 @@
+// Writes src/lib/words.ts, the functions and columns that the rule editor completes and colours, from the rule language itself.
+import { readFile, readdir, writeFile } from "node:fs/promises";
+
+const rules = new URL("../../crates/rules/src/", import.meta.url);
+const files = (await readdir(new URL("functions/", rules))).filter((name) => name.endsWith(".rs"));
+const texts = await Promise.all(files.map((name) => readFile(new URL(`functions/${name}`, rules), "utf8")));
+const functions = texts.flatMap((text) => [...text.matchAll(/^\s+"([a-z_0-9]+)" \(/gm)].map((found) => found[1]));
+const events = await readFile(new URL("event.rs", rules), "utf8");
+const columns = [...events.matchAll(/^ {4}\w+ "([a-z_]+)" Kinds::/gm)].map((found) => found[1]);
+if (functions.length < 50 || columns.length < 10) throw new Error("the tables of the rule language have another form now: change this script");
+
+const list = (names) => [...new Set(names)].sort().map((name) => `  ${JSON.stringify(name)},`).join("\n");
+await writeFile(new URL("../src/lib/words.ts", import.meta.url), [
+  "// Made by scripts/words.mjs from the rule language; `dev/ui client` makes it anew.\n",
+  `export const FUNCTIONS = [\n${list(functions)}\n];\n`,
+  `export const COLUMNS = [\n${list(columns)}\n];\n`,
+].join("\n"));

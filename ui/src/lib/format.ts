@@ -1,0 +1,62 @@
+// Numbers with their units, times and durations, as people read them.
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const clock = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23" });
+const dateTime = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+
+export const NONE = "–";
+type Maybe<T> = T | null | undefined;
+
+export function count(n: Maybe<number>): string {
+  if (n === null || n === undefined) return NONE;
+  return n < 100_000 ? whole.format(n) : compact.format(n);
+}
+
+export const exact = (n: Maybe<number>): string => (n === null || n === undefined ? NONE : whole.format(n));
+
+export function rate(n: Maybe<number>): string {
+  if (n === null || n === undefined) return NONE;
+  return n > 0 && n < 10 ? n.toFixed(1) : count(n);
+}
+
+export function plural(n: number, word: string): string {
+  return `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+}
+
+export function bytes(n: Maybe<number>): string {
+  if (n === null || n === undefined) return NONE;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (n >= 1024 && at < units.length - 1) {
+    n /= 1024;
+    at += 1;
+  }
+  return `${n < 10 && at > 0 ? n.toFixed(1) : Math.round(n)} ${units[at]}`;
+}
+
+export function span(seconds: Maybe<number>): string {
+  if (seconds === null || seconds === undefined) return NONE;
+  const [d, h, m, s] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
+  if (d) return `${d} d ${h} h`;
+  if (h) return `${h} h ${m} min`;
+  return m ? `${m} min ${s} s` : `${s} s`;
+}
+
+/** Today only the time. */
+export function time(unixMs: Maybe<number>): string {
+  if (!unixMs) return NONE;
+  const at = new Date(unixMs);
+  return at.toDateString() === new Date().toDateString() ? clock.format(at) : dateTime.format(at);
+}
+
+export const fullTime = (unixMs: Maybe<number>): string => (unixMs ? dateTime.format(new Date(unixMs)) : NONE);
+
+/** `queue_full` as words. */
+export function words(name: string): string {
+  const text = name.replaceAll("_", " ").replace("qos0", "QoS 0");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Of a session. */
+export const expiry = (seconds: number): string => (seconds === 0 ? "with its connection" : seconds >= 4294967295 ? "never" : `after ${span(seconds)}`);

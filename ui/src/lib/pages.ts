@@ -1,0 +1,53 @@
+// Every page: where it is, what the navigation calls it, and its code, which is loaded when it is first looked at.
+import type { Component } from "svelte";
+
+export interface Page {
+  path: string;
+  title: string;
+  load: () => Promise<{ default: Component<Record<string, never>> }>;
+  /** Of one thing in the list: `/clients/<id>`. */
+  one?: () => Promise<{ default: Component<{ id: string }> }>;
+}
+
+export interface Group { title: string; pages: Page[] }
+
+export const groups: Group[] = [
+  {
+    title: "Node",
+    pages: [{ path: "home", title: "Home", load: () => import("../routes/Home.svelte") }],
+  },
+  {
+    title: "MQTT",
+    pages: [
+      { path: "clients", title: "Clients", load: () => import("../routes/Clients.svelte"), one: () => import("../routes/Client.svelte") },
+      { path: "refused", title: "Refused clients", load: () => import("../routes/Refused.svelte") },
+      { path: "subscriptions", title: "Subscriptions", load: () => import("../routes/Subscriptions.svelte") },
+      { path: "topics", title: "Topics", load: () => import("../routes/Topics.svelte") },
+      { path: "retained", title: "Retained messages", load: () => import("../routes/Retained.svelte") },
+      { path: "mqtt", title: "MQTT client", load: () => import("../routes/MqttClient.svelte") },
+    ],
+  },
+  {
+    title: "Integration",
+    pages: [
+      { path: "rules", title: "Rules", load: () => import("../routes/Rules.svelte"), one: () => import("../routes/Rule.svelte") },
+      { path: "actions", title: "Actions", load: () => import("../routes/Actions.svelte"), one: () => import("../routes/Action.svelte") },
+      { path: "sources", title: "Sources", load: () => import("../routes/Sources.svelte"), one: () => import("../routes/Source.svelte") },
+      { path: "connectors", title: "Connectors", load: () => import("../routes/Connectors.svelte"), one: () => import("../routes/Connector.svelte") },
+    ],
+  },
+  {
+    title: "Settings",
+    pages: [
+      { path: "users", title: "MQTT users", load: () => import("../routes/Users.svelte") },
+      { path: "access", title: "Access rules", load: () => import("../routes/Access.svelte") },
+      { path: "configuration", title: "Configuration", load: () => import("../routes/Configuration.svelte") },
+      { path: "account", title: "My account", load: () => import("../routes/Account.svelte") },
+      { path: "about", title: "About", load: () => import("../routes/About.svelte") },
+    ],
+  },
+];
+
+const all = groups.flatMap((group) => group.pages);
+
+export const find = (path: string): Page | undefined => all.find((page) => page.path === path);

@@ -1,0 +1,52 @@
+// What a payload is, and how it is read: JSON, text, or bytes in hexadecimal.
+
+export type View = "json" | "text" | "hex";
+
+const strict = new TextDecoder("utf-8", { fatal: true });
+const HEX_BYTES_MAX = 4096;
+
+export function fromBase64(base64: string): Uint8Array {
+  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+}
+
+export function textOf(bytes: Uint8Array): string | undefined {
+  try {
+    const text = strict.decode(bytes);
+    // Control characters say that it is no text, whatever it decodes to.
+    return /[\u0000-\u0008\u000e-\u001f]/.test(text) ? undefined : text;
+  } catch {
+    return undefined;
+  }
+}
+
+export function jsonOf(text: string | undefined): string | undefined {
+  if (text === undefined || !/^\s*[[{"\dtfn-]/.test(text)) return undefined;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Sixteen bytes a line: offset, hexadecimal, letters. */
+export function hexOf(bytes: Uint8Array): string {
+  const lines: string[] = [];
+  for (let at = 0; at < Math.min(bytes.length, HEX_BYTES_MAX); at += 16) {
+    const row = [...bytes.subarray(at, at + 16)];
+    const hex = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(47);
+    const letters = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "·")).join("");
+    lines.push(`${at.toString(16).padStart(4, "0")}  ${hex}  ${letters}`);
+  }
+  if (bytes.length > HEX_BYTES_MAX) lines.push(`… ${bytes.length - HEX_BYTES_MAX} bytes more`);
+  return lines.join("\n");
+}
+
+/** In one line. */
+export function preview(bytes: Uint8Array, charactersMax = 120): string {
+  if (bytes.length === 0) return "(empty)";
+  const text = textOf(bytes.subarray(0, charactersMax * 4)) ?? textOf(bytes.subarray(0, 64));
+  const line = text?.replace(/\s+/g, " ") ?? [...bytes.subarray(0, 24)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+  return line.length > charactersMax ? `${line.slice(0, charactersMax)}…` : line;
+}
+
+export const encode = (text: string): Uint8Array => new TextEncoder().encode(text);

@@ -1,0 +1,55 @@
+// Who is logged in, for as long as the browser's tab lives. A token, not a cookie: no other page can make the browser send
+// it, so there is nothing to forge.
+import type { LoginAnswer } from "../api/generated";
+
+const KEY = "tidewire-login";
+
+class Session {
+  #login = $state.raw<LoginAnswer | undefined>(kept());
+  /** Said on the login page. */
+  notice = $state("");
+
+  get token(): string | undefined {
+    return this.#login?.token;
+  }
+
+  get user(): string {
+    return this.#login?.user ?? "";
+  }
+
+  get isAdmin(): boolean {
+    return this.#login?.role === "admin";
+  }
+
+  get hasFirstPassword(): boolean {
+    return this.#login?.has_first_password ?? false;
+  }
+
+  begin(login: LoginAnswer): void {
+    this.#login = login;
+    this.notice = "";
+    sessionStorage.setItem(KEY, JSON.stringify(login));
+  }
+
+  end(): void {
+    this.#login = undefined;
+    sessionStorage.removeItem(KEY);
+  }
+
+  /** The server knows it no more. */
+  ended(): void {
+    this.end();
+    this.notice = "Your login has ended. Please log in again.";
+  }
+}
+
+function kept(): LoginAnswer | undefined {
+  try {
+    const login = JSON.parse(sessionStorage.getItem(KEY) ?? "null") as LoginAnswer | null;
+    return login && login.expires_at_unix_ms > Date.now() ? login : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export const session = new Session();

@@ -1,0 +1,52 @@
+// The rule SQL as far as an editor needs it: tokens for colours, words for completion, and where a mistake is.
+
+import { COLUMNS, FUNCTIONS } from "./words";
+
+export type TokenKind = "keyword" | "function" | "text" | "number" | "comment" | "plain";
+export interface Token { kind: TokenKind; text: string }
+export interface Mistake { line: number; column: number; text: string }
+
+const KEYWORDS = ["SELECT", "FROM", "WHERE", "AS", "AND", "OR", "NOT", "IN", "CASE", "WHEN", "THEN", "ELSE", "END", "FOREACH", "DO", "INCASE", "DIV", "MOD", "TRUE", "FALSE", "NULL", "UNDEFINED"];
+
+const PATTERN = /(--[^\n]*)|('(?:[^'\\]|\\.)*'?|"[^"]*"?)|(\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b)|([A-Za-z_][\w.]*)|([\s\S])/g;
+const keywords = new Set(KEYWORDS);
+const functions = new Set(FUNCTIONS);
+
+export function tokens(sql: string): Token[] {
+  return [...sql.matchAll(PATTERN)].map(([text, comment, quoted, number, word]): Token => {
+    if (comment !== undefined) return { kind: "comment", text };
+    if (quoted !== undefined) return { kind: "text", text };
+    if (number !== undefined) return { kind: "number", text };
+    if (word === undefined) return { kind: "plain", text };
+    return { kind: keywords.has(word.toUpperCase()) ? "keyword" : functions.has(word) ? "function" : "plain", text };
+  });
+}
+
+/** `line 1, column 26: …`, as the server says it. */
+export function mistake(message: string): Mistake | undefined {
+  const found = /line (\d+), column (\d+): ([\s\S]*)/.exec(message);
+  return found ? { line: Number(found[1]), column: Number(found[2]), text: found[3] ?? "" } : undefined;
+}
+
+/** The word before the cursor, and what it could become. */
+export function completions(sql: string, cursor: number): { from: number; words: string[] } {
+  const word = /[A-Za-z_][\w.]*$/.exec(sql.slice(0, cursor))?.[0] ?? "";
+  const from = cursor - word.length;
+  if (word.length < 1 || isQuoted(sql, from)) return { from, words: [] };
+  const begins = (one: string) => one.toLowerCase().startsWith(word.toLowerCase()) && one.toLowerCase() !== word.toLowerCase();
+  return { from, words: [...KEYWORDS, ...COLUMNS, ...FUNCTIONS].filter(begins).slice(0, 8) };
+}
+
+function isQuoted(sql: string, at: number): boolean {
+  let quote = "";
+  for (const letter of sql.slice(0, at)) {
+    if (quote ? letter === quote : letter === "'" || letter === '"') quote = quote ? "" : letter;
+  }
+  return quote !== "";
+}
+
+/** A topic that fits the first filter of FROM. */
+export function topicFor(sql: string): string {
+  const filter = /\bFROM\s+"([^"$][^"]*)"/i.exec(sql)?.[1] ?? "demo/#";
+  return filter.split("/").map((level) => (level === "#" || level === "+" ? "1" : level)).join("/");
+}

@@ -1,0 +1,179 @@
+// An MQTT 5 client over a WebSocket: connects, keeps alive, subscribes, publishes with any QoS, and acknowledges.
+import * as codec from "./codec";
+import type { Connect, Packet, Properties, Publish, QoS, SubscribeOptions } from "./codec";
+import { reason } from "./reasons";
+
+export interface Handlers {
+  message: (message: Publish) => void;
+  /** Why, in words; empty when it was asked for. */
+  closed: (why: string) => void;
+}
+
+export interface NewMessage { topic: string; payload: Uint8Array; qos: QoS; retain: boolean; properties: Properties }
+
+const ANSWER_MS = 10_000;
+
+interface Waiting { resolve: (packet: Packet) => void; reject: (error: Error) => void; timer: ReturnType<typeof setTimeout> }
+
+export class Connection {
+  #socket: WebSocket;
+  #decoder = new codec.Decoder();
+  #waiting = new Map<string, Waiting>();
+  #packetId = 0;
+  /** QoS 2 that came and is not released. */
+  #received = new Set<number>();
+  #ping: ReturnType<typeof setInterval> | undefined;
+  #why = "";
+
+  private constructor(address: string, readonly handlers: Handlers) {
+    this.#socket = new WebSocket(address, ["mqtt"]);
+    this.#socket.binaryType = "arraybuffer";
+    this.#socket.onmessage = (event) => this.#heard(new Uint8Array(event.data as ArrayBuffer));
+    this.#socket.onclose = () => this.#ended();
+  }
+
+  static async open(address: string, options: Connect, handlers: Handlers): Promise<{ connection: Connection; sessionPresent: boolean; properties: Properties }> {
+    const own = new Connection(address, handlers);
+    try {
+      await own.#opened();
+      const answer = own.#answer("connack");
+      own.#send(codec.connect(options));
+      const connack = await answer;
+      if (connack.type !== "connack") throw new Error("the server answered with something else than CONNACK");
+      if (connack.reasonCode >= 0x80) throw new Error(said(connack));
+      own.#keepAlive(connack.properties.serverKeepAlive ?? options.keepAliveS);
+      return { connection: own, sessionPresent: connack.sessionPresent, properties: connack.properties };
+    } catch (error) {
+      own.#socket.onclose = null;
+      own.#socket.close();
+      throw error;
+    }
+  }
+
+  /** The QoS that was granted. */
+  async subscribe(options: SubscribeOptions): Promise<number> {
+    const id = this.#nextId();
+    const answer = this.#answer(`suback ${id}`);
+    this.#send(codec.subscribe(id, options));
+    return this.#granted(await answer);
+  }
+
+  async unsubscribe(filter: string): Promise<void> {
+    const id = this.#nextId();
+    const answer = this.#answer(`unsuback ${id}`);
+    this.#send(codec.unsubscribe(id, filter));
+    this.#granted(await answer);
+  }
+
+  /** Returns when the server has taken it over. */
+  async publish(message: NewMessage): Promise<void> {
+    const packetId = message.qos > 0 ? this.#nextId() : 0;
+    const bytes = codec.publish({ ...message, dup: false, packetId });
+    if (message.qos === 0) return this.#send(bytes);
+    const first = this.#answer(`${message.qos === 1 ? "puback" : "pubrec"} ${packetId}`);
+    this.#send(bytes);
+    const taken = await first;
+    if ("reasonCode" in taken && taken.reasonCode >= 0x80) throw new Error(said(taken));
+    if (message.qos === 2) {
+      const last = this.#answer(`pubcomp ${packetId}`);
+      this.#send(codec.acknowledge("pubrel", packetId));
+      await last;
+    }
+  }
+
+  close(): void {
+    if (this.#socket.readyState === WebSocket.OPEN) this.#send(codec.disconnect());
+    this.#socket.close();
+  }
+
+  #granted(packet: Packet): number {
+    const code = packet.type === "suback" || packet.type === "unsuback" ? (packet.reasonCodes[0] ?? 0x80) : 0x80;
+    if (code >= 0x80) throw new Error(reason(code));
+    return code;
+  }
+
+  #opened(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#socket.onopen = () => resolve();
+      this.#socket.onerror = () => reject(new Error("The WebSocket listener does not answer, or does not let this page in."));
+    });
+  }
+
+  #answer(name: string): Promise<Packet> {
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => { this.#waiting.delete(name); reject(new Error(`No answer within ${ANSWER_MS / 1000} s.`)); }, ANSWER_MS);
+      this.#waiting.set(name, { resolve, reject, timer });
+    });
+  }
+
+  #send(bytes: Uint8Array): void {
+    if (this.#socket.readyState !== WebSocket.OPEN) throw new Error("There is no connection.");
+    this.#socket.send(bytes as Uint8Array<ArrayBuffer>);
+  }
+
+  #heard(bytes: Uint8Array): void {
+    try {
+      for (const packet of this.#decoder.push(bytes)) this.#take(packet);
+    } catch (error) {
+      this.#why = error instanceof Error ? `The server sent something wrong: ${error.message}.` : String(error);
+      this.#socket.close();
+    }
+  }
+
+  #take(packet: Packet): void {
+    switch (packet.type) {
+      case "publish": return this.#delivered(packet);
+      case "pubrel":
+        this.#received.delete(packet.packetId);
+        return this.#send(codec.acknowledge("pubcomp", packet.packetId));
+      case "disconnect":
+        this.#why = said(packet);
+        return;
+      case "pingresp": return;
+      case "connack": return this.#settle("connack", packet);
+      default: this.#settle(`${packet.type} ${packet.packetId}`, packet);
+    }
+  }
+
+  #delivered(message: Publish): void {
+    if (message.qos === 1) this.#send(codec.acknowledge("puback", message.packetId));
+    if (message.qos === 2) {
+      this.#send(codec.acknowledge("pubrec", message.packetId));
+      if (this.#received.has(message.packetId)) return;
+      this.#received.add(message.packetId);
+    }
+    this.handlers.message(message);
+  }
+
+  #settle(name: string, packet: Packet): void {
+    const waiting = this.#waiting.get(name);
+    if (!waiting) return;
+    clearTimeout(waiting.timer);
+    this.#waiting.delete(name);
+    waiting.resolve(packet);
+  }
+
+  #keepAlive(seconds: number): void {
+    if (seconds > 0) this.#ping = setInterval(() => this.#send(codec.ping()), seconds * 750);
+  }
+
+  #ended(): void {
+    clearInterval(this.#ping);
+    for (const waiting of this.#waiting.values()) {
+      clearTimeout(waiting.timer);
+      waiting.reject(new Error(this.#why || "The connection was closed."));
+    }
+    this.#waiting.clear();
+    this.handlers.closed(this.#why);
+  }
+
+  #nextId(): number {
+    this.#packetId = (this.#packetId % 65535) + 1;
+    return this.#packetId;
+  }
+}
+
+function said(packet: { reasonCode: number; properties: Properties }): string {
+  const more = packet.properties.reasonString;
+  return `${reason(packet.reasonCode)}${more ? `: ${more}` : ""}`;
+}
