@@ -116,13 +116,14 @@ impl Tier {
             return self.keep(sample.clone());
         }
         let step = sample.at_unix_ms / self.step_ms;
-        if step != self.pending.step {
-            if let Some(values) = self.pending.take(step) {
-                self.keep(Arc::new(Sample {
-                    at_unix_ms: step * self.step_ms,
-                    values,
-                }));
-            }
+        let ended = self.pending.step;
+        if step != ended
+            && let Some(values) = self.pending.take(step)
+        {
+            self.keep(Arc::new(Sample {
+                at_unix_ms: (ended + 1) * self.step_ms,
+                values,
+            }));
         }
         self.pending.add(&sample.values);
     }

@@ -1,0 +1,24 @@
+// No page has a fault that axe finds, light or dark.
+import AxeBuilder from "@axe-core/playwright";
+import { furnish, PAGES } from "../support/pages";
+import { expect, open, test } from "../support/test";
+
+for (const colorScheme of ["light", "dark"] as const) {
+  test(`axe finds nothing on any page in ${colorScheme} colours`, async ({ console: page, node }) => {
+    test.setTimeout(240_000);
+    if (colorScheme === "light") await furnish(node);
+    await page.emulateMedia({ colorScheme });
+    for (const one of PAGES) {
+      await open(page, one);
+      await expect(page.getByText("Loading…")).toHaveCount(0);
+      const { violations } = await new AxeBuilder({ page }).analyze();
+      expect.soft(violations.map((violation) => `${one}: ${violation.id}: ${violation.nodes.map((node) => node.html).slice(0, 3).join(" ")}`)).toEqual([]);
+    }
+  });
+}
+
+test("axe finds nothing on the login page", async ({ page, node }) => {
+  await page.goto(node.url);
+  await expect(page.getByRole("button", { name: "Log in" })).toBeVisible();
+  expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+});

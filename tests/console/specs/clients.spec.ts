@@ -1,0 +1,83 @@
+// Clients: found among many, looked at, given and taken subscriptions, disconnected; and those who were refused.
+import { expect, open, test } from "../support/test";
+
+test("a client is found, looked at, and disconnected", async ({ console: page, node }) => {
+  await node.subscriber("kitchen-1", "clients/#");
+  await node.subscriber("attic-1", "clients/attic", "-q", "1");
+  await open(page, "clients");
+  const table = page.getByRole("region", { name: "Table: Clients" });
+  await expect(table.getByRole("link", { name: "kitchen-1" })).toBeVisible();
+  await page.getByLabel("Client id").fill("ATTIC");
+  await expect(table.getByRole("link", { name: "kitchen-1" })).toBeHidden();
+  await page.getByLabel("Client id").fill("nobody has this");
+  await expect(page.getByText("No client fits the filter.")).toBeVisible();
+  await page.getByLabel("Client id").fill("kitchen");
+  await table.getByRole("link", { name: "kitchen-1" }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "kitchen-1" })).toBeVisible();
+  await expect(page.getByText("MQTT 3.1.1").or(page.getByText("MQTT 5.0"))).toBeVisible();
+
+  await page.getByRole("button", { name: "End the session" }).click();
+  const dialog = page.getByRole("dialog");
+  await expect(dialog.getByRole("button", { name: "End the session" })).toBeDisabled();
+  await dialog.getByLabel("Type kitchen-1 to confirm").fill("kitchen-1");
+  await dialog.getByRole("button", { name: "End the session" }).click();
+  await expect(page.getByText("The session has ended.")).toBeVisible();
+});
+
+test("a subscription is added and removed in the client's stead", async ({ console: page, node }) => {
+  await node.subscriber("cellar-1", "clients/cellar");
+  await open(page, "clients/cellar-1");
+  const form = page.getByRole("form", { name: "Add a subscription" });
+  await form.getByLabel("Topic filter").fill("a/#/b");
+  await form.getByRole("button", { name: "Add the subscription" }).click();
+  await expect(page.getByRole("status").filter({ hasText: "filter" })).toBeVisible();
+  await form.getByLabel("Topic filter").fill("alarms/#");
+  await form.getByRole("button", { name: "Add the subscription" }).click();
+  const table = page.getByRole("region", { name: "Table: Subscriptions" });
+  await expect(table.getByRole("cell", { name: "alarms/#", exact: true })).toBeVisible();
+  await open(page, "subscriptions");
+  await page.getByLabel("Topic filter contains").fill("alarms");
+  await expect(page.getByRole("region", { name: "Table: Subscriptions" }).getByRole("row", { name: /^alarms\/# cellar-1/ })).toBeVisible();
+  await open(page, "clients/cellar-1");
+  await table.getByRole("button", { name: "Remove alarms/#" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
+  await expect(table.getByRole("cell", { name: "alarms/#", exact: true })).toBeHidden();
+});
+
+test("pages of a long list go forward and back", async ({ console: page, node }) => {
+  await Promise.all(Array.from({ length: 60 }, (_, n) => node.publish("x", "y", "-i", `many-${n}`, "-c", "-V", "5", "-x", "3600")));
+  await node.subscriber("lonely", "clients/lonely");
+  await open(page, "clients");
+  await page.getByLabel("Client id").fill("lonely");
+  await expect(page.getByRole("region", { name: "Table: Clients" }).getByRole("row")).toHaveCount(2);
+  await page.getByLabel("Client id").fill("many-");
+  await expect(page.getByRole("link", { name: "lonely" })).toBeHidden();
+  const pages = page.getByRole("navigation", { name: "Pages of the list" });
+  await expect(pages).toContainText("Page 1, 50 shown");
+  await pages.getByRole("button", { name: "Next" }).click();
+  await expect(pages).toContainText("Page 2, 10 shown");
+  await pages.getByRole("button", { name: "Previous" }).click();
+  await expect(pages).toContainText("Page 1, 50 shown");
+});
+
+test("shared groups show their members", async ({ console: page, node }) => {
+  await node.subscriber("worker-1", "$share/crew/jobs/#");
+  await node.subscriber("worker-2", "$share/crew/jobs/#");
+  await open(page, "subscriptions");
+  await expect(page.getByRole("region", { name: "Table: Shared groups" }).getByRole("row", { name: /crew jobs\/# 2 2 0/ })).toBeVisible();
+});
+
+test("a refused client is told why, and let in", async ({ console: page, node }) => {
+  const login = ["-i", "esp32", "-u", "esp32", "-P", "not it"];
+  expect(await node.publish("x", "y", ...login)).not.toBe(0);
+  await open(page, "refused");
+  await page.getByRole("button", { name: "Give esp32 a password" }).first().click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Password").fill("now it is");
+  await dialog.getByRole("button", { name: "Let it in" }).click();
+  await expect(dialog.getByText("The password is not shown again.")).toBeVisible();
+  await dialog.getByRole("button", { name: "Done" }).click();
+  expect(await node.publish("x", "y", "-i", "esp32", "-u", "esp32", "-P", "now it is")).toBe(0);
+  await open(page, "users");
+  await expect(page.getByRole("region", { name: "Table: Users" }).getByRole("cell", { name: "esp32", exact: true })).toBeVisible();
+});

@@ -1,0 +1,43 @@
+// Home: numbers that move, and a checklist that ticks by itself.
+import { expect, open, test } from "../support/test";
+
+test("numbers and charts follow what happens", async ({ console: page, node }) => {
+  await expect(page.getByRole("status").getByText("running", { exact: true })).toBeVisible();
+  await node.subscriber("home-1", "home/#");
+  const load = node.load("home/temp", 200);
+  const tile = page.locator("dl > div", { has: page.getByText("Messages in", { exact: true }) });
+  await expect(tile.locator("dd").first()).toHaveText(/^[1-9]\d*(\.\d)?\/s$/);
+  await expect(page.getByRole("listitem").filter({ hasText: "Connect a first client" })).toContainText("Done");
+  await expect(page.getByRole("listitem").filter({ hasText: "Publish a first message" })).toContainText("Done");
+  const figure = page.getByRole("figure").filter({ has: page.getByRole("heading", { name: "Messages", exact: true }) });
+  await expect(figure.getByRole("listitem").filter({ hasText: "in" }).first()).toContainText(/in [1-9]/);
+  await expect(figure.locator("canvas")).toBeVisible();
+  await page.getByRole("button", { name: "6 h" }).click();
+  await expect(page.getByRole("button", { name: "6 h" })).toHaveAttribute("aria-pressed", "true");
+  load.kill();
+});
+
+test("what is not delivered is told with its reason, and listeners with their addresses", async ({ console: page, node }) => {
+  await expect(page.getByRole("region", { name: "Table: Listeners" })).toContainText(`127.0.0.1:${node.mqttPort}`);
+  await expect(page.getByText("what is acknowledged is on the disk")).toBeVisible();
+});
+
+test("code to paste has the right port in every language", async ({ console: page, node }) => {
+  const code = page.getByRole("region", { name: "Code" });
+  for (const language of ["mosquitto", "Python", "Node.js", "ESP32 (Arduino)"]) {
+    await page.getByLabel("Language").selectOption({ label: language });
+    await expect(code).toContainText(String(node.mqttPort));
+  }
+});
+
+test("the page uses one WebSocket for what is live and asks little", async ({ console: page }) => {
+  let sockets = 0;
+  page.on("websocket", () => { sockets += 1; });
+  await page.reload();
+  await expect(page.getByRole("status").getByText("running", { exact: true })).toBeVisible();
+  await open(page, "clients");
+  await expect(page.getByRole("heading", { name: "Clients" })).toBeVisible();
+  await open(page, "home");
+  await expect(page.getByRole("heading", { name: "Home" })).toBeVisible();
+  expect(sockets).toBe(1);
+});

@@ -1,0 +1,129 @@
+// Rules and where they send: written, tried, seen at work, changed and rolled back; a connector, its action and its buffer.
+import { createServer, type Server } from "node:http";
+import { once } from "node:events";
+import { expect, open, test } from "../support/test";
+import { freePort } from "../support/node";
+
+test("a rule with a mistake is marked where it is, and tried on a message when it is right", async ({ console: page }) => {
+  await open(page, "rules/new");
+  const editor = page.getByRole("textbox", { name: "SQL of the rule" });
+  await editor.fill('SELECT payload.temp AS t FORM "m/#"');
+  await expect(page.getByRole("alert").filter({ hasText: "Line 1, column 26" })).toBeVisible();
+  await expect(page.locator(".wrong")).toHaveText("FORM");
+  await editor.fill('SELECT payload.temp AS t FROM "m/#" WHERE payload.temp > 30');
+  await expect(page.locator(".wrong")).toHaveCount(0);
+  await page.getByLabel("Topic", { exact: true }).fill("elsewhere");
+  await expect(page.getByText("The message is not for this rule")).toBeVisible();
+  await page.getByLabel("Topic", { exact: true }).fill("m/1");
+  await expect(page.getByText("One output")).toBeVisible();
+  await page.getByLabel("Payload", { exact: true }).fill('{"temp": 3}');
+  await expect(page.getByText("No output: WHERE does not hold.")).toBeVisible();
+});
+
+test("words are completed by Tab", async ({ console: page }) => {
+  await open(page, "rules/new");
+  const editor = page.getByRole("textbox", { name: "SQL of the rule" });
+  await editor.fill("SEL");
+  await editor.press("End");
+  await editor.pressSequentially("E");
+  await page.keyboard.press("Tab");
+  await expect(editor).toHaveValue("SELECT");
+});
+
+test("a rule is added, watched at work, changed, compared and rolled back", async ({ console: page, node }) => {
+  await open(page, "rules/new");
+  await page.getByLabel(/^Id/).fill("hot");
+  await page.getByRole("textbox", { name: "SQL of the rule" }).fill('SELECT clientid, payload.temp AS t FROM "live/#" WHERE payload.temp > 30');
+  await page.getByLabel("Add an output").selectOption("republish");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await page.getByLabel("Publish to topic").fill("alarms/${clientid}");
+  await page.getByRole("button", { name: "Add the rule" }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "hot" })).toBeVisible();
+  await page.getByRole("button", { name: "Watch" }).click();
+  await expect(page.getByText("ten samples a second at most")).toBeVisible();
+  await node.publish("live/1", '{"temp": 31}', "-i", "probe");
+  await expect(page.getByText('→ {"clientid":"probe","t":31}')).toBeVisible();
+  const matched = page.locator("dl > div", { has: page.getByText("Matched", { exact: true }) });
+  await expect(matched.locator("dd").first()).toHaveText("1");
+
+  const editor = page.getByRole("textbox", { name: "SQL of the rule" });
+  await editor.fill('SELECT clientid, payload.temp AS t FROM "live/#" WHERE payload.temp > 40');
+  await page.getByRole("button", { name: "Save" }).click();
+  await expect(page.getByText("Version 2")).toBeVisible();
+  await page.getByRole("button", { name: "Compare" }).click();
+  await expect(page.locator(".gone")).toContainText("> 30");
+  await expect(page.locator(".new")).toContainText("> 40");
+  await page.getByRole("button", { name: "Roll back" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
+  await expect(editor).toHaveValue(/> 30$/);
+
+  await open(page, "rules");
+  await page.getByRole("button", { name: "Disable hot" }).click();
+  await expect(page.getByRole("button", { name: "Enable hot" })).toBeVisible();
+  await open(page, "rules/hot");
+  await page.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("dialog").getByLabel("Type hot to confirm").fill("hot");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await expect(page.getByText("There is no rule yet.")).toBeVisible();
+});
+
+test("a rule sends to a web server; its buffer is paused, seen to fill, purged and resumed", async ({ console: page, node }) => {
+  const [target, bodies] = await webServer();
+  const address = target.address();
+  const port = typeof address === "object" && address ? address.port : 0;
+
+  await open(page, "connectors/new");
+  await page.getByLabel("Type").selectOption("http");
+  await page.getByLabel("Name").fill("hook");
+  await page.getByLabel("Url").fill(`http://127.0.0.1:${await freePort()}`);
+  await page.getByRole("button", { name: "Test the connection" }).click();
+  await expect(page.getByText(/^Not reachable: /)).toBeVisible();
+  await page.getByLabel("Url").fill(`http://127.0.0.1:${port}`);
+  await page.getByRole("button", { name: "Test the connection" }).click();
+  await expect(page.getByText(/^The target is there and takes us/)).toBeVisible();
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "hook" })).toBeVisible();
+
+  await open(page, "actions/new");
+  await page.getByLabel("Type").selectOption("http");
+  await page.getByLabel("Name").fill("post");
+  await expect(page.getByLabel(/^Connector/)).toHaveValue("hook");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "http:post" })).toBeVisible();
+
+  await node.call("POST", "/api/v1/rules", { id: "forward", sql: 'SELECT payload.n AS n FROM "to-web/#"', actions: ["http:post"] });
+  await node.publish("to-web/1", '{"n": 1}', "-q", "1");
+  await expect.poll(() => bodies).toEqual(['{"n":1}']);
+  const main = page.getByRole("main");
+  await expect(main.getByText(/^1 messages, /)).toBeVisible();
+
+  await page.getByRole("button", { name: "Pause" }).click();
+  await expect(main.getByText("paused", { exact: true })).toBeVisible();
+  await node.publish("to-web/1", '{"n": 2}', "-q", "1");
+  await expect(main.locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^1 messages/);
+  await page.getByRole("button", { name: "Purge…" }).click();
+  await page.getByRole("dialog").getByLabel("Type http:post to confirm").fill("http:post");
+  await page.getByRole("dialog").getByRole("button", { name: "Purge" }).click();
+  await expect(main.locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^0 messages/);
+  await page.getByRole("button", { name: "Resume" }).click();
+  await node.publish("to-web/1", '{"n": 3}', "-q", "1");
+  await expect.poll(() => bodies).toEqual(['{"n":1}', '{"n":3}']);
+
+  await open(page, "actions");
+  await expect(page.getByRole("region", { name: "Table: Actions" }).getByRole("link", { name: "http:post" })).toBeVisible();
+  target.close();
+});
+
+async function webServer(): Promise<[Server, string[]]> {
+  const bodies: string[] = [];
+  const server = createServer((request, response) => {
+    let body = "";
+    request.on("data", (chunk) => { body += String(chunk); });
+    request.on("end", () => {
+      if (request.method === "POST") bodies.push(body);
+      response.end();
+    });
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return [server, bodies];
+}

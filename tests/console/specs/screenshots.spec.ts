@@ -1,0 +1,38 @@
+// Takes the pictures of docs/screenshots; `dev/ui screenshots` runs it. They are for people to look at, not compared.
+import { furnish, PAGES } from "../support/pages";
+import { expect, open, test } from "../support/test";
+
+const DIRECTORY = "../../docs/screenshots";
+
+for (const colorScheme of ["light", "dark"] as const) {
+  test(`pictures in ${colorScheme} colours @screenshots`, async ({ console: page, node }) => {
+    test.setTimeout(240_000);
+    if (colorScheme === "light") await furnish(node);
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(() => {
+      const login = JSON.parse(sessionStorage.getItem("tidewire-login") ?? "{}");
+      sessionStorage.setItem("tidewire-login", JSON.stringify({ ...login, has_first_password: false }));
+    });
+    await page.reload();
+    for (const one of PAGES.filter((path) => path !== "nowhere")) {
+      await open(page, one);
+      await expect(page.getByText("Loading…")).toHaveCount(0);
+      if (one === "topics") await page.getByRole("button", { name: "Watch" }).click();
+      if (one === "mqtt") await talk(page);
+      // What is live has something to show.
+      await page.waitForTimeout(one === "home" ? 4000 : 1500);
+      if (one === "topics") await page.getByRole("button", { name: "temp", exact: true }).click();
+      await page.evaluate(() => scrollTo(0, 0));
+      await page.screenshot({ path: `${DIRECTORY}/${one.replace(/\W/g, "-")}-${colorScheme}.png`, clip: { x: 0, y: 0, width: 1280, height: one === "home" ? 1200 : 800 }, fullPage: true });
+    }
+  });
+}
+
+async function talk(page: Parameters<typeof open>[0]): Promise<void> {
+  await page.getByRole("button", { name: "Connect" }).click();
+  await expect(page.getByText(/^Connected as/)).toBeVisible();
+  await page.getByRole("button", { name: "Subscribe" }).click();
+  await expect(page.getByText("Subscribed with QoS")).toBeVisible();
+  await page.getByRole("button", { name: "Publish", exact: true }).click();
+  await page.getByRole("button", { name: /^in .*demo\/hello/ }).click();
+}

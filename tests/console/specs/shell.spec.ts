@@ -1,0 +1,79 @@
+// The frame: login, navigation, colours, small screens, the keyboard.
+import { expect, logIn, open, test, watch } from "../support/test";
+
+test("a wrong password is refused and says so", async ({ page, node }) => {
+  await page.goto(node.url);
+  await page.getByLabel("Password").fill("wrong");
+  await page.getByRole("button", { name: "Log in" }).click();
+  await expect(page.getByRole("alert")).toContainText("user or password is wrong");
+});
+
+test("one logs in, stays so over a reload, and logs out", async ({ page, node }) => {
+  const complaints = watch(page, node.url);
+  await logIn(page, node);
+  await page.reload();
+  await expect(page.getByRole("heading", { name: "Home" })).toBeVisible();
+  await page.getByRole("button", { name: "Log out" }).click();
+  await expect(page.getByRole("button", { name: "Log in" })).toBeVisible();
+  expect(complaints).toEqual([]);
+});
+
+test("a login that the server does not know any more leads to the login page", async ({ page, node }) => {
+  await logIn(page, node);
+  await page.evaluate(() => {
+    const login = JSON.parse(sessionStorage.getItem("tidewire-login") ?? "{}");
+    sessionStorage.setItem("tidewire-login", JSON.stringify({ ...login, token: "tw_unknown" }));
+  });
+  await page.reload();
+  await expect(page.getByText("Your login has ended")).toBeVisible();
+});
+
+test("every page is reached from the navigation and by keyboard", async ({ console: page }) => {
+  const links = page.getByRole("navigation", { name: "Pages" }).getByRole("link");
+  const names = await links.allTextContents();
+  expect(names.length).toBeGreaterThanOrEqual(16);
+  for (const name of names) {
+    await links.getByText(name, { exact: true }).focus();
+    await page.keyboard.press("Enter");
+    await expect(page.getByRole("heading", { level: 1, name })).toBeVisible();
+    await expect(page).toHaveTitle(`${name} · tidewire`);
+  }
+  await open(page, "nowhere");
+  await expect(page.getByRole("heading", { name: "There is no such page" })).toBeVisible();
+});
+
+test("colours are as the system has them, or as chosen", async ({ console: page }) => {
+  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  await page.emulateMedia({ colorScheme: "dark" });
+  const dark = await ground();
+  await page.emulateMedia({ colorScheme: "light" });
+  expect(await ground()).not.toBe(dark);
+  const button = page.getByRole("button", { name: "Colours" });
+  await button.click();
+  await button.click();
+  await expect(button).toHaveText("Colours: dark");
+  expect(await ground()).toBe(dark);
+  await page.reload();
+  await expect(button).toHaveText("Colours: dark");
+});
+
+test("no page is wider than a telephone, and the menu opens there", async ({ console: page }) => {
+  await page.setViewportSize({ width: 360, height: 740 });
+  const menu = page.getByRole("button", { name: "Menu" });
+  const names = await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { includeHidden: true }).allTextContents();
+  for (const name of names) {
+    await menu.click();
+    await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name, exact: true }).click();
+    await expect(page.getByRole("heading", { level: 1, name })).toBeVisible();
+    const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    expect(excess, name).toBeLessThanOrEqual(0);
+  }
+});
+
+test("the page may run nothing inline and reach nobody but this node", async ({ node, request }) => {
+  const policy = (await request.get(node.url)).headers()["content-security-policy"] ?? "";
+  expect(policy).toContain("script-src 'self'");
+  expect(policy).not.toContain("unsafe");
+  expect(policy).not.toContain("https:");
+  expect(policy).toMatch(/connect-src 'self' ws:\/\/127\.0\.0\.1:\d+;/);
+});

@@ -1,0 +1,120 @@
+// A running server for the tests, and clients of it: the real binary, on ports that are free.
+import { execFileSync, spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+const binary = process.env["TIDEWIRE"];
+if (!binary) throw new Error("TIDEWIRE names the binary to test; dev/ui test sets it");
+
+export class Node {
+  private clients: ChildProcess[] = [];
+
+  private constructor(private process: ChildProcess, private options: string[], readonly directory: string, readonly url: string, readonly mqttPort: number, readonly firstPassword: string) {}
+
+  static async start(): Promise<Node> {
+    const directory = mkdtempSync(join(tmpdir(), "tidewire-console-"));
+    const [api, tcp, ws] = [await freePort(), await freePort(), await freePort()];
+    const options = [`node.data_dir=${directory}`, `api.bind=127.0.0.1:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s"];
+    const url = `http://127.0.0.1:${api}`;
+    const child = await serve(options, url);
+    return new Node(child, options, directory, url, tcp, readFileSync(join(directory, "admin-password"), "utf8").trim());
+  }
+
+  /** A user of the console who may look and not change. The server starts again. */
+  async addViewer(name: string, password: string): Promise<void> {
+    this.process.kill();
+    await once(this.process, "exit");
+    execFileSync(binary as string, ["passwd", "-b", join(this.directory, "admins"), name, password]);
+    this.process = await serve(this.options, this.url);
+  }
+
+  async stop(): Promise<void> {
+    for (const client of this.clients) client.kill();
+    this.process.kill();
+    if (this.process.exitCode === null) await once(this.process, "exit");
+    rmSync(this.directory, { recursive: true });
+  }
+
+  /** `tidewire sub`, until the node stops; returns when it has subscribed. */
+  async subscriber(clientId: string, filter: string, ...more: string[]): Promise<ChildProcess> {
+    const child = this.client(["sub", "-i", clientId, "-t", filter, ...more]);
+    await this.connected(clientId);
+    return child;
+  }
+
+  async connected(clientId: string): Promise<void> {
+    const token = await this.token();
+    await until(async () => {
+      const answer = await fetch(`${this.url}/api/v1/clients/${encodeURIComponent(clientId)}/subscriptions`, { headers: { Authorization: `Bearer ${token}` } });
+      return answer.ok && ((await answer.json()) as unknown[]).length > 0;
+    });
+  }
+
+  /** `tidewire pub`; its exit code. */
+  async publish(topic: string, payload: string, ...more: string[]): Promise<number> {
+    const child = this.client(["pub", "-t", topic, "-m", payload, ...more]);
+    const [code] = (await once(child, "exit")) as [number];
+    return code;
+  }
+
+  /** Messages without end: so many a second. */
+  load(topic: string, perSecond: number): ChildProcess {
+    const script = `let n = 0; setInterval(() => { for (let i = 0; i < ${Math.ceil(perSecond / 10)}; i += 1) console.log(JSON.stringify({ temp: 20 + (n++ % 15), n })); }, 100)`;
+    const source = spawn(process.execPath, ["-e", script], { stdio: ["ignore", "pipe", "inherit"] });
+    const publisher = spawn(binary as string, ["pub", "-p", String(this.mqttPort), "-i", "load", "-t", topic, "-l"], { stdio: [source.stdout, "ignore", "inherit"] });
+    this.clients.push(source, publisher);
+    return source;
+  }
+
+  async call(method: string, path: string, body?: unknown): Promise<unknown> {
+    const headers: Record<string, string> = { Authorization: `Bearer ${await this.token()}`, "Content-Type": "application/json" };
+    const answer = await fetch(this.url + path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+    return text ? JSON.parse(text) : undefined;
+  }
+
+  private kept: string | undefined;
+  private async token(): Promise<string> {
+    if (this.kept) return this.kept;
+    const body = JSON.stringify({ user: "admin", password: this.firstPassword });
+    const answer = await fetch(`${this.url}/api/v1/login`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    return (this.kept = ((await answer.json()) as { token: string }).token);
+  }
+
+  private client(options: string[]): ChildProcess {
+    const [command, ...rest] = options;
+    const child = spawn(binary as string, [command as string, "-p", String(this.mqttPort), ...rest], { stdio: ["ignore", "pipe", "ignore"] });
+    this.clients.push(child);
+    return child;
+  }
+}
+
+async function serve(options: string[], url: string): Promise<ChildProcess> {
+  const child = spawn(binary as string, options.flatMap((option) => ["--set", option]), { stdio: ["ignore", "ignore", "inherit"], env: { ...process.env, TIDEWIRE__LOG__LEVEL: "error" } });
+  await until(async () => (await fetch(`${url}/readyz`)).ok, () => child.exitCode === null);
+  return child;
+}
+
+/** Until it is so; fails after half a minute, or when it cannot become so any more. */
+export async function until(isSo: () => Promise<boolean>, isPossible: () => boolean = () => true): Promise<void> {
+  const end = Date.now() + 30_000;
+  while (Date.now() < end && isPossible()) {
+    if (await isSo().catch(() => false)) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error("it did not become so");
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  if (address === null || typeof address === "string") throw new Error("no port");
+  return address.port;
+}

@@ -1,0 +1,66 @@
+// The test function of all specs: a node for the file, and a page that is logged in. A page that complains in its console, or
+// asks anybody but the node, fails its test.
+import { expect, test as base, type Page } from "@playwright/test";
+import { readFileSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
+import { Node } from "./node";
+
+/** A directory with a console that is newer than the one in the binary. */
+const dist = process.env["CONSOLE_DIST"];
+
+export { expect };
+
+export const test = base.extend<{ console: Page }, { node: Node }>({
+  node: [async ({}, use) => {
+    const node = await Node.start();
+    await use(node);
+    await node.stop();
+  }, { scope: "worker" }],
+  page: async ({ page }, use) => {
+    if (dist) await serveFrom(page, dist);
+    await use(page);
+  },
+  console: async ({ page, node }, use) => {
+    const complaints = watch(page, node.url);
+    await logIn(page, node);
+    await use(page);
+    expect(complaints).toEqual([]);
+  },
+});
+
+export async function logIn(page: Page, node: Node): Promise<void> {
+  await page.goto(node.url);
+  await page.getByLabel("Password").fill(node.firstPassword);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await expect(page.getByRole("heading", { name: "Home" })).toBeVisible();
+}
+
+export async function open(page: Page, path: string): Promise<void> {
+  await page.evaluate((to) => { location.hash = `#/${to}`; }, path);
+}
+
+/** What goes wrong without anybody seeing it. */
+export function watch(page: Page, url: string): string[] {
+  const complaints: string[] = [];
+  page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
+  page.on("console", (message) => {
+    // A refused request is what several tests are about.
+    if (message.type() === "error" && !message.text().includes("the server responded with a status of 4")) complaints.push(`console: ${message.text()}`);
+  });
+  page.on("request", (request) => {
+    if (!request.url().startsWith(url) && !request.url().startsWith("blob:")) complaints.push(`request: ${request.url()}`);
+  });
+  return complaints;
+}
+
+async function serveFrom(page: Page, directory: string): Promise<void> {
+  await page.route((url) => url.pathname.startsWith("/assets/"), (route) => {
+    const name = new URL(route.request().url()).pathname;
+    const contentType = name.endsWith(".css") ? "text/css" : "text/javascript";
+    return route.fulfill({ contentType, body: gunzipSync(readFileSync(`${directory}${name}.gz`)) });
+  });
+  await page.route((url) => url.pathname === "/", async (route) => {
+    const response = await route.fetch();
+    return route.fulfill({ response, body: readFileSync(`${directory}/index.html`) });
+  });
+}
