@@ -22,6 +22,9 @@ pub struct Connection {
     pub maximum_packet_size: u32,
     /// What CONNACK told the client: it is held to that, whatever the configuration says since.
     pub receive_maximum: u16,
+    /// QoS 2 messages that came on this connection and are not released. Those of earlier ones do not count: the quota begins anew
+    /// with each connection (4.9).
+    pub open_exactly_once: u16,
     pub topic_alias_maximum: u16,
     /// Authentication Method of CONNECT, once accepted: the only one to authenticate anew with [MQTT-4.12.1-1].
     pub method: Option<Box<str>>,
@@ -121,6 +124,7 @@ impl Connection {
             last_packet_ms: now_ms,
             maximum_packet_size: u32::MAX,
             receive_maximum: 0,
+            open_exactly_once: 0,
             topic_alias_maximum: 0,
             method: None,
             aliases: None,

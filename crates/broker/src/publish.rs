@@ -89,7 +89,10 @@ impl Shard {
 
     /// QoS 2: routed when it first comes, remembered until it is released [MQTT-4.3.3-10].
     fn publish_exactly_once(&mut self, now: Now, conn: ConnSlot, slot: u32, publish: &Publish<'_>, id: PacketId) {
-        let receive_maximum = self.core.connection_mut(conn).map_or(0, |c| c.receive_maximum);
+        let is_quota_used_up = self
+            .core
+            .connection_mut(conn)
+            .is_none_or(|c| c.open_exactly_once >= c.receive_maximum);
         let session = self.core.session_mut(slot);
         if session.received.contains(id.get()) {
             // A duplicate: the same answer, no second delivery.
@@ -100,7 +103,7 @@ impl Shard {
             };
             return self.acknowledge_when_kept(conn, PacketType::PubRec, id, ReasonCode::Success, wait);
         }
-        if session.version == ProtocolVersion::V5 && session.received.len() >= usize::from(receive_maximum) {
+        if session.version == ProtocolVersion::V5 && is_quota_used_up {
             // [MQTT-3.3.4-9]
             let because = "more QoS 2 messages are open than the server's receive maximum";
             return self.protocol_error(now, conn, ReasonCode::ReceiveMaximumExceeded, because);
@@ -108,6 +111,9 @@ impl Shard {
         let (reason, wait) = self.take_publish(now, slot, publish);
         if !reason.is_error() {
             self.core.session_mut(slot).received.insert(id.get());
+            if let Some(connection) = self.core.connection_mut(conn) {
+                connection.open_exactly_once = connection.open_exactly_once.saturating_add(1);
+            }
             if let Some(receipt) = wait.receipt {
                 let id = self.open_id(slot, id);
                 self.core.tap.parking.park_open(receipt, id);
@@ -415,6 +421,9 @@ impl Shard {
     pub(crate) fn pubrel(&mut self, conn: ConnSlot, slot: u32, ack: &Ack<'_>) {
         self.core.stats.packets_received[PacketType::PubRel as usize] += 1;
         let was_open = self.core.session_mut(slot).received.remove(ack.packet_id.get());
+        if let Some(connection) = self.core.connection_mut(conn).filter(|_| was_open) {
+            connection.open_exactly_once = connection.open_exactly_once.saturating_sub(1);
+        }
         let reason = if was_open {
             ReasonCode::Success
         } else {

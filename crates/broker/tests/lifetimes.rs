@@ -698,6 +698,29 @@ fn what_a_group_keeps_is_counted_and_expired_messages_make_room() {
     }
 }
 
+/// 4.9: the quota is that of a connection and no part of the session.
+#[test]
+fn what_is_open_from_an_earlier_connection_takes_nothing_of_the_receive_maximum() {
+    let mut w = World::new(1);
+    let config = ShardConfig {
+        receive_maximum: 2,
+        ..ShardConfig::default()
+    };
+    w.shards[0].reconfigure(Arc::new(config));
+    let first = w.connect(V5, "me", true, &[session_for(100)]);
+    for id in [1, 2] {
+        w.publish_with(first, "t", "x", ExactlyOnce, false, id, false, &[]);
+    }
+    w.cut(first);
+    let second = w.connect(V5, "me", false, &[session_for(100)]);
+    for id in [3, 4] {
+        w.publish_with(second, "t", "x", ExactlyOnce, false, id, false, &[]);
+    }
+    assert!(!w.is_closed(second));
+    w.publish_with(second, "t", "x", ExactlyOnce, false, 5, false, &[]);
+    assert!(w.is_closed(second));
+}
+
 #[test]
 fn a_client_is_held_to_what_its_connack_said() {
     let mut w = World::new(1);

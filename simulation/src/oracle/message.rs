@@ -124,11 +124,12 @@ impl Oracle {
         }
     }
 
-    /// Whether the node has promised to keep it, and there is only one of it. A will is published anew if the process ends before it
-    /// is kept that it was [MQTT-3.1.2-8].
+    /// Whether the node has promised to keep it, and there is only one of it. A will, and what was delayed, is published anew if the
+    /// process ends before it is kept that it was [MQTT-3.1.2-8].
     pub fn is_kept(&self, serial: u64) -> bool {
         self.message(serial).is_some_and(|m| {
-            m.acked.is_some() && m.repeated.is_none() && !m.is_will && self.durability != Durability::None
+            let is_published_once = !m.is_will && m.delay_ms.is_none();
+            m.acked.is_some() && m.repeated.is_none() && is_published_once && self.durability != Durability::None
         })
     }
 
