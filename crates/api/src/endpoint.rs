@@ -151,11 +151,6 @@ impl Endpoint {
         self.returns::<serde_json::Value>(description)
     }
 
-    /// 200 without a body.
-    pub fn returns_empty(self, description: &'static str) -> Endpoint {
-        self.answer(StatusCode::OK, description, None)
-    }
-
     pub fn returns<T: JsonSchema>(self, description: &'static str) -> Endpoint {
         self.answer(
             StatusCode::OK,
