@@ -15,7 +15,7 @@ FROM ?= 1
 help: ## Say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1\t/' | expand -t 16
 
-# `fast` starts within a minute of a clone; releases are built with the `release` profile.
+# `fast` takes some minutes after a clone and seconds after a change; releases are built with the `release` profile.
 run: setup ## Build and start the broker
 	@dev/cargo run --profile fast --quiet -p tidewire -- $(ARGS)
 

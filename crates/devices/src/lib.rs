@@ -33,10 +33,10 @@ mod updates;
 mod upkeep;
 
 pub use calls::{Call, CallError};
-pub use devices::{Devices, Login, OpenError, Options};
+pub use devices::{DIRECTORY_NAME, Devices, Login, OpenError, Options};
 pub use entry::{Entry, Kind};
 pub use hub::{DEVICE_PREFIX, PROVISION_PREFIX};
-pub use log::{Full, Kept};
+pub use log::{DIRECTORY_NAME as LOG_NAME, Full, Kept};
 pub use outlet::Out;
 pub use sessions::Wanted;
 pub use stats::{Lag, Stats};
