@@ -28,6 +28,8 @@ struct Inner {
 struct Online {
     shard: u16,
     is_v5: bool,
+    /// Others have been behind it.
+    is_gateway: bool,
     subscriptions: Vec<(Subscription, QoS)>,
 }
 
@@ -84,6 +86,7 @@ impl Sessions {
         let online = Online {
             shard,
             is_v5,
+            is_gateway: false,
             subscriptions: Vec::new(),
         };
         self.lock().online.insert(session, online);
@@ -91,8 +94,8 @@ impl Sessions {
 
     pub fn disconnected(&self, session: Uuid) {
         let mut inner = self.lock();
-        inner.online.remove(&session);
-        if inner.behind.values().any(|behind| behind.gateway == session) {
+        let was_gateway = inner.online.remove(&session).is_some_and(|online| online.is_gateway);
+        if was_gateway {
             inner.behind.retain(|_, behind| behind.gateway != session);
             inner.names.retain(|(gateway, _), _| *gateway != session);
         }
@@ -159,9 +162,13 @@ impl Sessions {
         ways
     }
 
-    /// A gateway speaks for this device.
+    /// A gateway speaks for this device; of one that has gone meanwhile nothing is remembered.
     pub fn put_behind(&self, gateway: Uuid, name: &str, device: DeviceId) {
         let mut inner = self.lock();
+        match inner.online.get_mut(&gateway) {
+            Some(online) => online.is_gateway = true,
+            None => return,
+        }
         if inner.behind.len() >= BEHIND_MAX {
             inner.behind.clear();
             inner.names.clear();
