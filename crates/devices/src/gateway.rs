@@ -37,7 +37,7 @@ impl Hub {
         };
         let device: Option<Device> = entities.find_by_name(tenant.0, name)?;
         let id = device.and_then(|device| device.id);
-        if let Some(id) = id.filter(|_| self.sessions.is_online(entry.device)) {
+        if let Some(id) = id {
             self.sessions.put_behind(entry.device, name, id);
         }
         Ok(id)
