@@ -37,6 +37,8 @@ test("a rule is added, watched at work, changed, compared and rolled back", asyn
   await page.getByLabel("Add an output").selectOption("republish");
   await page.getByRole("button", { name: "Add", exact: true }).click();
   await page.getByLabel("Publish to topic").fill("alarms/${clientid}");
+  // The dry run has settled: nothing on the page moves any more.
+  await expect(page.getByText("One output")).toBeVisible();
   await page.getByRole("button", { name: "Add the rule" }).click();
   await expect(page.getByRole("heading", { level: 1, name: "hot" })).toBeVisible();
   await page.getByRole("button", { name: "Watch" }).click();
