@@ -1,12 +1,13 @@
 // No page has a fault that axe finds, light or dark.
 import AxeBuilder from "@axe-core/playwright";
-import { furnish, PAGES } from "../support/pages";
+import { PAGES } from "../support/pages";
 import { expect, open, test } from "../support/test";
 
+test.use({ isFurnished: true });
+
 for (const colorScheme of ["light", "dark"] as const) {
-  test(`axe finds nothing on any page in ${colorScheme} colours`, async ({ console: page, node }) => {
+  test(`axe finds nothing on any page in ${colorScheme} colours`, async ({ console: page }) => {
     test.setTimeout(240_000);
-    if (colorScheme === "light") await furnish(node);
     await page.emulateMedia({ colorScheme });
     for (const one of PAGES) {
       await open(page, one);

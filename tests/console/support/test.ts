@@ -1,18 +1,21 @@
-// The test function of all specs: a node for the file, and a page that is logged in. A page that complains in its console, or
+// The test function of all specs: a node, another one for specs that want something on every page, and a page that is logged in. A page that complains in its console, or
 // asks anybody but the node, fails its test.
 import { expect, test as base, type Page } from "@playwright/test";
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { Node } from "./node";
+import { furnish } from "./pages";
 
 /** A directory with a console that is newer than the one in the binary. */
 const dist = process.env["CONSOLE_DIST"];
 
 export { expect };
 
-export const test = base.extend<{ console: Page }, { node: Node }>({
-  node: [async ({}, use) => {
+export const test = base.extend<{ console: Page }, { isFurnished: boolean; node: Node }>({
+  isFurnished: [false, { option: true, scope: "worker" }],
+  node: [async ({ isFurnished }, use) => {
     const node = await Node.start();
+    if (isFurnished) await furnish(node);
     await use(node);
     await node.stop();
   }, { scope: "worker" }],
