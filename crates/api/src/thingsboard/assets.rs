@@ -137,9 +137,7 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
 
 fn of_tenant(call: &Call, (): (), query: AssetQuery, (): ()) -> Outcome<Value> {
     if let Some(name) = query.asset_name {
-        let asset: Option<Asset> = call.entities().find_by_name(call.tenant().0, &name)?;
-        let asset = asset.ok_or_else(Failure::not_found)?;
-        return Ok(Json(super::info::fields(&asset).into()));
+        return lists::named::<Asset>(call, &name);
     }
     let link = query.link()?;
     let selection = Selection {
@@ -155,22 +153,15 @@ fn infos_of_tenant(call: &Call, (): (), query: AssetQuery, (): ()) -> Outcome<Pa
 }
 
 fn of_customer(call: &Call, customer: Uuid, query: AssetQuery, (): ()) -> Outcome<Page<Asset>> {
-    call.entity::<Customer>(customer, Verb::Read)?;
     let selection = Selection {
-        customer: Some(customer),
         subtype: filled(query.kind.clone()),
-        ..call.own()
+        ..lists::of_customer(call, customer)?
     };
     lists::page(call, &selection, &query.link()?)
 }
 
 fn infos_of_customer(call: &Call, customer: Uuid, query: AssetQuery, (): ()) -> Outcome<Page<Value>> {
-    call.entity::<Customer>(customer, Verb::Read)?;
-    let selection = Selection {
-        customer: Some(customer),
-        ..call.own()
-    };
-    infos(call, query, selection)
+    infos(call, query, lists::of_customer(call, customer)?)
 }
 
 fn infos(call: &Call, query: AssetQuery, selection: Selection) -> Outcome<Page<Value>> {

@@ -296,9 +296,7 @@ fn save_credentials(
 
 fn of_tenant(call: &Call, (): (), query: DeviceQuery, (): ()) -> Outcome<Value> {
     if let Some(name) = query.device_name {
-        let device: Option<Device> = call.entities().find_by_name(call.tenant().0, &name)?;
-        let device = device.ok_or_else(Failure::not_found)?;
-        return Ok(Json(super::info::fields(&device).into()));
+        return lists::named::<Device>(call, &name);
     }
     let link = query.link()?;
     let selection = Selection {
@@ -314,22 +312,15 @@ fn infos_of_tenant(call: &Call, (): (), query: DeviceQuery, (): ()) -> Outcome<P
 }
 
 fn of_customer(call: &Call, customer: Uuid, query: DeviceQuery, (): ()) -> Outcome<Page<Device>> {
-    call.entity::<Customer>(customer, Verb::Read)?;
     let selection = Selection {
-        customer: Some(customer),
         subtype: filled(query.kind.clone()),
-        ..call.own()
+        ..lists::of_customer(call, customer)?
     };
     lists::page(call, &selection, &query.link()?)
 }
 
 fn infos_of_customer(call: &Call, customer: Uuid, query: DeviceQuery, (): ()) -> Outcome<Page<Value>> {
-    call.entity::<Customer>(customer, Verb::Read)?;
-    let selection = Selection {
-        customer: Some(customer),
-        ..call.own()
-    };
-    infos(call, query, selection)
+    infos(call, query, lists::of_customer(call, customer)?)
 }
 
 fn infos(call: &Call, query: DeviceQuery, selection: Selection) -> Outcome<Page<Value>> {

@@ -2,13 +2,14 @@
 
 use axum::Json;
 use platform::ids::Uuid;
-use platform::model::Entity;
+use platform::model::{Customer, Entity};
 use platform::repository::Selection;
 use platform::{Page, PageLink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use super::call::Call;
+use super::call::{Call, Verb};
 use super::failure::Failure;
 use super::operation::{FromParameter, Outcome};
 
@@ -79,6 +80,22 @@ pub fn link(
 
 pub fn page<E: Entity>(call: &Call, selection: &Selection, link: &PageLink) -> Outcome<Page<E>> {
     Ok(Json(call.entities().page(selection, link)?))
+}
+
+/// One of the tenant's, by its name.
+pub fn named<E: Entity>(call: &Call, name: &str) -> Outcome<Value> {
+    let found: Option<E> = call.entities().find_by_name(call.tenant().0, name)?;
+    let entity = found.ok_or_else(Failure::not_found)?;
+    Ok(Json(super::info::fields(&entity).into()))
+}
+
+/// What a customer has, for somebody who may see the customer.
+pub fn of_customer(call: &Call, customer: Uuid) -> Result<Selection, Failure> {
+    call.entity::<Customer>(customer, Verb::Read)?;
+    Ok(Selection {
+        customer: Some(customer),
+        ..call.own()
+    })
 }
 
 /// All of a selection, one after the other.
