@@ -12,20 +12,20 @@ test("numbers and charts follow what happens", async ({ console: page, node }) =
   const figure = page.getByRole("figure").filter({ has: page.getByRole("heading", { name: "Messages", exact: true }) });
   await expect(figure.getByRole("listitem").filter({ hasText: "in" }).first()).toContainText(/in [1-9]/);
   await expect(figure.locator("canvas")).toBeVisible();
-  await page.getByRole("button", { name: "6 h" }).click();
-  await expect(page.getByRole("button", { name: "6 h" })).toHaveAttribute("aria-pressed", "true");
+  await page.getByRole("button", { name: "6 h", exact: true }).click();
+  await expect(page.getByRole("button", { name: "6 h", exact: true })).toHaveAttribute("aria-pressed", "true");
   load.kill();
 });
 
 test("what is not delivered is told with its reason, and listeners with their addresses", async ({ console: page, node }) => {
-  await expect(page.getByRole("region", { name: "Table: Listeners" })).toContainText(`127.0.0.1:${node.mqttPort}`);
+  await expect(page.getByRole("region", { name: "Table: Listeners", exact: true })).toContainText(`127.0.0.1:${node.mqttPort}`);
   await expect(page.getByText("what is acknowledged is on the disk")).toBeVisible();
 });
 
 test("code to paste has the right port in every language", async ({ console: page, node }) => {
-  const code = page.getByRole("region", { name: "Code" });
+  const code = page.getByRole("region", { name: "Code", exact: true });
   for (const language of ["mosquitto", "Python", "Node.js", "ESP32 (Arduino)"]) {
-    await page.getByLabel("Language").selectOption({ label: language });
+    await page.getByRole("combobox", { name: "Language", exact: true }).selectOption({ label: language });
     await expect(code).toContainText(String(node.mqttPort));
   }
 });
@@ -36,8 +36,8 @@ test("the page uses one WebSocket for what is live and asks little", async ({ co
   await page.reload();
   await expect(page.getByRole("status").getByText("running", { exact: true })).toBeVisible();
   await open(page, "clients");
-  await expect(page.getByRole("heading", { name: "Clients" })).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Clients", exact: true })).toBeVisible();
   await open(page, "home");
-  await expect(page.getByRole("heading", { name: "Home" })).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
   expect(sockets).toBe(1);
 });

@@ -3,63 +3,65 @@ import { expect, open, test } from "../support/test";
 
 test("a retained message is published, found, read and deleted", async ({ console: page }) => {
   await open(page, "retained");
-  await page.getByRole("button", { name: "Publish…" }).click();
-  const form = page.getByRole("form", { name: "Publish a message" });
+  await page.getByRole("button", { name: "Publish…", exact: true }).click();
+  const form = page.getByRole("form", { name: "Publish a message", exact: true });
   await form.getByLabel("Topic", { exact: true }).fill("settings/kitchen");
   await form.getByLabel("Payload", { exact: true }).fill('{"interval": 30}');
-  await form.getByLabel("Retain").check();
-  await form.getByRole("button", { name: "Publish" }).click();
-  await page.getByLabel("Topic filter").fill("settings/+");
-  const table = page.getByRole("region", { name: "Table: Retained messages" });
+  await form.getByLabel("Retain", { exact: true }).check();
+  await form.getByRole("button", { name: "Publish", exact: true }).click();
+  // What is behind an open dialog takes no text.
+  await expect(page.getByRole("dialog")).toBeHidden();
+  await page.getByLabel("Topic filter", { exact: true }).fill("settings/+");
+  const table = page.getByRole("region", { name: "Table: Retained messages", exact: true });
   await expect(table.getByRole("cell", { name: "settings/kitchen", exact: true })).toBeVisible();
-  await page.getByRole("button", { name: "Show settings/kitchen" }).click();
+  await page.getByRole("button", { name: "Show settings/kitchen", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  await expect(dialog.getByRole("region", { name: "Payload" })).toHaveText(/"interval": 30/);
-  await dialog.getByRole("button", { name: "Hex" }).click();
-  await expect(dialog.getByRole("region", { name: "Payload" })).toContainText("7b 22 69 6e");
-  await dialog.getByRole("button", { name: "Close" }).click();
-  await page.getByRole("button", { name: "Delete settings/kitchen" }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await expect(dialog.getByRole("region", { name: "Payload", exact: true })).toHaveText(/"interval": 30/);
+  await dialog.getByRole("button", { name: "Hex", exact: true }).click();
+  await expect(dialog.getByRole("region", { name: "Payload", exact: true })).toContainText("7b 22 69 6e");
+  await dialog.getByRole("button", { name: "Close", exact: true }).click();
+  await page.getByRole("button", { name: "Delete settings/kitchen", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
   await expect(page.getByText("No retained message fits.")).toBeVisible();
 });
 
 test("the tree of topics shows rates and last payloads, and is searched", async ({ console: page, node }) => {
   await open(page, "topics");
-  await page.getByLabel("Topic filter").fill("tree/#");
-  await page.getByRole("button", { name: "Watch" }).click();
+  await page.getByLabel("Topic filter", { exact: true }).fill("tree/#");
+  await page.getByRole("button", { name: "Watch", exact: true }).click();
   await expect(page.getByText("Nothing was published yet.")).toBeVisible();
   await node.publish("tree/house/kitchen/temp", '{"value": 21.5}', "-r");
   const load = node.load("tree/house/attic", 50);
-  const tree = page.getByRole("list", { name: "Topics" });
+  const tree = page.getByRole("list", { name: "Topics", exact: true });
   await expect(tree.getByText("house", { exact: true })).toBeVisible();
   await tree.getByRole("button", { name: "Close tree/house", exact: true }).click();
   await expect(tree.getByText("attic")).toBeHidden();
   await tree.getByRole("button", { name: "Open tree/house", exact: true }).click();
   await expect(tree.getByText("attic")).toBeVisible();
   await expect(page.getByText(/^[1-9]\d* messages\/s/)).toBeVisible();
-  await page.getByLabel("Search topics").fill("KITCHEN");
-  await page.getByRole("list", { name: "Topics found" }).getByRole("button").click();
-  await expect(page.getByRole("region", { name: "Payload" })).toContainText('"value": 21.5');
+  await page.getByLabel("Search topics", { exact: true }).fill("KITCHEN");
+  await page.getByRole("list", { name: "Topics found", exact: true }).getByRole("button").click();
+  await expect(page.getByRole("region", { name: "Payload", exact: true })).toContainText('"value": 21.5');
   load.kill();
-  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
 });
 
 test("the MQTT client subscribes, publishes with any QoS, and shows properties", async ({ console: page }) => {
   await open(page, "mqtt");
-  await page.getByRole("button", { name: "Connect" }).click();
+  await page.getByRole("button", { name: "Connect", exact: true }).click();
   await expect(page.getByText(/^Connected as console-/)).toBeVisible();
-  const subscribe = page.locator("section", { has: page.getByRole("heading", { name: "Subscribe" }) });
-  await subscribe.getByLabel("QoS").selectOption("2");
-  await subscribe.getByRole("button", { name: "Subscribe" }).click();
+  const subscribe = page.locator("section", { has: page.getByRole("heading", { name: "Subscribe", exact: true }) });
+  await subscribe.getByRole("combobox", { name: "QoS", exact: true }).selectOption("2");
+  await subscribe.getByRole("button", { name: "Subscribe", exact: true }).click();
   await expect(subscribe.getByRole("listitem")).toContainText("demo/# QoS 2");
-  const publish = page.locator("section", { has: page.getByRole("heading", { name: "Publish" }) });
+  const publish = page.locator("section", { has: page.getByRole("heading", { name: "Publish", exact: true }) });
   await publish.getByText("MQTT 5 properties").click();
-  await publish.getByLabel("Content type").fill("application/json");
-  await publish.getByLabel("User properties").fill("room = kitchen");
+  await publish.getByLabel("Content type", { exact: true }).fill("application/json");
+  await publish.getByLabel("User properties", { exact: true }).fill("room = kitchen");
   for (const qos of ["0", "1", "2"]) {
-    await publish.getByLabel("QoS").selectOption(qos);
+    await publish.getByRole("combobox", { name: "QoS", exact: true }).selectOption(qos);
     await publish.getByLabel("Topic", { exact: true }).fill(`demo/qos${qos}`);
-    await publish.getByRole("button", { name: "Publish" }).click();
+    await publish.getByRole("button", { name: "Publish", exact: true }).click();
   }
   const log = page.locator("section", { has: page.getByRole("heading", { name: /Messages/ }) });
   await expect(log.getByRole("heading")).toContainText("6 in all");
@@ -67,14 +69,14 @@ test("the MQTT client subscribes, publishes with any QoS, and shows properties",
   await received.click();
   await expect(log.getByText("room", { exact: true })).toBeVisible();
   await expect(log.getByText("application/json", { exact: true })).toBeVisible();
-  await page.getByRole("button", { name: "Disconnect" }).click();
+  await page.getByRole("button", { name: "Disconnect", exact: true }).click();
   await expect(page.getByText("Disconnected.", { exact: true })).toBeVisible();
 });
 
 test("a server that refuses says why", async ({ console: page }) => {
   await open(page, "mqtt");
-  await page.getByLabel("MQTT user").fill("nobody");
-  await page.getByLabel("Password").fill("wrong");
-  await page.getByRole("button", { name: "Connect" }).click();
+  await page.getByLabel("MQTT user", { exact: true }).fill("nobody");
+  await page.getByLabel("Password", { exact: true }).fill("wrong");
+  await page.getByRole("button", { name: "Connect", exact: true }).click();
   await expect(page.getByText(/Bad user name or password \(0x86\)|Not authorized \(0x87\)/)).toBeVisible();
 });

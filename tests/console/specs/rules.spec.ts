@@ -6,7 +6,7 @@ import { freePort } from "../support/node";
 
 test("a rule with a mistake is marked where it is, and tried on a message when it is right", async ({ console: page }) => {
   await open(page, "rules/new");
-  const editor = page.getByRole("textbox", { name: "SQL of the rule" });
+  const editor = page.getByRole("textbox", { name: "SQL of the rule", exact: true });
   await editor.fill('SELECT payload.temp AS t FORM "m/#"');
   await expect(page.getByRole("alert").filter({ hasText: "Line 1, column 26" })).toBeVisible();
   await expect(page.locator(".wrong")).toHaveText("FORM");
@@ -22,7 +22,7 @@ test("a rule with a mistake is marked where it is, and tried on a message when i
 
 test("words are completed by Tab", async ({ console: page }) => {
   await open(page, "rules/new");
-  const editor = page.getByRole("textbox", { name: "SQL of the rule" });
+  const editor = page.getByRole("textbox", { name: "SQL of the rule", exact: true });
   await editor.fill("SEL");
   await editor.press("End");
   await editor.pressSequentially("E");
@@ -32,39 +32,39 @@ test("words are completed by Tab", async ({ console: page }) => {
 
 test("a rule is added, watched at work, changed, compared and rolled back", async ({ console: page, node }) => {
   await open(page, "rules/new");
-  await page.getByLabel(/^Id/).fill("warm");
-  await page.getByRole("textbox", { name: "SQL of the rule" }).fill('SELECT clientid, payload.temp AS t FROM "live/#" WHERE payload.temp > 30');
-  await page.getByLabel("Add an output").selectOption("republish");
+  await page.getByLabel("Id", { exact: true }).fill("warm");
+  await page.getByRole("textbox", { name: "SQL of the rule", exact: true }).fill('SELECT clientid, payload.temp AS t FROM "live/#" WHERE payload.temp > 30');
+  await page.getByRole("combobox", { name: "Add an output", exact: true }).selectOption("republish");
   await page.getByRole("button", { name: "Add", exact: true }).click();
-  await page.getByLabel("Publish to topic").fill("alarms/${clientid}");
-  await page.getByRole("button", { name: "Add the rule" }).click();
-  await expect(page.getByRole("heading", { level: 1, name: "warm" })).toBeVisible();
-  await page.getByRole("button", { name: "Watch" }).click();
+  await page.getByLabel("Publish to topic", { exact: true }).fill("alarms/${clientid}");
+  await page.getByRole("button", { name: "Add the rule", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "warm", exact: true })).toBeVisible();
+  await page.getByRole("button", { name: "Watch", exact: true }).click();
   await expect(page.getByText("ten samples a second at most")).toBeVisible();
   await node.publish("live/1", '{"temp": 31}', "-i", "probe");
   await expect(page.getByText('→ {"clientid":"probe","t":31}')).toBeVisible();
   const matched = page.locator("dl > div", { has: page.getByText("Matched", { exact: true }) });
   await expect(matched.locator("dd").first()).toHaveText("1");
 
-  const editor = page.getByRole("textbox", { name: "SQL of the rule" });
+  const editor = page.getByRole("textbox", { name: "SQL of the rule", exact: true });
   await editor.fill('SELECT clientid, payload.temp AS t FROM "live/#" WHERE payload.temp > 40');
-  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
   await expect(page.getByText("Version 2")).toBeVisible();
-  await page.getByRole("button", { name: "Compare" }).click();
+  await page.getByRole("button", { name: "Compare", exact: true }).click();
   await expect(page.locator(".gone")).toContainText("> 30");
   await expect(page.locator(".new")).toContainText("> 40");
-  await page.getByRole("button", { name: "Roll back" }).click();
-  await page.getByRole("dialog").getByRole("button", { name: "Roll back" }).click();
+  await page.getByRole("button", { name: "Roll back", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Roll back", exact: true }).click();
   await expect(editor).toHaveValue(/> 30$/);
 
   await open(page, "rules");
-  await page.getByRole("button", { name: "Disable warm" }).click();
-  await expect(page.getByRole("button", { name: "Enable warm" })).toBeVisible();
+  await page.getByRole("button", { name: "Disable warm", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Enable warm", exact: true })).toBeVisible();
   await open(page, "rules/warm");
-  await page.getByRole("button", { name: "Delete" }).click();
-  await page.getByRole("dialog").getByLabel("Type warm to confirm").fill("warm");
-  await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
-  await expect(page.getByRole("heading", { level: 1, name: "Rules" })).toBeVisible();
+  await page.getByRole("button", { name: "Delete", exact: true }).click();
+  await page.getByRole("dialog").getByLabel("Type warm to confirm", { exact: true }).fill("warm");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "Rules", exact: true })).toBeVisible();
   await expect(page.getByRole("button", { name: /able warm$/ })).toHaveCount(0);
 });
 
@@ -74,23 +74,23 @@ test("a rule sends to a web server; its buffer is paused, seen to fill, purged a
   const port = typeof address === "object" && address ? address.port : 0;
 
   await open(page, "connectors/new");
-  await page.getByLabel("Type").selectOption("http");
-  await page.getByLabel("Name").fill("hook");
-  await page.getByLabel("Url").fill(`http://127.0.0.1:${await freePort()}`);
-  await page.getByRole("button", { name: "Test the connection" }).click();
+  await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("http");
+  await page.getByLabel("Name", { exact: true }).fill("hook");
+  await page.getByLabel("URL", { exact: true }).fill(`http://127.0.0.1:${await freePort()}`);
+  await page.getByRole("button", { name: "Test the connection", exact: true }).click();
   await expect(page.getByText(/^Not reachable: /)).toBeVisible();
-  await page.getByLabel("Url").fill(`http://127.0.0.1:${port}`);
-  await page.getByRole("button", { name: "Test the connection" }).click();
+  await page.getByLabel("URL", { exact: true }).fill(`http://127.0.0.1:${port}`);
+  await page.getByRole("button", { name: "Test the connection", exact: true }).click();
   await expect(page.getByText(/^The target is there and takes us/)).toBeVisible();
   await page.getByRole("button", { name: "Add", exact: true }).click();
-  await expect(page.getByRole("heading", { level: 1, name: "hook" })).toBeVisible();
+  await expect(page.getByRole("heading", { level: 1, name: "hook", exact: true })).toBeVisible();
 
   await open(page, "actions/new");
-  await page.getByLabel("Type").selectOption("http");
-  await page.getByLabel("Name").fill("post");
-  await expect(page.getByLabel(/^Connector/)).toHaveValue("hook");
+  await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("http");
+  await page.getByLabel("Name", { exact: true }).fill("post");
+  await expect(page.getByRole("combobox", { name: "Connector", exact: true })).toHaveValue("hook");
   await page.getByRole("button", { name: "Add", exact: true }).click();
-  await expect(page.getByRole("heading", { level: 1, name: "http:post" })).toBeVisible();
+  await expect(page.getByRole("heading", { level: 1, name: "http:post", exact: true })).toBeVisible();
 
   await node.call("POST", "/api/v1/rules", { id: "forward", sql: 'SELECT payload.n AS n FROM "to-web/#"', actions: ["http:post"] });
   await node.publish("to-web/1", '{"n": 1}', "-q", "1");
@@ -98,20 +98,20 @@ test("a rule sends to a web server; its buffer is paused, seen to fill, purged a
   const main = page.getByRole("main");
   await expect(main.getByText(/^1 messages, /)).toBeVisible();
 
-  await page.getByRole("button", { name: "Pause" }).click();
+  await page.getByRole("button", { name: "Pause", exact: true }).click();
   await expect(main.getByText("paused", { exact: true })).toBeVisible();
   await node.publish("to-web/1", '{"n": 2}', "-q", "1");
   await expect(main.locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^1 messages/);
-  await page.getByRole("button", { name: "Purge…" }).click();
-  await page.getByRole("dialog").getByLabel("Type http:post to confirm").fill("http:post");
-  await page.getByRole("dialog").getByRole("button", { name: "Purge" }).click();
+  await page.getByRole("button", { name: "Purge…", exact: true }).click();
+  await page.getByRole("dialog").getByLabel("Type http:post to confirm", { exact: true }).fill("http:post");
+  await page.getByRole("dialog").getByRole("button", { name: "Purge", exact: true }).click();
   await expect(main.locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^0 messages/);
-  await page.getByRole("button", { name: "Resume" }).click();
+  await page.getByRole("button", { name: "Resume", exact: true }).click();
   await node.publish("to-web/1", '{"n": 3}', "-q", "1");
   await expect.poll(() => bodies).toEqual(['{"n":1}', '{"n":3}']);
 
   await open(page, "actions");
-  await expect(page.getByRole("region", { name: "Table: Actions" }).getByRole("link", { name: "http:post" })).toBeVisible();
+  await expect(page.getByRole("region", { name: "Table: Actions", exact: true }).getByRole("link", { name: "http:post", exact: true })).toBeVisible();
   target.close();
 });
 

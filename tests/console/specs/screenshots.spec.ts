@@ -17,7 +17,7 @@ for (const colorScheme of ["light", "dark"] as const) {
     for (const one of PAGES.filter((path) => path !== "nowhere")) {
       await open(page, one);
       await expect(page.getByText("Loading…")).toHaveCount(0);
-      if (one === "topics") await page.getByRole("button", { name: "Watch" }).click();
+      if (one === "topics") await page.getByRole("button", { name: "Watch", exact: true }).click();
       if (one === "mqtt") await talk(page);
       // What is live has something to show.
       await page.waitForTimeout(one === "home" ? 4000 : 1500);
@@ -29,9 +29,9 @@ for (const colorScheme of ["light", "dark"] as const) {
 }
 
 async function talk(page: Parameters<typeof open>[0]): Promise<void> {
-  await page.getByRole("button", { name: "Connect" }).click();
+  await page.getByRole("button", { name: "Connect", exact: true }).click();
   await expect(page.getByText(/^Connected as/)).toBeVisible();
-  await page.getByRole("button", { name: "Subscribe" }).click();
+  await page.getByRole("button", { name: "Subscribe", exact: true }).click();
   await expect(page.getByText("Subscribed with QoS")).toBeVisible();
   await page.getByRole("button", { name: "Publish", exact: true }).click();
   await page.getByRole("button", { name: /^in .*demo\/hello/ }).click();

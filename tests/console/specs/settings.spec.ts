@@ -5,21 +5,21 @@ import { expect, open, test, watch } from "../support/test";
 
 test("an MQTT user is added, changed and deleted", async ({ console: page, node }) => {
   await open(page, "users");
-  await page.getByRole("button", { name: "New user…" }).click();
+  await page.getByRole("button", { name: "New user…", exact: true }).click();
   const dialog = page.getByRole("dialog");
-  await dialog.getByLabel("Name").fill("ada");
-  await dialog.getByLabel("Password").fill("first password");
-  await dialog.getByRole("button", { name: "Add" }).click();
-  const table = page.getByRole("region", { name: "Table: Users" });
+  await dialog.getByLabel("Name", { exact: true }).fill("ada");
+  await dialog.getByLabel("Password", { exact: true }).fill("first password");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  const table = page.getByRole("region", { name: "Table: Users", exact: true });
   await expect(table.getByRole("cell", { name: "ada", exact: true })).toBeVisible();
   expect(await node.publish("x", "y", "-u", "ada", "-P", "first password")).toBe(0);
-  await page.getByRole("button", { name: "Change ada" }).click();
-  await dialog.getByLabel("New password").fill("second password");
-  await dialog.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("button", { name: "Change ada", exact: true }).click();
+  await dialog.getByLabel("New password", { exact: true }).fill("second password");
+  await dialog.getByRole("button", { name: "Save", exact: true }).click();
   await expect(dialog).toBeHidden();
   expect(await node.publish("x", "y", "-u", "ada", "-P", "second password")).toBe(0);
-  await page.getByRole("button", { name: "Delete ada" }).click();
-  await dialog.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("button", { name: "Delete ada", exact: true }).click();
+  await dialog.getByRole("button", { name: "Delete", exact: true }).click();
   await expect(table.getByRole("cell", { name: "ada", exact: true })).toBeHidden();
 });
 
@@ -29,19 +29,19 @@ test("access rules are tried before they are in force, and the tester names the 
   const verdict = page.getByRole("main").getByRole("status").last();
   await expect(verdict).toContainText("Yes, because there are no rules");
   for (const [permission, topics] of [["deny", "demo/secret"], ["allow", "demo/#"]] as const) {
-    await page.getByRole("button", { name: "Add a rule…" }).click();
+    await page.getByRole("button", { name: "Add a rule…", exact: true }).click();
     const dialog = page.getByRole("dialog");
-    await dialog.getByLabel("Decision").selectOption(permission);
-    await dialog.getByLabel("Topic filters, one a line").fill(topics);
-    await dialog.getByRole("button", { name: "Add" }).click();
+    await dialog.getByRole("combobox", { name: "Decision", exact: true }).selectOption(permission);
+    await dialog.getByLabel("Topic filters, one a line", { exact: true }).fill(topics);
+    await dialog.getByRole("button", { name: "Add", exact: true }).click();
   }
   await expect(verdict).toContainText("Yes, because rule 2 matches first");
   await page.getByLabel("Topic", { exact: true }).fill("demo/secret");
   await expect(verdict).toContainText("No, because rule 1 matches first");
-  await page.getByRole("button", { name: "Move rule 1 down" }).click();
+  await page.getByRole("button", { name: "Move rule 1 down", exact: true }).click();
   await expect(verdict).toContainText("Yes, because rule 1 matches first");
-  await page.getByRole("button", { name: "Move rule 2 up" }).click();
-  await page.getByRole("button", { name: "Put in force" }).click();
+  await page.getByRole("button", { name: "Move rule 2 up", exact: true }).click();
+  await page.getByRole("button", { name: "Put in force", exact: true }).click();
   await expect(page.getByText("In force, also for connected clients.")).toBeVisible();
   const acl = (await node.call("GET", "/api/v1/acl")) as { rules: unknown[] };
   expect(acl.rules).toHaveLength(2);
@@ -50,30 +50,30 @@ test("access rules are tried before they are in force, and the tester names the 
 
 test("the configuration shows values with their origin", async ({ console: page, node }) => {
   await open(page, "configuration");
-  const table = page.getByRole("region", { name: "Table: Configuration" });
-  await page.getByLabel("Only what is not at its default").check();
+  const table = page.getByRole("region", { name: "Table: Configuration", exact: true });
+  await page.getByLabel("Only what is not at its default", { exact: true }).check();
   await expect(table.getByRole("row", { name: /node\.data_dir/ })).toContainText(node.directory);
   await expect(table.getByRole("row", { name: /node\.data_dir/ })).toContainText("--set");
   await expect(table.getByRole("row", { name: /mqtt\.max_qos/ })).toBeHidden();
-  await page.getByLabel("Only what is not at its default").uncheck();
-  await page.getByLabel("Search").fill("max_qos");
+  await page.getByLabel("Only what is not at its default", { exact: true }).uncheck();
+  await page.getByLabel("Search", { exact: true }).fill("max_qos");
   await expect(table.getByRole("row", { name: /mqtt\.max_qos/ })).toContainText("default");
 });
 
 test("one changes one's own password", async ({ page }) => {
   const node = await Node.start();
   await page.goto(node.url);
-  await page.getByLabel("Password").fill(node.firstPassword);
-  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByLabel("Password", { exact: true }).fill(node.firstPassword);
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
   await page.getByRole("link", { name: "Change it", exact: true }).click();
-  await page.getByLabel("Present password").fill(node.firstPassword);
-  await page.getByLabel("New password").fill("a password of mine");
-  await page.getByLabel("Once more").fill("a password of mine");
-  await page.getByRole("button", { name: "Change" }).click();
+  await page.getByLabel("Present password", { exact: true }).fill(node.firstPassword);
+  await page.getByLabel("New password", { exact: true }).fill("a password of mine");
+  await page.getByLabel("Once more", { exact: true }).fill("a password of mine");
+  await page.getByRole("button", { name: "Change", exact: true }).click();
   await expect(page.getByText("The password was changed.")).toBeVisible();
-  await page.getByLabel("Password").fill("a password of mine");
-  await page.getByRole("button", { name: "Log in" }).click();
-  await expect(page.getByRole("heading", { name: "My account" })).toBeVisible();
+  await page.getByLabel("Password", { exact: true }).fill("a password of mine");
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByRole("heading", { name: "My account", exact: true })).toBeVisible();
   await expect(page.getByText("You use the password of the first start")).toBeHidden();
   await node.stop();
 });
@@ -84,9 +84,9 @@ test("a viewer sees everything and is offered no change", async ({ page }) => {
   await node.addViewer("eve", "only looking");
   const complaints = watch(page, node.url);
   await page.goto(node.url);
-  await page.getByLabel("User").fill("eve");
-  await page.getByLabel("Password").fill("only looking");
-  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByLabel("User", { exact: true }).fill("eve");
+  await page.getByLabel("Password", { exact: true }).fill("only looking");
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
   await expect(page.getByText("eve (viewer)")).toBeVisible();
   for (const path of PAGES.filter((one) => !one.endsWith("/new") && !one.includes("gateway"))) {
     await open(page, path);

@@ -3,8 +3,8 @@ import { expect, logIn, open, test, watch } from "../support/test";
 
 test("a wrong password is refused and says so", async ({ page, node }) => {
   await page.goto(node.url);
-  await page.getByLabel("Password").fill("wrong");
-  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByLabel("Password", { exact: true }).fill("wrong");
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
   await expect(page.getByRole("alert")).toContainText("user or password is wrong");
 });
 
@@ -12,9 +12,9 @@ test("one logs in, stays so over a reload, and logs out", async ({ page, node })
   const complaints = watch(page, node.url);
   await logIn(page, node);
   await page.reload();
-  await expect(page.getByRole("heading", { name: "Home" })).toBeVisible();
-  await page.getByRole("button", { name: "Log out" }).click();
-  await expect(page.getByRole("button", { name: "Log in" })).toBeVisible();
+  await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
+  await page.getByRole("button", { name: "Log out", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Log in", exact: true })).toBeVisible();
   expect(complaints).toEqual([]);
 });
 
@@ -29,17 +29,17 @@ test("a login that the server does not know any more leads to the login page", a
 });
 
 test("every page is reached from the navigation and by keyboard", async ({ console: page }) => {
-  const links = page.getByRole("navigation", { name: "Pages" }).getByRole("link");
+  const links = page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link");
   const names = await links.allTextContents();
   expect(names.length).toBeGreaterThanOrEqual(16);
   for (const name of names) {
     await links.getByText(name, { exact: true }).focus();
     await page.keyboard.press("Enter");
-    await expect(page.getByRole("heading", { level: 1, name })).toBeVisible();
+    await expect(page.getByRole("heading", { level: 1, name, exact: true })).toBeVisible();
     await expect(page).toHaveTitle(`${name} · tidewire`);
   }
   await open(page, "nowhere");
-  await expect(page.getByRole("heading", { name: "There is no such page" })).toBeVisible();
+  await expect(page.getByRole("heading", { name: "There is no such page", exact: true })).toBeVisible();
 });
 
 test("colours are as the system has them, or as chosen", async ({ console: page }) => {
@@ -48,7 +48,7 @@ test("colours are as the system has them, or as chosen", async ({ console: page 
   const dark = await ground();
   await page.emulateMedia({ colorScheme: "light" });
   expect(await ground()).not.toBe(dark);
-  const button = page.getByRole("button", { name: "Colours" });
+  const button = page.getByRole("button", { name: /^Colours:/ });
   await button.click();
   await button.click();
   await expect(button).toHaveText("Colours: dark");
@@ -59,12 +59,12 @@ test("colours are as the system has them, or as chosen", async ({ console: page 
 
 test("no page is wider than a telephone, and the menu opens there", async ({ console: page }) => {
   await page.setViewportSize({ width: 360, height: 740 });
-  const menu = page.getByRole("button", { name: "Menu" });
-  const names = await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { includeHidden: true }).allTextContents();
+  const menu = page.getByRole("button", { name: "Menu", exact: true });
+  const names = await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { includeHidden: true }).allTextContents();
   for (const name of names) {
     await menu.click();
-    await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name, exact: true }).click();
-    await expect(page.getByRole("heading", { level: 1, name })).toBeVisible();
+    await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name, exact: true }).click();
+    await expect(page.getByRole("heading", { level: 1, name, exact: true })).toBeVisible();
     const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     expect(excess, name).toBeLessThanOrEqual(0);
   }

@@ -33,9 +33,9 @@ export const test = base.extend<{ console: Page }, { isFurnished: boolean; node:
 
 export async function logIn(page: Page, node: Node): Promise<void> {
   await page.goto(node.url);
-  await page.getByLabel("Password").fill(node.firstPassword);
-  await page.getByRole("button", { name: "Log in" }).click();
-  await expect(page.getByRole("heading", { name: "Home" })).toBeVisible();
+  await page.getByLabel("Password", { exact: true }).fill(node.firstPassword);
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
 }
 
 export async function open(page: Page, path: string): Promise<void> {
