@@ -4,6 +4,8 @@ import { expect, open, test } from "../support/test";
 
 const DIRECTORY = "../../docs/screenshots";
 
+test.use({ hasPlatform: true });
+
 for (const colorScheme of ["light", "dark"] as const) {
   test(`pictures in ${colorScheme} colours @screenshots`, async ({ console: page, node }) => {
     test.setTimeout(240_000);
@@ -23,7 +25,7 @@ for (const colorScheme of ["light", "dark"] as const) {
       await page.waitForTimeout(one === "home" ? 4000 : 1500);
       if (one === "topics") await page.getByRole("button", { name: "temp", exact: true }).click();
       await page.evaluate(() => scrollTo(0, 0));
-      await page.screenshot({ path: `${DIRECTORY}/${one.replace(/\W/g, "-")}-${colorScheme}.png`, clip: { x: 0, y: 0, width: 1280, height: one === "home" ? 1200 : 800 }, fullPage: true });
+      await page.screenshot({ path: `${DIRECTORY}/${one.replace(/\W+/g, "-")}-${colorScheme}.png`, clip: { x: 0, y: 0, width: 1280, height: one === "home" ? 1200 : 800 }, fullPage: true });
     }
   });
 }

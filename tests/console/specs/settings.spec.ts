@@ -79,7 +79,7 @@ test("one changes one's own password", async ({ page }) => {
 });
 
 test("a viewer sees everything and is offered no change", async ({ page }) => {
-  const node = await Node.start();
+  const node = await Node.start("platform.enabled=true");
   await furnish(node);
   await node.addViewer("eve", "only looking");
   const complaints = watch(page, node.url);

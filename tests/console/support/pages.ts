@@ -1,10 +1,18 @@
 // Every page with something on it, for tests that look at all.
 import type { Node } from "./node";
+import { Platform } from "./platform";
 
 export const PAGES = [
-  "home", "clients", "clients/gateway-1", "refused", "subscriptions", "topics", "retained", "mqtt", "rules", "rules/new", "rules/hot", "actions", "actions/http:alert", "actions/new",
+  "home", "clients", "clients/gateway-1", "refused", "subscriptions", "topics", "retained", "mqtt",
+  "devices", ...["telemetry", "attributes", "commands", "alarms", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "alarms",
+  "rules", "rules/new", "rules/hot", "actions", "actions/http:alert", "actions/new",
   "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "access", "configuration", "account", "about", "nowhere",
 ];
+
+const ids = new Map<string, string>();
+
+/** `{boiler}` stands for what the server has made for it. */
+export const address = (path: string): string => path.replace(/\{(.+?)\}/g, (whole, name: string) => ids.get(name) ?? whole);
 
 /** Clients, messages, rules and the rest, so that no page is empty. */
 export async function furnish(node: Node): Promise<void> {
@@ -22,4 +30,20 @@ export async function furnish(node: Node): Promise<void> {
     { permission: "allow", action: "all", topics: ["#"] },
   ] });
   node.load("sensors/kitchen/temp", 120);
+  await furnishPlatform(await Platform.open(node, "Main"));
+}
+
+async function furnishPlatform(platform: Platform): Promise<void> {
+  const now = Date.now();
+  for (const name of ["boiler", "meter-1", "meter-2"]) {
+    const id = await platform.device(name);
+    ids.set(name, id);
+    const values = Array.from({ length: 3000 }, (_, n) => ({ ts: now - n * 1200, values: { temperature: Number((60 + 12 * Math.sin(n / 150) + Math.sin(n / 7)).toFixed(2)), pressure: Number((50 + 9 * Math.cos(n / 240)).toFixed(2)), state: "heating" } }));
+    await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, values);
+    await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/SERVER_SCOPE`, { room: "cellar", limit: 75 });
+  }
+  const device = (name: string) => ({ entityType: "DEVICE", id: ids.get(name) });
+  await platform.call("POST", "/api/relation", { from: device("boiler"), to: device("meter-1"), type: "Contains", typeGroup: "COMMON" });
+  await platform.call("POST", "/api/alarm", { originator: device("boiler"), type: "Overheat", severity: "CRITICAL", details: { temperature: 96 } });
+  await platform.call("POST", "/api/alarm", { originator: device("meter-1"), type: "Low battery", severity: "WARNING", details: { battery: 9 } });
 }

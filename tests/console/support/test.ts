@@ -4,17 +4,18 @@ import { expect, test as base, type Page } from "@playwright/test";
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { Node } from "./node";
-import { furnish } from "./pages";
+import { address, furnish } from "./pages";
 
 /** A directory with a console that is newer than the one in the binary. */
 const dist = process.env["CONSOLE_DIST"];
 
 export { expect };
 
-export const test = base.extend<{ console: Page }, { isFurnished: boolean; node: Node }>({
+export const test = base.extend<{ console: Page }, { isFurnished: boolean; hasPlatform: boolean; node: Node }>({
   isFurnished: [false, { option: true, scope: "worker" }],
-  node: [async ({ isFurnished }, use) => {
-    const node = await Node.start();
+  hasPlatform: [false, { option: true, scope: "worker" }],
+  node: [async ({ isFurnished, hasPlatform }, use) => {
+    const node = await Node.start(...(isFurnished || hasPlatform ? ["platform.enabled=true"] : []));
     if (isFurnished) await furnish(node);
     await use(node);
     await node.stop();
@@ -39,7 +40,7 @@ export async function logIn(page: Page, node: Node): Promise<void> {
 }
 
 export async function open(page: Page, path: string): Promise<void> {
-  await page.evaluate((to) => { location.hash = `#/${to}`; }, path);
+  await page.evaluate((to) => { location.hash = `#/${to}`; }, address(path));
 }
 
 /** What goes wrong without anybody seeing it. */

@@ -10,16 +10,26 @@ export interface RequestOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Who asks: the login of the console, or one of the device platform. */
+export interface Asker {
+  headers: Record<string, string>;
+  /** The login has ended. */
+  ended: () => void;
+}
+
 /** Why not, in the server's words. */
 export class Refused extends Error {
-  constructor(readonly status: number, readonly problem: Partial<Problem>) {
+  constructor(readonly status: number, readonly problem: Partial<Problem & PlatformProblem>) {
     super(sentence(problem, status));
     this.name = "Refused";
   }
 }
 
-function sentence(problem: Partial<Problem>, status: number): string {
-  const detail = problem.detail ?? `The server answered with status ${status}.`;
+/** Of the device platform. */
+interface PlatformProblem { message: string }
+
+function sentence(problem: Partial<Problem & PlatformProblem>, status: number): string {
+  const detail = problem.detail ?? problem.message ?? `The server answered with status ${status}.`;
   const where = problem.field ? `${problem.field}: ` : "";
   const expected = problem.expected ? ` Expected: ${problem.expected}.` : "";
   const errors = problem.errors?.map((error) => `${error.field}: ${error.detail}`).join("; ");
@@ -29,9 +39,14 @@ function sentence(problem: Partial<Problem>, status: number): string {
 /** A segment of a path. */
 export const part = (text: string): string => encodeURIComponent(text);
 
-export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
-  const headers: Record<string, string> = {};
-  if (session.token) headers["Authorization"] = `Bearer ${session.token}`;
+export function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
+  const headers: Record<string, string> = session.token ? { Authorization: `Bearer ${session.token}` } : {};
+  // A login that has ended, not a wrong password.
+  return requestAs<T>({ headers, ended: () => { if (session.token) session.ended(); } }, method, path, options);
+}
+
+export async function requestAs<T>(asker: Asker, method: string, path: string, options: RequestOptions = {}): Promise<T> {
+  const headers = { ...asker.headers };
   const init: RequestInit = { method, headers };
   if (options.signal) init.signal = options.signal;
   if (options.body !== undefined) {
@@ -39,10 +54,12 @@ export async function request<T>(method: string, path: string, options: RequestO
     init.body = JSON.stringify(options.body);
   }
   const answer = await reach(path + search(options.query), init);
-  if (!answer.ok) throw await refusal(answer);
+  if (answer.status === 401) asker.ended();
+  if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))) as Partial<Problem & PlatformProblem>);
   if (answer.status === 204) return undefined as T;
   const isJson = answer.headers.get("Content-Type")?.includes("json") ?? false;
-  return (isJson ? await answer.json() : await answer.text()) as T;
+  const text = await answer.text();
+  return (isJson && text ? JSON.parse(text) : text) as T;
 }
 
 async function reach(target: string, init: RequestInit): Promise<Response> {
@@ -52,13 +69,6 @@ async function reach(target: string, init: RequestInit): Promise<Response> {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Refused(0, { detail: "The server does not answer." });
   }
-}
-
-async function refusal(answer: Response): Promise<Refused> {
-  const problem = (await answer.json().catch(() => ({}))) as Partial<Problem>;
-  // A login that has ended, not a wrong password.
-  if (answer.status === 401 && session.token) session.ended();
-  return new Refused(answer.status, problem);
 }
 
 function search(query: Query | undefined): string {

@@ -60,3 +60,23 @@ export function words(name: string): string {
 
 /** Of a session. */
 export const expiry = (seconds: number): string => (seconds === 0 ? "with its connection" : seconds >= 4294967295 ? "never" : `after ${span(seconds)}`);
+
+const plain = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
+
+/** Of no known unit. */
+export const plainNumber = (n: Maybe<number>): string => (n === null || n === undefined ? NONE : plain.format(n));
+
+const axisMinute = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const axisSecond = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const axisDay = new Intl.DateTimeFormat("en", { month: "short", day: "numeric" });
+
+/** Of an axis, in seconds since 1970: the day where there are several, seconds where they are close. */
+export function axisTimes(ticks: number[]): string[] {
+  const all = (ticks.at(-1) ?? 0) - (ticks[0] ?? 0);
+  const clock = all < 60 * (ticks.length - 1) ? axisSecond : axisMinute;
+  return ticks.map((tick) => {
+    const at = new Date(tick * 1000);
+    const isDay = all > 2 * 86_400 || (at.getHours() === 0 && at.getMinutes() === 0 && at.getSeconds() === 0);
+    return (isDay ? axisDay : clock).format(at);
+  });
+}

@@ -5,6 +5,8 @@ export interface Page {
   path: string;
   title: string;
   load: () => Promise<{ default: Component<Record<string, never>> }>;
+  /** The device platform has to be on, and a tenant chosen. */
+  isOfPlatform?: boolean;
   /** Of one thing in the list: `/clients/<id>`. */
   one?: () => Promise<{ default: Component<{ id: string }> }>;
 }
@@ -25,6 +27,13 @@ export const groups: Group[] = [
       { path: "topics", title: "Topics", load: () => import("../routes/Topics.svelte") },
       { path: "retained", title: "Retained messages", load: () => import("../routes/Retained.svelte") },
       { path: "mqtt", title: "MQTT client", load: () => import("../routes/MqttClient.svelte") },
+    ],
+  },
+  {
+    title: "Devices",
+    pages: [
+      { path: "devices", title: "Devices", isOfPlatform: true, load: () => import("../routes/Devices.svelte"), one: () => import("../routes/Device.svelte") },
+      { path: "alarms", title: "Alarms", isOfPlatform: true, load: () => import("../routes/Alarms.svelte") },
     ],
   },
   {

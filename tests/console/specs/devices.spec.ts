@@ -1,0 +1,188 @@
+// Devices: created, connected with what the page says to paste, seen to move; attributes, commands, alarms, relations.
+import { readFileSync } from "node:fs";
+import { expect, open, test } from "../support/test";
+import { Platform } from "../support/platform";
+import type { Node } from "../support/node";
+import type { Page } from "@playwright/test";
+
+test.use({ hasPlatform: true });
+
+const telemetry = (node: Node, token: string, values: object) => node.publish("v1/devices/me/telemetry", JSON.stringify(values), "-u", token, "-q", "1");
+
+async function openDevice(page: Page, id: string, tab = ""): Promise<void> {
+  await open(page, `devices/${id}${tab ? `?tab=${tab}` : ""}`);
+}
+
+test("the first tenant is made with one click, a device is created and sends what the page says to paste", async ({ console: page, node }) => {
+  await open(page, "devices");
+  await page.getByRole("form", { name: "New tenant", exact: true }).getByRole("button", { name: "Create", exact: true }).click();
+  await expect(page.getByText("There is no device yet.")).toBeVisible();
+  await page.getByRole("button", { name: "New device…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name", { exact: true }).fill("boiler");
+  await dialog.getByLabel("Access token", { exact: true }).fill("boiler-token");
+  await dialog.getByRole("button", { name: "Create", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "boiler", exact: true })).toBeVisible();
+  await expect(page.getByText(`mosquitto_pub -h 127.0.0.1 -p ${node.mqttPort} -u 'boiler-token' -q 1 -t v1/devices/me/telemetry`)).toBeVisible();
+  await page.getByRole("navigation", { name: "Parts of the device", exact: true }).getByRole("link", { name: "Telemetry", exact: true }).click();
+  await expect(page.getByText("It has said nothing yet.")).toBeVisible();
+  expect(await telemetry(node, "boiler-token", { temperature: 21.5, state: "on" })).toBe(0);
+  const latest = page.getByRole("region", { name: "Table: Latest telemetry", exact: true });
+  await expect(latest.getByRole("row", { name: /temperature 21\.5/ })).toBeVisible();
+  expect(await telemetry(node, "boiler-token", { temperature: 22.5 })).toBe(0);
+  await expect(latest.getByRole("row", { name: /temperature 22\.5/ })).toBeVisible();
+  await expect(latest.getByRole("checkbox", { name: "Show state in the chart", exact: true })).toBeDisabled();
+  const history = page.getByRole("region", { name: "History", exact: true });
+  await expect(history.getByRole("listitem").filter({ hasText: "temperature" })).toContainText("22.5");
+  await expect(page.getByText("active", { exact: true })).toBeVisible();
+  await open(page, "devices");
+  await expect(page.getByRole("region", { name: "Table: Devices", exact: true }).getByRole("row", { name: /boiler active default/ })).toBeVisible();
+});
+
+test("history is zoomed, moved, compared and taken along", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("meter");
+  const now = Date.now();
+  const values = Array.from({ length: 3000 }, (_, n) => ({ ts: now - n * 1000, values: { power: 50 + (n % 100), water: n } }));
+  await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, values);
+  await openDevice(page, id);
+  const history = page.getByRole("region", { name: "History", exact: true });
+  const status = history.getByRole("status");
+  // 600 intervals of six seconds, of which 3,000 s have points.
+  await expect(status).toContainText(/ 50\d points shown/);
+  await page.getByRole("checkbox", { name: "Show water in the chart", exact: true }).check();
+  await expect(status).toContainText(/ 100\d points shown/);
+  await history.getByRole("button", { name: "1 min", exact: true }).click();
+  await expect(status).not.toContainText(/ 100\d points shown/);
+  await history.getByRole("button", { name: "1 h", exact: true }).click();
+  await history.getByRole("button", { name: "Earlier", exact: true }).click();
+  await expect(history.getByRole("button", { name: "Follow the present", exact: true })).toBeVisible();
+  const plot = history.locator(".u-over");
+  const before = await status.textContent();
+  const box = (await plot.boundingBox()) ?? { x: 0, y: 0, width: 0, height: 0 };
+  await page.mouse.move(box.x + box.width * 0.6, box.y + 50);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.9, box.y + 60, { steps: 5 });
+  await page.mouse.up();
+  await expect(status).not.toHaveText(before ?? "");
+  const [csv] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "CSV", exact: true }).click()]);
+  expect(csv.suggestedFilename()).toBe("meter.csv");
+  const lines = readFileSync(await csv.path(), "utf8").split("\n");
+  expect(lines[0]).toBe("time,key,value");
+  expect(lines.length).toBeGreaterThan(500);
+  const [png] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "PNG", exact: true }).click()]);
+  expect(readFileSync(await png.path()).subarray(1, 4).toString()).toBe("PNG");
+});
+
+test("attributes of the three scopes are set, changed and deleted; the device is told of shared ones", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("valve");
+  expect(await node.publish("v1/devices/me/attributes", '{"firmware": "v1.0"}', "-u", "valve", "-q", "1")).toBe(0);
+  await openDevice(page, id, "attributes");
+  const table = page.getByRole("region", { name: "Table: Attributes", exact: true });
+  const scopes = page.getByRole("group", { name: "Scope", exact: true });
+  await scopes.getByRole("button", { name: "Client", exact: true }).click();
+  await expect(table.getByRole("row", { name: /firmware v1\.0/ })).toBeVisible();
+  await scopes.getByRole("button", { name: "Shared", exact: true }).click();
+  const form = page.getByRole("form", { name: "Set an attribute", exact: true });
+  await form.getByLabel("Key", { exact: true }).fill("limit");
+  await form.getByLabel("Value", { exact: true }).fill("30");
+  await form.getByRole("button", { name: "Set", exact: true }).click();
+  await expect(table.getByRole("row", { name: /limit 30/ })).toBeVisible();
+  const read = (await platform.call("GET", `/api/plugins/telemetry/DEVICE/${id}/values/attributes/SHARED_SCOPE`)) as { key: string; value: unknown }[];
+  expect(read.map(({ key, value }) => [key, value])).toEqual([["limit", 30]]);
+  await table.getByRole("button", { name: "Delete limit", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(table.getByRole("row", { name: /limit/ })).toBeHidden();
+});
+
+test("a command goes to the device, and its answer comes back", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("pump");
+  await openDevice(page, id, "commands");
+  const line = page.getByLabel("Method and parameters", { exact: true });
+  const log = page.getByRole("log", { name: "Calls and answers", exact: true });
+  await line.fill("getState");
+  await line.press("Enter");
+  await expect(log.locator(".bad")).toBeVisible();
+  // It asks over HTTP for its next command, and answers it.
+  let command: { id: number; method: string; params: unknown } | undefined;
+  const answered = fetch(`${node.url}/api/v1/pump/rpc?timeout=15000`).then(async (asked) => {
+    command = (await asked.json()) as NonNullable<typeof command>;
+    await fetch(`${node.url}/api/v1/pump/rpc/${command.id}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: '{"done": true}' });
+  });
+  // A call fails at once while nobody has asked.
+  await expect(async () => {
+    await line.fill('setValue {"pin": 7}');
+    await line.press("Enter");
+    await expect(log.locator("div").last()).not.toHaveText("…");
+    expect(command).toBeDefined();
+  }).toPass();
+  await answered;
+  expect([command?.method, command?.params]).toEqual(["setValue", { pin: 7 }]);
+  await expect(log.getByText('{"done":true}', { exact: true })).toBeVisible();
+});
+
+test("an alarm is seen, commented, acknowledged and cleared", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("oven");
+  await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id }, type: "Overheat", severity: "CRITICAL", details: { temperature: 300 } });
+  await open(page, "alarms");
+  const table = page.getByRole("region", { name: "Table: Alarms", exact: true });
+  await expect(table.getByRole("row", { name: /^critical Show Overheat of oven oven .* active/ })).toBeVisible();
+  await table.getByRole("button", { name: "Show Overheat of oven", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await expect(dialog.getByText('"temperature": 300')).toBeVisible();
+  await dialog.getByLabel("Comment", { exact: true }).fill("The door is open");
+  await dialog.getByRole("button", { name: "Say", exact: true }).click();
+  await expect(dialog.getByText("The door is open", { exact: true })).toBeVisible();
+  await dialog.getByRole("button", { name: "Acknowledge", exact: true }).click();
+  await expect(dialog.getByRole("button", { name: "Acknowledge", exact: true })).toBeHidden();
+  await dialog.getByRole("button", { name: "Close", exact: true }).click();
+  await expect(table.getByRole("row", { name: /Overheat of oven .* active, acknowledged/ })).toBeVisible();
+  await table.getByRole("button", { name: "Clear Overheat of oven", exact: true }).click();
+  await expect(table.getByRole("row", { name: /Overheat of oven .* cleared, acknowledged/ })).toBeVisible();
+  await page.getByRole("combobox", { name: "State", exact: true }).selectOption("ACTIVE");
+  await expect(page.getByText("No alarm fits.", { exact: true })).toBeVisible();
+});
+
+test("devices come from a CSV file, and what is wrong in it is told by line", async ({ console: page, node }) => {
+  await Platform.open(node, "Main");
+  await open(page, "devices");
+  await page.getByRole("button", { name: "Import CSV…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const content = 'name,label,profile,token\r\ncsv-1,"Kitchen, left",default,csv-token-1\r\ncsv-2,,nonsense,\r\ncsv-3,,,\r\n';
+  await dialog.getByLabel("CSV file", { exact: true }).setInputFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from(content) });
+  await dialog.getByRole("button", { name: "Import 3 devices", exact: true }).click();
+  await expect(dialog.getByRole("status")).toHaveText("2 of 3 devices created, 1 not.");
+  await expect(dialog.getByText("Line 3: there is no profile nonsense", { exact: true })).toBeVisible();
+  await dialog.getByRole("button", { name: "Done", exact: true }).click();
+  await page.getByLabel("Name or label", { exact: true }).fill("csv-");
+  const table = page.getByRole("region", { name: "Table: Devices", exact: true });
+  await expect(table.getByRole("row")).toHaveCount(3);
+  await expect(table.getByRole("row", { name: /csv-1 inactive default Kitchen, left/ })).toBeVisible();
+});
+
+test("a relation between two devices is added and deleted", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("gateway-a");
+  await platform.device("sensor-a");
+  await openDevice(page, id, "relations");
+  const form = page.getByRole("form", { name: "Add a relation", exact: true });
+  await form.getByLabel("Other device", { exact: true }).fill("sensor-a");
+  await form.getByRole("button", { name: "Add", exact: true }).click();
+  const table = page.getByRole("region", { name: "Table: Relations", exact: true });
+  await expect(table.getByRole("row", { name: /this one Contains sensor-a/ })).toBeVisible();
+  await table.getByRole("button", { name: "Delete the relation Contains to sensor-a", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByText("It has no relations.", { exact: true })).toBeVisible();
+});
+
+test("a device is deleted by its name", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  await openDevice(page, await platform.device("gone"));
+  await page.getByRole("button", { name: "Delete…", exact: true }).click();
+  await page.getByRole("dialog").getByLabel("Type gone to confirm", { exact: true }).fill("gone");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "Devices", exact: true })).toBeVisible();
+});

@@ -1,0 +1,54 @@
+// Operations of the device platform that the console uses, as the tenant's user.
+import { part, requestAs, type RequestOptions } from "../api/request";
+import type { Aggregation, Alarm, AlarmComment, Attribute, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, Point, ProfileInfo, Relation, Scope } from "./model";
+import { tenancy } from "./tenancy.svelte";
+
+export async function ask<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
+  const token = await tenancy.token();
+  return requestAs<T>({ headers: { "X-Authorization": `Bearer ${token}` }, ended: () => tenancy.lost() }, method, path, options);
+}
+
+export interface Listing { page: number; pageSize: number; textSearch?: string | undefined; sortProperty?: string; sortOrder?: "ASC" | "DESC" }
+
+const of = (entity: EntityId): string => `${entity.entityType}/${entity.id}`;
+export const device = (id: string): EntityId => ({ entityType: "DEVICE", id });
+
+export const devices = (query: Listing & { active?: boolean | undefined; deviceProfileId?: string | undefined }, signal?: AbortSignal) =>
+  ask<Page<DeviceInfo>>("GET", "/api/tenant/deviceInfos", { query: { ...query }, signal });
+export const deviceInfo = (id: string, signal?: AbortSignal) => ask<DeviceInfo>("GET", `/api/device/info/${part(id)}`, { signal });
+export const saveDevice = (body: Json) => ask<Device>("POST", "/api/device", { body });
+export const createDevice = (one: { name: string; label?: string; deviceProfileId?: EntityId }, token: string) =>
+  ask<Device>("POST", "/api/device-with-credentials", { body: { device: one, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: token } } });
+export const deleteDevice = (id: string) => ask<void>("DELETE", `/api/device/${part(id)}`);
+export const credentials = (id: string, signal?: AbortSignal) => ask<DeviceCredentials>("GET", `/api/device/${part(id)}/credentials`, { signal });
+export const saveCredentials = (body: DeviceCredentials) => ask<DeviceCredentials>("POST", "/api/device/credentials", { body });
+
+export const profileInfos = (signal?: AbortSignal) => ask<Page<ProfileInfo>>("GET", "/api/deviceProfileInfos", { query: { page: 0, pageSize: 1000, sortProperty: "name" }, signal });
+
+export const keys = (entity: EntityId, signal?: AbortSignal) => ask<string[]>("GET", `/api/plugins/telemetry/${of(entity)}/keys/timeseries`, { signal });
+
+export interface Window { startTs: number; endTs: number; agg: Aggregation; interval?: number; limit?: number }
+export const points = (entity: EntityId, names: string[], window: Window, signal?: AbortSignal) =>
+  ask<Record<string, Point[]>>("GET", `/api/plugins/telemetry/${of(entity)}/values/timeseries`, { query: { keys: names.join(","), orderBy: "ASC", useStrictDataTypes: true, ...window }, signal });
+
+export const attributes = (entity: EntityId, scope: Scope, signal?: AbortSignal) => ask<Attribute[]>("GET", `/api/plugins/telemetry/${of(entity)}/values/attributes/${scope}`, { signal });
+export const saveAttributes = (entity: EntityId, scope: Scope, body: Json) => ask<void>("POST", `/api/plugins/telemetry/${of(entity)}/attributes/${scope}`, { body });
+export const deleteAttribute = (entity: EntityId, scope: Scope, key: string) => ask<void>("DELETE", `/api/plugins/telemetry/${of(entity)}/${scope}`, { query: { keys: key } });
+
+export const callDevice = (id: string, isTwoWay: boolean, body: { method: string; params: unknown; timeout: number }) =>
+  ask<unknown>("POST", `/api/plugins/rpc/${isTwoWay ? "twoway" : "oneway"}/${part(id)}`, { body });
+
+export interface AlarmFilter extends Listing { statusList?: string | undefined; severityList?: string | undefined; typeList?: string | undefined }
+export const alarms = (query: AlarmFilter, entity: EntityId | undefined, signal?: AbortSignal) =>
+  ask<Page<Alarm>>("GET", entity ? `/api/v2/alarm/${of(entity)}` : "/api/v2/alarms", { query: { sortProperty: "startTs", sortOrder: "DESC", ...query }, signal });
+export const acknowledge = (id: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/ack`);
+export const clear = (id: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/clear`);
+export const deleteAlarm = (id: string) => ask<unknown>("DELETE", `/api/alarm/${part(id)}`);
+export const comments = (id: string, signal?: AbortSignal) => ask<Page<AlarmComment>>("GET", `/api/alarm/${part(id)}/comment`, { query: { page: 0, pageSize: 100, sortProperty: "createdTime", sortOrder: "ASC" }, signal });
+export const comment = (id: string, text: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/comment`, { body: { comment: { text } } });
+
+export const relations = (entity: EntityId, direction: "from" | "to", signal?: AbortSignal) =>
+  ask<Relation[]>("GET", "/api/relations/info", { query: { [`${direction}Id`]: entity.id, [`${direction}Type`]: entity.entityType }, signal });
+export const saveRelation = (body: { from: EntityId; to: EntityId; type: string }) => ask<unknown>("POST", "/api/relation", { body: { ...body, typeGroup: "COMMON" } });
+export const deleteRelation = (one: Relation) =>
+  ask<void>("DELETE", "/api/relation", { query: { fromId: one.from.id, fromType: one.from.entityType, relationType: one.type, relationTypeGroup: one.typeGroup, toId: one.to.id, toType: one.to.entityType } });

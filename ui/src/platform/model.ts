@@ -1,0 +1,42 @@
+// What the device platform gives and takes: ThingsBoard's JSON, as far as the console looks at it. The rest of an entity is kept as it came.
+
+export interface EntityId { entityType: string; id: string }
+export interface Page<T> { data: T[]; totalPages: number; totalElements: number; hasNext: boolean }
+/** Fields that the console does not know go back as they came. */
+export type Json = Record<string, unknown>;
+
+export interface Tenant extends Json { id: EntityId; title: string }
+export interface PlatformUser extends Json { id: EntityId; createdTime: number; email: string; authority: string; tenantId: EntityId }
+
+export interface Device extends Json { id: EntityId; createdTime: number; name: string; label: string | null; type: string; deviceProfileId: EntityId; additionalInfo: Json | null }
+export interface DeviceInfo extends Device { active: boolean; deviceProfileName: string; customerTitle: string | null }
+export interface DeviceCredentials extends Json { id: EntityId; deviceId: EntityId; credentialsType: "ACCESS_TOKEN" | "MQTT_BASIC" | "X509_CERTIFICATE"; credentialsId: string; credentialsValue: string | null }
+export interface ProfileInfo { id: EntityId; name: string }
+
+export const SCOPES = ["SERVER_SCOPE", "SHARED_SCOPE", "CLIENT_SCOPE"] as const;
+export type Scope = (typeof SCOPES)[number];
+export interface Attribute { key: string; value: unknown; lastUpdateTs: number }
+
+export interface Point { ts: number; value: unknown }
+export type Aggregation = "NONE" | "AVG" | "MIN" | "MAX" | "SUM" | "COUNT";
+
+export const SEVERITIES = ["CRITICAL", "MAJOR", "MINOR", "WARNING", "INDETERMINATE"] as const;
+export type Severity = (typeof SEVERITIES)[number];
+export interface Alarm extends Json {
+  id: EntityId;
+  type: string;
+  severity: Severity;
+  status: string;
+  acknowledged: boolean;
+  cleared: boolean;
+  startTs: number;
+  endTs: number;
+  ackTs: number;
+  clearTs: number;
+  originator: EntityId;
+  originatorName: string | null;
+  details: unknown;
+}
+export interface AlarmComment { id: EntityId; createdTime: number; type: "SYSTEM" | "OTHER"; comment: { text?: string }; firstName: string | null; email: string | null }
+
+export interface Relation { from: EntityId; to: EntityId; type: string; typeGroup: string; fromName: string | null; toName: string | null }

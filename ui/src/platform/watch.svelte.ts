@@ -1,0 +1,83 @@
+// What changes at entities, over one WebSocket for all pages of the device platform. Comes back by itself, with what was asked for.
+import type { EntityId, Point } from "./model";
+import { tenancy } from "./tenancy.svelte";
+
+interface Frame { subscriptionId?: number; errorCode: number; errorMsg: string | null; data: Record<string, [number, unknown][]> | null }
+interface Subscription { command: Record<string, unknown>; take: (frame: Frame) => void }
+
+const AGAIN_MS = 2_000;
+/** Nobody watches any more: the connection is kept so long for the next page. */
+const IDLE_MS = 3_000;
+
+class Watcher {
+  #socket: WebSocket | undefined;
+  #all = new Map<number, Subscription>();
+  #next = 1;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  /** Gives what ends it. */
+  subscribe(command: Record<string, unknown>, take: (frame: Frame) => void): () => void {
+    const id = this.#next++;
+    this.#all.set(id, { command, take });
+    clearTimeout(this.#timer);
+    if (!this.#socket) void this.#connect();
+    else if (this.#socket.readyState === WebSocket.OPEN) this.#say({ cmds: [{ ...command, cmdId: id }] });
+    return () => this.#unsubscribe(id);
+  }
+
+  #unsubscribe(id: number): void {
+    const gone = this.#all.get(id);
+    this.#all.delete(id);
+    if (gone && this.#socket?.readyState === WebSocket.OPEN) this.#say({ cmds: [{ ...gone.command, cmdId: id, unsubscribe: true }] });
+    if (this.#all.size === 0) this.#timer = setTimeout(() => this.#socket?.close(), IDLE_MS);
+  }
+
+  async #connect(): Promise<void> {
+    const address = new URL("/api/ws", location.href);
+    address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
+    const socket = new WebSocket(address);
+    this.#socket = socket;
+    socket.onclose = () => {
+      this.#socket = undefined;
+      if (this.#all.size > 0) this.#timer = setTimeout(() => { if (!this.#socket) void this.#connect(); }, AGAIN_MS);
+    };
+    socket.onmessage = (event) => {
+      const frame = JSON.parse(String(event.data)) as Frame;
+      if (frame.subscriptionId !== undefined) this.#all.get(frame.subscriptionId)?.take(frame);
+    };
+    const token = await tenancy.token().catch(() => "");
+    const begin = () => this.#say({ authCmd: { cmdId: 0, token }, cmds: [...this.#all].map(([cmdId, { command }]) => ({ ...command, cmdId })) });
+    if (socket.readyState === WebSocket.OPEN) begin();
+    else socket.onopen = begin;
+  }
+
+  #say(message: unknown): void {
+    this.#socket?.send(JSON.stringify(message));
+  }
+}
+
+const watcher = new Watcher();
+
+/** The newest value of each key, as it comes. To be called while a component is made. */
+export function latest(entity: () => EntityId | undefined): { readonly values: Map<string, Point>; readonly error: string; readonly isThere: boolean } {
+  let values = $state.raw(new Map<string, Point>());
+  let error = $state("");
+  let isThere = $state(false);
+  $effect(() => {
+    const one = entity();
+    values = new Map();
+    isThere = false;
+    if (!one) return;
+    return watcher.subscribe({ type: "TIMESERIES", entityType: one.entityType, entityId: one.id, scope: "LATEST_TELEMETRY" }, (frame) => {
+      isThere = true;
+      error = frame.errorCode ? (frame.errorMsg ?? "This cannot be watched.") : "";
+      const next = new Map(values);
+      for (const [key, all] of Object.entries(frame.data ?? {})) {
+        const newest = all[0];
+        if (newest && newest[0] >= (next.get(key)?.ts ?? 0)) next.set(key, { ts: newest[0], value: newest[1] });
+      }
+      values = next;
+    });
+  });
+  return { get values() { return values; }, get error() { return error; }, get isThere() { return isThere; } };
+}
