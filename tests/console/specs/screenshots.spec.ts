@@ -1,4 +1,5 @@
-// Takes the pictures of docs/screenshots; `dev/ui screenshots` runs it. They are for people to look at, not compared.
+// Takes the pictures of docs/screenshots; `dev/ui screenshots` runs it, and `ONLY=rules dev/ui screenshots` for pages that begin so. They are for people to look at,
+// not compared.
 import { furnish, PAGES } from "../support/pages";
 import { expect, open, test } from "../support/test";
 
@@ -16,7 +17,7 @@ for (const colorScheme of ["light", "dark"] as const) {
       sessionStorage.setItem("tidewire-login", JSON.stringify({ ...login, has_first_password: false }));
     });
     await page.reload();
-    for (const one of PAGES.filter((path) => path !== "nowhere")) {
+    for (const one of PAGES.filter((path) => path !== "nowhere" && path.startsWith(process.env["ONLY"] ?? ""))) {
       await open(page, one);
       await expect(page.getByText("Loading…")).toHaveCount(0);
       if (one === "topics") await page.getByRole("button", { name: "Watch", exact: true }).click();

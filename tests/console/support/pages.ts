@@ -4,7 +4,7 @@ import { Platform } from "./platform";
 
 export const PAGES = [
   "home", "clients", "clients/gateway-1", "refused", "subscriptions", "topics", "retained", "mqtt",
-  "devices", ...["telemetry", "attributes", "commands", "alarms", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "alarms",
+  "devices", ...["telemetry", "attributes", "commands", "alarms", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "dashboards", "dashboards/{plant}", "alarms",
   "rules", "rules/new", "rules/hot", "actions", "actions/http:alert", "actions/new",
   "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "access", "configuration", "account", "about", "nowhere",
 ];
@@ -43,7 +43,24 @@ async function furnishPlatform(platform: Platform): Promise<void> {
     await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/SERVER_SCOPE`, { room: "cellar", limit: 75 });
   }
   const device = (name: string) => ({ entityType: "DEVICE", id: ids.get(name) });
+  await furnishDashboard(platform, ids.get("boiler") ?? "");
   await platform.call("POST", "/api/relation", { from: device("boiler"), to: device("meter-1"), type: "Contains", typeGroup: "COMMON" });
   await platform.call("POST", "/api/alarm", { originator: device("boiler"), type: "Overheat", severity: "CRITICAL", details: { temperature: 96 } });
   await platform.call("POST", "/api/alarm", { originator: device("meter-1"), type: "Low battery", severity: "WARNING", details: { battery: 9 } });
+}
+
+async function furnishDashboard(platform: Platform, id: string): Promise<void> {
+  const kinds: [string, string, string, string[], [number, number, number, number]][] = [
+    ["chart", "system.time_series_chart", "timeseries", ["temperature", "pressure"], [0, 0, 14, 6]], ["gauge", "system.gauge", "latest", ["temperature"], [0, 14, 6, 4]],
+    ["value", "system.cards.value_card", "latest", ["pressure"], [0, 20, 4, 2]], ["switch", "system.single_switch", "rpc", [], [2, 20, 4, 2]],
+    ["table", "system.cards.attributes_card", "latest", [], [6, 0, 8, 5]], ["alarms", "system.alarm_widgets.alarms_table", "alarm", [], [6, 8, 16, 5]],
+  ];
+  const titles: Record<string, string> = { chart: "Course", gauge: "Temperature", value: "Pressure", switch: "Burner", table: "Boiler", alarms: "Alarms" };
+  const widgets = Object.fromEntries(kinds.map(([name, typeFullFqn, type, keys, [row, col, sizeX, sizeY]]) => [name, {
+    id: name, typeFullFqn, type, row, col, sizeX, sizeY,
+    config: { title: titles[name], units: name === "gauge" ? "°C" : name === "value" ? "bar" : "", targetDevice: { entityAliasId: "a" }, datasources: type === "alarm" ? [] : [{ type: "entity", entityAliasId: "a", dataKeys: keys.map((key) => ({ name: key, type: "timeseries" })) }] },
+  }]));
+  const configuration = { widgets, entityAliases: { a: { id: "a", alias: "Boiler", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id } } } } };
+  const made = (await platform.call("POST", "/api/dashboard", { title: "Plant", configuration })) as { id: { id: string } };
+  ids.set("plant", made.id.id);
 }

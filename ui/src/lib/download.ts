@@ -7,3 +7,5 @@ export function saveFile(name: string, content: Blob): void {
   link.click();
   URL.revokeObjectURL(address);
 }
+
+export const saveJson = (name: string, content: unknown): void => saveFile(name, new Blob([JSON.stringify(content, null, 2)], { type: "application/json" }));

@@ -33,6 +33,7 @@ export const groups: Group[] = [
     title: "Devices",
     pages: [
       { path: "devices", title: "Devices", isOfPlatform: true, load: () => import("../routes/Devices.svelte"), one: () => import("../routes/Device.svelte") },
+      { path: "dashboards", title: "Dashboards", isOfPlatform: true, load: () => import("../routes/Dashboards.svelte"), one: () => import("../routes/Dashboard.svelte") },
       { path: "alarms", title: "Alarms", isOfPlatform: true, load: () => import("../routes/Alarms.svelte") },
     ],
   },

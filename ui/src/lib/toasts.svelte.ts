@@ -1,5 +1,7 @@
 // What is said in passing: that something was done, or why it was not.
 
+import { Refused } from "../api/request";
+
 export interface Toast { id: number; text: string; kind: "good" | "bad" }
 
 const SHOWN_MAX = 4;
@@ -14,17 +16,20 @@ class Toasts {
   }
 
   bad(error: unknown): void {
-    this.#show(error instanceof Error ? error.message : String(error), "bad");
+    // What somebody else has changed, or what is in the way, is read again while it is mended.
+    const isConflict = error instanceof Refused && error.status === 409;
+    this.#show(error instanceof Error ? error.message : String(error), "bad", isConflict ? Infinity : SHOWN_MS.bad);
   }
 
   close(id: number): void {
     this.all = this.all.filter((toast) => toast.id !== id);
   }
 
-  #show(text: string, kind: Toast["kind"]): void {
+  /** For so long, or until it is closed. */
+  #show(text: string, kind: Toast["kind"], ms: number = SHOWN_MS[kind]): void {
     const id = this.#next++;
     this.all = [...this.all.slice(1 - SHOWN_MAX), { id, text, kind }];
-    setTimeout(() => this.close(id), SHOWN_MS[kind]);
+    if (Number.isFinite(ms)) setTimeout(() => this.close(id), ms);
   }
 }
 

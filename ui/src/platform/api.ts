@@ -1,5 +1,6 @@
 // Operations of the device platform that the console uses, as the tenant's user.
 import { part, requestAs, type RequestOptions } from "../api/request";
+import type { Dashboard } from "./dashboard";
 import type { Aggregation, Alarm, AlarmComment, Attribute, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, Point, ProfileInfo, Relation, Scope } from "./model";
 import { tenancy } from "./tenancy.svelte";
 
@@ -52,3 +53,9 @@ export const relations = (entity: EntityId, direction: "from" | "to", signal?: A
 export const saveRelation = (body: { from: EntityId; to: EntityId; type: string }) => ask<unknown>("POST", "/api/relation", { body: { ...body, typeGroup: "COMMON" } });
 export const deleteRelation = (one: Relation) =>
   ask<void>("DELETE", "/api/relation", { query: { fromId: one.from.id, fromType: one.from.entityType, relationType: one.type, relationTypeGroup: one.typeGroup, toId: one.to.id, toType: one.to.entityType } });
+
+export interface DashboardInfo { id: EntityId; createdTime: number; title: string }
+export const dashboards = (query: Listing, signal?: AbortSignal) => ask<Page<DashboardInfo>>("GET", "/api/tenant/dashboards", { query: { ...query }, signal });
+export const dashboard = (id: string, signal?: AbortSignal) => ask<Dashboard>("GET", `/api/dashboard/${part(id)}`, { signal });
+export const saveDashboard = (body: Dashboard) => ask<Dashboard & { id: EntityId }>("POST", "/api/dashboard", { body });
+export const deleteDashboard = (id: string) => ask<void>("DELETE", `/api/dashboard/${part(id)}`);

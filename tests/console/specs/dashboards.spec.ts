@@ -1,0 +1,109 @@
+// Dashboards: built, kept, shown on a wall; those that ThingsBoard made keep what the console does not know.
+import { readFileSync } from "node:fs";
+import type { Page } from "@playwright/test";
+import { expect, open, test } from "../support/test";
+import { Platform } from "../support/platform";
+
+test.use({ hasPlatform: true });
+
+async function add(page: Page, kind: string, title: string, device: string, fields: Record<string, string>): Promise<void> {
+  await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByRole("combobox", { name: "Shows", exact: true }).selectOption(kind);
+  await dialog.getByLabel("Title", { exact: true }).fill(title);
+  if (device) await dialog.getByRole("combobox", { name: "Device", exact: true }).selectOption({ label: device });
+  for (const [name, value] of Object.entries(fields)) await dialog.getByLabel(name, { exact: true }).fill(value);
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(dialog).toBeHidden();
+}
+
+test("a dashboard is built, moved by keyboard, kept over a reload, and shown in kiosk mode", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  await platform.device("furnace");
+  expect(await node.publish("v1/devices/me/telemetry", '{"heat": 40}', "-u", "furnace", "-q", "1")).toBe(0);
+  await open(page, "dashboards");
+  await page.getByRole("button", { name: "New dashboard…", exact: true }).click();
+  await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill("Plant");
+  await page.getByRole("dialog").getByRole("button", { name: "Create", exact: true }).click();
+  await expect(page.getByText("Add a first widget.", { exact: true })).toBeVisible();
+  await add(page, "gauge", "Heat", "furnace", { Keys: "heat", Unit: "°C", From: "0", To: "80" });
+  await add(page, "value", "Now", "furnace", { Keys: "heat", Unit: "°C" });
+  await add(page, "chart", "Course", "furnace", { Keys: "heat" });
+  await add(page, "alarms", "Alarms", "", {});
+  const value = page.getByRole("region", { name: "Now", exact: true });
+  await value.getByRole("button", { name: "Move Now", exact: true }).press("ArrowRight");
+  await value.getByRole("button", { name: "Move Now", exact: true }).press("Shift+ArrowRight");
+  await expect(value).toHaveCSS("grid-column-start", "2");
+  await expect(value).toHaveCSS("grid-column-end", "span 5");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  await page.reload();
+  const gauge = page.getByRole("meter", { name: "heat", exact: true });
+  await expect(gauge).toHaveAttribute("aria-valuenow", "40");
+  await expect(value).toHaveCSS("grid-column-start", "2");
+  expect(await node.publish("v1/devices/me/telemetry", '{"heat": 55}', "-u", "furnace", "-q", "1")).toBe(0);
+  await expect(gauge).toHaveAttribute("aria-valuenow", "55");
+  await expect(value.getByText("55°C", { exact: true })).toBeVisible();
+  await expect(page.getByRole("region", { name: "Course", exact: true }).getByRole("listitem").first()).toContainText("heat 55");
+  await page.getByRole("button", { name: "Kiosk", exact: true }).click();
+  await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toBeHidden();
+  await expect(gauge).toBeVisible();
+  await page.getByRole("button", { name: "Leave", exact: true }).click();
+  await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toBeVisible();
+});
+
+test("a dashboard of ThingsBoard keeps what the console does not know", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("silo");
+  const alias = { id: "a1", alias: "Silo", filter: { type: "singleEntity", resolveMultiple: false, singleEntity: { entityType: "DEVICE", id } } };
+  const place = (row: number) => ({ sizeX: 8, sizeY: 4, row, col: 0 });
+  const configuration = {
+    description: "kept",
+    entityAliases: { a1: alias },
+    widgets: {
+      w1: { typeFullFqn: "system.cards.value_card", type: "latest", id: "w1", config: { title: "Level", datasources: [{ type: "entity", entityAliasId: "a1", dataKeys: [{ name: "level", type: "timeseries", label: "Level", decimals: 1 }] }], settings: { autoScale: true } } },
+      w2: { typeFullFqn: "system.maps.map", type: "latest", id: "w2", config: { title: "Map", settings: { provider: "x" } } },
+    },
+    states: { default: { name: "default", root: true, layouts: { main: { widgets: { w1: place(0), w2: place(4) }, gridSettings: { columns: 24 } } } } },
+  };
+  await node.publish("v1/devices/me/telemetry", '{"level": 7}', "-u", "silo", "-q", "1");
+  await open(page, "dashboards");
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import…", exact: true }).click()]);
+  await chooser.setFiles({ name: "silo.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ title: "Silo", configuration })) });
+  await expect(page.getByRole("heading", { level: 1, name: "Silo", exact: true })).toBeVisible();
+  await expect(page.getByRole("region", { name: "Level", exact: true }).getByText("7", { exact: true })).toBeVisible();
+  await expect(page.getByText("The console has no widget of type system.maps.map.")).toBeVisible();
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await page.getByRole("button", { name: "Change Level", exact: true }).click();
+  await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill("Height");
+  await page.getByRole("dialog").getByRole("button", { name: "Change", exact: true }).click();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  await open(page, "dashboards");
+  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export Silo", exact: true }).click()]);
+  const kept = JSON.parse(readFileSync(await file.path(), "utf8")) as { configuration: typeof configuration };
+  expect(kept.configuration.description).toBe("kept");
+  expect(kept.configuration.widgets.w2).toEqual(configuration.widgets.w2);
+  expect(kept.configuration.widgets.w1.typeFullFqn).toBe("system.cards.value_card");
+  expect(kept.configuration.widgets.w1.config.title).toBe("Height");
+  expect(kept.configuration.widgets.w1.config.settings.autoScale).toBe(true);
+  expect(kept.configuration.widgets.w1.config.datasources[0]?.dataKeys[0]?.decimals).toBe(1);
+  await page.getByRole("button", { name: "Delete Silo", exact: true }).click();
+  await page.getByRole("dialog").getByLabel("Type Silo to confirm", { exact: true }).fill("Silo");
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByRole("link", { name: "Silo", exact: true })).toBeHidden();
+});
+
+test("what somebody else has changed meanwhile is not overwritten, and the message stays", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const made = (await platform.call("POST", "/api/dashboard", { title: "Shared", configuration: {} })) as { id: { id: string } };
+  await open(page, `dashboards/${made.id.id}`);
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await platform.call("POST", "/api/dashboard", { ...made, configuration: { description: "first" } });
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  const close = page.getByRole("button", { name: "Close the message", exact: true });
+  await expect(close).toBeVisible();
+  await expect(page.getByRole("button", { name: "Save", exact: true })).toBeVisible();
+  await close.click();
+  await expect(close).toBeHidden();
+});
