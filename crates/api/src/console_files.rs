@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-Dq2EYcaY.js",
+        path: "/assets/About-DV-0clLv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-Dq2EYcaY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-DV-0clLv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-CV8XG3ej.js",
+        path: "/assets/Access-jqSQClev.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-CV8XG3ej.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-jqSQClev.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-C5aFlwD3.js",
+        path: "/assets/Account-BHCVp7G2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-C5aFlwD3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-BHCVp7G2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,15 +52,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-C5eRdFDj.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-C5eRdFDj.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Action-CSUkt83f.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Action-CSUkt83f.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Action-VU57eG_C.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-VU57eG_C.js.gz"),
         is_gzip: true,
     },
     File {
@@ -70,15 +70,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-B-KDsFaf.js",
+        path: "/assets/Actions-C1yuANNU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-B-KDsFaf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-C1yuANNU.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-BCCYsRuB.js",
+        path: "/assets/AlarmTable-CpfVLWK3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BCCYsRuB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CpfVLWK3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -88,9 +88,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-Dj-UO5nP.js",
+        path: "/assets/Alarms-BFx8xz1p.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-Dj-UO5nP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BFx8xz1p.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,9 +106,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-COLEkeHZ.js",
+        path: "/assets/Chain-C5rvXtXf.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-C5rvXtXf.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chain-D8K22mte.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-COLEkeHZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-D8K22mte.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-D99oCkhJ.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-D99oCkhJ.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-DRb2XOWF.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-DRb2XOWF.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Client-IqX24Ia_.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Client-IqX24Ia_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -118,15 +142,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-CXFLd1Zd.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-CXFLd1Zd.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Clients-r7XdT8V5.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Clients-r7XdT8V5.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-wrHCGKZo.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-wrHCGKZo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -136,21 +160,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-DAcGBko_.js",
+        path: "/assets/Configuration-BxIH550N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-DAcGBko_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BxIH550N.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-SZc-zf6W.js",
+        path: "/assets/Connector-jpB6keGA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-SZc-zf6W.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-jpB6keGA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-Bj0_aIBM.js",
+        path: "/assets/Connectors-2q0jHUQ0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-Bj0_aIBM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-2q0jHUQ0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,15 +184,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Dashboard-C9Pa3RCn.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C9Pa3RCn.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Dashboard-Cmx6xjaB.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboard-Cmx6xjaB.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-DcodtJku.js",
+        path: "/assets/Dashboards-BHosz4m_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DcodtJku.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BHosz4m_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,21 +208,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-bMHJJbP9.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-bMHJJbP9.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Definition-C1YjAb-y.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Definition-C1YjAb-y.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-C5SmvuIm.js",
+        path: "/assets/Definition-C1g3rwOU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-C5SmvuIm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-C1g3rwOU.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Device--IRdFbn8.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Device--IRdFbn8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,21 +232,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-BczUi1wh.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-BczUi1wh.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-DSNYS-Zu.js",
+        path: "/assets/Devices-D6jkbo3n.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-DSNYS-Zu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-D6jkbo3n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -238,15 +262,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-DJSbqidK.js",
+        path: "/assets/History-CdQHWyp5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-DJSbqidK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-CdQHWyp5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-DIJeoT8b.js",
+        path: "/assets/Home-D8qO09cd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-DIJeoT8b.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-D8qO09cd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,9 +280,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-DwA9y8Wd.js",
+        path: "/assets/ImportButton-Bn72a0Qs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DwA9y8Wd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-Bn72a0Qs.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-D9qmwzsf.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-D9qmwzsf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,21 +322,39 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Profile-BNDnWqjf.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-BNDnWqjf.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profile-B_ou56hQ.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-B_ou56hQ.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profiles-DRDHyMCK.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DRDHyMCK.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/PublishForm-B4SLTseL.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/PublishForm-B4SLTseL.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-CLeG_vzn.js",
+        path: "/assets/PublishForm-MViQD8z6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CLeG_vzn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-MViQD8z6.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-8b09a5zg.js",
+        path: "/assets/Refused-BLbPO2wa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-8b09a5zg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-BLbPO2wa.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,15 +364,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-DX4N-Ass.js",
+        path: "/assets/Retained-DMZ-bXd3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-DX4N-Ass.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-DMZ-bXd3.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-BL42VKTY.js",
+        path: "/assets/Rule-DryZAotw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-BL42VKTY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-DryZAotw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -334,9 +382,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CBemSagl.js",
+        path: "/assets/Rules-DWxcnSVU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CBemSagl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-DWxcnSVU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,21 +394,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-BmUgymoo.js",
+        path: "/assets/Severity-COME9Z9h.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-BmUgymoo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Severity-COME9Z9h.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-B_SjAPM6.js",
+        path: "/assets/Source-Cfk2Eu2L.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-B_SjAPM6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-Cfk2Eu2L.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-BkoypX0V.js",
+        path: "/assets/Sources-hukqQsng.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BkoypX0V.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-hukqQsng.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Subscriptions-BKz5USXy.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BKz5USXy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -370,33 +424,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Topics-B7h6hN0a.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-B7h6hN0a.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Topics-CwrTr9sw.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CwrTr9sw.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-KEpwZUYO.js",
+        path: "/assets/Users-Bsr-ZRd2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-KEpwZUYO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-Bsr-ZRd2.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-DGzrj6UE.js",
+        path: "/assets/api-B__oU1Uo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-DGzrj6UE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-B__oU1Uo.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-CATnFLrJ.js",
+        path: "/assets/connection-t282r1yh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-CATnFLrJ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/connection-bt039ODf.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-bt039ODf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-t282r1yh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,9 +478,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-BMrTP8f9.js",
+        path: "/assets/index-CLK6TMKc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-BMrTP8f9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-CLK6TMKc.js.gz"),
         is_gzip: true,
     },
     File {

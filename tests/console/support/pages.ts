@@ -4,7 +4,7 @@ import { Platform } from "./platform";
 
 export const PAGES = [
   "home", "clients", "clients/gateway-1", "refused", "subscriptions", "topics", "retained", "mqtt",
-  "devices", ...["telemetry", "attributes", "commands", "alarms", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "dashboards", "dashboards/{plant}", "alarms",
+  "devices", ...["telemetry", "attributes", "commands", "alarms", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "dashboards", "dashboards/{plant}", "profiles", "profiles/{furnace}", "chains", "chains/{root}", "alarms",
   "rules", "rules/new", "rules/hot", "actions", "actions/http:alert", "actions/new",
   "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "access", "configuration", "account", "about", "nowhere",
 ];
@@ -43,6 +43,7 @@ async function furnishPlatform(platform: Platform): Promise<void> {
     await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/SERVER_SCOPE`, { room: "cellar", limit: 75 });
   }
   const device = (name: string) => ({ entityType: "DEVICE", id: ids.get(name) });
+  await furnishRules(platform);
   await furnishDashboard(platform, ids.get("boiler") ?? "");
   await platform.call("POST", "/api/relation", { from: device("boiler"), to: device("meter-1"), type: "Contains", typeGroup: "COMMON" });
   await platform.call("POST", "/api/alarm", { originator: device("boiler"), type: "Overheat", severity: "CRITICAL", details: { temperature: 96 } });
@@ -63,4 +64,14 @@ async function furnishDashboard(platform: Platform, id: string): Promise<void> {
   const configuration = { widgets, entityAliases: { a: { id: "a", alias: "Boiler", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id } } } } };
   const made = (await platform.call("POST", "/api/dashboard", { title: "Plant", configuration })) as { id: { id: string } };
   ids.set("plant", made.id.id);
+}
+
+async function furnishRules(platform: Platform): Promise<void> {
+  const rule = (operation: string, limit: number) => ({ condition: { condition: [{ key: { type: "TIME_SERIES", key: "temperature" }, valueType: "NUMERIC", predicate: { type: "NUMERIC", operation, value: { defaultValue: limit } } }], spec: { type: "SIMPLE" } } });
+  const alarms = [{ id: "a", alarmType: "Overheat", createRules: { CRITICAL: rule("GREATER", 90), WARNING: rule("GREATER", 80) }, clearRule: rule("LESS", 75) }];
+  const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms };
+  const made = (await platform.call("POST", "/api/deviceProfile", { name: "furnace", description: "Burners", type: "DEFAULT", transportType: "DEFAULT", profileData })) as { id: { id: string } };
+  ids.set("furnace", made.id.id);
+  const chains = (await platform.call("GET", "/api/ruleChains?page=0&pageSize=10")) as { data: { id: { id: string } }[] };
+  ids.set("root", chains.data[0]?.id.id ?? "");
 }

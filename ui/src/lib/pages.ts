@@ -34,6 +34,8 @@ export const groups: Group[] = [
     pages: [
       { path: "devices", title: "Devices", isOfPlatform: true, load: () => import("../routes/Devices.svelte"), one: () => import("../routes/Device.svelte") },
       { path: "dashboards", title: "Dashboards", isOfPlatform: true, load: () => import("../routes/Dashboards.svelte"), one: () => import("../routes/Dashboard.svelte") },
+      { path: "profiles", title: "Device profiles", isOfPlatform: true, load: () => import("../routes/Profiles.svelte"), one: () => import("../routes/Profile.svelte") },
+      { path: "chains", title: "Rule chains", isOfPlatform: true, load: () => import("../routes/Chains.svelte"), one: () => import("../routes/Chain.svelte") },
       { path: "alarms", title: "Alarms", isOfPlatform: true, load: () => import("../routes/Alarms.svelte") },
     ],
   },

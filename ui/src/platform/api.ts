@@ -1,7 +1,8 @@
 // Operations of the device platform that the console uses, as the tenant's user.
 import { part, requestAs, type RequestOptions } from "../api/request";
 import type { Dashboard } from "./dashboard";
-import type { Aggregation, Alarm, AlarmComment, Attribute, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, Point, ProfileInfo, Relation, Scope } from "./model";
+import type { Metadata, RuleChain } from "./chain";
+import type { Aggregation, Alarm, AlarmComment, Attribute, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, Point, Profile, ProfileInfo, Relation, Scope } from "./model";
 import { tenancy } from "./tenancy.svelte";
 
 export async function ask<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
@@ -59,3 +60,18 @@ export const dashboards = (query: Listing, signal?: AbortSignal) => ask<Page<Das
 export const dashboard = (id: string, signal?: AbortSignal) => ask<Dashboard>("GET", `/api/dashboard/${part(id)}`, { signal });
 export const saveDashboard = (body: Dashboard) => ask<Dashboard & { id: EntityId }>("POST", "/api/dashboard", { body });
 export const deleteDashboard = (id: string) => ask<void>("DELETE", `/api/dashboard/${part(id)}`);
+
+export const profiles = (signal?: AbortSignal) => ask<Page<Profile>>("GET", "/api/deviceProfiles", { query: { page: 0, pageSize: 1000, sortProperty: "name" }, signal });
+export const profile = (id: string, signal?: AbortSignal) => ask<Profile>("GET", `/api/deviceProfile/${part(id)}`, { signal });
+export const saveProfile = (body: Json) => ask<Profile>("POST", "/api/deviceProfile", { body });
+export const makeDefault = (id: string) => ask<unknown>("POST", `/api/deviceProfile/${part(id)}/default`);
+export const deleteProfile = (id: string) => ask<void>("DELETE", `/api/deviceProfile/${part(id)}`);
+
+export const ruleChains = (query: Listing, signal?: AbortSignal) => ask<Page<RuleChain>>("GET", "/api/ruleChains", { query: { ...query }, signal });
+export const ruleChain = (id: string, signal?: AbortSignal) => ask<RuleChain>("GET", `/api/ruleChain/${part(id)}`, { signal });
+export const saveRuleChain = (body: Json) => ask<RuleChain>("POST", "/api/ruleChain", { body });
+export const deleteRuleChain = (id: string) => ask<void>("DELETE", `/api/ruleChain/${part(id)}`);
+export const makeRoot = (id: string) => ask<unknown>("POST", `/api/ruleChain/${part(id)}/root`);
+export const chainMetadata = (id: string, signal?: AbortSignal) => ask<Metadata>("GET", `/api/ruleChain/${part(id)}/metadata`, { signal });
+export const saveChainMetadata = (body: Metadata) => ask<Metadata>("POST", "/api/ruleChain/metadata", { body });
+export const importRuleChains = (body: Json) => ask<{ ruleChainName: string; error: string | null }[]>("POST", "/api/ruleChains/import", { body });

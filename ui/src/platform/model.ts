@@ -1,4 +1,5 @@
 // What the device platform gives and takes: ThingsBoard's JSON, as far as the console looks at it. The rest of an entity is kept as it came.
+import type { AlarmRule } from "./alarmrules";
 
 export interface EntityId { entityType: string; id: string }
 export interface Page<T> { data: T[]; totalPages: number; totalElements: number; hasNext: boolean }
@@ -11,6 +12,14 @@ export interface PlatformUser extends Json { id: EntityId; createdTime: number; 
 export interface Device extends Json { id: EntityId; createdTime: number; name: string; label: string | null; type: string; deviceProfileId: EntityId; additionalInfo: Json | null }
 export interface DeviceInfo extends Device { active: boolean; deviceProfileName: string; customerTitle: string | null }
 export interface DeviceCredentials extends Json { id: EntityId; deviceId: EntityId; credentialsType: "ACCESS_TOKEN" | "MQTT_BASIC" | "X509_CERTIFICATE"; credentialsId: string; credentialsValue: string | null }
+export interface Profile extends Json {
+  id: EntityId;
+  name: string;
+  description: string | null;
+  default: boolean;
+  defaultRuleChainId: EntityId | null;
+  profileData: { alarms: AlarmRule[] | null } & Json;
+}
 export interface ProfileInfo { id: EntityId; name: string }
 
 export const SCOPES = ["SERVER_SCOPE", "SHARED_SCOPE", "CLIENT_SCOPE"] as const;

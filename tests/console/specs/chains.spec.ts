@@ -1,0 +1,86 @@
+// Rule chains: one of ThingsBoard is imported, edited as a picture, saved; messages go along it as it is then.
+import { readFileSync } from "node:fs";
+import { expect, open, test } from "../support/test";
+import { Platform } from "../support/platform";
+
+test.use({ hasPlatform: true });
+
+const PREFIX = "org.thingsboard.rule.engine.";
+const FILE = {
+  ruleChain: { name: "Kitchen", type: "CORE", additionalInfo: { description: "of a kitchen" }, root: false },
+  metadata: {
+    firstNodeIndex: 0,
+    nodes: [
+      { type: `${PREFIX}telemetry.TbMsgTimeseriesNode`, name: "Keep", debugMode: false, configuration: { defaultTTL: 0 }, additionalInfo: { layoutX: 400, layoutY: 100 } },
+      { type: `${PREFIX}custom.NobodyKnowsNode`, name: "Strange", debugMode: true, configuration: { secret: [1, 2] }, additionalInfo: { layoutX: 700, layoutY: 100, description: "kept" } },
+    ],
+    connections: [{ fromIndex: 0, toIndex: 1, type: "Success" }],
+    ruleChainConnections: null,
+  },
+};
+
+test("a chain is imported, edited, saved and exported; messages go along it", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  await open(page, "chains");
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import…", exact: true }).click()]);
+  await chooser.setFiles({ name: "kitchen.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(FILE)) });
+  await expect(page.getByRole("heading", { level: 1, name: "Kitchen", exact: true })).toBeVisible();
+  const graph = page.getByRole("region", { name: "Graph", exact: true });
+  await expect(graph.getByText("NobodyKnowsNode", { exact: true })).toBeVisible();
+
+  await page.getByRole("combobox", { name: "Another node", exact: true }).selectOption({ label: "rename keys" });
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  const panel = page.getByRole("region", { name: "Node", exact: true });
+  await panel.getByLabel("Node name", { exact: true }).fill("Rename");
+  const configuration = panel.getByLabel("Configuration (JSON)", { exact: true });
+  await configuration.fill("{");
+  await expect(panel.getByRole("alert")).toContainText("This is not valid and not taken");
+  await configuration.fill('{"renameIn": "DATA", "renameKeysMapping": {"t": "temperature"}}');
+  await expect(panel.getByRole("alert")).toBeHidden();
+  await panel.getByLabel("Label", { exact: true }).fill("Success");
+  await panel.getByRole("combobox", { name: "To", exact: true }).selectOption({ label: "Keep" });
+  await panel.getByRole("button", { name: "Connect", exact: true }).click();
+  await expect(panel.getByText("Success → Keep", { exact: true })).toBeVisible();
+  await panel.getByRole("button", { name: "Begin here", exact: true }).click();
+  const renamed = graph.getByRole("button", { name: "Node Rename", exact: true });
+  await renamed.press("ArrowRight");
+  await expect(renamed).toHaveCSS("left", "60px");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText("Saved. The next message goes along it.", { exact: true })).toBeVisible();
+  await page.reload();
+  await expect(renamed).toHaveCSS("left", "60px");
+
+  const chains = (await platform.call("GET", "/api/ruleChains?page=0&pageSize=100")) as { data: { name: string; id: unknown }[] };
+  const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" } };
+  const profile = (await platform.call("POST", "/api/deviceProfile", { name: "kitchen", type: "DEFAULT", transportType: "DEFAULT", profileData, defaultRuleChainId: chains.data.find((one) => one.name === "Kitchen")?.id })) as { id: unknown };
+  const device = (await platform.call("POST", "/api/device-with-credentials", { device: { name: "stove", deviceProfileId: profile.id }, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: "stove" } })) as { id: { id: string } };
+  expect(await node.publish("v1/devices/me/telemetry", '{"t": 5}', "-u", "stove", "-q", "1")).toBe(0);
+  await open(page, `devices/${device.id.id}`);
+  await expect(page.getByRole("region", { name: "Table: Latest telemetry", exact: true }).getByRole("row", { name: /temperature 5/ })).toBeVisible();
+
+  await open(page, "chains");
+  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export Kitchen", exact: true }).click()]);
+  const kept = JSON.parse(readFileSync(await file.path(), "utf8")) as typeof FILE;
+  expect(kept.ruleChain.name).toBe("Kitchen");
+  expect(kept.metadata.firstNodeIndex).toBe(2);
+  expect(kept.metadata.nodes[1]).toMatchObject(FILE.metadata.nodes[1] ?? {});
+  expect(kept.metadata.connections).toEqual([{ fromIndex: 0, toIndex: 1, type: "Success" }, { fromIndex: 2, toIndex: 0, type: "Success" }]);
+});
+
+test("a node is removed with its lines, and a file that is no chain is refused", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const made = (await platform.call("POST", "/api/ruleChain", { name: "Attic", type: "CORE" })) as { id: { id: string } };
+  await platform.call("POST", "/api/ruleChain/metadata", { ...FILE.metadata, ruleChainId: made.id });
+  await open(page, `chains/${made.id.id}`);
+  await page.getByRole("button", { name: "Node Keep", exact: true }).click();
+  await page.getByRole("button", { name: "Remove the node", exact: true }).click();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText("Saved. The next message goes along it.", { exact: true })).toBeVisible();
+  const kept = (await platform.call("GET", `/api/ruleChain/${made.id.id}/metadata`)) as { nodes: { name: string }[]; connections: unknown[] };
+  expect(kept.nodes.map(({ name }) => name)).toEqual(["Strange"]);
+  expect(kept.connections).toEqual([]);
+  await open(page, "chains");
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import…", exact: true }).click()]);
+  await chooser.setFiles({ name: "other.json", mimeType: "application/json", buffer: Buffer.from("{}") });
+  await expect(page.getByText("This is no rule chain: it has no ruleChain or no metadata.", { exact: true })).toBeVisible();
+});

@@ -1,0 +1,41 @@
+// Alarm rules of a device profile, as ThingsBoard keeps them. What a form cannot show stays as it came.
+import type { Json, Severity } from "./model";
+
+export const OPERATIONS = {
+  NUMERIC: [["GREATER", ">"], ["GREATER_OR_EQUAL", "≥"], ["LESS", "<"], ["LESS_OR_EQUAL", "≤"], ["EQUAL", "="], ["NOT_EQUAL", "≠"]],
+  STRING: [["EQUAL", "is"], ["NOT_EQUAL", "is not"], ["CONTAINS", "contains"], ["NOT_CONTAINS", "does not contain"], ["STARTS_WITH", "begins with"], ["ENDS_WITH", "ends with"]],
+  BOOLEAN: [["EQUAL", "is"], ["NOT_EQUAL", "is not"]],
+} as const;
+export type ValueType = keyof typeof OPERATIONS;
+export const UNITS = ["SECONDS", "MINUTES", "HOURS", "DAYS"] as const;
+
+export interface Value extends Json { defaultValue: unknown; dynamicValue?: unknown }
+export interface Filter extends Json { key: { type: string; key: string }; valueType: string; predicate: { type: string; operation: string; value?: Value; predicates?: unknown } & Json }
+export interface Spec extends Json { type: "SIMPLE" | "DURATION" | "REPEATING"; unit?: string; predicate?: Value }
+export interface Rule extends Json { condition: { condition: Filter[]; spec: Spec }; schedule: unknown; alarmDetails: string | null }
+export interface AlarmRule extends Json { id: string; alarmType: string; createRules: Partial<Record<Severity, Rule>>; clearRule: Rule | null }
+
+export const filter = (): Filter => ({ key: { type: "TIME_SERIES", key: "" }, valueType: "NUMERIC", value: null, predicate: { type: "NUMERIC", operation: "GREATER", value: { defaultValue: 0, userValue: null, dynamicValue: null } } });
+export const rule = (): Rule => ({ condition: { condition: [filter()], spec: { type: "SIMPLE" } }, schedule: null, alarmDetails: null, dashboardId: null });
+export const alarm = (id: string): AlarmRule => ({ id, alarmType: "", createRules: { CRITICAL: rule() }, clearRule: null, propagate: false, propagateToOwner: false, propagateToTenant: false, propagateRelationTypes: null });
+
+/** Whether the fields of a form can say all of it. */
+export const isPlain = (one: Filter): boolean => one.predicate.type !== "COMPLEX" && one.predicate.type in OPERATIONS && !hasSource(one.predicate.value) && ["TIME_SERIES", "ATTRIBUTE"].includes(one.key.type);
+export const isPlainSpec = (spec: Spec): boolean => !hasSource(spec.predicate);
+
+function hasSource(value: Value | undefined): boolean {
+  const source = value?.dynamicValue as { sourceType?: unknown } | null | undefined;
+  return Boolean(source?.sourceType);
+}
+
+/** Another type of value takes another predicate. */
+export function ofType(one: Filter, type: ValueType): Filter {
+  const defaultValue = type === "NUMERIC" ? 0 : type === "BOOLEAN" ? true : "";
+  return { ...one, valueType: type, predicate: { type, operation: OPERATIONS[type][0][0], ...(type === "STRING" ? { ignoreCase: false } : {}), value: { defaultValue, userValue: null, dynamicValue: null } } };
+}
+
+export function specOf(type: Spec["type"]): Spec {
+  if (type === "SIMPLE") return { type };
+  const predicate = { defaultValue: type === "DURATION" ? 60 : 3, userValue: null, dynamicValue: null };
+  return type === "DURATION" ? { type, unit: "SECONDS", predicate } : { type, predicate };
+}
