@@ -183,11 +183,15 @@ fn connectors_and_actions_are_run_from_the_command_line() {
         tidewire_at(&server, &["source", "list", "--json"]).json(),
         Value::Array(Vec::new())
     );
-    assert!(
-        tidewire_at(&server, &["connector", "types"])
-            .ok()
-            .contains("config.bootstrap_hosts")
-    );
+    let types = tidewire_at(&server, &["connector", "types"]).ok();
+    for option in [
+        "config.bootstrap_hosts",
+        "parameters.kafka_topic",
+        "source.group_id",
+        "parameters.directory",
+    ] {
+        assert!(types.contains(option), "{option}: {types}");
+    }
 }
 
 #[test]

@@ -275,6 +275,15 @@ pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<O
     }
 }
 
+/// Of the parameters of sources; none: the type has no sources.
+pub fn source_schema(kind: &str) -> Option<Schema> {
+    match kind {
+        "kafka" => Some(schema::<KafkaSourceConfig>()),
+        "mqtt" => Some(schema::<MqttSourceConfig>()),
+        _ => None,
+    }
+}
+
 pub fn shown_source(kind: &str, parameters: &Value) -> Value {
     match kind {
         "kafka" => shown::<KafkaSourceConfig>(parameters),

@@ -48,7 +48,7 @@ pub use dry_run::{DryRun, DryRunResult, ErrorPosition, dry_run};
 pub use engine::{
     ActionView, ConnectorTest, ConnectorView, Engine, EngineError, Measured, Measures, RuleView, SourceView,
 };
-pub use kinds::{CONNECTOR_KINDS, config_schema, parameters_schema};
+pub use kinds::{CONNECTOR_KINDS, LOCAL_KINDS, config_schema, parameters_schema, source_schema};
 pub use metrics::{RuleCounts, SourceCounts};
 pub use rule_file::{FileProblem, compile_sql, read_rule, without_position, write_rule};
 pub use rules::RuleError;

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use integration::{CONNECTOR_KINDS, ConnectorDefinition, ConnectorTest, Engine, config_schema, parameters_schema};
+use integration::{
+    CONNECTOR_KINDS, ConnectorDefinition, ConnectorTest, Engine, LOCAL_KINDS, config_schema, parameters_schema,
+    source_schema,
+};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
@@ -15,13 +18,15 @@ use crate::body;
 use crate::endpoint::Endpoint;
 use crate::problem::Problem;
 
-/// What a type of connector and its actions are configured with, as JSON Schema: forms are made from it.
+/// What a type of connector, its actions and its sources are configured with, as JSON Schema: forms are made from it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ConnectorType {
-    /// Of a connector's `config`.
+    /// Of a connector's `config`; null: actions of the type need no connector.
     config: Option<Schema>,
     /// Of an action's `parameters`.
     parameters: Option<Schema>,
+    /// Of a source's `parameters`; null: the type has no sources.
+    source: Option<Schema>,
 }
 
 const ALL: &str = "/api/v1/connectors";
@@ -37,8 +42,8 @@ fn definitions() -> Vec<Endpoint> {
         Endpoint::get("/api/v1/connector-types", "connector_types", types)
             .tag("Integration")
             .says(
-                "Types of connectors",
-                "With the JSON Schemas of what they are configured with.",
+                "Types of connectors, actions and sources",
+                "With the JSON Schemas of what they are configured with, from which forms are made.",
             )
             .returns::<BTreeMap<String, ConnectorType>>("By type."),
         list(ALL, "connectors", Engine::connectors).says("All connectors", "Secrets are shown as `***`."),
@@ -101,10 +106,11 @@ async fn types() -> Json<BTreeMap<String, ConnectorType>> {
         let schemas = ConnectorType {
             config: config_schema(kind),
             parameters: parameters_schema(kind),
+            source: source_schema(kind),
         };
         (kind.to_string(), schemas)
     };
-    Json(CONNECTOR_KINDS.iter().map(kind).collect())
+    Json(CONNECTOR_KINDS.iter().chain(LOCAL_KINDS).map(kind).collect())
 }
 
 async fn test(State(app): State<App>, Path(name): Path<String>) -> Result<Json<ConnectorTest>, Problem> {

@@ -241,7 +241,7 @@ fn test(api: &Api, path: &str, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     })
 }
 
-/// What each type's connectors and actions are configured with, by name.
+/// What each type's connectors, actions and sources are configured with, by name.
 fn types(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     let types = api.get("/api/v1/connector-types")?;
     if own.get_flag("json") {
@@ -249,7 +249,7 @@ fn types(api: &Api, own: &ArgMatches) -> Result<ExitCode, ApiError> {
     }
     let mut table = Table::new(&["TYPE", "OPTION", "NEEDED", "MEANING"]);
     for (kind, schemas) in types.as_object().into_iter().flatten() {
-        for part in ["config", "parameters"] {
+        for part in ["config", "parameters", "source"] {
             let schema = &schemas[part];
             let needed: Vec<&str> = schema["required"]
                 .as_array()
