@@ -38,6 +38,11 @@ impl WebServer {
         server
     }
 
+    /// The same address, where everything that comes is answered with this.
+    pub fn refusing(self, status: u16) -> WebServer {
+        WebServer { status, ..self }
+    }
+
     pub fn come(&self) {
         let listener = TcpListener::bind(self.address).expect("the port is free");
         let (bodies, status) = (self.bodies.clone(), self.status);

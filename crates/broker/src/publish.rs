@@ -268,7 +268,7 @@ impl Shard {
     /// A message of the server itself or of an operator: no session, no rights to check. False when nobody is known to
     /// want it.
     pub fn publish_from_server(&mut self, now: Now, message: ServerMessage<'_>) -> bool {
-        let provenance = self.core.provenance(now, None, 0, Wants::FATES);
+        let provenance = self.core.provenance(now, None, message.mark, Wants::FATES);
         let p = Publication {
             provenance: Provenance::from_written(&provenance),
             properties: message.properties,
@@ -277,7 +277,7 @@ impl Shard {
             expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
             ..Publication::of_server(message.topic, message.payload)
         };
-        let receipt = self.core.tap_message(now, None, &p, false);
+        let receipt = self.core.tap_marked(now, None, &p, false, message.mark);
         let published = self.publish(now, &p, None);
         let wait = self.wait_for(now, published, receipt);
         self.core.tap.of_server = self.core.join_receipts(self.core.tap.of_server, wait.receipt);
@@ -552,6 +552,8 @@ pub struct ServerMessage<'a> {
     pub retain: bool,
     /// Message Expiry Interval.
     pub expiry_s: Option<u32>,
+    /// `MadeMessage::mark`, if a tap has made it; else 0.
+    pub mark: u64,
 }
 
 impl PublishQuota {

@@ -159,7 +159,8 @@ impl Core {
         self.tap_marked(now, slot, p, is_duplicate, 0)
     }
 
-    fn tap_marked(
+    /// The same with the mark of a message that a tap has made.
+    pub fn tap_marked(
         &mut self,
         now: Now,
         slot: Option<u32>,

@@ -43,6 +43,8 @@ pub(crate) struct Metrics {
     /// Read from the buffer and not done with.
     pub held: AtomicU64,
     pub in_flight: AtomicU64,
+    pub fallen_back: AtomicU64,
+    pub fallback_lost: AtomicU64,
     /// When the oldest arrived that is not done with; 0: there is none.
     pub oldest_unix_ms: AtomicU64,
     latency_us: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
@@ -89,6 +91,10 @@ pub struct ActionStats {
     pub sent_bytes: u64,
     /// Messages that the target has refused for good, or that were tried too often.
     pub failed: u64,
+    /// Of those that failed or have expired, messages that fallback actions have taken; for each of these.
+    pub fallen_back: u64,
+    /// Of those that failed or have expired, messages that a fallback action could not take; for each of these.
+    pub fallback_lost: u64,
     /// Messages that were sent once more.
     pub retried: u64,
     pub dropped: Dropped,
@@ -126,6 +132,8 @@ impl Metrics {
             sent: self.sent.load(Relaxed),
             sent_bytes: self.sent_bytes.load(Relaxed),
             failed: self.failed.load(Relaxed),
+            fallen_back: self.fallen_back.load(Relaxed),
+            fallback_lost: self.fallback_lost.load(Relaxed),
             retried: self.retried.load(Relaxed),
             dropped: Dropped {
                 overflow_oldest: buffer.dropped_oldest,

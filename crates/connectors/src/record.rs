@@ -9,9 +9,12 @@
 //!
 //! ```text
 //! chunk   kind u8 = 1 | zeros to 4 | records u32 | record ...
-//! record  bytes u32, of what follows | unix_ms u64 | key_hash u64 | fields u32 | end u32 for each field | fields
+//! record  bytes u32, of what follows | unix_ms u64 | key_hash u64 | fields u32 | end u32 for each field | fields | carried ...
 //! end     where the field ends, counted from the end of the table; the highest bit: the field is null (and empty)
+//! carried bytes u8 of name | name | record
 //! ```
+//!
+//! What a record carries is for others: what they are to get if the action gives the record up.
 
 use std::sync::Arc;
 
@@ -29,6 +32,8 @@ const TABLE_AT: usize = 24;
 pub struct Records {
     bytes: Vec<u8>,
     count: u32,
+    /// Where the last one begins, if there is one.
+    last: usize,
 }
 
 impl Records {
@@ -65,10 +70,49 @@ impl Records {
     /// As [`Records::push`], with fields that are written where they stay. Fields that `write` leaves out are null; more
     /// than `fields` are ignored.
     pub fn write(&mut self, unix_ms: u64, key_hash: u64, fields: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
-        if self.bytes.is_empty() {
-            self.bytes.resize(CHUNK_HEADER_BYTES, 0);
-            self.bytes[0] = KIND_RECORDS;
+        self.begin();
+        self.last = self.bytes.len();
+        self.put(unix_ms, key_hash, fields, write);
+        self.counted();
+    }
+
+    /// Adds to the last record one that it carries, for whoever is called `name`; its time and key are those of the record. False from
+    /// `write`: there is none after all.
+    pub fn carry(&mut self, name: &str, fields: usize, write: impl FnOnce(&mut RecordWriter<'_>) -> bool) {
+        let (begin, last) = (self.bytes.len(), self.last);
+        let Ok(name_bytes) = u8::try_from(name.len()) else {
+            return;
+        };
+        if self.is_empty() {
+            return;
         }
+        self.bytes.push(name_bytes);
+        self.bytes.extend_from_slice(name.as_bytes());
+        let (unix_ms, key_hash) = (u64_at(&self.bytes, last + TIME_AT), u64_at(&self.bytes, last + KEY_AT));
+        let mut is_good = false;
+        self.put(unix_ms, key_hash, fields, |writer| is_good = write(writer));
+        match is_good {
+            true => self.measure(last),
+            false => self.bytes.truncate(begin),
+        }
+    }
+
+    /// Adds a record as it is.
+    pub fn push_copy(&mut self, record: &Record) {
+        self.begin();
+        self.last = self.bytes.len();
+        self.bytes.extend_from_slice(record.bytes());
+        self.counted();
+    }
+
+    /// Takes the last record away, which was added and not taken away yet.
+    pub fn take_back(&mut self) {
+        self.bytes.truncate(self.last);
+        self.count -= 1;
+        self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
+    }
+
+    fn put(&mut self, unix_ms: u64, key_hash: u64, fields: usize, write: impl FnOnce(&mut RecordWriter<'_>)) {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0; TIME_AT]);
         self.bytes.extend_from_slice(&unix_ms.to_le_bytes());
@@ -87,8 +131,23 @@ impl Records {
         while writer.written < fields {
             writer.null();
         }
+        self.measure(at);
+    }
+
+    /// The record at `at` ends here.
+    fn measure(&mut self, at: usize) {
         let record_bytes = (self.bytes.len() - at - TIME_AT) as u32;
         self.bytes[at..at + TIME_AT].copy_from_slice(&record_bytes.to_le_bytes());
+    }
+
+    fn begin(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(CHUNK_HEADER_BYTES, 0);
+            self.bytes[0] = KIND_RECORDS;
+        }
+    }
+
+    fn counted(&mut self) {
         self.count += 1;
         self.bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
     }
@@ -198,6 +257,32 @@ impl Record {
         bytes.get(TABLE_AT + fields * 4..)?.get(start..stop as usize)
     }
 
+    /// What it carries for whoever is called `name`.
+    pub fn carried(&self, name: &str) -> Option<Record> {
+        let bytes = self.bytes();
+        let mut at = self.fields_end();
+        while let Some(name_bytes) = bytes.get(at) {
+            let record_at = at + 1 + *name_bytes as usize;
+            let record_bytes = whole_record(bytes.get(record_at..)?)?;
+            if bytes.get(at + 1..record_at) == Some(name.as_bytes()) {
+                return Some(Record {
+                    chunk: Arc::clone(&self.chunk),
+                    at: self.at + record_at as u32,
+                    bytes: (record_bytes - TIME_AT) as u32,
+                    position: self.position,
+                });
+            }
+            at = record_at + record_bytes;
+        }
+        None
+    }
+
+    fn fields_end(&self) -> usize {
+        let (bytes, fields) = (self.bytes(), self.fields());
+        let end = |last: usize| (u32_at(bytes, TABLE_AT + last * 4) & !NULL) as usize;
+        TABLE_AT + fields * 4 + fields.checked_sub(1).map_or(0, end)
+    }
+
     /// As [`Record::field`], for text.
     pub fn text(&self, index: usize) -> Option<std::borrow::Cow<'_, str>> {
         self.field(index).map(String::from_utf8_lossy)
@@ -208,11 +293,7 @@ impl Record {
     }
 
     fn u64_at(&self, at: usize) -> u64 {
-        u64::from_le_bytes(
-            *self.bytes()[at..]
-                .first_chunk()
-                .expect("`records` has checked the length"),
-        )
+        u64_at(self.bytes(), at)
     }
 }
 
@@ -221,22 +302,24 @@ pub(crate) fn records(chunk: &Arc<Vec<u8>>, position: u64, each: &mut dyn FnMut(
     let count = count(chunk)?;
     let mut at = CHUNK_HEADER_BYTES;
     for _ in 0..count {
-        let header = chunk.get(at..at + TABLE_AT)?;
-        let bytes = u32_at(header, 0) as usize;
-        let table = u32_at(header, FIELDS_AT) as usize * 4;
-        let end = at + TIME_AT + bytes;
-        if end > chunk.len() || at + TABLE_AT + table > end {
-            return None;
-        }
+        let record_bytes = whole_record(chunk.get(at..)?)?;
         each(Record {
             chunk: Arc::clone(chunk),
             at: at as u32,
-            bytes: bytes as u32,
+            bytes: (record_bytes - TIME_AT) as u32,
             position: position + at as u64,
         });
-        at = end;
+        at += record_bytes;
     }
     Some(())
+}
+
+/// How many bytes the record takes that begins here. `None`: there is none, or not all of it.
+fn whole_record(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.get(..TABLE_AT)?;
+    let record_bytes = TIME_AT + u32_at(header, 0) as usize;
+    let table = u32_at(header, FIELDS_AT) as usize * 4;
+    (record_bytes <= bytes.len() && TABLE_AT + table <= record_bytes).then_some(record_bytes)
 }
 
 /// How many records a chunk has. `None`: the bytes are none.
@@ -247,6 +330,10 @@ pub(crate) fn count(chunk: &[u8]) -> Option<u32> {
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*bytes[at..].first_chunk().expect("`records` has checked the length"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("`records` has checked the length"))
 }
 
 /// Records with the given fields, as a sink would get them out of a buffer: for tests of sinks, and to try an action out.
@@ -291,6 +378,35 @@ mod tests {
         );
         assert!(read[0].position() == 108 && read[1].position() > read[0].position());
         assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_record_carries_others_by_name() {
+        let mut records = Records::new();
+        records.push(17, 4, &[Some(b"own"), None]);
+        for (name, is_good) in [("one", true), ("bad", false), ("two", true)] {
+            records.carry(name, 2, |writer| {
+                writer.field(|out| out.extend_from_slice(name.as_bytes()));
+                is_good
+            });
+        }
+        records.push(18, 5, &[Some(b"carries nothing")]);
+        let read = self::read(&mut records);
+        assert_eq!(
+            (read.len(), read[0].field(0), read[0].field(1), read[0].field(2)),
+            (2, Some(&b"own"[..]), None, None)
+        );
+        let none = [read[0].carried("bad"), read[0].carried("three"), read[1].carried("one")];
+        assert!(none.iter().all(Option::is_none));
+        let mut again = Records::new();
+        for name in ["two", "one", "one"] {
+            again.push_copy(&read[0].carried(name).expect("it carries this one"));
+        }
+        again.take_back();
+        let again = self::read(&mut again);
+        let fields: Vec<_> = again.iter().map(|record| (record.field(0), record.field(1))).collect();
+        assert_eq!(fields, [(Some(&b"two"[..]), None), (Some(&b"one"[..]), None)]);
+        assert_eq!((again[1].unix_ms(), again[1].key_hash()), (17, 4));
     }
 
     #[test]

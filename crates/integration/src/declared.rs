@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::compile::{RuleState, compile, republish};
 use crate::definition::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition, name_problem};
-use crate::engine::{action_problems, rule_id_problem};
+use crate::engine::{action_problems, fallback_circle, rule_id_problem};
 use crate::kinds::{self, Connector, Problems};
 use crate::store::Definitions;
 
@@ -59,6 +59,10 @@ impl Declared {
             found.name(origin, "name", &definition.name);
             found.once("action", origin, definition.id());
             found.all(origin, action_problems(definition, target(definition, &connectors)));
+            found.all(
+                origin,
+                fallback_circle(definition, |id| self.action(id)).into_iter().collect(),
+            );
         }
         for Declaration { definition, origin } in &self.sources {
             found.name(origin, "name", &definition.name);
@@ -72,6 +76,11 @@ impl Declared {
             found.all(origin, rule_problems(definition));
         }
         found.problems
+    }
+
+    fn action(&self, id: &str) -> Option<&ActionDefinition> {
+        let mut actions = self.actions.iter().map(|it| &it.definition);
+        actions.find(|it| it.id() == id)
     }
 
     pub(crate) fn origins(&self) -> Origins {

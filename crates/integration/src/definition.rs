@@ -53,6 +53,32 @@ pub struct ActionDefinition {
     #[serde(default)]
     #[schemars(with = "DeliveryConfig")]
     pub delivery: Value,
+    /// What is done with what this one gives up: what its target refuses for good, what was tried too often, what is too old.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub fallback_actions: Vec<FallbackAction>,
+}
+
+/// It gets what was given up as if the rule had named it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum FallbackAction {
+    /// `type:name` of another action.
+    Action(String),
+    Kind(FallbackKind),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum FallbackKind {
+    /// Another action.
+    Reference {
+        #[serde(rename = "type")]
+        kind: String,
+        name: String,
+    },
+    /// The message is published anew.
+    Republish { args: Box<RepublishArguments> },
 }
 
 /// What is taken from there.
@@ -144,6 +170,22 @@ fn qos() -> Value {
 impl ActionDefinition {
     pub fn id(&self) -> String {
         format!("{}:{}", self.kind, self.name)
+    }
+
+    /// Ids of the actions that get what it gives up.
+    pub fn fallback_ids(&self) -> impl Iterator<Item = String> {
+        self.fallback_actions.iter().filter_map(FallbackAction::id)
+    }
+}
+
+impl FallbackAction {
+    /// Of the action; none: it publishes anew.
+    pub fn id(&self) -> Option<String> {
+        match self {
+            FallbackAction::Action(id) => Some(id.clone()),
+            FallbackAction::Kind(FallbackKind::Reference { kind, name }) => Some(format!("{kind}:{name}")),
+            FallbackAction::Kind(FallbackKind::Republish { .. }) => None,
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 mod action;
 mod connector;
 mod declare;
+mod fallback;
 mod measure;
 mod rule;
 mod source;
@@ -16,11 +17,12 @@ mod views;
 
 pub(crate) use action::action_problems;
 pub use connector::ConnectorTest;
+pub(crate) use fallback::{Reached, fallback_circle};
 pub use measure::{Measured, Measures};
 pub(crate) use rule::rule_id_problem;
 pub use views::{ActionView, ConnectorView, RuleView, SourceView};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use broker::ShardId;
-use connectors::{Action, ActionStats, Buffer, BufferMode, DeliveryConfig, Health, Overflow, Stopper};
+use connectors::{Action, ActionStats, Buffer, BufferMode, DeliveryConfig, Fallback, Health, Overflow, Stopper};
 use rules::{Template, Text};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -43,10 +45,11 @@ use crate::definition::{
 };
 use crate::environment::{SharedStore, Surroundings, unix_ms};
 use crate::event::Scene;
+use crate::fallback::Target as FallbackTarget;
 use crate::kinds::{self, Connector, Problems, Target};
 use crate::metrics::{RuleCounts, SourceMetrics};
 use crate::runner::Runner;
-use crate::set::{InForce, LiveAction, LiveRule, RuleSet};
+use crate::set::{InForce, LiveAction, LiveFallback, LiveRule, RuleSet};
 use crate::sources::SourceReceiver;
 use crate::store::{Change, Definitions, Kept, Store, Version};
 use crate::tail::Listener;
@@ -104,7 +107,7 @@ pub struct Engine {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     node: String,
     directory: PathBuf,
     /// Of whoever changes something.
@@ -147,6 +150,7 @@ struct Running {
     action: Arc<Action>,
     templates: Vec<Template>,
     ordering_key: Option<Template>,
+    fallbacks: Vec<FallbackTarget>,
     is_kept: bool,
     headroom: Option<u64>,
     /// Not while it is being changed.
@@ -219,12 +223,20 @@ impl Engine {
         for id in &sources {
             self.stop_source(id);
         }
-        let actions = std::mem::take(&mut self.state().actions);
+        let running: Vec<Arc<Action>> = self
+            .state()
+            .actions
+            .values()
+            .flatten()
+            .map(|it| it.action.clone())
+            .collect();
+        // All are there until all have stopped: one may have another for a fallback.
         self.inner.runtime_handle.block_on(async {
-            for running in actions.values().flatten() {
-                running.action.stop(STOP_WITHIN).await;
+            for action in &running {
+                action.stop(STOP_WITHIN).await;
             }
         });
+        let actions = std::mem::take(&mut self.state().actions);
         for (id, running) in &actions {
             if let Ok(running) = running {
                 close_buffer(id, &running.action);
@@ -341,7 +353,9 @@ impl State {
             .actions
             .iter()
             .filter_map(|(id, action)| Some((id, action.as_ref().ok()?)));
-        running.map(|(id, running)| running.live(id)).collect()
+        running
+            .map(|(id, running)| running.live(id, self.live_fallbacks(running)))
+            .collect()
     }
 
     /// `set`: what has the actions. None if the rule is not enabled, or wrong.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use broker::tap::Receipt;
 use connectors::{Action, Records, Ticket};
-use rules::{Map, Missing, Template};
+use rules::{Map, Missing};
 
+use crate::fallback::{carry, write_fields};
 use crate::runner::{Cause, hash};
 use crate::set::{LiveAction, RuleSet};
 
@@ -95,6 +96,14 @@ impl Lanes {
     }
 }
 
+/// Of the outputs of one rule for one event.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    pub unix_ms: u64,
+    /// `MadeMessage::mark` of what is made of them.
+    pub mark: u64,
+}
+
 /// Why an output did not reach its action.
 pub enum Lost {
     Discarded,
@@ -155,22 +164,13 @@ impl Handover {
         index: usize,
         output: &Map,
         cause: Cause,
-        unix_ms: u64,
+        stamp: Stamp,
     ) -> Result<(), Lost> {
         let live = &set.actions[index];
         let at = self.by_action[index];
         let track = &mut self.tracks[at as usize];
         if track.is_full && !cause.is_waited_for && track.records.len() > LEFT_OVER_MAX {
             return Err(Lost::Discarded);
-        }
-        if !std::mem::replace(&mut track.is_touched, true) {
-            self.touched.push(at);
-        }
-        if cause.is_waited_for && live.is_kept {
-            track.pending_since.get_or_insert(self.ticks + 1);
-            if let Err(place) = self.awaited.binary_search(&at) {
-                self.awaited.insert(place, at);
-            }
         }
         let key = match &live.ordering_key {
             None => cause.key,
@@ -181,7 +181,18 @@ impl Handover {
                 hash(&self.scratch)
             }
         };
-        fill_in(&mut track.records, &live.templates, output, unix_ms, key)
+        fill_in(&mut track.records, live, output, stamp, key)?;
+        if !std::mem::replace(&mut track.is_touched, true) {
+            self.touched.push(at);
+        }
+        // Not before there is something: a publisher would wait for what is never appended.
+        if cause.is_waited_for && live.is_kept {
+            track.pending_since.get_or_insert(self.ticks + 1);
+            if let Err(place) = self.awaited.binary_search(&at) {
+                self.awaited.insert(place, at);
+            }
+        }
+        Ok(())
     }
 
     /// The receipt for what has been recorded of a message that its publisher waits for; none if nothing has to be kept.
@@ -309,20 +320,15 @@ impl Track {
     }
 }
 
-fn fill_in(records: &mut Records, templates: &[Template], output: &Map, unix_ms: u64, key: u64) -> Result<(), Lost> {
+fn fill_in(records: &mut Records, live: &LiveAction, output: &Map, stamp: Stamp, key: u64) -> Result<(), Lost> {
     let mut problem = None;
-    records.write(unix_ms, key, templates.len(), |writer| {
-        for template in templates {
-            let Some(value) = template.single(output) else {
-                writer.field(|out| problem = template.render(output, Missing::Undefined, out).err().or(problem));
-                continue;
-            };
-            // A null of the target, not a text.
-            match value.is_nothing() {
-                true => writer.null(),
-                false => writer.field(|out| value.show(out, Missing::Undefined)),
-            }
-        }
+    records.write(stamp.unix_ms, key, live.templates.len(), |writer| {
+        problem = write_fields(writer, &live.templates, output);
     });
-    problem.map_or(Ok(()), |problem| Err(Lost::Failed(problem.to_string())))
+    if let Some(problem) = problem {
+        records.take_back();
+        return Err(Lost::Failed(problem.to_string()));
+    }
+    carry(records, &live.fallbacks, output, stamp.mark);
+    Ok(())
 }

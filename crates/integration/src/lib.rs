@@ -18,6 +18,7 @@ mod dry_run;
 mod engine;
 mod environment;
 mod event;
+mod fallback;
 mod handover;
 mod kinds;
 mod metrics;
@@ -41,8 +42,8 @@ pub use connectors::Action as RunningAction;
 pub use connectors::ActionStats;
 pub use declared::{Declaration, DeclarationProblem, Declared};
 pub use definition::{
-    ActionDefinition, ConnectorDefinition, RepublishArguments, RuleAction, RuleDefinition, RuleFunction,
-    SourceDefinition,
+    ActionDefinition, ConnectorDefinition, FallbackAction, FallbackKind, RepublishArguments, RuleAction,
+    RuleDefinition, RuleFunction, SourceDefinition,
 };
 pub use dry_run::{DryRun, DryRunResult, ErrorPosition, dry_run};
 pub use engine::{

@@ -1,9 +1,12 @@
 //! Publishing what a rule puts out as a new message.
 
 use broker::tap::MadeMessage;
+use broker::{ServerMessage, ShardId};
 use mqtt::{Property, PropertyWriter, QoS};
 use rules::{Map, Missing, Template, Value};
+use tokio::sync::oneshot;
 
+use crate::runner::hash;
 use crate::set::{Field, Republish};
 
 /// The message that the templates make of an output, or what is wrong with it.
@@ -33,6 +36,48 @@ pub fn republish(templates: &Republish, output: &Map, mark: u64) -> Result<MadeM
         retain,
         mark,
     })
+}
+
+/// Publishes off the data plane, in order per topic, and waits until all of it is kept.
+pub async fn publish_all(net: &net::Handle, messages: Vec<MadeMessage>) -> Result<(), String> {
+    let shards = net.shards();
+    let mut parts: Vec<Vec<MadeMessage>> = (0..shards).map(|_| Vec::new()).collect();
+    for message in messages {
+        parts[(hash(message.topic.as_bytes()) % u64::from(shards)) as usize].push(message);
+    }
+    for (shard, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+        let (kept, is_kept) = oneshot::channel();
+        let publish = move |shard: &mut broker::Shard, now: broker::Now| {
+            let all = || part.iter().map(server_message);
+            if let Some(message) = all().find(|message| !shard.may_keep(now, message)) {
+                return Err(format!("topic {}: the server can keep no more now", message.topic));
+            }
+            for message in all() {
+                shard.publish_from_server(now, message);
+            }
+            shard.when_kept(Box::new(move || _ = kept.send(())));
+            Ok(())
+        };
+        let asked = net.ask(ShardId(shard as u16), publish);
+        asked
+            .map_err(|error| error.to_string())?
+            .await
+            .map_err(|error| error.to_string())??;
+        is_kept.await.map_err(|_| "the server is stopping".to_owned())?;
+    }
+    Ok(())
+}
+
+fn server_message(message: &MadeMessage) -> ServerMessage<'_> {
+    ServerMessage {
+        topic: &message.topic,
+        payload: &message.payload,
+        properties: &message.properties,
+        qos: message.qos,
+        retain: message.retain,
+        expiry_s: None,
+        mark: message.mark,
+    }
 }
 
 fn bytes(template: &Template, output: &Map, field: &str) -> Result<Vec<u8>, String> {

@@ -12,7 +12,7 @@ use rules::{Evaluator, Event, JsonForm, Map, Outcome, Value};
 
 use crate::dry_run::to_json;
 use crate::environment::Surroundings;
-use crate::handover::{Handover, Lost};
+use crate::handover::{Handover, Lost, Stamp};
 use crate::metrics::RuleCounts;
 use crate::republish::republish;
 use crate::set::{InForce, LiveRule, Output, RuleSet};
@@ -135,7 +135,10 @@ impl Runner {
                 live,
                 counts,
                 cause,
-                unix_ms,
+                stamp: Stamp {
+                    unix_ms,
+                    mark: cause.mark(live),
+                },
                 handover: &mut self.handover,
                 made: &mut self.made,
             };
@@ -201,7 +204,7 @@ struct Hands<'a> {
     live: &'a LiveRule,
     counts: &'a mut RuleCounts,
     cause: Cause,
-    unix_ms: u64,
+    stamp: Stamp,
     handover: &'a mut Handover,
     made: &'a mut Vec<MadeMessage>,
 }
@@ -224,12 +227,10 @@ impl Hands<'_> {
     fn give(&mut self, target: &Output, output: &Map) -> Result<(), Lost> {
         match target {
             Output::Action(action) => {
-                return self
-                    .handover
-                    .record(self.set, *action, output, self.cause, self.unix_ms);
+                return self.handover.record(self.set, *action, output, self.cause, self.stamp);
             }
             Output::Republish(templates) => {
-                let made = republish(templates, output, self.cause.mark(self.live));
+                let made = republish(templates, output, self.stamp.mark);
                 self.made.push(made.map_err(Lost::Failed)?);
             }
             Output::Console => {

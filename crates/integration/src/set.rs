@@ -64,8 +64,23 @@ pub struct LiveAction {
     pub is_kept: bool,
     /// Its buffer holds publishers back when there is no room for so many bytes in it; none if it drops messages instead.
     pub headroom: Option<u64>,
+    /// What gets what it gives up, as far as that runs.
+    pub fallbacks: Vec<LiveFallback>,
     /// It takes records. Else it is being changed, and what rules have for it waits until it is back.
     pub is_open: bool,
+}
+
+/// What gets what an action gives up.
+pub struct LiveFallback {
+    /// Records carry what is for it under this name.
+    pub name: String,
+    pub fill: Fill,
+}
+
+/// What is filled in for it.
+pub enum Fill {
+    Action(Vec<Template>),
+    Republish(Arc<Republish>),
 }
 
 /// Of all definitions: some may not run.

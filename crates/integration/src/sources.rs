@@ -4,15 +4,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::tap::MadeMessage;
-use broker::{ServerMessage, ShardId};
 use connectors::{BoxFuture, Incoming, Origin, Receiver};
 use rules::{Column, Event, EventKind, Map, Text, Value};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::environment::unix_ms;
 use crate::event::Scene;
 use crate::metrics::SourceMetrics;
-use crate::republish::republish;
+use crate::republish::{publish_all, republish};
 use crate::runner::{Cause, Runner, hash};
 use crate::set::Republish;
 
@@ -56,7 +55,7 @@ impl SourceReceiver {
     async fn take(&self, batch: &[Incoming]) -> Result<u64, String> {
         let evaluated = self.evaluate(batch)?;
         self.wait_for_buffers(evaluated.tick).await;
-        self.publish_all(evaluated.messages).await?;
+        publish_all(&self.net, evaluated.messages).await?;
         Ok(evaluated.failed)
     }
 
@@ -124,47 +123,6 @@ impl SourceReceiver {
             }
             progress.await;
         }
-    }
-
-    /// Publishes in order per topic, and waits until all of it is kept.
-    async fn publish_all(&self, messages: Vec<MadeMessage>) -> Result<(), String> {
-        let shards = self.net.shards();
-        let mut parts: Vec<Vec<MadeMessage>> = (0..shards).map(|_| Vec::new()).collect();
-        for message in messages {
-            parts[(hash(message.topic.as_bytes()) % u64::from(shards)) as usize].push(message);
-        }
-        for (shard, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-            let (kept, is_kept) = oneshot::channel();
-            let publish = move |shard: &mut broker::Shard, now: broker::Now| {
-                let all = || part.iter().map(server_message);
-                if let Some(message) = all().find(|message| !shard.may_keep(now, message)) {
-                    return Err(format!("topic {}: the server can keep no more now", message.topic));
-                }
-                for message in all() {
-                    shard.publish_from_server(now, message);
-                }
-                shard.when_kept(Box::new(move || _ = kept.send(())));
-                Ok(())
-            };
-            let asked = self.net.ask(ShardId(shard as u16), publish);
-            asked
-                .map_err(|error| error.to_string())?
-                .await
-                .map_err(|error| error.to_string())??;
-            is_kept.await.map_err(|_| "the server is stopping".to_owned())?;
-        }
-        Ok(())
-    }
-}
-
-fn server_message(message: &MadeMessage) -> ServerMessage<'_> {
-    ServerMessage {
-        topic: &message.topic,
-        payload: &message.payload,
-        properties: &message.properties,
-        qos: message.qos,
-        retain: message.retain,
-        expiry_s: None,
     }
 }
 

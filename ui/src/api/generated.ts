@@ -68,6 +68,8 @@ export type ActionDefinition = {
   delivery?: DeliveryConfig;
   description?: string;
   enable?: boolean;
+  /** What is done with what this one gives up: what its target refuses for good, what was tried too often, what is too old. */
+  fallback_actions?: FallbackAction[];
   name: string;
   /** What the type needs: templates, how to send. */
   parameters?: unknown;
@@ -80,6 +82,10 @@ export type ActionStats = {
   dropped: Dropped;
   /** Messages that the target has refused for good, or that were tried too often. */
   failed: number;
+  /** Of those that failed or have expired, messages that a fallback action could not take; for each of these. */
+  fallback_lost: number;
+  /** Of those that failed or have expired, messages that fallback actions have taken; for each of these. */
+  fallen_back: number;
   /** Of the buffer on the disk. */
   file_bytes: number;
   /** How often publishers were held back because the buffer was full. */
@@ -110,10 +116,16 @@ export type ActionView = {
   delivery: DeliveryConfig;
   description: string;
   enable: boolean;
+  /** What is done with what this one gives up: what its target refuses for good, what was tried too often, what is too old. */
+  fallback_actions?: FallbackAction[];
+  /** Actions that have it as a fallback. */
+  fallback_of: string[];
   health: (Health2 | null);
   id: string;
   is_paused: boolean;
   metrics: (ActionStats | null);
+  /** Fallback actions that it names and that do not exist or do not run. */
+  missing_fallback_actions: string[];
   name: string;
   /** What the type needs: templates, how to send. */
   parameters: unknown;
@@ -253,12 +265,14 @@ export type ConnectorTest = {
   took_ms: number;
 };
 
-/** What a type of connector and its actions are configured with, as JSON Schema: forms are made from it. */
+/** What a type of connector, its actions and its sources are configured with, as JSON Schema: forms are made from it. */
 export type ConnectorType = {
-  /** Of a connector's `config`. */
+  /** Of a connector's `config`; null: actions of the type need no connector. */
   config: (Schema | null);
   /** Of an action's `parameters`. */
   parameters: (Schema | null);
+  /** Of a source's `parameters`; null: the type has no sources. */
+  source: (Schema | null);
 };
 
 /** Where something outside is. */
@@ -344,6 +358,18 @@ export type ErrorPosition = {
   column: number;
   line: number;
 };
+
+/** It gets what was given up as if the rule had named it. */
+export type FallbackAction = (string | FallbackKind);
+
+export type FallbackKind = ({
+  kind: "reference";
+  name: string;
+  type: string;
+} | {
+  args: RepublishArguments;
+  kind: "republish";
+});
 
 /** One of several errors in a body. */
 export type FieldError = {
@@ -960,7 +986,7 @@ export const configuration = (signal?: AbortSignal): Promise<ConfigValue[]> =>
 export const tryConnector = (body: ConnectorDefinition, signal?: AbortSignal): Promise<ConnectorTest> =>
   request("POST", "/api/v1/connector-test", { body, signal });
 
-/** Types of connectors */
+/** Types of connectors, actions and sources */
 export const connectorTypes = (signal?: AbortSignal): Promise<Record<string, ConnectorType>> =>
   request("GET", "/api/v1/connector-types", { signal });
 
@@ -1015,6 +1041,10 @@ export const logout = (signal?: AbortSignal): Promise<void> =>
 /** Change one's own password */
 export const changePassword = (body: PasswordChange, signal?: AbortSignal): Promise<void> =>
   request("POST", "/api/v1/password", { body, signal });
+
+/** Provision a device */
+export const provisionDevice = (body: unknown, signal?: AbortSignal): Promise<unknown> =>
+  request("POST", "/api/v1/provision", { body, signal });
 
 /** Publish a message */
 export const publish = (body: NewMessage, signal?: AbortSignal): Promise<Published> =>
@@ -1139,6 +1169,38 @@ export const removeUser = (name: string, signal?: AbortSignal): Promise<void> =>
 /** Change an MQTT user */
 export const changeUser = (name: string, body: UserChange, signal?: AbortSignal): Promise<User> =>
   request("PUT", `/api/v1/users/${part(name)}`, { body, signal });
+
+/** Ask for attributes */
+export const getDeviceAttributes = (token: string, query?: { clientKeys?: string | undefined; sharedKeys?: string | undefined }, signal?: AbortSignal): Promise<unknown> =>
+  request("GET", `/api/v1/${part(token)}/attributes`, { query, signal });
+
+/** Send attributes */
+export const postDeviceAttributes = (token: string, body: unknown, signal?: AbortSignal): Promise<void> =>
+  request("POST", `/api/v1/${part(token)}/attributes`, { body, signal });
+
+/** Wait for shared attributes */
+export const waitForAttributes = (token: string, query?: { timeout?: number | undefined }, signal?: AbortSignal): Promise<unknown> =>
+  request("GET", `/api/v1/${part(token)}/attributes/updates`, { query, signal });
+
+/** Allow to be claimed */
+export const claimDevice = (token: string, body: unknown, signal?: AbortSignal): Promise<void> =>
+  request("POST", `/api/v1/${part(token)}/claim`, { body, signal });
+
+/** Wait for a call */
+export const waitForCall = (token: string, query?: { timeout?: number | undefined }, signal?: AbortSignal): Promise<unknown> =>
+  request("GET", `/api/v1/${part(token)}/rpc`, { query, signal });
+
+/** Call the server */
+export const callServer = (token: string, body: unknown, signal?: AbortSignal): Promise<unknown> =>
+  request("POST", `/api/v1/${part(token)}/rpc`, { body, signal });
+
+/** Answer a call */
+export const answerCall = (token: string, id: string, body: unknown, signal?: AbortSignal): Promise<void> =>
+  request("POST", `/api/v1/${part(token)}/rpc/${part(id)}`, { body, signal });
+
+/** Send telemetry */
+export const postDeviceTelemetry = (token: string, body: unknown, signal?: AbortSignal): Promise<void> =>
+  request("POST", `/api/v1/${part(token)}/telemetry`, { body, signal });
 
 /** Is the process alive */
 export const livez = (signal?: AbortSignal): Promise<string> =>

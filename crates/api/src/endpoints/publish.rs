@@ -222,6 +222,7 @@ impl Message {
             qos: self.qos,
             retain: self.retain,
             expiry_s: self.message_expiry_s,
+            mark: 0,
         }
     }
 }

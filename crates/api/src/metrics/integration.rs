@@ -78,6 +78,17 @@ pub const FAMILIES: &[Family] = &[
         |s, out| actions(s, out, |it| it.failed),
     ),
     counter(
+        "tidewire_action_fallback",
+        "Messages that an action has given up, by what became of them: taken or lost by one of its fallback actions.",
+        |s, out| {
+            for (name, stats) in running(s) {
+                for (outcome, count) in [("taken", stats.fallen_back), ("lost", stats.fallback_lost)] {
+                    out.put(&[("action", name), ("outcome", outcome)], count);
+                }
+            }
+        },
+    ),
+    counter(
         "tidewire_action_retried",
         "Messages that were sent once more.",
         |s, out| {

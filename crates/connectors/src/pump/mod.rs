@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::buffer::Buffer;
 use crate::config::DeliveryConfig;
+use crate::fallback::Fallback;
 use crate::health::{Health, HealthCell};
 use crate::metrics::{ActionStats, Metrics};
 use crate::sink::Sink;
@@ -34,6 +35,7 @@ struct Shared {
     buffer: Buffer,
     metrics: Metrics,
     health: HealthCell,
+    fallback: Option<Arc<dyn Fallback>>,
 }
 
 struct Running {
@@ -54,12 +56,18 @@ struct Control {
 impl Action {
     /// `name`: for the log.
     pub fn new(name: impl Into<String>, buffer: Buffer) -> Action {
+        Action::with_fallback(name, buffer, None)
+    }
+
+    /// `fallback` gets what the action gives up.
+    pub fn with_fallback(name: impl Into<String>, buffer: Buffer, fallback: Option<Arc<dyn Fallback>>) -> Action {
         Action {
             shared: Arc::new(Shared {
                 name: name.into(),
                 buffer,
                 metrics: Metrics::default(),
                 health: HealthCell::new(),
+                fallback,
             }),
             running: Mutex::new(None),
         }

@@ -14,6 +14,7 @@ use super::{Control, Shared};
 use crate::backoff::Backoff;
 use crate::buffer::{BufferError, Place, Reader, Returned};
 use crate::config::DeliveryConfig;
+use crate::fallback::FellBack;
 use crate::health::unix_ms;
 use crate::record::Record;
 use crate::sink::{Failure, Order, Sink};
@@ -45,6 +46,10 @@ pub(super) struct Pump {
     reader: Option<Reader>,
     window: Window,
     lanes: Vec<Lane>,
+    /// Given up, and not yet with the fallback.
+    given_up: Vec<Entry>,
+    /// Batches on their way to the fallback.
+    falling_back: usize,
     tasks: JoinSet<Done>,
     control: watch::Receiver<Control>,
     purges: u64,
@@ -56,7 +61,8 @@ pub(super) struct Pump {
     read_again: Option<Instant>,
     save_at: Option<Instant>,
     stop_at: Option<Instant>,
-    told: Told,
+    told_failed: Told,
+    told_lost: Told,
 }
 
 /// What the log was told of records that failed.
@@ -64,6 +70,18 @@ pub(super) struct Pump {
 struct Told {
     at: Option<Instant>,
     since: u64,
+}
+
+impl Told {
+    /// These too. How many there were since the log was told, if it is to be told again.
+    fn add(&mut self, messages: u64, now: Instant) -> Option<u64> {
+        self.since += messages;
+        if self.at.is_some_and(|at| now - at < TELL_EVERY) {
+            return None;
+        }
+        self.at = Some(now);
+        Some(std::mem::take(&mut self.since))
+    }
 }
 
 impl Pump {
@@ -94,6 +112,8 @@ impl Pump {
             reader: shared.buffer.take_reader(),
             window: Window::default(),
             lanes: (0..lanes).map(|_| Lane::new(&config, now)).collect(),
+            given_up: Vec::new(),
+            falling_back: 0,
             tasks: JoinSet::new(),
             control,
             purges: 0,
@@ -104,7 +124,8 @@ impl Pump {
             read_again: None,
             save_at: None,
             stop_at: None,
-            told: Told::default(),
+            told_failed: Told::default(),
+            told_lost: Told::default(),
             shared,
             sink,
             config,
@@ -123,6 +144,7 @@ impl Pump {
             }
             self.fill(now);
             let due = self.dispatch(&control, now);
+            self.fall_back();
             let due = due.earlier(self.check_if_due(now)).earlier(self.save_if_due(now));
             self.publish();
             self.wait(due).await;
@@ -145,7 +167,7 @@ impl Pump {
             return false;
         };
         let is_stuck = self.away_until.is_some() || control.is_paused;
-        let is_idle = self.lanes.iter().all(Lane::is_idle);
+        let is_idle = self.lanes.iter().all(Lane::is_idle) && self.given_up.is_empty() && self.falling_back == 0;
         is_idle || now >= stop_at || (is_stuck && self.in_flight_batches() == 0)
     }
 
@@ -267,19 +289,49 @@ impl Pump {
             return;
         };
         let oldest = unix_ms().saturating_sub(ttl_ms);
-        let before = entries.len();
-        entries.retain(|entry| {
-            let is_expired = entry.record.unix_ms() < oldest;
-            if is_expired {
-                self.window.done(entry.sequence);
-            }
-            !is_expired
-        });
-        if before > entries.len() {
-            let expired = (before - entries.len()) as u64;
-            self.shared.metrics.expired.fetch_add(expired, Relaxed);
+        let is_expired = |entry: &mut Entry| entry.record.unix_ms() < oldest;
+        let expired: Vec<Entry> = entries.extract_if(.., is_expired).collect();
+        if !expired.is_empty() {
+            self.shared.metrics.expired.fetch_add(expired.len() as u64, Relaxed);
+            expired.into_iter().for_each(|entry| self.give_up(entry));
             self.moved();
         }
+    }
+
+    /// It is done with, or will be when the fallback has it.
+    fn give_up(&mut self, entry: Entry) {
+        match self.shared.fallback {
+            Some(_) => self.given_up.push(entry),
+            None => self.window.done(entry.sequence),
+        }
+    }
+
+    fn fall_back(&mut self) {
+        if let (Some(fallback), false) = (&self.shared.fallback, self.given_up.is_empty()) {
+            let entries = std::mem::take(&mut self.given_up);
+            self.falling_back += 1;
+            self.tasks.spawn(task::fall_back(Arc::clone(fallback), entries));
+        }
+    }
+
+    fn fell_back(&mut self, entries: &[Entry], FellBack { taken, lost, reason }: FellBack) {
+        self.falling_back -= 1;
+        self.shared.metrics.fallen_back.fetch_add(taken, Relaxed);
+        self.shared.metrics.fallback_lost.fetch_add(lost, Relaxed);
+        if lost > 0 {
+            let action = &self.shared.name;
+            if let Some(messages) = self.told_lost.add(lost, Instant::now()) {
+                tracing::warn!(
+                    action,
+                    reason,
+                    messages,
+                    "messages that were given up are lost to a fallback action"
+                );
+            }
+            self.shared.health.error(reason);
+        }
+        entries.iter().for_each(|entry| self.window.done(entry.sequence));
+        self.moved();
     }
 
     /// Asks the target whether it is there: when it is away, and now and then while it confirms nothing.
@@ -353,6 +405,7 @@ impl Pump {
         match done {
             Ok(Done::Batch(batch)) => self.batch_done(batch),
             Ok(Done::Check(result)) => self.check_done(result),
+            Ok(Done::FellBack(entries, how)) => self.fell_back(&entries, how),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => {}
         }
@@ -412,11 +465,12 @@ impl Pump {
             }
             Err(Failure::Refused(reason)) => {
                 sorted.refused += 1;
-                self.failed(&entry, &reason);
+                self.failed(entry, &reason);
             }
             Err(Failure::Busy(reason)) if self.config.retry.tries_max.is_some_and(|max| entry.tries >= max) => {
                 sorted.refused += 1;
-                self.failed(&entry, &format!("given up after {} tries: {reason}", entry.tries));
+                let reason = format!("given up after {} tries: {reason}", entry.tries);
+                self.failed(entry, &reason);
             }
             Err(Failure::Busy(reason)) => {
                 sorted.busy.push(entry);
@@ -465,27 +519,21 @@ impl Pump {
         }
     }
 
-    fn failed(&mut self, entry: &Entry, reason: &str) {
-        self.window.done(entry.sequence);
+    fn failed(&mut self, entry: Entry, reason: &str) {
+        let position = entry.record.position();
+        self.give_up(entry);
         self.shared.metrics.failed.fetch_add(1, Relaxed);
         self.shared.health.error(reason);
-        self.told.since += 1;
-        let now = Instant::now();
-        if self.told.at.is_some_and(|at| now - at < TELL_EVERY) {
-            return;
+        let action = &self.shared.name;
+        if let Some(messages) = self.told_failed.add(1, Instant::now()) {
+            tracing::warn!(
+                action,
+                reason,
+                position,
+                messages,
+                "messages failed: the target takes them never; this is the last one"
+            );
         }
-        let (action, position, messages) = (&self.shared.name, entry.record.position(), self.told.since);
-        tracing::warn!(
-            action,
-            reason,
-            position,
-            messages,
-            "messages failed: the target takes them never; this is the last one"
-        );
-        self.told = Told {
-            at: Some(now),
-            since: 0,
-        };
     }
 
     /// Something is done with: moves the cursor as far as it goes.

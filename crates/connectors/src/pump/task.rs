@@ -9,12 +9,15 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::lane::Entry;
+use crate::fallback::{Fallback, FellBack};
 use crate::record::Record;
 use crate::sink::{Failure, Outcome, Sink};
 
 pub(super) enum Done {
     Batch(Batch),
     Check(Result<(), String>),
+    /// These were given up, and the fallback has done with them what it can.
+    FellBack(Vec<Entry>, FellBack),
 }
 
 /// A batch that came back.
@@ -72,6 +75,12 @@ async fn send_in_turn(sink: &dyn Sink, records: &[Record], turn: Turn) -> Outcom
         Poll::Ready(outcome) => outcome,
         Poll::Pending => sending.await,
     }
+}
+
+pub(super) async fn fall_back(fallback: Arc<dyn Fallback>, entries: Vec<Entry>) -> Done {
+    let records: Vec<Record> = entries.iter().map(|entry| entry.record.clone()).collect();
+    let fell_back = fallback.take(&records).await;
+    Done::FellBack(entries, fell_back)
 }
 
 pub(super) async fn check(sink: Arc<dyn Sink>, time_limit: Duration) -> Done {

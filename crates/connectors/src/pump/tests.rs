@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::config::{BatchConfig, BufferConfig, BufferMode, QueryMode, RetryConfig};
+use crate::fallback::{Fallback, FellBack};
 use crate::health::HealthState;
 use crate::record::{Record, Records};
 use crate::sink::{BoxFuture, Failure, Order, Outcome};
@@ -244,6 +245,77 @@ async fn poison_is_counted_and_stops_nothing() {
     assert_eq!(action.health().last_error.as_deref(), Some("value out of range"));
     assert_eq!(action.health().state, HealthState::Connected);
     action.stop(PATIENCE).await;
+}
+
+/// Takes what a gate lets through.
+struct Collector {
+    gate: Semaphore,
+    taken: Mutex<Vec<u32>>,
+}
+
+impl Collector {
+    fn new(permits: usize) -> Arc<Collector> {
+        Arc::new(Collector {
+            gate: Semaphore::new(permits),
+            taken: Mutex::default(),
+        })
+    }
+
+    fn taken(&self) -> Vec<u32> {
+        let mut taken = self.taken.lock().unwrap().clone();
+        taken.sort_unstable();
+        taken.dedup();
+        taken
+    }
+}
+
+impl Fallback for Collector {
+    fn take<'a>(&'a self, given_up: &'a [Record]) -> BoxFuture<'a, FellBack> {
+        Box::pin(async move {
+            self.gate.acquire().await.unwrap().forget();
+            self.taken.lock().unwrap().extend(given_up.iter().map(number));
+            FellBack {
+                taken: given_up.len() as u64,
+                ..FellBack::default()
+            }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_up_is_done_with_when_the_fallback_has_it() {
+    let scratch = scratch();
+    let refuse_thirteens = || {
+        Arc::new(Script::new(|number, tries| match (number % 1000, tries) {
+            (13, _) => Err(Failure::Refused("value out of range".to_owned())),
+            (14, _) => Err(Failure::Busy("locked".to_owned())),
+            _ => Ok(()),
+        }))
+    };
+    let mut config = config();
+    config.retry.tries_max = Some(3);
+    let expected: Vec<u32> = (0..5).flat_map(|n| [n * 1000 + 13, n * 1000 + 14]).collect();
+    for (permits, taken, queued) in [(0, vec![], 10), (usize::MAX >> 4, expected, 0)] {
+        let buffer = open(&scratch, BufferMode::Disk);
+        let (sink, collector) = (refuse_thirteens(), Collector::new(permits));
+        let fallback: Arc<dyn Fallback> = collector.clone();
+        let action = Action::with_fallback("test", buffer.clone(), Some(fallback));
+        action.start(Arc::clone(&sink) as Arc<dyn Sink>, &config, &Handle::current());
+        if permits == 0 {
+            append(&buffer, 0..5000, 7);
+        }
+        until("all is given up", || action.stats().failed == 10).await;
+        until("the fallback has what it takes", || {
+            action.stats().queued_messages <= queued
+        })
+        .await;
+        action.stop(Duration::from_millis(100)).await;
+        assert_eq!(collector.taken(), taken);
+        assert_eq!(action.stats().fallen_back, taken.len() as u64);
+        buffer.shut_down().unwrap();
+    }
+    let buffer = open(&scratch, BufferMode::Disk);
+    assert_eq!(buffer.stats().unread_records, 0, "nothing is left");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

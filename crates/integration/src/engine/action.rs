@@ -36,6 +36,7 @@ impl Engine {
             }
             let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
             problems.extend(action_problems(&definition, Some(state.target(&definition))));
+            problems.extend(state.fallback_problems(&definition));
             room("actions", kept, &id, &mut problems);
             valid(problems)?;
         }
@@ -53,12 +54,12 @@ impl Engine {
             if !state.kept.definitions.actions.contains_key(id) {
                 return Err(not_found("action", id));
             }
-            let users = state.rules_of(id);
-            if !users.is_empty() {
-                let users = users.join(", ");
-                return Err(EngineError::Conflict(format!(
-                    "action {id} is used by the rules {users}: change them first"
-                )));
+            for (what, users) in [("rules", state.rules_of(id)), ("actions", state.falling_back_to(id))] {
+                if !users.is_empty() {
+                    let users = users.join(", ");
+                    let message = format!("action {id} is used by the {what} {users}: change them first");
+                    return Err(EngineError::Conflict(message));
+                }
             }
         }
         self.keep(&mut store, &Change::Action(id.to_owned(), None))?;
@@ -137,6 +138,7 @@ impl Engine {
         let templates = templates(&target)?;
         let delivery = &kinds::delivery(&definition.kind, &definition.delivery)?;
         let ordering_key = ordering_key(delivery).map_err(|problem| vec![problem])?;
+        let fallbacks = fallback::targets(definition)?;
         let (net, progress) = (self.inner.net.clone(), self.inner.progress.clone());
         let on_progress = move || {
             if let Some(net) = net.get() {
@@ -151,12 +153,13 @@ impl Engine {
             on_progress,
         )
         .map_err(|error| vec![format!("buffer: {error}")])?;
-        let action = Arc::new(Action::new(&id, buffer));
+        let action = Arc::new(Action::with_fallback(&id, buffer, self.fallback(&fallbacks)));
         action.start(target.sink, delivery, &self.inner.runtime_handle);
         Ok(Running {
             action,
             templates,
             ordering_key,
+            fallbacks,
             is_kept: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,
             headroom: (delivery.buffer.overflow == Overflow::BackPressure)
                 .then(|| HEADROOM_MAX.min(delivery.buffer.max_bytes / 8)),
@@ -195,12 +198,13 @@ impl Engine {
 }
 
 impl Running {
-    pub(super) fn live(&self, id: &str) -> LiveAction {
+    pub(super) fn live(&self, id: &str, fallbacks: Vec<LiveFallback>) -> LiveAction {
         LiveAction {
             id: id.to_owned(),
             action: self.action.clone(),
             templates: self.templates.clone(),
             ordering_key: self.ordering_key.clone(),
+            fallbacks,
             is_kept: self.is_kept,
             headroom: self.headroom,
             is_open: self.is_open,
@@ -210,7 +214,7 @@ impl Running {
 
 /// What is wrong with a definition; `target`: what it sends to, if that can be told.
 pub fn action_problems(definition: &ActionDefinition, target: Option<Result<Target, Problems>>) -> Problems {
-    let mut problems = Problems::new();
+    let mut problems = fallback::targets(definition).err().unwrap_or_default();
     match kinds::delivery(&definition.kind, &definition.delivery) {
         Ok(delivery) => problems.extend(ordering_key(&delivery).err()),
         Err(wrong) => problems.extend(wrong),

@@ -1,7 +1,5 @@
 //! A new configuration while the engine runs: what it declares comes, changes and goes; everything else runs on.
 
-use std::collections::BTreeSet;
-
 use super::*;
 
 impl Engine {

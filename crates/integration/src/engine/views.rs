@@ -29,6 +29,10 @@ pub struct ActionView {
     pub metrics: Option<ActionStats>,
     /// Rules that use it.
     pub rules: Vec<String>,
+    /// Actions that have it as a fallback.
+    pub fallback_of: Vec<String>,
+    /// Fallback actions that it names and that do not exist or do not run.
+    pub missing_fallback_actions: Vec<String>,
     /// Where the configuration sets it, if it does: the API does not change it then.
     pub pinned_by: Option<String>,
 }
@@ -175,6 +179,8 @@ impl State {
             health: running.map(|running| running.action.health()),
             metrics: running.map(|running| running.action.stats()),
             rules: self.rules_of(&id),
+            fallback_of: self.falling_back_to(&id),
+            missing_fallback_actions: self.missing_fallbacks(definition),
             definition: ActionDefinition {
                 delivery: kinds::delivery(&definition.kind, &definition.delivery)
                     .ok()

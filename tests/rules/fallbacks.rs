@@ -1,0 +1,181 @@
+//! What an action gives up: it reaches its fallback actions, also over a crash, and ends there.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::support::*;
+use crate::web_server::WebServer;
+
+fn add_connector(api: &Api<'_>, name: &str, web: &WebServer) {
+    let config = json!({"url": format!("http://{}", web.address)});
+    api.ok(
+        "POST",
+        "/api/v1/connectors",
+        &json!({"type": "http", "name": name, "config": config}),
+    );
+}
+
+/// To the web server of the connector of this name.
+fn http(name: &str, fallbacks: &Value) -> Value {
+    json!({
+        "type": "http", "name": name, "connector": name, "parameters": {"body": "${payload}"}, "fallback_actions": fallbacks,
+    })
+}
+
+fn file(server: &Server) -> Value {
+    json!({"type": "file", "name": "dead", "parameters": {"directory": server.dir(), "name": "dead"}})
+}
+
+fn metrics(api: &Api<'_>, action: &str) -> Value {
+    api.get(&format!("/api/v1/actions/{action}"))["metrics"].clone()
+}
+
+/// With that one's templates filled in; also what was waiting when the process was killed.
+#[test]
+fn what_is_refused_goes_to_the_fallback_action_and_is_published_anew() {
+    let mut server = Server::start(&Config::new(""));
+    let web = WebServer::away();
+    {
+        let api = Api::of(&server);
+        add_connector(&api, "web", &web);
+        api.ok("POST", "/api/v1/actions", &file(&server));
+        let republish =
+            json!({"kind": "republish", "args": {"topic": "dead/${topic}", "payload": "${payload}!", "qos": 1}});
+        let fallbacks = json!([{"kind": "reference", "type": "file", "name": "dead"}, republish]);
+        api.ok("POST", "/api/v1/actions", &http("web", &fallbacks));
+        let shown = api.get("/api/v1/actions/http:web")["fallback_actions"].clone();
+        assert_eq!(
+            (&shown[0], &shown[1]["args"]["topic"]),
+            (&fallbacks[0], &json!("dead/${topic}"))
+        );
+        assert_eq!(api.get("/api/v1/actions/file:dead")["fallback_of"], json!(["http:web"]));
+        assert_eq!(api.call("DELETE", "/api/v1/actions/file:dead", &Value::Null).0, 409);
+        // It takes what is published anew, too.
+        let rule = json!({"id": "r", "sql": "SELECT payload, topic FROM \"#\"", "actions": ["http:web"]});
+        api.ok("POST", "/api/v1/rules", &rule);
+    }
+    let mut watcher = server.session(&Connect::new(V5, "watcher").persistent());
+    watcher.subscribe("dead/#", 1);
+    drop(watcher);
+    let mut client = server.session(&Connect::new(V5, "c"));
+    for number in 0..20 {
+        client.publish(&Publish::new(format!("t/{number}"), number.to_string()).qos(1));
+    }
+    // They wait in the buffer of the action, with what the others are to get.
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    web.refusing(400).come();
+    let lines = server.dir().join("dead.jsonl");
+    let text = || std::fs::read_to_string(&lines).unwrap_or_default();
+    server.wait_until("all of it is in the file", |_| text().lines().count() >= 20);
+    for (number, line) in text().lines().enumerate() {
+        let line: Value = serde_json::from_str(line).expect("a line is JSON");
+        let expected = (&json!(number.to_string()), &json!(format!("t/{number}")));
+        assert_eq!((&line["payload"], &line["topic"]), expected);
+    }
+    let mut watcher = server.session(&Connect::new(V5, "watcher").persistent());
+    // In order per topic; each of these has its own.
+    let mut received: Vec<String> = (0..20)
+        .map(|_| watcher.receive())
+        .map(|it| format!("{} {}", it.topic_str(), String::from_utf8_lossy(&it.payload)))
+        .collect();
+    let mut expected: Vec<String> = (0..20).map(|number| format!("dead/t/{number} {number}!")).collect();
+    received.sort();
+    expected.sort();
+    assert_eq!(received, expected);
+    let api = Api::of(&server);
+    server.wait_until("it is done with", |_| metrics(&api, "http:web")["queued_messages"] == 0);
+    // A rule does not see what comes of what it has made: nothing goes round.
+    let counts = metrics(&api, "http:web");
+    let counts = ["failed", "fallen_back", "fallback_lost"].map(|name| counts[name].clone());
+    assert_eq!(counts, [json!(20), json!(40), json!(0)]);
+    let (_, exposed) = server.http_get("/metrics");
+    assert!(
+        exposed.contains("tidewire_action_fallback_total{action=\"http:web\",outcome=\"taken\"} 40"),
+        "{exposed}"
+    );
+}
+
+#[test]
+fn what_a_fallback_action_refuses_is_counted_there_and_ends() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let web = WebServer::answering(400);
+    let away = WebServer::away();
+    for (name, web) in [("first", &web), ("second", &web), ("third", &away)] {
+        add_connector(&api, name, web);
+    }
+    api.ok("POST", "/api/v1/actions", &http("third", &json!([])));
+    api.ok("POST", "/api/v1/actions", &http("second", &json!(["http:third"])));
+    api.ok("POST", "/api/v1/actions", &http("first", &json!(["http:second"])));
+    let rule = json!({"id": "r", "sql": "SELECT payload FROM \"t\"", "actions": ["http:first"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut client = server.session(&Connect::new(V5, "c"));
+    client.publish(&Publish::new("t", "x").qos(1));
+    server.wait_until("it has ended", |_| {
+        metrics(&api, "http:second")["fallback_lost"] == 1 && metrics(&api, "http:second")["queued_messages"] == 0
+    });
+    let counts = |action, names: [&str; 3]| names.map(|name| metrics(&api, action)[name].clone());
+    assert_eq!(
+        counts("http:first", ["failed", "fallen_back", "fallback_lost"]),
+        [json!(1), json!(1), json!(0)]
+    );
+    assert_eq!(
+        counts("http:second", ["matched", "failed", "fallen_back"]),
+        [json!(1), json!(1), json!(0)]
+    );
+    assert_eq!(metrics(&api, "http:third")["matched"], 0);
+    // One that is not enabled gets nothing, and that is told.
+    api.ok("POST", "/api/v1/actions/http:second/disable", &Value::Null);
+    assert_eq!(
+        api.get("/api/v1/actions/http:first")["missing_fallback_actions"],
+        json!(["http:second"])
+    );
+    client.publish(&Publish::new("t", "y").qos(1));
+    server.wait_until("it is counted", |_| metrics(&api, "http:first")["fallback_lost"] == 1);
+}
+
+#[test]
+fn a_fallback_that_cannot_be_is_refused_with_its_field() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    add_connector(&api, "web", &WebServer::away());
+    api.ok("POST", "/api/v1/actions", &file(&server));
+    let refused = |definition: &Value, expected: &str| {
+        let (status, problem) = api.call("POST", "/api/v1/actions", definition);
+        let text = problem.to_string();
+        assert!(
+            status == 422 && text.contains("fallback_actions") && text.contains(expected),
+            "{status} {problem:#}"
+        );
+    };
+    for (fallback, expected) in [
+        (json!("http:web"), "is the action itself"),
+        (json!("dead"), "which is type:name"),
+        (json!("file:nowhere"), "there is no action"),
+        (
+            json!({"kind": "reference", "type": "file", "name": "nowhere"}),
+            "there is no action",
+        ),
+        (json!({"kind": "republish", "args": {"topic": "a/#"}}), ".args.topic"),
+        (json!({"kind": "republish", "args": {"topic": "${a"}}), ".args.topic"),
+    ] {
+        refused(&http("web", &json!([fallback])), expected);
+    }
+    refused(
+        &http(
+            "web",
+            &json!(["file:dead", {"kind": "reference", "type": "file", "name": "dead"}]),
+        ),
+        "twice",
+    );
+    api.ok("POST", "/api/v1/actions", &http("web", &json!(["file:dead"])));
+    let mut circle = file(&server);
+    circle["fallback_actions"] = json!(["http:web"]);
+    let (status, problem) = api.call("PUT", "/api/v1/actions/file:dead", &circle);
+    assert!(
+        status == 422 && problem.to_string().contains("falls back to this action"),
+        "{status} {problem:#}"
+    );
+}
