@@ -10,11 +10,16 @@ use crate::support::*;
 use crate::world::{NOW, World, device, points, provisioning_profile, talking_chain};
 
 fn call(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    request(address, method, path, "", body)
+}
+
+/// `headers` are lines.
+pub fn request(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
     let mut stream = std::net::TcpStream::connect(address).expect("the API listens");
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
     )
     .expect("the API takes a request");
     let mut answer = String::new();

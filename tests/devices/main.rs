@@ -8,13 +8,16 @@
 mod support;
 
 mod backup;
+mod calls;
 mod connecting;
+mod demo;
 mod downward;
 mod full;
 mod gateway;
 mod http;
 mod kills;
 mod namespaces;
+mod rest;
 mod sdk;
 mod upward;
 mod world;

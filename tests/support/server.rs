@@ -26,6 +26,8 @@ pub struct Config {
     pub mosquitto: String,
     /// Files to put into the data directory; `{dir}` in the texts above names it.
     pub files: Vec<(&'static str, String)>,
+    /// What tidewire is told to do, if not to serve.
+    pub subcommand: Option<&'static str>,
 }
 
 impl Config {

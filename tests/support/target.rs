@@ -58,6 +58,9 @@ impl Target {
             Target::Running { .. } => unreachable!("nothing to start"),
         };
         std::fs::write(&file, text).expect("the server's directory is writable");
+        if self.is_tidewire() {
+            command.extend(config.subcommand.map(str::to_owned));
+        }
         // mosquitto has no long form of it.
         command.extend([
             if self.is_tidewire() { "--config" } else { "-c" }.to_owned(),

@@ -12,6 +12,7 @@ mod kafka;
 mod lines;
 mod live;
 mod outputs;
+mod platform;
 mod scenarios;
 
 use std::process::ExitCode;

@@ -20,6 +20,7 @@ pub mod ceiling;
 pub mod cli;
 pub mod cost;
 pub mod driver;
+pub mod fleet;
 pub mod histogram;
 pub mod http;
 pub mod kafka;

@@ -416,6 +416,7 @@ impl Run<'_> {
             broker: self.broker.cost(counts.received, counts.published, now_ns),
             ceiling: None,
             kafka: None,
+            fleet: None,
             series: self.timeline.take_series(),
             agents: self.members.iter().filter_map(|member| member.agent.clone()).collect(),
             verdicts,

@@ -45,6 +45,9 @@ pub struct RunResult {
     /// What a rule has taken to Kafka.
     #[serde(default)]
     pub kafka: Option<KafkaResult>,
+    /// What a device platform has stored.
+    #[serde(default)]
+    pub fleet: Option<FleetResult>,
     /// One per second, warm-up included.
     pub series: Vec<Second>,
     pub agents: Vec<Agent>,
@@ -172,6 +175,20 @@ pub struct KafkaResult {
     /// What the broker's action says of itself.
     pub action: BTreeMap<String, u64>,
     pub producer: Option<ProducerCeiling>,
+}
+
+/// What became of the points of devices.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetResult {
+    pub devices: u64,
+    /// Of the messages that were acknowledged, or sent at QoS 0.
+    pub expected_points: u64,
+    /// As the platform counts them over REST.
+    pub stored_points: u64,
+    /// From the end of the run until as many were stored as were expected. None: they never were.
+    pub all_there_s: Option<f64>,
+    /// That were made during the run.
+    pub alarms: u64,
 }
 
 /// A plain producer on this machine, with records of the same size.

@@ -26,10 +26,10 @@ pub struct Scenario {
     pub about: String,
     /// What its source has published, printed beside the result.
     pub published: Option<String>,
-    /// What the tool or the broker under test would need first; such a scenario is refused with these words.
-    pub lacks: Option<String>,
     /// A rule of the broker takes the messages to Kafka, where they are counted.
     pub kafka: Option<ToKafka>,
+    /// The clients are devices of a platform, which has to store what they say.
+    pub platform: Option<Fleet>,
     /// Publishing is measured for so long, after `warm_up_s`. With `messages` in every publishing group it ends with the last.
     pub duration_s: f64,
     pub warm_up_s: f64,
@@ -89,6 +89,17 @@ pub struct ToKafka {
     pub sql: String,
     pub kafka_topic: String,
     pub partitions: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fleet {
+    /// The device profile, which is made with an alarm rule for a low battery if it is not there.
+    pub profile: String,
+    /// Of the values in a message, with commas between them.
+    pub keys: String,
+    /// Alarms are cleared when the battery is full again. Those of ThingsBoard's load tool never are.
+    pub alarms_clear: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,8 +164,8 @@ impl Default for Scenario {
             name: String::new(),
             about: String::new(),
             published: None,
-            lacks: None,
             kafka: None,
+            platform: None,
             duration_s: 10.0,
             warm_up_s: 1.0,
             drain_s: 5.0,

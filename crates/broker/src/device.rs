@@ -13,6 +13,7 @@ use crate::deliver::{Core, Delivered, Forms, Terms};
 use crate::durable::keep::Wait;
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now};
 use crate::message::Publication;
+use crate::outgoing::Delivery;
 use crate::session::Session;
 use crate::shard::Shard;
 use crate::tap::{DeviceHappening, DeviceMessage, DeviceTaken, Tap};
@@ -210,6 +211,18 @@ impl Core {
         };
         if let Some(tap) = self.device_tap() {
             tap.device_happened(now, device, what);
+        }
+    }
+
+    /// Tells the tap that a message has reached the device of a session, if it is one of a device.
+    pub fn tap_device_acked(&mut self, now: Now, slot: u32, delivery: &Delivery) {
+        let session = self.sessions.get(slot as usize).and_then(Option::as_deref);
+        let Some(device) = session.and_then(Session::device) else {
+            return;
+        };
+        if let Some(tap) = self.device_tap() {
+            let message = delivery.publication();
+            tap.device_acked(now, device, message.topic, message.payload);
         }
     }
 }

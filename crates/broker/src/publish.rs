@@ -446,6 +446,7 @@ impl Shard {
     fn tap_answer(&mut self, now: Now, slot: u32, result: &Acknowledged, ack: &Ack<'_>) {
         if let Acknowledged::Done(Some(delivery)) = result {
             self.core.tap_acked(now, slot, delivery, ack.properties.as_bytes());
+            self.core.tap_device_acked(now, slot, delivery);
         }
     }
 

@@ -285,6 +285,9 @@ pub trait Tap: Send {
 
     fn device_happened(&mut self, _now: Now, _device: DeviceKey, _what: DeviceHappening) {}
 
+    /// The device has acknowledged a message that it was sent at QoS 1.
+    fn device_acked(&mut self, _now: Now, _device: DeviceKey, _topic: &str, _payload: &[u8]) {}
+
     /// The end of a tick in which it was told something.
     fn end_tick(&mut self);
 

@@ -1,25 +1,48 @@
-//! Calls to devices that wait for their answers.
+//! Calls to devices that wait: to be sent, to be acknowledged, for their answers. In the order in which they were made.
+//!
+//! ```text
+//! Queued ──► Sent ──► Delivered ──► answered
+//!   ▲          │          └───────► (one way: the end)
+//!   └──────────┘ the connection went, or the device has not acknowledged it in time
+//! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use platform::ids::DeviceId;
+use platform::ids::{DeviceId, RpcId, Uuid};
+use platform::model::Rpc;
+use serde_json::Value as Json;
 use tokio::sync::oneshot;
 
 /// Calls that wait at the same time; more are refused.
 const CALLS_MAX: usize = 100_000;
+/// Of one device.
+const CALLS_OF_DEVICE_MAX: usize = 1000;
+/// How often a call is sent again that is not acknowledged, if the call does not say less.
+pub const RETRIES_MAX: u32 = 5;
 
 /// A call to a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     pub method: String,
     /// JSON.
     pub params: String,
     /// No answer is waited for.
     pub is_one_way: bool,
-    pub timeout: Duration,
+    /// Until then it waits for the device and its answer.
+    pub expires_ms: i64,
+    /// It is kept over a restart, and what becomes of it can be asked for.
+    pub keeping: Option<Keeping>,
+}
+
+/// Of a call that is kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Keeping {
+    pub retries: Option<u32>,
+    pub additional_info: Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +52,8 @@ pub enum CallError {
     Timeout,
     /// Too many calls wait.
     TooMany,
+    /// The entity database did not take it.
+    NotKept,
     /// The server stops.
     Stopped,
 }
@@ -40,7 +65,7 @@ impl CallError {
             CallError::NoActiveConnection => "NO_ACTIVE_CONNECTION",
             CallError::Timeout => "TIMEOUT",
             CallError::TooMany => "RATE_LIMIT",
-            CallError::Stopped => "INTERNAL",
+            CallError::NotKept | CallError::Stopped => "INTERNAL",
         }
     }
 }
@@ -51,6 +76,7 @@ impl fmt::Display for CallError {
             CallError::NoActiveConnection => "the device is not connected, or has not subscribed to calls",
             CallError::Timeout => "the device has not answered in time",
             CallError::TooMany => "too many calls wait for answers of devices",
+            CallError::NotKept => "the call cannot be kept now; try again later",
             CallError::Stopped => "the server stops",
         })
     }
@@ -58,79 +84,387 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
+/// What a caller is told: JSON, or nothing of a call that wants no answer.
+pub type Answer = Result<Option<String>, CallError>;
+
 /// Who waits for an answer.
+#[derive(Debug)]
 pub enum Caller {
-    /// Somebody outside; the answer is JSON.
-    Outside(oneshot::Sender<Result<String, CallError>>),
+    Outside(oneshot::Sender<Answer>),
     /// A rule chain, by the platform's number.
     Chain(u64),
     /// Nobody.
     None,
 }
 
-struct Waiting {
-    caller: Caller,
+/// A connection over which something was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Over {
+    pub session: Uuid,
+    pub connection: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Queued,
+    Sent { over: Over, ack_by_ms: i64 },
+    Delivered,
+}
+
+#[derive(Debug)]
+pub struct Waiting {
+    pub method: String,
+    pub params: String,
+    pub is_one_way: bool,
+    pub caller: Caller,
+    pub kept: Option<Box<Rpc>>,
     expires_ms: i64,
+    retries: u32,
+    retried: u32,
+    stage: Stage,
+}
+
+impl Waiting {
+    pub fn new(call: Call, caller: Caller, kept: Option<Box<Rpc>>) -> Waiting {
+        let retries = call.keeping.and_then(|keeping| keeping.retries);
+        Waiting {
+            method: call.method,
+            params: call.params,
+            is_one_way: call.is_one_way,
+            caller,
+            kept,
+            expires_ms: call.expires_ms,
+            retries: retries.unwrap_or(RETRIES_MAX).min(RETRIES_MAX),
+            retried: 0,
+            stage: Stage::Queued,
+        }
+    }
+
+    /// Before a restart the device had it.
+    pub fn delivered(mut self) -> Waiting {
+        self.stage = Stage::Delivered;
+        self
+    }
+
+    pub fn was_sent(&self) -> bool {
+        self.stage != Stage::Queued
+    }
+
+    fn due_ms(&self) -> i64 {
+        match self.stage {
+            Stage::Sent { ack_by_ms, .. } if self.kept.is_some() => ack_by_ms.min(self.expires_ms),
+            _ => self.expires_ms,
+        }
+    }
+}
+
+/// What is to be sent.
+#[derive(Debug)]
+pub struct Sending {
+    pub id: i32,
+    pub method: String,
+    pub params: String,
+    pub kept: Option<Rpc>,
+}
+
+/// What becomes of a call whose time has come.
+#[derive(Debug)]
+pub enum Due {
+    Expired(Waiting),
+    /// Its connection is gone: it waits for the next one.
+    Requeued(Rpc),
+    /// To be sent again.
+    Unacknowledged(DeviceId, Rpc),
+    /// Sent as often as it may be; this often again.
+    Failed(Rpc, u32),
 }
 
 #[derive(Default)]
-pub struct Calls(Mutex<Inner>);
+pub struct Calls {
+    inner: Mutex<Inner>,
+    count: AtomicUsize,
+}
 
 #[derive(Default)]
 struct Inner {
-    waiting: HashMap<(DeviceId, i32), Waiting, foldhash::fast::RandomState>,
+    waiting: BTreeMap<(DeviceId, i32), Waiting>,
+    due: BTreeSet<(i64, DeviceId, i32)>,
     made: i32,
 }
 
 impl Calls {
     /// Numbers begin behind `first`.
     pub fn from(first: i32) -> Calls {
-        Calls(Mutex::new(Inner {
-            made: first,
-            ..Inner::default()
-        }))
+        let calls = Calls::default();
+        calls.lock().made = first;
+        calls
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number under which the device is called.
-    pub fn begin(&self, device: DeviceId, caller: Caller, expires_ms: i64) -> Result<i32, CallError> {
+    pub fn next_id(&self, device: DeviceId) -> Result<i32, CallError> {
         let mut inner = self.lock();
-        if inner.waiting.len() >= CALLS_MAX {
+        if inner.waiting.len() >= CALLS_MAX || inner.of_device(device).count() >= CALLS_OF_DEVICE_MAX {
             return Err(CallError::TooMany);
         }
         inner.made = (inner.made & i32::MAX).wrapping_add(1) & i32::MAX;
-        let id = inner.made;
-        if !matches!(caller, Caller::None) {
-            inner.waiting.insert((device, id), Waiting { caller, expires_ms });
-        }
-        Ok(id)
+        Ok(inner.made)
     }
 
-    pub fn give_up(&self, device: DeviceId, id: i32) {
-        self.lock().waiting.remove(&(device, id));
-    }
-
-    /// Who waits for this answer; `None`: nobody any more.
-    pub fn answered(&self, device: DeviceId, id: i32) -> Option<Caller> {
-        Some(self.lock().waiting.remove(&(device, id))?.caller)
-    }
-
-    /// Ends calls of callers outside whose time has come; chains have clocks of their own.
-    pub fn expire(&self, now_ms: i64) {
+    pub fn insert(&self, device: DeviceId, id: i32, waiting: Waiting) {
         let mut inner = self.lock();
-        let expired = inner.waiting.extract_if(|_, waiting| waiting.expires_ms <= now_ms);
-        for (_, waiting) in expired {
-            if let Caller::Outside(sender) = waiting.caller {
-                // Whoever asked may have gone.
-                let _ = sender.send(Err(CallError::Timeout));
-            }
+        inner.made = inner.made.max(id);
+        inner.due.insert((waiting.due_ms(), device, id));
+        inner.waiting.insert((device, id), waiting);
+        self.counted(&inner);
+    }
+
+    pub fn remove(&self, device: DeviceId, id: i32) -> Option<Waiting> {
+        let mut inner = self.lock();
+        let removed = inner.remove(device, id);
+        self.counted(&inner);
+        removed
+    }
+
+    /// A call that is over when it is sent: it wants no answer, and nobody keeps it.
+    pub fn remove_one_way(&self, device: DeviceId, id: i32) -> Option<Waiting> {
+        let mut inner = self.lock();
+        inner
+            .waiting
+            .get(&(device, id))
+            .filter(|waiting| waiting.is_one_way && waiting.kept.is_none())?;
+        let removed = inner.remove(device, id);
+        self.counted(&inner);
+        removed
+    }
+
+    /// A call that is kept.
+    pub fn remove_kept(&self, device: DeviceId, rpc: RpcId) -> Option<Waiting> {
+        let mut inner = self.lock();
+        let mut all = inner.of_device(device);
+        let id = all
+            .find(|(_, waiting)| waiting.kept.as_ref().is_some_and(|kept| kept.id == Some(rpc)))?
+            .0;
+        drop(all);
+        let removed = inner.remove(device, id);
+        self.counted(&inner);
+        removed
+    }
+
+    /// All that the device does not have and that are not on their way over this connection; they are, from now on.
+    pub fn take_unsent(&self, device: DeviceId, over: Over, ack_by_ms: i64) -> Vec<Sending> {
+        let mut inner = self.lock();
+        let is_unsent = |waiting: &Waiting| match waiting.stage {
+            Stage::Queued => true,
+            Stage::Sent { over: other, .. } => other != over,
+            Stage::Delivered => false,
+        };
+        let unsent: Vec<i32> = inner
+            .of_device(device)
+            .filter(|(_, waiting)| is_unsent(waiting))
+            .map(|(id, _)| id)
+            .collect();
+        let mut sending = Vec::with_capacity(unsent.len());
+        for id in unsent {
+            inner.change(device, id, |waiting| {
+                waiting.stage = Stage::Sent { over, ack_by_ms };
+                sending.push(Sending {
+                    id,
+                    method: waiting.method.clone(),
+                    params: waiting.params.clone(),
+                    kept: waiting.kept.as_deref().cloned(),
+                });
+            });
         }
+        sending
+    }
+
+    /// The first that the device does not have.
+    pub fn first_unsent(&self, device: DeviceId) -> Option<Sending> {
+        let inner = self.lock();
+        let mut all = inner.of_device(device);
+        let (id, waiting) = all.find(|(_, waiting)| waiting.stage == Stage::Queued)?;
+        Some(Sending {
+            id,
+            method: waiting.method.clone(),
+            params: waiting.params.clone(),
+            kept: None,
+        })
+    }
+
+    /// The device has it, or (not `is_delivered`) it did not get it. A call that has come to its end by that, and a kept one that has
+    /// not.
+    pub fn reported(&self, device: DeviceId, id: i32, is_delivered: bool) -> (Option<Waiting>, Option<Rpc>) {
+        let mut inner = self.lock();
+        let is_end = inner
+            .waiting
+            .get(&(device, id))
+            .is_some_and(|waiting| waiting.is_one_way && is_delivered);
+        if is_end {
+            let ended = inner.remove(device, id);
+            self.counted(&inner);
+            return (ended, None);
+        }
+        let mut kept = None;
+        inner.change(device, id, |waiting| {
+            waiting.stage = if is_delivered { Stage::Delivered } else { Stage::Queued };
+            kept = waiting.kept.as_deref().cloned();
+        });
+        (None, kept)
+    }
+
+    /// What is to be done with calls whose time has come.
+    pub fn take_due(&self, now_ms: i64, is_open: impl Fn(Over) -> bool) -> Vec<Due> {
+        let mut inner = self.lock();
+        let mut due = Vec::new();
+        while let Some((at_ms, device, id)) = inner.due.first().copied()
+            && at_ms <= now_ms
+        {
+            due.extend(inner.came_due(now_ms, device, id, &is_open));
+        }
+        self.counted(&inner);
+        due
+    }
+
+    fn counted(&self, inner: &Inner) {
+        self.count.store(inner.waiting.len(), SeqCst);
     }
 
     pub fn count(&self) -> usize {
-        self.lock().waiting.len()
+        self.count.load(SeqCst)
+    }
+}
+
+impl Inner {
+    fn of_device(&self, device: DeviceId) -> impl Iterator<Item = (i32, &Waiting)> {
+        let all = self.waiting.range((device, i32::MIN)..=(device, i32::MAX));
+        all.map(|((_, id), waiting)| (*id, waiting))
+    }
+
+    fn remove(&mut self, device: DeviceId, id: i32) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&(device, id))?;
+        self.due.remove(&(waiting.due_ms(), device, id));
+        Some(waiting)
+    }
+
+    fn change(&mut self, device: DeviceId, id: i32, change: impl FnOnce(&mut Waiting)) {
+        if let Some(waiting) = self.waiting.get_mut(&(device, id)) {
+            self.due.remove(&(waiting.due_ms(), device, id));
+            change(waiting);
+            self.due.insert((waiting.due_ms(), device, id));
+        }
+    }
+
+    /// Afterwards it is due later, or gone.
+    fn came_due(&mut self, now_ms: i64, device: DeviceId, id: i32, is_open: impl Fn(Over) -> bool) -> Option<Due> {
+        let waiting = self.waiting.get(&(device, id))?;
+        let (over, kept) = match (waiting.stage, &waiting.kept) {
+            (Stage::Sent { over, .. }, Some(kept)) if waiting.expires_ms > now_ms => (over, Rpc::clone(kept)),
+            _ => return self.remove(device, id).map(Due::Expired),
+        };
+        if !is_open(over) {
+            self.change(device, id, |waiting| waiting.stage = Stage::Queued);
+            return Some(Due::Requeued(kept));
+        }
+        let (retried, retries) = (waiting.retried, waiting.retries);
+        if retried >= retries {
+            self.remove(device, id);
+            return Some(Due::Failed(kept, retries));
+        }
+        self.change(device, id, |waiting| {
+            waiting.retried += 1;
+            waiting.stage = Stage::Queued;
+        });
+        Some(Due::Unacknowledged(device, kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICE: DeviceId = DeviceId(Uuid([1; 16]));
+    const ONE: Over = Over {
+        session: Uuid([1; 16]),
+        connection: 1,
+    };
+    const OTHER: Over = Over { connection: 2, ..ONE };
+
+    fn waiting(is_kept: bool, is_one_way: bool, retries: u32) -> Waiting {
+        let call = Call {
+            method: "m".into(),
+            params: "{}".into(),
+            is_one_way,
+            expires_ms: 1000,
+            keeping: is_kept.then(|| Keeping {
+                retries: Some(retries),
+                ..Keeping::default()
+            }),
+        };
+        Waiting::new(call, Caller::None, is_kept.then(Box::default))
+    }
+
+    fn calls(all: impl IntoIterator<Item = Waiting>) -> Calls {
+        let calls = Calls::default();
+        for waiting in all {
+            let id = calls.next_id(DEVICE).unwrap();
+            calls.insert(DEVICE, id, waiting);
+        }
+        calls
+    }
+
+    fn sent(calls: &Calls, over: Over, ack_by_ms: i64) -> Vec<i32> {
+        let sending = calls.take_unsent(DEVICE, over, ack_by_ms);
+        sending.into_iter().map(|sending| sending.id).collect()
+    }
+
+    #[test]
+    fn a_connection_gets_what_the_device_does_not_have_in_order() {
+        let calls = calls([
+            waiting(true, false, 0),
+            waiting(false, true, 0),
+            waiting(false, false, 0),
+        ]);
+        assert_eq!(sent(&calls, ONE, 10), [1, 2, 3]);
+        assert!(sent(&calls, ONE, 10).is_empty());
+        assert!(calls.reported(DEVICE, 1, true).1.is_some());
+        assert!(
+            calls.reported(DEVICE, 2, true).0.is_some(),
+            "the end of a call of one way"
+        );
+        assert_eq!(sent(&calls, OTHER, 10), [3]);
+        calls.reported(DEVICE, 3, false);
+        assert_eq!(calls.first_unsent(DEVICE).map(|sending| sending.id), Some(3));
+        assert_eq!(calls.count(), 2);
+    }
+
+    #[test]
+    fn what_is_not_acknowledged_is_sent_again_as_often_as_it_may_be() {
+        let calls = calls([waiting(true, false, 1), waiting(false, false, 0)]);
+        sent(&calls, ONE, 10);
+        assert!(calls.take_due(9, |_| true).is_empty());
+        assert!(matches!(
+            calls.take_due(10, |_| true)[..],
+            [Due::Unacknowledged(DEVICE, _)]
+        ));
+        assert_eq!(sent(&calls, ONE, 20), [1]);
+        assert!(
+            matches!(calls.take_due(20, |_| false)[..], [Due::Requeued(_)]),
+            "no retry"
+        );
+        sent(&calls, OTHER, 30);
+        assert!(matches!(calls.take_due(30, |_| true)[..], [Due::Failed(_, 1)]));
+        assert!(matches!(calls.take_due(1000, |_| true)[..], [Due::Expired(_)]));
+        assert_eq!(calls.count(), 0);
+    }
+
+    #[test]
+    fn a_device_has_room_for_so_many() {
+        let calls = calls((0..CALLS_OF_DEVICE_MAX).map(|_| waiting(false, false, 0)));
+        assert_eq!(calls.next_id(DEVICE), Err(CallError::TooMany));
+        assert!(calls.next_id(DeviceId(Uuid([2; 16]))).is_ok());
     }
 }

@@ -13,13 +13,16 @@ use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
 use platform::decode::AttributesRequest;
 use platform::entities::{Entities, EntityError};
-use platform::ids::{DeviceId, EntityId, EntityType, Uuid};
+use platform::ids::{DeviceId, EntityId, EntityType, RpcId, RuleNodeId, TenantId, Uuid};
+use platform::model::Rpc;
 use platform::{Platform, SqliteRepository};
 use timeseries::ColumnStore;
 use tokio::sync::oneshot;
 
-use crate::calls::{Call, CallError, Caller};
+use crate::calls::{Answer, Call, CallError, Caller, Waiting};
+use crate::delivery::Begun;
 use crate::entry::{Entry, Kind};
+use crate::events::NodeEvent;
 use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
 use crate::ingest::Ingest;
 use crate::log::{Full, Kept, Log};
@@ -134,6 +137,8 @@ impl Devices {
         Counters::add(&hub.counters.appended, found.records);
         hub.counters.read_lsn.store(found.follower.next().0, Relaxed);
         hub.look_at_profiles();
+        hub.restore_calls()
+            .map_err(|error| OpenError::Repository(Box::new(error)))?;
         let ingest = Ingest::new(Arc::clone(&hub), found);
         let of_upkeep = Arc::clone(&hub);
         let threads = vec![
@@ -204,24 +209,29 @@ impl Devices {
         Updates::new(&self.hub.watchers, queue)
     }
 
-    /// Calls a device and waits for its answer, which is JSON; a call of one way is answered with `None` when it is on its way.
-    pub async fn call_device(&self, device: DeviceId, call: &Call) -> Result<Option<String>, CallError> {
+    /// Calls a device as soon as it is there, and waits for its answer, which is JSON; a call of one way is answered with `None` when it is on
+    /// its way, one that is kept with its identifier at once. Writes the repository if the call is to be kept, so it may wait.
+    pub fn call_device(&self, device: DeviceId, call: Call) -> Result<Called, CallError> {
         let (sender, receiver) = oneshot::channel();
-        let caller = match call.is_one_way {
-            true => Caller::None,
-            false => Caller::Outside(sender),
-        };
-        let waits = GiveUp {
-            hub: &self.hub,
-            device,
-            id: self.hub.out(unix_ms()).call(device, call, caller)?,
-        };
-        if call.is_one_way {
-            return Ok(None);
-        }
-        let answer = receiver.await.unwrap_or(Err(CallError::Stopped));
-        drop(waits);
-        answer.map(Some)
+        let begun = self.hub.out(unix_ms()).call(device, call, Caller::Outside(sender))?;
+        Ok(match begun {
+            Begun::Kept(id) => Called::Kept(id),
+            Begun::Waits(id) => Called::Waits(WaitingCall {
+                receiver,
+                _gives_up: GiveUp {
+                    hub: Arc::clone(&self.hub),
+                    device,
+                    id,
+                },
+            }),
+        })
+    }
+
+    /// A call that is kept is forgotten, and not sent any more. Writes the repository.
+    pub fn delete_call(&self, rpc: &Rpc) -> Result<(), EntityError> {
+        self.hub.delete_call(rpc)?;
+        self.hub.log.wake();
+        Ok(())
     }
 
     /// Whether the device, or the gateway that speaks for it, is connected.
@@ -249,7 +259,12 @@ impl Devices {
 
     /// Over HTTP: the next call of the device, or the next change of its attributes. `None`: too many wait.
     pub fn next_for(&self, device: DeviceId, wanted: Wanted) -> Option<oneshot::Receiver<String>> {
-        self.hub.pollers.wait(device, wanted)
+        let waits = self.hub.pollers.wait(device, wanted);
+        if wanted == Wanted::RpcRequest {
+            self.hub.can_be_called(device.0);
+            self.hub.log.wake();
+        }
+        waits
     }
 
     /// The device answers a call of the server.
@@ -262,16 +277,24 @@ impl Devices {
     pub async fn ask(&self, device: DeviceId, body: &[u8], timeout: Duration) -> Result<Option<String>, Full> {
         let (sender, receiver) = oneshot::channel();
         let expires_ms = unix_ms().saturating_add(timeout.as_millis() as i64);
-        let begun = self.hub.asked.begin(device, Caller::Outside(sender), expires_ms);
-        let id = begun.map_err(|error| Full {
+        let id = self.hub.asked.next_id(device).map_err(|error| Full {
             because: error.to_string(),
         })?;
+        let asked = Call {
+            method: String::new(),
+            params: String::new(),
+            is_one_way: false,
+            expires_ms,
+            keeping: None,
+        };
+        let waiting = Waiting::new(asked, Caller::Outside(sender), None);
+        self.hub.asked.insert(device, id, waiting);
         let entry = Entry {
             id,
             ..Entry::new(Kind::RpcRequest, device.0, unix_ms(), body)
         };
         self.append(&entry)?.await?;
-        Ok(receiver.await.ok().and_then(Result::ok))
+        Ok(receiver.await.ok().and_then(Result::ok).flatten())
     }
 
     /// The device says that a user may claim it.
@@ -289,6 +312,15 @@ impl Devices {
     /// The answer to a request to be provisioned. Writes the repository, so it waits.
     pub fn provision(&self, body: &[u8]) -> String {
         self.hub.provisioned(body, unix_ms())
+    }
+
+    /// Of a rule node of this tenant that is debugged, the newest first.
+    pub fn events(&self, tenant: TenantId, node: RuleNodeId) -> Vec<NodeEvent> {
+        self.hub.events.of(tenant, node)
+    }
+
+    pub fn clear_events(&self, tenant: TenantId, node: RuleNodeId) {
+        self.hub.events.clear(tenant, node);
     }
 
     /// Ends the connection of a device: it was deleted, or its credentials were changed.
@@ -324,16 +356,34 @@ impl Drop for Devices {
     }
 }
 
+/// A call that has begun.
+pub enum Called {
+    Waits(WaitingCall),
+    Kept(RpcId),
+}
+
+/// The answer comes, or it is known that none will.
+pub struct WaitingCall {
+    receiver: oneshot::Receiver<Answer>,
+    _gives_up: GiveUp,
+}
+
+impl WaitingCall {
+    pub async fn answer(self) -> Answer {
+        self.receiver.await.unwrap_or(Err(CallError::Stopped))
+    }
+}
+
 /// A call that nobody waits for any more is forgotten.
-struct GiveUp<'h> {
-    hub: &'h Hub,
+struct GiveUp {
+    hub: Arc<Hub>,
     device: DeviceId,
     id: i32,
 }
 
-impl Drop for GiveUp<'_> {
+impl Drop for GiveUp {
     fn drop(&mut self) {
-        self.hub.calls.give_up(self.device, self.id);
+        self.hub.calls.remove(self.device, self.id);
     }
 }
 

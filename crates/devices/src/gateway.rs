@@ -17,7 +17,9 @@ impl Hub {
     pub fn gateway_connected(&self, entry: &Entry<'_>) {
         if let Ok(connect) = GatewayConnect::decode(entry.body) {
             // A gateway that may not was refused by the platform.
-            let _ = self.behind(entry, &connect.device);
+            if let Ok(Some(device)) = self.behind(entry, &connect.device) {
+                self.deliver_calls(device);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What all threads of the platform share, and what each of them does with it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,11 +10,14 @@ use broker::ShardId;
 use journal::Lsn;
 use platform::Platform;
 use platform::ids::{DeviceId, Uuid};
+use platform::model::Rpc;
 use serde_json::Value as Json;
 
 use crate::calls::Calls;
+use crate::delivery::Report;
 use crate::devices::Options;
 use crate::entry::{Entry, Kind};
+use crate::events::Events;
 use crate::log::Log;
 use crate::outlet::Out;
 use crate::pollers::Pollers;
@@ -40,6 +43,7 @@ pub struct Hub {
     pub watchers: Arc<Watchers>,
     pub pollers: Pollers,
     pub counters: Arc<Counters>,
+    pub events: Events,
     pub net: OnceLock<net::Handle>,
     /// Some profile has topics of its own.
     pub has_own_topics: AtomicBool,
@@ -48,7 +52,14 @@ pub struct Hub {
     pub stop_begun: OnceLock<Instant>,
     heard: Mutex<HashMap<Uuid, i64, foldhash::fast::RandomState>>,
     /// Answers that rule chains wait for.
-    answered: Mutex<Vec<(u64, Json)>>,
+    answered: Mutex<Vec<(u64, Result<Json, &'static str>)>>,
+    /// Whoever sends calls or keeps how far they are holds it.
+    pub delivering: Mutex<()>,
+    pub reports: Arc<Mutex<Vec<Report>>>,
+    /// What became of calls that are kept, for rule chains.
+    pub changed_calls: Mutex<Vec<Rpc>>,
+    /// Sessions that can be called since a moment ago.
+    came: Mutex<HashSet<Uuid, foldhash::fast::RandomState>>,
     pub provisioning: AtomicU64,
     paused: Mutex<()>,
     pub resume: Condvar,
@@ -98,6 +109,7 @@ impl Hub {
             watchers: Arc::default(),
             pollers: Pollers::default(),
             counters: Arc::default(),
+            events: Events::default(),
             net: OnceLock::new(),
             has_own_topics: AtomicBool::new(false),
             is_flush_wanted: AtomicBool::new(false),
@@ -105,6 +117,10 @@ impl Hub {
             stop_begun: OnceLock::new(),
             heard: Mutex::default(),
             answered: Mutex::default(),
+            delivering: Mutex::default(),
+            reports: Arc::default(),
+            changed_calls: Mutex::default(),
+            came: Mutex::default(),
             provisioning: AtomicU64::new(0),
             paused: Mutex::new(()),
             resume: Condvar::new(),
@@ -115,7 +131,7 @@ impl Hub {
         Out::new(self, now_ms)
     }
 
-    pub fn lock_answered(&self) -> MutexGuard<'_, Vec<(u64, Json)>> {
+    pub fn lock_answered(&self) -> MutexGuard<'_, Vec<(u64, Result<Json, &'static str>)>> {
         lock(&self.answered)
     }
 
@@ -127,10 +143,31 @@ impl Hub {
                 return;
             }
             let now_ms = unix_ms();
-            for (number, body) in answered {
-                self.platform.answer(number, Ok(body), now_ms, &mut self.out(now_ms));
+            for (number, answer) in answered {
+                self.platform.answer(number, answer, now_ms, &mut self.out(now_ms));
             }
         }
+    }
+
+    /// It has subscribed to calls, or asks for one; never waits.
+    pub fn can_be_called(&self, session: Uuid) {
+        if self.calls.count() > 0 {
+            lock(&self.came).insert(session);
+        }
+    }
+
+    /// Everything that happens to calls without a request.
+    pub fn attend_to_calls(&self) {
+        for session in std::mem::take(&mut *lock(&self.came)) {
+            self.deliver_calls(DeviceId(session));
+            for device in self.sessions.all_behind(session) {
+                self.deliver_calls(device);
+            }
+        }
+        self.take_reports();
+        self.expire_calls(unix_ms());
+        self.tell_of_calls();
+        self.go_on_with_chains();
     }
 
     /// Devices that are there without having said anything that is kept.

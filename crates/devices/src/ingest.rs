@@ -96,8 +96,8 @@ impl Ingest {
                 self.next_tick = Instant::now() + TICK;
                 self.tick();
             }
-            self.hub.calls.expire(unix_ms());
-            self.hub.asked.expire(unix_ms());
+            self.hub.attend_to_calls();
+            self.hub.expire_asked();
             if has_read {
                 continue;
             }

@@ -17,8 +17,10 @@
 //! - Nothing here waits on a shard's thread. Everything that waits is bounded, and what is dropped is counted.
 
 mod calls;
+mod delivery;
 mod devices;
 mod entry;
+mod events;
 mod gateway;
 mod hub;
 mod ingest;
@@ -32,9 +34,10 @@ mod tap;
 mod updates;
 mod upkeep;
 
-pub use calls::{Call, CallError};
-pub use devices::{DIRECTORY_NAME, Devices, Login, OpenError, Options};
+pub use calls::{Call, CallError, Keeping};
+pub use devices::{Called, DIRECTORY_NAME, Devices, Login, OpenError, Options};
 pub use entry::{Entry, Kind};
+pub use events::NodeEvent;
 pub use hub::{DEVICE_PREFIX, PROVISION_PREFIX};
 pub use log::{DIRECTORY_NAME as LOG_NAME, Full, Kept};
 pub use outlet::Out;

@@ -9,17 +9,15 @@ use mqtt::QoS;
 use net::CallError as NetError;
 use platform::Outlet;
 use platform::alarm_rules::Action;
-use platform::chain::{NodeError, RpcCall};
-use platform::decode::{
-    Downlink, Form, KeyValue, Subscription, attribute_update, gateway_attribute_update, gateway_rpc_request,
-    rpc_request,
-};
-use platform::ids::{DeviceId, EntityId, RuleChainId, Uuid};
+use platform::chain::{DebugEvent, NodeError, RpcCall};
+use platform::decode::{Downlink, Form, KeyValue, Subscription, attribute_update, gateway_attribute_update};
+use platform::ids::{DeviceId, EntityId, RuleChainId, TenantId, Uuid};
 use platform::model::{Alarm, Attribute, Scope};
 use serde_json::Value as Json;
 
-use crate::calls::{Call, CallError, Caller};
-use crate::hub::{Hub, client_id};
+use crate::calls::{Call, CallError, Caller, Keeping};
+use crate::delivery::{Begun, Report};
+use crate::hub::{Hub, client_id, lock};
 use crate::sessions::{Target, Wanted, Way};
 use crate::stats::Counters;
 use crate::updates::Update;
@@ -34,12 +32,15 @@ pub struct Downward {
     pub topic: String,
     pub payload: Vec<u8>,
     pub qos: QoS,
+    /// Whose delivery is reported.
+    pub call: Option<(DeviceId, i32)>,
 }
 
 /// Gathers what devices are told, and sends it when it is dropped: after the call to the platform that it was lent to.
 pub struct Out<'h> {
     hub: &'h Hub,
     by_shard: Vec<(u16, Vec<Downward>)>,
+    called: Vec<DeviceId>,
     now_ms: i64,
 }
 
@@ -48,6 +49,7 @@ impl<'h> Out<'h> {
         Out {
             hub,
             by_shard: Vec::new(),
+            called: Vec::new(),
             now_ms,
         }
     }
@@ -58,6 +60,7 @@ impl<'h> Out<'h> {
             topic: downlink.topic(),
             payload: payload.into_bytes(),
             qos: target.qos,
+            call: None,
         };
         match self.by_shard.iter_mut().find(|(shard, _)| *shard == target.shard) {
             Some((_, list)) => list.push(downward),
@@ -65,35 +68,19 @@ impl<'h> Out<'h> {
         }
     }
 
-    /// Calls a device. The number that its answer has.
-    pub fn call(&mut self, device: DeviceId, call: &Call, caller: Caller) -> Result<i32, CallError> {
-        let way = self.hub.sessions.ways(device, Wanted::RpcRequest).into_iter().next();
-        let expires_ms = self.now_ms.saturating_add(call.timeout.as_millis() as i64);
-        let id = self.hub.calls.begin(device, caller, expires_ms)?;
-        let Some(way) = way else {
-            let body = http_call(id, call);
-            if self.hub.pollers.tell_one(device, Wanted::RpcRequest, body) {
-                return Ok(id);
-            }
-            self.hub.calls.give_up(device, id);
-            return Err(CallError::NoActiveConnection);
-        };
-        match way {
-            Way::Direct(target, form) => {
-                let body = rpc_request(&call.method, &call.params);
-                self.send(target, Downlink::RpcRequest { form, id }, body);
-            }
-            Way::Gateway(target, name) => {
-                let body = gateway_rpc_request(&name, i64::from(id), &call.method, &call.params);
-                self.send(target, Downlink::GatewayRpc, body);
-            }
-        }
-        Ok(id)
+    /// Calls a device as soon as it is there.
+    pub fn call(&mut self, device: DeviceId, call: Call, caller: Caller) -> Result<Begun, CallError> {
+        let begun = self.hub.begin_call(device, call, caller, self.now_ms)?;
+        self.called.push(device);
+        Ok(begun)
     }
 
     fn flush(&mut self) {
         for (shard, list) in std::mem::take(&mut self.by_shard) {
             self.hub.send_down(shard, list);
+        }
+        for device in std::mem::take(&mut self.called) {
+            self.hub.deliver_calls(device);
         }
     }
 }
@@ -152,32 +139,32 @@ impl Outlet for Out<'_> {
     }
 
     fn call_device(&mut self, device: DeviceId, number: u64, call: &RpcCall) -> Result<(), NodeError> {
-        let left_ms = call.expires_ms.saturating_sub(self.now_ms).max(0);
+        let keeping = call.is_persistent.then(|| Keeping {
+            retries: call.retries,
+            additional_info: call.additional_info.as_deref().map_or(Json::Null, json_or_text),
+        });
         let outward = Call {
             method: call.method.clone(),
             params: call.params.clone(),
             is_one_way: call.is_one_way,
-            timeout: Duration::from_millis(left_ms as u64),
+            expires_ms: call.expires_ms,
+            keeping,
         };
-        let caller = match call.is_one_way {
-            true => Caller::None,
-            false => Caller::Chain(number),
-        };
-        let called = self.call(device, &outward, caller);
-        called.map_err(|error| NodeError::new(error.name()))?;
-        if call.is_one_way {
+        let called = self.call(device, outward, Caller::Chain(number));
+        if let Begun::Kept(id) = called.map_err(|error| NodeError::new(error.name()))? {
             // The chain goes on when the platform can be called again.
-            self.hub
-                .lock_answered()
-                .push((number, Json::Object(serde_json::Map::new())));
+            let body = serde_json::json!({"rpcId": id.to_string()});
+            self.hub.lock_answered().push((number, Ok(body)));
         }
         Ok(())
     }
 
     fn reply_to_device(&mut self, device: DeviceId, request_id: i32, body: &Json) -> Result<(), NodeError> {
-        if let Some(Caller::Outside(sender)) = self.hub.asked.answered(device, request_id) {
-            // Whoever asked may have gone.
-            let _ = sender.send(Ok(body.to_string()));
+        if let Some(asked) = self.hub.asked.remove(device, request_id) {
+            if let Caller::Outside(sender) = asked.caller {
+                // Whoever asked may have gone.
+                let _ = sender.send(Ok(Some(body.to_string())));
+            }
             return Ok(());
         }
         let forms = [
@@ -199,21 +186,24 @@ impl Outlet for Out<'_> {
         tracing::info!(chain = %chain.0, node, text, "a rule chain says");
     }
 
+    fn debug(&mut self, tenant: TenantId, event: &DebugEvent<'_>) {
+        let id = self.hub.platform.entities().new_id(self.now_ms);
+        self.hub.events.put(id, self.now_ms, tenant, event);
+    }
+
     fn failed(&mut self, entity: EntityId, node: &str, problem: &str) {
         Counters::add(&self.hub.counters.failed_rules, 1);
         tracing::debug!(entity = %entity.id, node, problem, "a message of a device failed");
     }
 }
 
-/// As a device that waits over HTTP gets a call.
-fn http_call(id: i32, call: &Call) -> String {
-    let method = Json::from(call.method.as_str());
-    format!("{{\"id\":{id},\"method\":{method},\"params\":{}}}", call.params)
+fn json_or_text(text: &str) -> Json {
+    serde_json::from_str(text).unwrap_or_else(|_| Json::from(text))
 }
 
 impl Hub {
     /// To the shard that has the sessions. A shard that takes nothing for a while loses what it does not take.
-    fn send_down(&self, shard: u16, list: Vec<Downward>) {
+    pub fn send_down(&self, shard: u16, list: Vec<Downward>) {
         let count = list.len() as u64;
         let Some(net) = self.net.get() else {
             return Counters::add(&self.counters.dropped_downlinks, count);
@@ -222,15 +212,27 @@ impl Hub {
         for _ in 0..TRIES {
             let letters = std::sync::Arc::clone(&list);
             let counters = std::sync::Arc::clone(&self.counters);
+            let reports = std::sync::Arc::clone(&self.reports);
             let asked = net.ask(ShardId(shard), move |shard, now| {
                 let list = std::mem::take(&mut *letters.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
                 for down in list {
                     let client_id = client_id(down.session);
-                    let counter = match shard.send_to_device(now, &client_id, &down.topic, &down.payload, down.qos) {
+                    let is_sent = shard.send_to_device(now, &client_id, &down.topic, &down.payload, down.qos);
+                    let counter = match is_sent {
                         true => &counters.sent_downlinks,
                         false => &counters.dropped_downlinks,
                     };
                     counter.fetch_add(1, Relaxed);
+                    // At QoS 1 it is delivered when the device says so.
+                    if let Some((device, id)) = down.call
+                        && (!is_sent || down.qos == QoS::AtMostOnce)
+                    {
+                        lock(&reports).push(Report {
+                            device,
+                            id,
+                            is_delivered: is_sent,
+                        });
+                    }
                 }
             });
             match asked {

@@ -8,10 +8,8 @@ use platform::decode::{
 use platform::entities::{EntityError, ProvisionOutcome};
 use platform::ids::{DeviceId, EntityId, EntityType};
 use platform::model::{Attribute, Scope};
-use serde_json::Value as Json;
 use timeseries::Position;
 
-use crate::calls::Caller;
 use crate::entry::{Entry, Kind};
 use crate::hub::{Hub, unix_ms};
 use crate::stats::Counters;
@@ -87,20 +85,6 @@ impl Hub {
                 Counters::add(&self.counters.refused_messages, 1);
                 tracing::info!(device = %entry.device, %error, "a request of a device cannot be answered");
             }
-        }
-    }
-
-    /// The answer of a device to a call.
-    pub fn answered(&self, device: DeviceId, id: i32, body: &[u8]) {
-        let text = String::from_utf8_lossy(body);
-        match self.calls.answered(device, id) {
-            // Whoever asked may have gone.
-            Some(Caller::Outside(sender)) => _ = sender.send(Ok(text.into_owned())),
-            Some(Caller::Chain(number)) => {
-                let json = serde_json::from_str(&text).unwrap_or_else(|_| Json::from(text.into_owned()));
-                self.lock_answered().push((number, json));
-            }
-            Some(Caller::None) | None => {}
         }
     }
 

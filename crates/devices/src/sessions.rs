@@ -9,6 +9,8 @@ use mqtt::QoS;
 use platform::decode::{Form, Subscription};
 use platform::ids::{DeviceId, Uuid};
 
+use crate::calls::Over;
+
 /// Devices behind gateways that are remembered.
 const BEHIND_MAX: usize = 200_000;
 
@@ -23,9 +25,12 @@ struct Inner {
     behind: Map<DeviceId, Behind>,
     /// By gateway and name.
     names: Map<(Uuid, Box<str>), DeviceId>,
+    connections: u64,
 }
 
 struct Online {
+    /// Which of all connections it is.
+    connection: u64,
     shard: u16,
     is_v5: bool,
     /// Others have been behind it.
@@ -42,6 +47,7 @@ struct Behind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     pub session: Uuid,
+    pub connection: u64,
     pub shard: u16,
     pub qos: QoS,
 }
@@ -83,13 +89,16 @@ impl Sessions {
     }
 
     pub fn connected(&self, session: Uuid, shard: u16, is_v5: bool) {
+        let mut inner = self.lock();
+        inner.connections += 1;
         let online = Online {
+            connection: inner.connections,
             shard,
             is_v5,
             is_gateway: false,
             subscriptions: Vec::new(),
         };
-        self.lock().online.insert(session, online);
+        inner.online.insert(session, online);
     }
 
     pub fn disconnected(&self, session: Uuid) {
@@ -127,6 +136,23 @@ impl Sessions {
         self.lock().online.contains_key(&session)
     }
 
+    /// The connection is still the session's.
+    pub fn is_open(&self, over: Over) -> bool {
+        let inner = self.lock();
+        let online = inner.online.get(&over.session);
+        online.is_some_and(|online| online.connection == over.connection)
+    }
+
+    /// Devices that this session speaks for.
+    pub fn all_behind(&self, gateway: Uuid) -> Vec<DeviceId> {
+        let inner = self.lock();
+        if !inner.online.get(&gateway).is_some_and(|online| online.is_gateway) {
+            return Vec::new();
+        }
+        let behind = inner.behind.iter().filter(|(_, behind)| behind.gateway == gateway);
+        behind.map(|(device, _)| *device).collect()
+    }
+
     pub fn is_v5(&self, session: Uuid) -> bool {
         self.lock().online.get(&session).is_some_and(|online| online.is_v5)
     }
@@ -148,6 +174,7 @@ impl Sessions {
             ways.extend(online.subscriptions.iter().filter_map(|(subscription, qos)| {
                 let target = Target {
                     session: device.0,
+                    connection: online.connection,
                     shard: online.shard,
                     qos: *qos,
                 };
@@ -196,6 +223,7 @@ impl Inner {
         let (_, qos) = online.subscriptions.iter().find(|(known, _)| *known == subscription)?;
         Some(Target {
             session,
+            connection: online.connection,
             shard: online.shard,
             qos: *qos,
         })

@@ -16,7 +16,7 @@ use platform::decode::{Subscription, Uplink};
 use platform::ids::Uuid;
 
 use crate::entry::{Entry, Kind};
-use crate::hub::{Hub, is_provisioning};
+use crate::hub::{Hub, is_provisioning, lock};
 use crate::stats::Counters;
 
 /// The lane of receipts; those of rules are far below.
@@ -175,6 +175,9 @@ impl Tap for DeviceTap {
         }
         let granted = qos.min(QoS::AtLeastOnce);
         self.hub.sessions.subscribed(session, subscription, granted);
+        if matches!(subscription, Subscription::RpcRequest(_) | Subscription::GatewayRpc) {
+            self.hub.can_be_called(session);
+        }
         self.heard(session, now);
         Some(granted)
     }
@@ -183,6 +186,12 @@ impl Tap for DeviceTap {
         let session = uuid(device);
         self.heard(session, now);
         Subscription::parse(filter).is_some_and(|known| self.hub.sessions.unsubscribed(session, known))
+    }
+
+    fn device_acked(&mut self, _: Now, device: DeviceKey, topic: &str, payload: &[u8]) {
+        if let Some(report) = self.hub.call_acked(uuid(device), topic, payload) {
+            lock(&self.hub.reports).push(report);
+        }
     }
 
     fn device_happened(&mut self, now: Now, device: DeviceKey, what: DeviceHappening) {

@@ -29,7 +29,7 @@ pub use activity::{Activity, ActivityEvent, TIMEOUT_KEY};
 pub use directory::{DeviceEntry, Directory};
 pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
 pub use platform::{
-    AlarmChange, Incoming, IngestError, Ingested, NoOutlet, OpenError, Options, Outlet, Platform, Said, Stats,
+    AlarmChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options, Outlet, Platform, Said, Stats,
 };
 pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};
 pub use usage::{Counter, UsagePoint};

@@ -14,13 +14,14 @@ use crate::backup;
 use crate::client;
 use crate::config::show::{ShowOptions, show};
 use crate::config::{self, Diagnostic, Listener, Loaded, Sources, reference, schema};
+use crate::demo::{self, Demo};
 use crate::import;
 use crate::integration_command::{self, ACTIONS, CONNECTORS, SOURCES};
 use crate::journal_command;
 use crate::logging::{self, Surroundings};
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain, fail, print};
 use crate::passwd;
-use crate::serve::{ServeOptions, serve};
+use crate::serve::{Beside, ServeOptions, serve};
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -63,6 +64,7 @@ pub fn command() -> Command {
                 .about("Check the configuration and print the listeners")
                 .args(config_args()),
         )
+        .subcommand(demo::command().args(config_args()).arg(quiet_arg()))
         .subcommand(config_command())
         .subcommand(client::publish_command())
         .subcommand(client::subscribe_command())
@@ -163,6 +165,7 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
     match matches.subcommand() {
         None => run_serve(matches, matches),
         Some(("serve", own)) => run_serve(matches, own),
+        Some(("demo", own)) => run_demo(matches, own),
         Some(("check", own)) => run_check(matches, own),
         Some(("config", own)) => run_config(matches, own),
         Some(("pub", own)) => client::publish(own),
@@ -184,20 +187,39 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
 }
 
 fn run_serve(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
-    match load(root, own) {
-        Err(code) => code,
+    let is_quiet = root.get_flag("quiet") || own.get_flag("quiet");
+    serve_from(&sources(root, own), is_quiet, None)
+}
+
+fn serve_from(sources: &Sources, is_quiet: bool, beside: Option<Box<dyn Beside>>) -> ExitCode {
+    match config::load(sources) {
+        Err(diagnostics) => report(&diagnostics),
         Ok(loaded) => match logging::install(&loaded.config.log, Surroundings::of_process()) {
             Err(message) => fail(EXIT_FAILURE, &message),
             Ok(log_file) => serve(
                 &loaded,
-                &sources(root, own),
+                sources,
                 &ServeOptions {
-                    is_quiet: root.get_flag("quiet") || own.get_flag("quiet"),
+                    is_quiet,
                     log_file,
+                    beside,
                 },
             ),
         },
     }
+}
+
+fn run_demo(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
+    let mut sources = sources(root, own);
+    demo::prepare(&mut sources);
+    if own.get_flag("remove") {
+        return match config::load(&sources) {
+            Err(diagnostics) => report(&diagnostics),
+            Ok(loaded) => demo::remove(&loaded.config),
+        };
+    }
+    let is_quiet = root.get_flag("quiet") || own.get_flag("quiet");
+    serve_from(&sources, is_quiet, Some(Box::new(Demo::default())))
 }
 
 fn run_check(root: &ArgMatches, own: &ArgMatches) -> ExitCode {

@@ -7,6 +7,7 @@ pub mod banner;
 pub mod cli;
 mod client;
 pub mod config;
+mod demo;
 mod import;
 mod integration_command;
 mod journal_command;

@@ -436,8 +436,14 @@ fn save(call: &Call, (): (), _: NoQuery, Body(body): Body<AlarmBody>) -> Outcome
         Some(AlarmStatus::ClearedAck) => (alarm.acknowledged, alarm.cleared) = (true, true),
         Some(AlarmStatus::ActiveUnack) | None => {}
     }
-    let mut outlet = call.world.outlet();
-    Ok(Json(call.platform().save_alarm(alarm, call.now_ms, &mut outlet)?))
+    let repository = call.entities().repository();
+    let known = repository.active_alarm(alarm.originator.id, &alarm.kind)?;
+    let is_new = alarm.id.is_none() && known.is_none();
+    let saved = call
+        .platform()
+        .save_alarm(alarm, call.now_ms, &mut call.world.outlet())?;
+    call.alarmed(if is_new { "ENTITY_CREATED" } else { "ENTITY_UPDATED" }, &saved);
+    Ok(Json(saved))
 }
 
 fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Alarm> {
@@ -450,19 +456,26 @@ fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
 }
 
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<bool> {
-    call.alarm(AlarmId(id), Verb::Delete)?;
-    let mut outlet = call.world.outlet();
-    call.platform().delete_alarm(AlarmId(id), call.now_ms, &mut outlet)?;
+    let alarm = call.alarm(AlarmId(id), Verb::Delete)?;
+    call.platform()
+        .delete_alarm(AlarmId(id), call.now_ms, &mut call.world.outlet())?;
+    call.alarmed("ALARM_DELETE", &alarm);
     call.entities().delete_alarm_comments_of(AlarmId(id))?;
     Ok(Json(true))
 }
 
 fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
     call.alarm(AlarmId(id), Verb::Write)?;
-    let mut outlet = call.world.outlet();
+    let kind = match &change {
+        AlarmChange::Acknowledge => "ALARM_ACK",
+        AlarmChange::Clear => "ALARM_CLEAR",
+        AlarmChange::Assign(Some(_)) => "ALARM_ASSIGNED",
+        AlarmChange::Assign(None) => "ALARM_UNASSIGNED",
+    };
     let alarm = call
         .platform()
-        .change_alarm(AlarmId(id), change, call.now_ms, &mut outlet)?;
+        .change_alarm(AlarmId(id), change, call.now_ms, &mut call.world.outlet())?;
+    call.alarmed(kind, &alarm);
     Ok(Json(Names::new(call).info(&alarm)?))
 }
 

@@ -117,7 +117,8 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut asset): Body<Asset>) -> Outcom
         None => {}
     }
     asset.tenant_id = call.tenant();
-    Ok(Json(call.entities().save_asset(asset, call.now_ms)?))
+    let is_new = asset.id.is_none();
+    Ok(call.saved(is_new, call.entities().save_asset(asset, call.now_ms)?))
 }
 
 fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Asset> {
@@ -132,6 +133,7 @@ fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let asset: Asset = call.entity(id, Verb::Delete)?;
     call.entities().delete(&asset)?;
+    call.deleted(&asset);
     call.delete_telemetry(id)
 }
 
@@ -204,10 +206,13 @@ fn unassign(call: &Call, asset: Uuid, _: NoQuery, (): ()) -> Outcome<Asset> {
 }
 
 fn give(call: &Call, asset: Uuid, customer: Option<CustomerId>) -> Outcome<Asset> {
+    let stored: Asset = call.entity(asset, Verb::Assign)?;
+    let before = stored.customer_id;
     let asset = Asset {
         customer_id: customer,
         version: None,
-        ..call.entity(asset, Verb::Assign)?
+        ..stored
     };
-    Ok(Json(call.entities().save_asset(asset, call.now_ms)?))
+    let saved = call.entities().save_asset(asset, call.now_ms)?;
+    Ok(call.given(saved, customer, before))
 }

@@ -78,7 +78,8 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut customer): Body<Customer>) -> 
         call.entity::<Customer>(id.0, Verb::Write)?;
     }
     customer.tenant_id = call.tenant();
-    Ok(Json(call.entities().save_customer(customer, call.now_ms)?))
+    let is_new = customer.id.is_none();
+    Ok(call.saved(is_new, call.entities().save_customer(customer, call.now_ms)?))
 }
 
 fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Customer> {
@@ -95,8 +96,9 @@ fn title(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<String, Failure> {
 }
 
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
-    call.entity::<Customer>(id, Verb::Delete)?;
+    let customer: Customer = call.entity(id, Verb::Delete)?;
     call.entities().delete_customer(CustomerId(id), call.now_ms)?;
+    call.deleted(&customer);
     call.delete_telemetry(id)
 }
 

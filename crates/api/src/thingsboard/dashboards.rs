@@ -119,7 +119,8 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut dashboard): Body<Dashboard>) -
         None => None,
     };
     dashboard.tenant_id = call.tenant();
-    Ok(Json(call.entities().save_dashboard(dashboard, call.now_ms)?))
+    let is_new = dashboard.id.is_none();
+    Ok(call.saved(is_new, call.entities().save_dashboard(dashboard, call.now_ms)?))
 }
 
 fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Dashboard> {
@@ -132,7 +133,9 @@ fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
 
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let dashboard: Dashboard = call.entity(id, Verb::Delete)?;
-    Ok(call.entities().delete(&dashboard)?)
+    call.entities().delete(&dashboard)?;
+    call.deleted(&dashboard);
+    Ok(())
 }
 
 fn of_tenant(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
@@ -171,7 +174,7 @@ fn of_customer(call: &Call, customer: Uuid, query: PageQuery, (): ()) -> Outcome
 fn assign(call: &Call, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) -> Outcome<Dashboard> {
     let customer: Customer = call.entity(customer, Verb::Read)?;
     let id = customer.id.unwrap_or_default();
-    change_assigned(call, dashboard, |assigned| {
+    change_assigned(call, dashboard, (Some(id), None), |assigned| {
         if !assigned.iter().any(|known| is_customer(known, id)) {
             assigned.push(json!({"customerId": id, "title": customer.title, "public": is_public(&customer)}));
         }
@@ -180,17 +183,24 @@ fn assign(call: &Call, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) 
 
 fn unassign(call: &Call, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) -> Outcome<Dashboard> {
     call.entity::<Customer>(customer, Verb::Read)?;
-    change_assigned(call, dashboard, |assigned| {
+    change_assigned(call, dashboard, (None, Some(CustomerId(customer))), |assigned| {
         assigned.retain(|known| !is_customer(known, CustomerId(customer)));
     })
 }
 
-fn change_assigned(call: &Call, id: Uuid, change: impl FnOnce(&mut Vec<Value>)) -> Outcome<Dashboard> {
+/// `to` and `from`: who sees it now and who does not any more.
+fn change_assigned(
+    call: &Call,
+    id: Uuid,
+    (to, from): (Option<CustomerId>, Option<CustomerId>),
+    change: impl FnOnce(&mut Vec<Value>),
+) -> Outcome<Dashboard> {
     let mut dashboard: Dashboard = call.entity(id, Verb::Assign)?;
     let mut all = assigned(&dashboard).to_vec();
     change(&mut all);
     dashboard.assigned_customers = Some(all.into());
-    Ok(Json(call.entities().save_dashboard(dashboard, call.now_ms)?))
+    let saved = call.entities().save_dashboard(dashboard, call.now_ms)?;
+    Ok(call.given(saved, to, from))
 }
 
 fn assigned(dashboard: &Dashboard) -> &[Value] {

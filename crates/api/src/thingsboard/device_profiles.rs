@@ -223,9 +223,10 @@ fn save_device_profile(
         call.entity::<DeviceProfile>(id.0, Verb::Write)?;
     }
     profile.tenant_id = call.tenant();
+    let is_new = profile.id.is_none();
     let saved = call.entities().save_device_profile(profile, call.now_ms)?;
     call.platform().reload_profile(saved.id.unwrap_or_default());
-    Ok(Json(saved))
+    Ok(call.saved(is_new, saved))
 }
 
 fn set_default(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfile> {
@@ -237,9 +238,10 @@ fn set_default(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfi
 }
 
 fn delete_device_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
-    call.entity::<DeviceProfile>(id, Verb::Delete)?;
+    let profile: DeviceProfile = call.entity(id, Verb::Delete)?;
     call.entities().delete_device_profile(DeviceProfileId(id))?;
     call.platform().reload_profile(DeviceProfileId(id));
+    call.deleted(&profile);
     Ok(())
 }
 
@@ -260,10 +262,13 @@ fn save_asset_profile(call: &Call, (): (), _: NoQuery, Body(mut profile): Body<A
         call.entity::<AssetProfile>(id.0, Verb::Write)?;
     }
     profile.tenant_id = call.tenant();
-    Ok(Json(call.entities().save_asset_profile(profile, call.now_ms)?))
+    let is_new = profile.id.is_none();
+    Ok(call.saved(is_new, call.entities().save_asset_profile(profile, call.now_ms)?))
 }
 
 fn delete_asset_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
-    call.entity::<AssetProfile>(id, Verb::Delete)?;
-    Ok(call.entities().delete_asset_profile(AssetProfileId(id))?)
+    let profile: AssetProfile = call.entity(id, Verb::Delete)?;
+    call.entities().delete_asset_profile(AssetProfileId(id))?;
+    call.deleted(&profile);
+    Ok(())
 }

@@ -224,7 +224,7 @@ fn save(call: &Call, (): (), query: TokenQuery, Body(device): Body<Device>) -> O
         .entities()
         .save_device(device, query.access_token.as_deref(), call.now_ms)?;
     follow(call, &saved, stored.as_ref())?;
-    Ok(Json(saved))
+    Ok(call.saved(stored.is_none(), saved))
 }
 
 fn save_with_credentials(call: &Call, (): (), _: NoQuery, Body(body): Body<WithCredentials>) -> Outcome<Device> {
@@ -233,7 +233,7 @@ fn save_with_credentials(call: &Call, (): (), _: NoQuery, Body(body): Body<WithC
         .entities()
         .save_device_with_credentials(device, body.credentials, call.now_ms)?;
     follow(call, &saved, stored.as_ref())?;
-    Ok(Json(saved))
+    Ok(call.saved(stored.is_none(), saved))
 }
 
 /// As the person may save it. Customers' users change devices, but neither make nor move them.
@@ -271,6 +271,7 @@ fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let device: Device = call.entity(id, Verb::Delete)?;
     let id = device.id.unwrap_or_default();
+    call.deleted(&device);
     call.entities().delete_device(id)?;
     call.platform().forget_device(id)?;
     call.world.device_changed(id);
@@ -410,12 +411,15 @@ fn unassign(call: &Call, device: Uuid, _: NoQuery, (): ()) -> Outcome<Device> {
 }
 
 fn give(call: &Call, device: Uuid, customer: Option<CustomerId>) -> Outcome<Device> {
+    let stored: Device = call.entity(device, Verb::Assign)?;
+    let before = stored.customer_id;
     let device = Device {
         customer_id: customer,
         version: None,
-        ..call.entity(device, Verb::Assign)?
+        ..stored
     };
-    Ok(Json(call.entities().save_device(device, None, call.now_ms)?))
+    let saved = call.entities().save_device(device, None, call.now_ms)?;
+    Ok(call.given(saved, customer, before))
 }
 
 #[derive(Deserialize)]

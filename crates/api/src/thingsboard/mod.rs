@@ -14,9 +14,11 @@ mod dashboards;
 mod device_profiles;
 mod devices;
 mod docs;
+mod events;
 mod failure;
 mod info;
 mod lists;
+mod news;
 mod operation;
 mod query;
 mod relations;
@@ -55,6 +57,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         rule_chains::endpoints(),
         query::endpoints(),
         rpc::endpoints(),
+        events::endpoints(),
         usage::endpoints(),
         socket::endpoints(),
     ]

@@ -169,7 +169,11 @@ async fn answer(app: App, request: Request, job: Job, reads_body: bool) -> Resul
 }
 
 pub fn query_of<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Failure> {
-    let Query(query) = Query::<Q>::try_from_uri(uri).map_err(|rejection| {
+    let found = Query::<Q>::try_from_uri(uri).or_else(|rejection| match with_plain_flags(uri) {
+        Some(uri) => Query::<Q>::try_from_uri(&uri),
+        None => Err(rejection),
+    });
+    let Query(query) = found.map_err(|rejection| {
         let text = rejection.body_text();
         let text = text.rsplit("query string: ").next().unwrap_or(&text);
         match text.split('`').nth(1).filter(|_| text.contains("missing field")) {
@@ -178,6 +182,19 @@ pub fn query_of<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Failure> {
         }
     })?;
     Ok(query)
+}
+
+/// Clients in Python write `True`, which ThingsBoard takes for what is meant. `None`: nothing is written so.
+fn with_plain_flags(uri: &Uri) -> Option<Uri> {
+    let is_flag = |value: &str| ["true", "false"].iter().any(|flag| value.eq_ignore_ascii_case(flag));
+    let plain = |part: &str| match part.split_once('=') {
+        Some((name, value)) if is_flag(value) => format!("{name}={}", value.to_ascii_lowercase()),
+        _ => part.to_owned(),
+    };
+    let query = uri.query()?;
+    let changed: Vec<String> = query.split('&').map(plain).collect();
+    let changed = changed.join("&");
+    (changed != query).then(|| format!("{}?{changed}", uri.path()).parse().ok())?
 }
 
 impl FromBody for () {

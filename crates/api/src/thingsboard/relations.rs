@@ -137,6 +137,7 @@ fn check_ends(call: &Call, relation: &Relation, verb: Verb) -> Result<(), Failur
 fn save(call: &Call, (): (), _: NoQuery, Body(relation): Body<Relation>) -> Outcome<Relation> {
     check_ends(call, &relation, Verb::Write)?;
     call.entities().save_relation(&relation)?;
+    call.related("RELATION_ADD_OR_UPDATE", &relation);
     Ok(Json(relation))
 }
 
@@ -153,7 +154,9 @@ fn remove(call: &Call, (): (), query: RelationQuery, (): ()) -> Result<(), Failu
     if call.entities().repository().relations(&query.selection()?)?.is_empty() {
         return Err(Failure::not_found());
     }
-    Ok(call.entities().delete_relation(&wanted)?)
+    call.entities().delete_relation(&wanted)?;
+    call.related("RELATION_DELETED", &wanted);
+    Ok(())
 }
 
 fn remove_all(call: &Call, (): (), query: EntityQuery, (): ()) -> Result<(), Failure> {
@@ -172,6 +175,7 @@ fn remove_all(call: &Call, (): (), query: EntityQuery, (): ()) -> Result<(), Fai
     for selection in [of(Some(entity), None), of(None, Some(entity))] {
         for relation in repository.relations(&selection)? {
             call.entities().delete_relation(&relation)?;
+            call.related("RELATION_DELETED", &relation);
         }
     }
     Ok(())

@@ -1,21 +1,23 @@
-//! Calls to devices: one-way and two-way. The two paths differ in the status that a device has which does not answer.
-
-use std::time::Duration;
+//! Calls to devices: one-way and two-way, and those that are kept. The two paths differ in the status that a device has which does not
+//! answer.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use devices::CallError;
-use platform::ids::{DeviceId, Uuid};
-use platform::model::Device;
+use devices::{CallError, Called, Keeping};
+use platform::Page;
+use platform::ids::{DeviceId, RpcId, Uuid};
+use platform::model::{Device, Rpc, RpcStatus};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use super::call::{Call, Person, Verb};
+use super::call::{Call, Person, Verb, missing};
 use super::failure::{Code, Failure};
-use super::operation::{Body, FromBody, FromParameter};
+use super::lists::list_query;
+use super::operation::{self, Body, FromBody, FromParameter, NoQuery, Outcome};
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
@@ -24,10 +26,10 @@ use crate::guard::{Need, Who};
 const TAG: &str = "RPC";
 /// ThingsBoard's limit of a device's messages.
 const BODY_MAX: usize = 64 * 1024;
-const TIMEOUT_MS: u64 = 10_000;
+const TIMEOUT_MS: i64 = 10_000;
 /// Shorter ones are as long as this, as ThingsBoard has it.
-const TIMEOUT_MS_MIN: u64 = 5_000;
-const TIMEOUT_MS_MAX: u64 = 300_000;
+const TIMEOUT_MS_MIN: i64 = 5_000;
+const TIMEOUT_MS_MAX: i64 = 300_000;
 
 pub fn endpoints() -> Vec<Endpoint> {
     let call = |path, id, name: &'static str, description| {
@@ -47,11 +49,12 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("deviceId", "The device.")
             .takes_limited_json(BODY_MAX)
     };
-    const ONE_WAY: &str = "Answered when the call is on its way.";
-    const TWO_WAY: &str =
-        "Answered with what the device answers, or 504 if it is not connected or does not answer in time.";
+    const ONE_WAY: &str = "Answered when the call is on its way, or 504 if the device is not connected before the timeout. A persistent \
+         call is kept and answered at once with its rpcId.";
+    const TWO_WAY: &str = "Answered with what the device answers, or 504 if it is not connected or does not answer before the timeout. \
+         A persistent call is kept and answered at once with its rpcId.";
     const TWO_WAY_OLD: &str =
-        "As the newer path, but 409 if the device is not connected and 408 if it does not answer in time.";
+        "As the newer path, but 409 if the device is not connected and 408 if it does not answer before the timeout.";
     vec![
         call("/api/rpc/oneway/{deviceId}", "call_one_way", "Call a device", ONE_WAY)
             .fails(StatusCode::GATEWAY_TIMEOUT)
@@ -80,7 +83,63 @@ pub fn endpoints() -> Vec<Endpoint> {
         )
         .fails(StatusCode::CONFLICT)
         .returns_json("The device's answer."),
+        operation::get("/api/rpc/persistent/{rpcId}", "get_rpc", Who::TENANT, get)
+            .tag(TAG)
+            .says("A persistent call", "How far it is, and what the device answered.")
+            .fails(StatusCode::NOT_FOUND)
+            .returns_json("The call."),
+        operation::delete("/api/rpc/persistent/{rpcId}", "delete_rpc", Who::TENANT_ADMIN, delete)
+            .tag(TAG)
+            .says(
+                "Delete a persistent call",
+                "One that the device has not got is not sent to it any more.",
+            )
+            .fails(StatusCode::NOT_FOUND)
+            .returns_empty("Deleted."),
+        operation::get("/api/rpc/persistent/device/{deviceId}", "list_rpcs", Who::TENANT, list)
+            .tag(TAG)
+            .says(
+                "Persistent calls of a device",
+                "Page by page. The last 1,000 of a device are kept.",
+            )
+            .fails(StatusCode::NOT_FOUND)
+            .returns_json("A page of calls."),
     ]
+}
+
+list_query!(RpcsQuery {
+    /// QUEUED, SENT, DELIVERED, SUCCESSFUL, TIMEOUT, EXPIRED or FAILED; all without it.
+    rpc_status: Option<String>,
+});
+
+fn get(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Rpc> {
+    Ok(Json(kept(call, id)?))
+}
+
+fn delete(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+    let rpc = kept(call, id)?;
+    Ok(call.world.devices().delete_call(&rpc)?)
+}
+
+/// Whoever may call the device sees its calls.
+fn kept(call: &Call, id: Uuid) -> Result<Rpc, Failure> {
+    let not_found = || missing(RpcId(id).entity());
+    let rpc: Rpc = call.entities().find(id)?.ok_or_else(not_found)?;
+    if rpc.tenant_id != call.tenant() {
+        return Err(not_found());
+    }
+    call.entity::<Device>(rpc.device_id.0, Verb::Rpc)?;
+    Ok(rpc)
+}
+
+fn list(call: &Call, device: Uuid, query: RpcsQuery, (): ()) -> Outcome<Page<Rpc>> {
+    let status = query.rpc_status.as_deref().filter(|name| !name.is_empty()).map(|name| {
+        let status = RpcStatus::parse(name).filter(|status| *status != RpcStatus::Deleted);
+        status.ok_or_else(|| Failure::bad_request(format!("RpcStatus: {name}")))
+    });
+    let status = status.transpose()?;
+    call.entity::<Device>(device, Verb::Rpc)?;
+    Ok(Json(call.entities().rpcs(DeviceId(device), status, &query.link()?)?))
 }
 
 fn path_is_one_way(path: &str) -> bool {
@@ -93,7 +152,8 @@ fn path_is_old(path: &str) -> bool {
 
 /// Whether a request may wait for long: these are no work for the server.
 pub fn is_waiting(path: &str) -> bool {
-    path.starts_with("/api/rpc/twoway/") || path.starts_with("/api/plugins/rpc/twoway/")
+    let rest = path.strip_prefix("/api/plugins").or_else(|| path.strip_prefix("/api"));
+    rest.is_some_and(|rest| rest.starts_with("/rpc/oneway/") || rest.starts_with("/rpc/twoway/"))
 }
 
 #[derive(Clone, Copy)]
@@ -103,12 +163,42 @@ struct Kind {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct CallBody {
     method: String,
     params: Option<Box<RawValue>>,
-    timeout: Option<u64>,
+    timeout: Option<i64>,
+    expiration_time: Option<i64>,
     #[serde(default)]
     persistent: Option<bool>,
+    retries: Option<u32>,
+    #[serde(default)]
+    additional_info: Value,
+}
+
+impl CallBody {
+    fn call(self, is_one_way: bool, now_ms: i64) -> devices::Call {
+        let is_persistent = self.persistent == Some(true);
+        let timeout_ms = self.timeout.unwrap_or(TIMEOUT_MS).max(TIMEOUT_MS_MIN);
+        let expires_ms = self.expiration_time.unwrap_or(now_ms.saturating_add(timeout_ms));
+        // A request does not wait for longer; what is kept may.
+        let latest_ms = match is_persistent {
+            true => i64::MAX,
+            false => now_ms.saturating_add(TIMEOUT_MS_MAX),
+        };
+        devices::Call {
+            method: self.method,
+            params: self
+                .params
+                .map_or_else(|| "null".to_owned(), |params| params.get().to_owned()),
+            is_one_way,
+            expires_ms: expires_ms.min(latest_ms),
+            keeping: is_persistent.then_some(Keeping {
+                retries: self.retries,
+                additional_info: self.additional_info,
+            }),
+        }
+    }
 }
 
 async fn call_device(State(app): State<App>, request: Request, kind: Kind) -> Result<Response, Failure> {
@@ -120,26 +210,18 @@ async fn call_device(State(app): State<App>, request: Request, kind: Kind) -> Re
     let person = parts.extensions.remove::<Person>().ok_or_else(Failure::unauthorized)?;
     let bytes = body::read(request_body, BODY_MAX, &app).await?;
     let Body(wanted) = Body::<CallBody>::from_body(&bytes)?;
-    if wanted.persistent == Some(true) {
-        return Err(Failure::bad_request("Persistent RPC is not supported"));
-    }
     let call = Call::new(&app, person, &parts.headers)?;
-    let world = call.world.clone();
-    app.block(move || call.entity::<Device>(id, Verb::Rpc).map(drop))
-        .await??;
-    let timeout_ms = wanted
-        .timeout
-        .unwrap_or(TIMEOUT_MS)
-        .clamp(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX);
-    let rpc = devices::Call {
-        method: wanted.method,
-        params: wanted
-            .params
-            .map_or_else(|| "null".to_owned(), |params| params.get().to_owned()),
-        is_one_way: kind.is_one_way,
-        timeout: Duration::from_millis(timeout_ms),
+    let rpc = wanted.call(kind.is_one_way, call.now_ms);
+    let begun = app.block(move || {
+        call.entity::<Device>(id, Verb::Rpc)?;
+        let called = call.world.devices().call_device(DeviceId(id), rpc);
+        called.map_err(|error| explain(error, kind))
+    });
+    let waiting = match begun.await?? {
+        Called::Kept(id) => return Ok(Json(json!({"rpcId": id.to_string()})).into_response()),
+        Called::Waits(waiting) => waiting,
     };
-    match world.devices().call_device(DeviceId(id), &rpc).await {
+    match waiting.answer().await {
         Ok(None) => Ok(StatusCode::OK.into_response()),
         Ok(Some(answer)) => {
             Ok(Json(serde_json::from_str::<Value>(&answer).unwrap_or(Value::String(answer))).into_response())
@@ -154,7 +236,7 @@ fn explain(error: CallError, kind: Kind) -> Failure {
         CallError::Timeout if kind.is_old => StatusCode::REQUEST_TIMEOUT,
         CallError::NoActiveConnection | CallError::Timeout => StatusCode::GATEWAY_TIMEOUT,
         CallError::TooMany => StatusCode::TOO_MANY_REQUESTS,
-        CallError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+        CallError::NotKept | CallError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
     };
     let code = match error {
         CallError::TooMany => Code::TooManyRequests,

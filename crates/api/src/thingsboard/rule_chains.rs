@@ -2,7 +2,7 @@
 
 use axum::Json;
 use platform::Page;
-use platform::chain::{Chain, RootShape, root_metadata};
+use platform::chain::{Chain, Data, Message, Metadata, RootShape, Script, ScriptKind, root_metadata};
 use platform::ids::{EntityId, EntityType, RuleChainId, RuleNodeId, Uuid};
 use platform::model::RuleChain;
 use platform::repository::Selection;
@@ -40,6 +40,12 @@ pub fn endpoints() -> Vec<Endpoint> {
         get("/api/ruleChain/{ruleChainId}/metadata", "get_rule_chain_metadata", Who::TENANT_ADMIN, metadata)
             .says("Read what is in a rule chain", "Its nodes and connections.")
             .returns_json("The metadata."),
+        post("/api/ruleChain/testScript", "test_script", Who::TENANT_ADMIN, test_script)
+            .says(
+                "Try a script",
+                "With a message, as a node of the kind would run it. What it gives is `output`, why it fails is `error`.",
+            )
+            .returns_json("`{\"output\": \"…\", \"error\": \"\"}`"),
         post("/api/ruleChain/metadata", "save_rule_chain_metadata", Who::TENANT_ADMIN, save_metadata)
             .says("Save what is in a rule chain", "It runs at once. Nodes that cannot run are kept, disabled.")
             .returns_json("The metadata, with identifiers of nodes."),
@@ -138,6 +144,58 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let chain: RuleChain = call.entity(id, Verb::Delete)?;
     call.entities().delete_rule_chain(RuleChainId(id))?;
     reload(call, &chain)
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct LanguageQuery {
+    /// JS; TBEL is not supported.
+    script_lang: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ScriptBody {
+    script: String,
+    script_type: String,
+    /// JSON.
+    msg: String,
+    #[serde(default)]
+    metadata: Value,
+    #[serde(default)]
+    msg_type: String,
+}
+
+fn test_script(_: &Call, (): (), query: LanguageQuery, Body(body): Body<ScriptBody>) -> Outcome<Value> {
+    let (output, error) = match tried(&query, &body) {
+        Ok(output) => (output, String::new()),
+        Err(error) => (String::new(), error),
+    };
+    Ok(Json(json!({"output": output, "error": error})))
+}
+
+fn tried(query: &LanguageQuery, body: &ScriptBody) -> Result<String, String> {
+    if query.script_lang.as_deref().is_some_and(|language| language != "JS") {
+        return Err("scripts in TBEL are not supported: write them in JavaScript".to_owned());
+    }
+    let kind =
+        ScriptKind::parse(&body.script_type).ok_or_else(|| format!("Unsupported script type: {}", body.script_type))?;
+    let data = serde_json::from_str(&body.msg).map_err(|error| format!("msg is no JSON: {error}"))?;
+    let message = Message {
+        kind: body.msg_type.as_str().into(),
+        originator: RuleNodeId::NULL.entity(),
+        customer: platform::ids::CustomerId::NULL,
+        metadata: Metadata::from_json(&body.metadata),
+        data: Data::Json(data),
+        ts_ms: 0,
+    };
+    let output = Script::new(&body.script, kind)?
+        .run(&message)
+        .map_err(|error| error.0)?;
+    Ok(match output {
+        Value::String(text) if kind == ScriptKind::Text => text,
+        output => output.to_string(),
+    })
 }
 
 fn metadata(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {

@@ -96,7 +96,7 @@ fn save(call: &Call, (): (), _: MailQuery, Body(mut user): Body<User>) -> Outcom
         (None, Authority::CustomerUser) => return Err(Failure::permission()),
     }
     let (saved, _) = call.entities().save_user(user, call.now_ms)?;
-    Ok(Json(saved))
+    Ok(call.saved(stored.is_none(), saved))
 }
 
 fn prepare_for_admin(call: &Call, user: &mut User) -> Result<(), Failure> {
@@ -125,11 +125,12 @@ fn activation_link(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<String, 
 }
 
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
-    call.entity::<User>(id, Verb::Delete)?;
+    let user: User = call.entity(id, Verb::Delete)?;
     if call.person.id == UserId(id) {
         return Err(Failure::bad_request("Users can't delete themselves!"));
     }
     call.entities().delete_user(UserId(id))?;
+    call.deleted(&user);
     Ok(())
 }
 

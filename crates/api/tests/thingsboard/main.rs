@@ -9,6 +9,7 @@ mod alarms;
 mod docs;
 mod entities;
 mod load_tool;
+mod news;
 mod queries;
 mod rule_chains;
 mod server;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, Server, id, refused};
+use crate::server::{CUSTOMER, Server, id, now_ms, refused};
 
 struct Fleet {
     server: Server,
@@ -252,11 +252,12 @@ fn usage_counts_what_there_is() {
 fn a_device_that_is_not_connected_cannot_be_called() {
     let server = Server::start();
     let device = server.device("d");
-    let body = json!({"method": "reboot", "params": {"after": 1}, "timeout": 5000});
+    let body = json!({"method": "reboot", "params": {"after": 1}});
     for way in ["oneway", "twoway"] {
-        let new = server.post(&format!("/api/rpc/{way}/{device}"), body.clone());
+        let soon = |ms| json!({"method": "reboot", "params": {"after": 1}, "expirationTime": now_ms() + ms});
+        let new = server.post(&format!("/api/rpc/{way}/{device}"), soon(200));
         assert_eq!((new.status, &new.json()["status"]), (504, &json!(504)), "{way}");
-        let old = server.post(&format!("/api/plugins/rpc/{way}/{device}"), body.clone());
+        let old = server.post(&format!("/api/plugins/rpc/{way}/{device}"), soon(2000));
         assert_eq!(old.status, 409, "{way}");
     }
     refused(
@@ -269,14 +270,17 @@ fn a_device_that_is_not_connected_cannot_be_called() {
         400,
         31,
     );
-    refused(
-        &server.post(
+    let kept = server
+        .post(
             &format!("/api/rpc/oneway/{device}"),
             json!({"method": "m", "persistent": true}),
-        ),
-        400,
-        31,
-    );
+        )
+        .ok()
+        .json();
+    let path = format!("/api/rpc/persistent/{}", kept["rpcId"].as_str().unwrap());
+    assert_eq!(server.get(&path).ok().json()["status"], "QUEUED");
+    refused(&server.as_user(CUSTOMER, "GET", &path, &Value::Null), 403, 20);
+    refused(&server.as_user(CUSTOMER, "DELETE", &path, &Value::Null), 403, 20);
     refused(
         &server.as_user(CUSTOMER, "POST", &format!("/api/rpc/oneway/{device}"), &body),
         403,

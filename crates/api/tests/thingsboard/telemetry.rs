@@ -47,6 +47,7 @@ fn values_are_texts_unless_they_are_wanted_as_they_are() {
     let typed = json!({"b": point(json!(true)), "l": point(json!(42)), "d": point(json!(1.0)), "s": point(json!("word")),
         "n": point(json!(22.5)), "j": point(json!({"a": [1, 2]}))});
     assert_eq!(device.get("values/timeseries?useStrictDataTypes=true"), typed);
+    assert_eq!(device.get("values/timeseries?useStrictDataTypes=True"), typed);
     let missing = device.get("values/timeseries?keys=l,nothing");
     assert_eq!(
         (&missing["l"][0]["value"], &missing["nothing"][0]["value"]),

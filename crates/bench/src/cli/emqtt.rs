@@ -29,6 +29,7 @@ pub fn run(verb: &str, matches: &ArgMatches) -> Result<u8, Refusal> {
     }
     execute::run(Order {
         kafka: None,
+        platform: None,
         scenario: converted.scenario,
         target: converted.target,
         options: execute::options(matches)?,

@@ -11,6 +11,7 @@ use super::outputs::Outputs;
 use super::{EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_REQUIRED, Refusal, agents};
 use crate::cost::metrics::MetricsPage;
 use crate::cost::process::Process;
+use crate::fleet::{self, Devices};
 use crate::kafka::{Access, Bridge};
 use crate::load::LocalDriver;
 use crate::observe::{Gauge, Observer, Silent};
@@ -29,6 +30,8 @@ pub struct Order {
     pub outputs: Outputs,
     /// Where the scenario's messages are counted beside the broker.
     pub kafka: Option<Access>,
+    /// Where the scenario's clients are devices.
+    pub platform: Option<fleet::Access>,
     pub display: Display,
 }
 
@@ -90,6 +93,7 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
         options,
         outputs,
         kafka,
+        platform,
         display,
     } = order;
     let reach = plan::reach(&scenario).map_err(Refusal::usage)?;
@@ -114,6 +118,7 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
         scenario,
     };
     let bridge = build_bridge(&setup, kafka.as_ref())?;
+    let devices = make_devices(&setup, platform.as_ref())?;
     let is_endless = setup.scenario.duration_s >= orchestrator::FOREVER_S;
     let mut observer = observer(display);
     let finished = orchestrator::run(setup, members, observer.as_mut(), gauge, &stop);
@@ -121,6 +126,9 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
     if let Some(bridge) = bridge {
         let counted = bridge.conclude(&mut result, outputs.measures_ceiling());
         counted.map_err(Refusal::failure)?;
+    }
+    if let Some(devices) = devices {
+        devices.conclude(&mut result).map_err(Refusal::failure)?;
     }
     let is_met = outputs.conclude(&mut result)?;
     if let Some(failure) = finished.failure {
@@ -140,6 +148,14 @@ fn build_bridge(setup: &Setup, access: Option<&Access>) -> Result<Option<Bridge>
     };
     let bridge = Bridge::build(&setup.scenario, to, access, setup.run);
     bridge.map(Some).map_err(Refusal::failure)
+}
+
+fn make_devices(setup: &Setup, access: Option<&fleet::Access>) -> Result<Option<Devices>, Refusal> {
+    let Some((fleet, access)) = setup.scenario.platform.as_ref().zip(access) else {
+        return Ok(None);
+    };
+    let devices = Devices::make(&setup.scenario, fleet, access, setup.run);
+    devices.map(Some).map_err(Refusal::failure)
 }
 
 fn gauge(options: &Options) -> Result<Option<Box<dyn Gauge>>, Refusal> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::execute::{self, Display, Order};
-use super::{Refusal, connection, kafka, outputs};
+use super::{Refusal, connection, kafka, outputs, platform};
 use crate::output;
 use crate::scenario::diagnostic::lines;
 use crate::scenario::document::{Document, to_toml};
@@ -29,11 +29,12 @@ pub fn run_command() -> Command {
             Arg::new("without-it")
                 .long("without-it")
                 .action(ArgAction::SetTrue)
-                .help("Run a scenario although it lacks something"),
+                .help("Run the MQTT side alone of a scenario that needs Kafka or a device platform"),
         )
         .args(connection::args())
         .args(execute::args())
         .args(kafka::args())
+        .args(platform::args())
         .args(outputs::args())
 }
 
@@ -80,13 +81,12 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Refusal> {
         return list();
     }
     let scenario = scenario(matches)?;
-    if let Some(lacks) = scenario.lacks.as_ref().filter(|_| !matches.get_flag("without-it")) {
-        return Err(Refusal::failure(format!("scenario `{}` needs {lacks}", scenario.name)));
-    }
     let kafka = kafka::access(&scenario, matches)?;
+    let platform = platform::access(&scenario, matches)?;
     execute::run(Order {
         scenario,
         kafka,
+        platform,
         target: connection::target(matches)?,
         options: execute::options(matches)?,
         outputs: outputs::parse(matches)?,
@@ -97,11 +97,11 @@ pub fn run(matches: &ArgMatches) -> Result<u8, Refusal> {
 pub fn list() -> Result<u8, Refusal> {
     for scenario in presets::all() {
         output::line(format_args!("{:<20} {}", scenario.name, scenario.about));
-        if let Some(lacks) = &scenario.lacks {
-            output::line(format_args!("{:<20} needs {lacks}", ""));
-        }
         if scenario.kafka.is_some() {
             output::line(format_args!("{:<20} needs --kafka and --api", ""));
+        }
+        if scenario.platform.is_some() {
+            output::line(format_args!("{:<20} needs --platform", ""));
         }
     }
     Ok(0)

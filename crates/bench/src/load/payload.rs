@@ -27,6 +27,10 @@ pub enum Part {
     TimestampMs,
     Client,
     Truth,
+    /// Of a smart meter: true 98 times of a hundred.
+    Leakage,
+    /// Of a smart meter: 10 once in a hundred, else 50 to 99.
+    Battery,
 }
 
 /// What a text is made of.
@@ -80,17 +84,20 @@ impl PayloadMaker {
     }
 }
 
-/// A pulse counter that only grows, a leakage flag, a battery level in percent.
+/// As ThingsBoard's load tool makes it: a time, a pulse counter that is any number, a leakage flag that is mostly true, a battery
+/// level that is low in one message of a hundred.
 fn smart_meter() -> Vec<Part> {
     let literal = |text: &str| Part::Literal(text.to_string());
     vec![
-        literal(r#"{"pulseCounter":"#),
-        Part::Counter,
+        literal(r#"{"ts":"#),
+        Part::TimestampMs,
+        literal(r#","values":{"pulseCounter":"#),
+        Part::Int(0, 999_999),
         literal(r#","leakage":"#),
-        Part::Bool,
+        Part::Leakage,
         literal(r#","batteryLevel":"#),
-        Part::Int(1, 100),
-        literal("}"),
+        Part::Battery,
+        literal("}}"),
     ]
 }
 
@@ -173,6 +180,16 @@ impl Part {
                 Ok(())
             }
             Part::TimestampMs => write!(out, "{}", content.epoch_ms + content.due_ns / 1_000_000),
+            Part::Leakage => write!(out, "{}", chance() % 100 > 1),
+            Part::Battery => {
+                let chance = chance();
+                let level = if chance % 100 == 0 {
+                    10
+                } else {
+                    50 + (chance / 100) % 50
+                };
+                write!(out, "{level}")
+            }
             Part::Client => out.write_all(content.client_id.as_bytes()),
             Part::Truth => out.write_all(&to_hex(content.header)),
         };
@@ -258,9 +275,11 @@ mod tests {
     #[test]
     fn smart_meters_send_three_points() {
         let json: serde_json::Value = serde_json::from_slice(&make(Payload::SmartMeter, 7)).unwrap();
-        assert_eq!(json["pulseCounter"], 7);
-        assert!(json["leakage"].is_boolean());
-        assert!((1..=100).contains(&json["batteryLevel"].as_i64().unwrap()));
+        assert!(json["ts"].is_u64());
+        let values = &json["values"];
+        assert!((0..1_000_000).contains(&values["pulseCounter"].as_i64().unwrap()));
+        assert!(values["leakage"].is_boolean());
+        assert!((10..100).contains(&values["batteryLevel"].as_i64().unwrap()));
     }
 
     #[test]

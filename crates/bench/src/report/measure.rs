@@ -306,6 +306,17 @@ pub const MEASURES: &[Measure] = &[
         "records in Kafka beyond the acknowledged messages",
     ),
     measure(
+        "points_lost",
+        Count,
+        Less,
+        |r| {
+            r.fleet
+                .as_ref()
+                .map(|fleet| fleet.expected_points.saturating_sub(fleet.stored_points) as f64)
+        },
+        "points of acknowledged messages that the platform has not stored",
+    ),
+    measure(
         "replayed",
         PerSecond,
         More,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::measure::{bytes, milliseconds, whole};
 use crate::histogram::Latency;
-use crate::result::{BrokerCost, KafkaResult, RunResult};
+use crate::result::{BrokerCost, FleetResult, KafkaResult, RunResult};
 
 const LATENCY_COLUMNS: [&str; 9] = ["min", "mean", "stdev", "p50", "p90", "p95", "p99", "p99.99", "max"];
 
@@ -144,6 +144,11 @@ fn facts(text: &mut String, result: &RunResult) {
             fact(if place == 0 { "Kafka" } else { "" }, words);
         }
     }
+    if let Some(fleet) = &result.fleet {
+        for (place, words) in fleet_words(fleet).into_iter().enumerate() {
+            fact(if place == 0 { "platform" } else { "" }, words);
+        }
+    }
     if let Some(ceiling) = &result.ceiling {
         let cost = format!(
             "{:.3} CPU s per million, {}/s",
@@ -230,6 +235,19 @@ fn broker_words(broker: &BrokerCost) -> Vec<String> {
         words.push(format!("absent there: {}", absent.join(", ")));
     }
     words
+}
+
+fn fleet_words(fleet: &FleetResult) -> Vec<String> {
+    let arrived = match fleet.all_there_s {
+        Some(seconds) => format!("all there {seconds:.1} s after the end, by a count of each device"),
+        None => "not all there".to_owned(),
+    };
+    let [stored, expected, devices, alarms] =
+        [fleet.stored_points, fleet.expected_points, fleet.devices, fleet.alarms].map(|count| whole(count as f64));
+    vec![
+        format!("{stored} points stored of {expected} expected, {arrived};"),
+        format!("{devices} devices, {alarms} new alarms"),
+    ]
 }
 
 fn kafka_words(kafka: &KafkaResult) -> Vec<String> {

@@ -111,6 +111,7 @@ pub fn sample() -> RunResult {
             ..BrokerCost::default()
         }),
         kafka: None,
+        fleet: None,
         ceiling: Some(Ceiling {
             sockets: 1000,
             ratio: 0.8,

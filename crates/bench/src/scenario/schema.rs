@@ -51,8 +51,8 @@ pub const SCENARIO: &[Field] = &[
     field("name", Kind::Text),
     field("about", Kind::Text),
     optional("published", Kind::Text),
-    optional("lacks", Kind::Text),
     optional("kafka", Kind::Table(KAFKA)),
+    optional("platform", Kind::Table(PLATFORM)),
     field("duration_s", Kind::Number),
     field("warm_up_s", Kind::Number),
     field("drain_s", Kind::Number),
@@ -65,6 +65,12 @@ const KAFKA: &[Field] = &[
     field("sql", Kind::Text),
     field("kafka_topic", Kind::Text),
     field("partitions", Kind::Whole(U16)),
+];
+
+const PLATFORM: &[Field] = &[
+    field("profile", Kind::Text),
+    field("keys", Kind::Text),
+    field("alarms_clear", Kind::Switch),
 ];
 
 pub const GROUP: &[Field] = &[
@@ -155,7 +161,7 @@ pub fn describe(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Cycle, Group, Payload, Publish, Scenario, Stall, Subscribe, ToKafka};
+    use crate::scenario::{Cycle, Fleet, Group, Payload, Publish, Scenario, Stall, Subscribe, ToKafka};
 
     fn keys(value: impl serde::Serialize) -> Vec<String> {
         let Value::Table(table) = Value::try_from(value).unwrap() else {
@@ -201,10 +207,15 @@ mod tests {
             kafka_topic: String::new(),
             partitions: 1,
         };
+        let fleet = Fleet {
+            profile: String::new(),
+            keys: String::new(),
+            alarms_clear: true,
+        };
         let scenario = Scenario {
             kafka: Some(kafka.clone()),
+            platform: Some(fleet.clone()),
             published: Some(String::new()),
-            lacks: Some(String::new()),
             ..Scenario::default()
         };
         assert_eq!(keys(scenario), sorted(SCENARIO));
@@ -212,6 +223,7 @@ mod tests {
         assert_eq!(keys(publish), sorted(PUBLISH));
         assert_eq!(keys(subscribe), sorted(SUBSCRIBE));
         assert_eq!(keys(kafka), sorted(KAFKA));
+        assert_eq!(keys(fleet), sorted(PLATFORM));
         assert_eq!(keys(cycle), sorted(CYCLE));
         assert_eq!(keys(stall), sorted(STALL));
         let payloads = [Payload::Bytes(1), Payload::Template(String::new())];

@@ -6,7 +6,7 @@ use mqtt::{SharedFilter, validate_filter, validate_topic_name};
 
 use crate::load::{random_bound, random_length};
 
-use super::{Group, Payload, Presence, Publish, Scenario, Subscribe, ToKafka};
+use super::{Fleet, Group, Payload, Presence, Publish, Scenario, Subscribe, ToKafka};
 
 /// A day less than three years; beyond, nanoseconds since the start would need care.
 const SECONDS_MAX: f64 = 1e8;
@@ -49,6 +49,9 @@ pub fn check(scenario: &Scenario) -> Wrong {
     if let Some(kafka) = &scenario.kafka {
         check_kafka(kafka, &mut wrong);
     }
+    if let Some(fleet) = &scenario.platform {
+        check_fleet(scenario, fleet, &mut wrong);
+    }
     check_names(scenario, &mut wrong);
     for (index, group) in scenario.group.iter().enumerate() {
         let mut within = Vec::new();
@@ -70,6 +73,23 @@ fn check_kafka(kafka: &ToKafka, wrong: &mut Wrong) {
     }
     if kafka.partitions == 0 {
         wrong.push(("kafka.partitions".into(), "expected at least 1".into()));
+    }
+}
+
+fn check_fleet(scenario: &Scenario, fleet: &Fleet, wrong: &mut Wrong) {
+    for (key, text) in [("profile", &fleet.profile), ("keys", &fleet.keys)] {
+        let is_plain = |char: char| char.is_ascii_alphanumeric() || "_-,".contains(char);
+        if text.is_empty() || !text.chars().all(is_plain) {
+            wrong.push((format!("platform.{key}"), "expected letters, digits, - and _".into()));
+        }
+    }
+    for (index, group) in scenario.group.iter().enumerate() {
+        if group.user_name.is_none() {
+            wrong.push((
+                format!("group.{index}.user_name"),
+                "a device has a user name: its access token and its name".into(),
+            ));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use serde_json::Value as Json;
 
 use super::nodes::{NodeKind, parse_node};
-use crate::ids::{RuleChainId, Uuid};
+use crate::ids::{RuleChainId, RuleNodeId, Uuid};
 
 /// Nodes beyond this are refused.
 pub const NODES_MAX: usize = 10_000;
@@ -25,9 +25,39 @@ pub(super) struct Node {
     pub name: Box<str>,
     pub kind: NodeKind,
     pub configuration: Json,
-    pub is_debugged: bool,
+    pub id: Option<RuleNodeId>,
+    pub debugging: Debugging,
     /// Label and target; in the order of the JSON.
     pub next: Vec<(Box<str>, usize)>,
+}
+
+/// Which messages of a node are told to whoever debugs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Debugging {
+    /// All until then.
+    all_until_ms: i64,
+    failures: bool,
+}
+
+impl Debugging {
+    fn parse(json: &Json) -> Debugging {
+        let settings = &json["debugSettings"];
+        let is_always = json["debugMode"].as_bool() == Some(true) || settings["allEnabled"].as_bool() == Some(true);
+        let until_ms = settings["allEnabledUntil"].as_i64().unwrap_or(0);
+        Debugging {
+            all_until_ms: if is_always { i64::MAX } else { until_ms },
+            failures: settings["failuresEnabled"].as_bool() == Some(true),
+        }
+    }
+
+    /// `now_ms` is asked only of nodes that are or were debugged.
+    pub fn wants_all(self, now_ms: impl FnOnce() -> i64) -> bool {
+        self.all_until_ms != 0 && now_ms() < self.all_until_ms
+    }
+
+    pub fn wants_failures(self, now_ms: impl FnOnce() -> i64) -> bool {
+        self.failures || self.wants_all(now_ms)
+    }
 }
 
 /// What an operator has to know about a chain that was imported.
@@ -185,13 +215,12 @@ fn compile_node(json: &Json, warnings: &mut Vec<Warning>) -> Node {
         is_disabled: false,
         problem,
     }));
-    let settings = &json["debugSettings"];
-    let is_debugged = json["debugMode"].as_bool() == Some(true) || settings["allEnabled"].as_bool() == Some(true);
     Node {
         name: name.into(),
         kind,
         configuration: json["configuration"].clone(),
-        is_debugged,
+        id: json["id"]["id"].as_str().and_then(Uuid::parse).map(RuleNodeId),
+        debugging: Debugging::parse(json),
         next: Vec::new(),
     }
 }
@@ -235,7 +264,8 @@ fn connect_chains(nodes: &mut Vec<Node>, connections: &Json) -> Result<(), Chain
                 returns: false,
             }),
             configuration: Json::Null,
-            is_debugged: false,
+            id: None,
+            debugging: Debugging::default(),
             next: Vec::new(),
         });
     }

@@ -10,7 +10,7 @@ use super::Chain;
 use super::message::Message;
 use crate::alarm_rules;
 use crate::decode::KeyValue;
-use crate::ids::{AlarmId, EntityId, RuleChainId};
+use crate::ids::{AlarmId, EntityId, RuleChainId, RuleNodeId};
 use crate::model::{Alarm, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 
@@ -95,6 +95,8 @@ pub enum ExternalKind {
 pub struct DebugEvent<'a> {
     pub chain: RuleChainId,
     pub node: &'a str,
+    /// Of a chain that was saved.
+    pub node_id: Option<RuleNodeId>,
     pub node_index: usize,
     pub is_input: bool,
     /// Of an output.

@@ -20,3 +20,4 @@ pub use host::{Continuation, DebugEvent, External, ExternalKind, Host, NodeError
 pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, connection_of, fill};
 pub(crate) use nodes::alarm_message;
 pub use run::{DEPTH_MAX, Failure, Run, STEPS_MAX, resume, run, tick};
+pub use script::{Script, ScriptKind};

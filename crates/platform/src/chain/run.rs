@@ -132,7 +132,7 @@ impl<'a, 'h> Runner<'a, 'h> {
         let node = &task.chain.nodes[task.node];
         self.run.executions += 1;
         self.run.script_executions += u64::from(node.kind.is_script());
-        if node.is_debugged {
+        if node.debugging.wants_all(|| self.host.now_ms()) {
             self.debug(&task, &task.message, None, None);
         }
         let at = At {
@@ -156,7 +156,8 @@ impl<'a, 'h> Runner<'a, 'h> {
     }
 
     fn go_on(&mut self, task: &Task<'a>, label: Label, message: Rc<Message<'a>>) {
-        if task.chain.nodes[task.node].is_debugged {
+        let debugging = task.chain.nodes[task.node].debugging;
+        if debugging.wants_all(|| self.host.now_ms()) {
             self.debug(task, &message, Some(&label), None);
         }
         self.push_targets(&task.chain, task.node, task.returns.as_ref(), &label, &message);
@@ -237,7 +238,7 @@ impl<'a, 'h> Runner<'a, 'h> {
     /// By the Failure connection with the error in the metadata; without one the message failed.
     fn fail(&mut self, task: &Task<'a>, error: String) {
         let node = &task.chain.nodes[task.node];
-        if node.is_debugged {
+        if node.debugging.wants_failures(|| self.host.now_ms()) {
             self.debug(task, &task.message, Some("Failure"), Some(&error));
         }
         let mut message = Message::clone(&task.message);
@@ -263,6 +264,7 @@ impl<'a, 'h> Runner<'a, 'h> {
         self.host.debug(&DebugEvent {
             chain: task.chain.id,
             node: &task.chain.nodes[task.node].name,
+            node_id: task.chain.nodes[task.node].id,
             node_index: task.node,
             is_input: label.is_none(),
             label,

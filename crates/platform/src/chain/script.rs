@@ -24,6 +24,19 @@ pub enum ScriptKind {
 }
 
 impl ScriptKind {
+    /// As ThingsBoard's editor calls it.
+    pub fn parse(name: &str) -> Option<ScriptKind> {
+        Some(match name {
+            "filter" => ScriptKind::Filter,
+            "switch" => ScriptKind::Switch,
+            "update" => ScriptKind::Transform,
+            "string" => ScriptKind::Text,
+            "json" => ScriptKind::Details,
+            "generate" => ScriptKind::Generator,
+            _ => return None,
+        })
+    }
+
     /// Names of the function's arguments.
     fn arguments(self) -> &'static str {
         match self {

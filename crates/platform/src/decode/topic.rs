@@ -255,6 +255,17 @@ impl Downlink {
     }
 }
 
+impl Downlink {
+    /// The number of the call that is sent to this topic of a device.
+    pub fn rpc_number(topic: &str) -> Option<i32> {
+        let beginnings = ["v1/devices/me/rpc/request/", "v2/r/req/j/", "v2/r/req/p/", "v2/r/req/"];
+        let rest = beginnings
+            .into_iter()
+            .find_map(|beginning| topic.strip_prefix(beginning));
+        rest?.parse().ok()
+    }
+}
+
 fn with_id(long: &str, short: &str, form: Form, id: i32) -> String {
     match form {
         Form::Long => format!("{long}{id}"),

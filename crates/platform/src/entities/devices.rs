@@ -126,6 +126,7 @@ impl Entities {
                 credentials_id.id,
             )));
         }
+        changes.extend(self.rpcs_of(id)?.map(Change::Delete));
         self.repository.apply(&changes)?;
         self.directory_mut()
             .remove_device(id, credentials.credentials_id.as_deref());

@@ -10,6 +10,7 @@ mod devices;
 mod error;
 mod people;
 mod provision;
+mod rpcs;
 mod things;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -6,7 +6,7 @@ use super::{Entities, EntityError, check_name, delete_with_all, random_text};
 use crate::chain::default_root_chain;
 use crate::ids::{CustomerId, EntityType, TenantId, UserId};
 use crate::model::{
-    Asset, AssetProfile, Authority, Customer, Dashboard, Device, DeviceProfile, Entity, RuleChain, Tenant, User,
+    Asset, AssetProfile, Authority, Customer, Dashboard, Device, DeviceProfile, Entity, Rpc, RuleChain, Tenant, User,
     UserCredentials,
 };
 use crate::page::PageLink;
@@ -241,6 +241,7 @@ impl Entities {
             AssetProfile::KIND,
             Device::KIND,
             DeviceProfile::KIND,
+            Rpc::KIND,
             User::KIND,
             Customer::KIND,
         ] {

@@ -9,6 +9,7 @@ mod device;
 mod people;
 mod profile;
 mod relation;
+mod rpc;
 mod things;
 
 pub use alarm::{Alarm, AlarmSeverity, AlarmStatus};
@@ -19,6 +20,7 @@ pub use device::{CredentialsType, Device, DeviceCredentials, MqttBasic};
 pub use people::{Authority, Customer, Tenant, User, UserCredentials};
 pub use profile::{DeviceProfile, ProvisionType, default_profile_data};
 pub use relation::{Relation, RelationGroup};
+pub use rpc::{Rpc, RpcRequestBody, RpcStatus};
 pub use things::{Asset, AssetProfile, Dashboard, RuleChain};
 
 use serde::de::DeserializeOwned;

@@ -16,6 +16,9 @@ use crate::model::{Alarm, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 use crate::usage::Counter;
 
+/// Whoever sends a call says that its time is over; if that does not happen it is given up so much later.
+const ANSWER_GRACE_MS: i64 = 5_000;
+
 /// One call of the platform: everything that messages change, and where effects go.
 pub(super) struct Visit<'v> {
     pub platform: &'v Platform,
@@ -276,7 +279,7 @@ impl Host for Visit<'_> {
         self.core.calls_made += 1;
         let number = self.core.calls_made;
         self.outlet.call_device(DeviceId(device.id), number, &call)?;
-        let expires_ms = call.expires_ms;
+        let expires_ms = call.expires_ms.saturating_add(ANSWER_GRACE_MS);
         self.core.calls.insert(number, WaitingCall { then, expires_ms });
         Ok(())
     }
@@ -313,7 +316,8 @@ impl Host for Visit<'_> {
 
     fn debug(&mut self, event: &DebugEvent<'_>) {
         if !self.is_replay {
-            self.outlet.debug(event);
+            let tenant = self.tenant_of(event.message.originator);
+            self.outlet.debug(tenant, event);
         }
     }
 }

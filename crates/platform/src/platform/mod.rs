@@ -23,6 +23,7 @@ mod attributes;
 mod gateway;
 mod host;
 mod ingest;
+mod news;
 mod outlet;
 mod pending;
 mod tick;
@@ -35,6 +36,7 @@ use timeseries::{Position, Store};
 
 pub use alarms::AlarmChange;
 pub use ingest::{Incoming, IngestError, Ingested, Said};
+pub use news::News;
 pub use outlet::{NoOutlet, Outlet};
 
 use crate::activity::Activity;

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use crate::alarm_rules::Action;
 use crate::chain::{DebugEvent, External, NodeError, RpcCall};
 use crate::decode::KeyValue;
-use crate::ids::{DeviceId, EntityId, RuleChainId};
+use crate::ids::{DeviceId, EntityId, RuleChainId, TenantId};
 use crate::model::{Alarm, Attribute, Scope};
 
 /// None of it may block: it is called while messages are processed. What is not implemented is dropped.
@@ -37,7 +37,8 @@ pub trait Outlet {
 
     fn log(&mut self, _chain: RuleChainId, _node: &str, _text: &str) {}
 
-    fn debug(&mut self, _event: &DebugEvent<'_>) {}
+    /// Of a chain of this tenant.
+    fn debug(&mut self, _tenant: TenantId, _event: &DebugEvent<'_>) {}
 
     /// A message failed in a chain, or was not understood.
     fn failed(&mut self, _entity: EntityId, _node: &str, _problem: &str) {}

@@ -8,3 +8,4 @@ mod http;
 
 pub use address::args;
 pub use api::{Api, ApiError, path_part};
+pub use http::{Request, ask};

@@ -12,6 +12,7 @@ mod reload;
 mod translate;
 
 use std::io::{self, IsTerminal};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::Path;
 use std::process::ExitCode;
@@ -41,6 +42,24 @@ pub struct ServeOptions {
     pub is_quiet: bool,
     /// Where the log goes, if to a file.
     pub log_file: Option<LogFile>,
+    pub beside: Option<Box<dyn Beside>>,
+}
+
+/// Something that goes on beside the server, as long as that runs.
+pub trait Beside: std::fmt::Debug {
+    /// The server can be used.
+    fn started(&self, at: &Addresses);
+
+    /// The server can be used until this returns.
+    fn stopping(&self);
+}
+
+/// Where a server is reached from its own machine.
+#[derive(Clone, Debug, Default)]
+pub struct Addresses {
+    /// MQTT over TCP.
+    pub mqtt: Option<SocketAddr>,
+    pub api_url: Option<String>,
 }
 
 /// Runs until it is told to stop.
@@ -127,11 +146,17 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         engine: &engine,
         log_file: options.log_file.as_ref(),
     };
+    if let Some(beside) = &options.beside {
+        beside.started(&addresses(config, &handle, &http));
+    }
     for signal in signals.forever() {
         match signal {
             SIGHUP => running.reload(),
             _ => break,
         }
+    }
+    if let Some(beside) = &options.beside {
+        beside.stopping();
     }
     notifier.stopping();
     tracing::info!(grace_ms = config.limits.shutdown_grace.as_millis() as u64, "stopping");
@@ -144,6 +169,24 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+fn addresses(config: &Config, handle: &net::Handle, http: &http::Http) -> Addresses {
+    let mut listeners = config.listeners.iter().zip(handle.listeners());
+    let mqtt = listeners.find(|(listener, _)| listener.kind.scheme() == "mqtt");
+    let on_this_machine = |mut address: SocketAddr| {
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.is_ipv4() {
+                true => Ipv4Addr::LOCALHOST.into(),
+                false => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        address
+    };
+    Addresses {
+        mqtt: mqtt.map(|(_, info)| on_this_machine(info.address)),
+        api_url: http.url(),
+    }
 }
 
 /// One for each shard.

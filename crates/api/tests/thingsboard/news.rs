@@ -1,0 +1,211 @@
+//! What people do, as rule chains see it, by the debug events of a node; and scripts that are tried.
+
+use serde_json::{Value, json};
+
+use crate::server::{Server, id, refused};
+
+/// The root chain becomes one script filter that is debugged; the path of its events.
+fn debugged_root(server: &Server) -> String {
+    let chain = server.post("/api/ruleChain", json!({"name": "watch"})).ok().json();
+    let metadata = json!({"ruleChainId": chain["id"], "firstNodeIndex": 0, "nodes": [
+        {"type": "org.thingsboard.rule.engine.filter.TbJsFilterNode", "name": "watch", "additionalInfo": {},
+         "debugSettings": {"allEnabled": true}, "configuration": {"scriptLang": "JS", "jsScript": "return true;"}}],
+        "connections": [], "ruleChainConnections": null});
+    let saved = server.post("/api/ruleChain/metadata", metadata).ok().json();
+    server
+        .post(&format!("/api/ruleChain/{}/root", id(&chain)), Value::Null)
+        .ok();
+    format!("/api/events/RULE_NODE/{}", id(&saved["nodes"][0]))
+}
+
+/// Types of messages that went in, the oldest first.
+fn seen(server: &Server, path: &str) -> Vec<String> {
+    let events = server
+        .post(
+            &format!("{path}?pageSize=100&page=0&sortProperty=createdTime&sortOrder=ASC"),
+            json!({"msgDirectionType": "IN"}),
+        )
+        .ok()
+        .json();
+    let events = events["data"].as_array().unwrap();
+    events
+        .iter()
+        .map(|event| event["body"]["msgType"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn what_people_do_goes_along_the_root_chain() {
+    let server = Server::start();
+    let path = debugged_root(&server);
+    server.post(&format!("{path}/clear"), json!({})).ok();
+    let customer = server.customer();
+    let device = server.device("d");
+    server
+        .post(
+            "/api/device",
+            json!({"id": {"entityType": "DEVICE", "id": device}, "name": "e", "type": "default"}),
+        )
+        .ok();
+    server
+        .post(&format!("/api/customer/{customer}/device/{device}"), Value::Null)
+        .ok();
+    server.delete(&format!("/api/customer/device/{device}")).ok();
+    let asset = server
+        .post("/api/asset", json!({"name": "a", "type": "default"}))
+        .ok()
+        .json();
+    let relation = json!({"from": asset["id"], "to": {"entityType": "DEVICE", "id": device}, "type": "Contains"});
+    server.post("/api/relation", relation).ok();
+    server
+        .post(
+            &format!("/api/plugins/telemetry/DEVICE/{device}/attributes/SERVER_SCOPE"),
+            json!({"k": 1}),
+        )
+        .ok();
+    let alarm = json!({"type": "T", "severity": "MAJOR", "originator": {"entityType": "DEVICE", "id": device}});
+    let alarm = server.post("/api/alarm", alarm).ok().json();
+    server.post(&format!("/api/alarm/{}/ack", id(&alarm)), Value::Null).ok();
+    server
+        .post(&format!("/api/alarm/{}/clear", id(&alarm)), Value::Null)
+        .ok();
+    server.delete(&format!("/api/device/{device}")).ok();
+    assert_eq!(
+        seen(&server, &path),
+        [
+            "ENTITY_CREATED",
+            "ENTITY_UPDATED",
+            "ENTITY_ASSIGNED",
+            "ENTITY_UNASSIGNED",
+            "ENTITY_CREATED",
+            "RELATION_ADD_OR_UPDATE",
+            "RELATION_ADD_OR_UPDATE",
+            "ATTRIBUTES_UPDATED",
+            "ENTITY_CREATED",
+            "ALARM_ACK",
+            "ALARM_CLEAR",
+            "ENTITY_DELETED"
+        ]
+    );
+    let assigned = server
+        .post(
+            &format!("{path}?pageSize=10&page=0"),
+            json!({"msgType": "ENTITY_ASSIGNED", "msgDirectionType": "OUT"}),
+        )
+        .ok()
+        .json();
+    let body = &assigned["data"][0]["body"];
+    assert_eq!(
+        (&body["relationType"], &body["entityId"]),
+        (&json!("True"), &json!(device))
+    );
+    let metadata: Value = serde_json::from_str(body["metadata"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        (
+            &metadata["assignedCustomerId"],
+            &metadata["userName"],
+            &metadata["deviceName"]
+        ),
+        (&json!(customer), &json!("tenant@thingsboard.org"), &json!("e"))
+    );
+    let all = server
+        .get(&format!("{path}/DEBUG_RULE_NODE?pageSize=1&page=1"))
+        .ok()
+        .json();
+    assert_eq!(
+        (&all["totalElements"], all["data"].as_array().unwrap().len()),
+        (&json!(24), 1)
+    );
+    let none = server.get(&format!("{path}/LC_EVENT?pageSize=1&page=0")).ok().json();
+    assert_eq!(none["totalElements"], 0);
+    refused(
+        &server.as_user(
+            crate::server::CUSTOMER,
+            "GET",
+            &format!("{path}?pageSize=1&page=0"),
+            &Value::Null,
+        ),
+        403,
+        20,
+    );
+}
+
+#[test]
+fn only_failures_and_only_for_a_while() {
+    let server = Server::start();
+    let chain = server.get("/api/ruleChains?pageSize=10&page=0").ok().json();
+    let id_of_chain = chain["data"][0]["id"].clone();
+    let node = |name: &str, script: &str, settings: Value| {
+        json!({"type": "org.thingsboard.rule.engine.filter.TbJsFilterNode", "name": name, "additionalInfo": {},
+            "debugSettings": settings, "configuration": {"scriptLang": "JS", "jsScript": script}})
+    };
+    let nodes = [
+        node("past", "return true;", json!({"allEnabledUntil": 1000})),
+        node(
+            "fails",
+            "return msg.name.first.second;",
+            json!({"failuresEnabled": true}),
+        ),
+    ];
+    let metadata = json!({"ruleChainId": id_of_chain, "firstNodeIndex": 0, "nodes": nodes,
+        "connections": [{"fromIndex": 0, "toIndex": 1, "type": "True"}], "ruleChainConnections": null});
+    let saved = server.post("/api/ruleChain/metadata", metadata).ok().json();
+    server.device("d");
+    let events = |index: usize| {
+        let node = id(&saved["nodes"][index]);
+        server
+            .get(&format!("/api/events/RULE_NODE/{node}?pageSize=10&page=0"))
+            .ok()
+            .json()
+    };
+    assert_eq!(events(0)["totalElements"], 0);
+    let failed = events(1);
+    assert_eq!(failed["totalElements"], 1, "{failed}");
+    assert_eq!(failed["data"][0]["body"]["relationType"], "Failure");
+    assert!(
+        failed["data"][0]["body"]["error"]
+            .as_str()
+            .is_some_and(|error| !error.is_empty())
+    );
+}
+
+#[test]
+fn scripts_are_tried() {
+    let server = Server::start();
+    let run = |kind: &str, script: &str| {
+        let body = json!({"script": script, "scriptType": kind, "argNames": ["msg", "metadata", "msgType"],
+            "msg": "{\"a\":1}", "metadata": {"k": "v"}, "msgType": "T"});
+        let answer = server.post("/api/ruleChain/testScript", body).ok().json();
+        (
+            answer["output"].as_str().unwrap().to_owned(),
+            answer["error"].as_str().unwrap().is_empty(),
+        )
+    };
+    let ok = |text: &str| (text.to_owned(), true);
+    assert_eq!(
+        run("filter", "return msg.a == 1 && metadata.k == 'v' && msgType == 'T';"),
+        ok("true")
+    );
+    assert_eq!(run("switch", "return ['x', 'y'];"), ok("[\"x\",\"y\"]"));
+    assert_eq!(run("string", "return 'a is ' + msg.a;"), ok("a is 1"));
+    let made: Value = serde_json::from_str(
+        &run(
+            "update",
+            "msg.b = 2; return {msg: msg, metadata: metadata, msgType: msgType};",
+        )
+        .0,
+    )
+    .unwrap();
+    assert_eq!(
+        made,
+        json!({"msg": {"a": 1, "b": 2}, "metadata": {"k": "v"}, "msgType": "T"})
+    );
+    assert_eq!(run("filter", "return nothing.at.all;"), (String::new(), false));
+    assert_eq!(run("filter", "while (true) {}"), (String::new(), false));
+    let tbel = json!({"script": "return true;", "scriptType": "filter", "msg": "{}"});
+    let answer = server
+        .post("/api/ruleChain/testScript?scriptLang=TBEL", tbel)
+        .ok()
+        .json();
+    assert!(answer["error"].as_str().unwrap().contains("TBEL"));
+}

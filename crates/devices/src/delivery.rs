@@ -1,0 +1,377 @@
+//! Calls on their way: begun, sent when the device is there, acknowledged, answered, given up; and what is kept of that.
+//!
+//! One at a time does it ([`Hub::delivering`]), so that a device gets calls in their order, and what is kept of a call is how far
+//! it is in the end.
+
+use platform::News;
+use platform::decode::{Downlink, gateway_rpc_request, rpc_request};
+use platform::ids::{DeviceId, RpcId, Uuid};
+use platform::model::{Rpc, RpcRequestBody, RpcStatus};
+use serde_json::{Value as Json, json};
+
+use crate::calls::{Answer, Call, CallError, Caller, Due, Keeping, Over, Waiting};
+use crate::hub::{Hub, lock, unix_ms};
+use crate::outlet::Downward;
+use crate::sessions::{Wanted, Way};
+use crate::stats::Counters;
+
+/// How long a device has to acknowledge a call before it is sent again.
+const ACK_MS: i64 = 10_000;
+/// What became of calls and rule chains are not told yet; more are counted as failed.
+const CHANGED_MAX: usize = 100_000;
+
+/// A call that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// Its number.
+    Waits(i32),
+    Kept(RpcId),
+}
+
+/// Whether the device has a call, as its shard says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub device: DeviceId,
+    pub id: i32,
+    pub is_delivered: bool,
+}
+
+impl Hub {
+    /// Waits for the device from now on; [`Hub::deliver_calls`] sends it. A call that is kept has no caller afterwards.
+    pub fn begin_call(&self, device: DeviceId, call: Call, caller: Caller, now_ms: i64) -> Result<Begun, CallError> {
+        let is_late = call.expires_ms <= now_ms;
+        if is_late && call.keeping.is_none() {
+            return Err(CallError::Timeout);
+        }
+        let id = self.calls.next_id(device)?;
+        let Some(keeping) = &call.keeping else {
+            self.calls.insert(device, id, Waiting::new(call, caller, None));
+            return Ok(Begun::Waits(id));
+        };
+        let mut rpc = self.new_rpc(device, id, &call, keeping, now_ms);
+        if is_late {
+            rpc.status = RpcStatus::Expired;
+        }
+        let rpc_id = rpc.id.unwrap_or_default();
+        let _turn = lock(&self.delivering);
+        let entities = self.platform.entities();
+        let kept = entities
+            .forget_old_rpcs(device)
+            .and_then(|()| entities.save_rpcs(std::slice::from_ref(&rpc)));
+        kept.map_err(|error| {
+            tracing::warn!(device = %device.0, %error, "a call to a device cannot be kept");
+            CallError::NotKept
+        })?;
+        self.tell_chains(vec![rpc.clone()]);
+        if !is_late {
+            let waiting = Waiting::new(call, Caller::None, Some(Box::new(rpc)));
+            self.calls.insert(device, id, waiting);
+        }
+        Ok(Begun::Kept(rpc_id))
+    }
+
+    fn new_rpc(&self, device: DeviceId, id: i32, call: &Call, keeping: &Keeping, now_ms: i64) -> Rpc {
+        let entities = self.platform.entities();
+        let tenant = entities.directory().device(device).map(|entry| entry.tenant);
+        let mut rpc = Rpc {
+            id: Some(RpcId(entities.new_id(now_ms))),
+            created_time: now_ms,
+            tenant_id: tenant.unwrap_or_default(),
+            device_id: device,
+            expiration_time: call.expires_ms,
+            additional_info: keeping.additional_info.clone(),
+            ..Rpc::default()
+        };
+        rpc.set_request(&RpcRequestBody {
+            number: id,
+            is_one_way: call.is_one_way,
+            method: call.method.clone(),
+            params: call.params.clone(),
+            retries: keeping.retries,
+        });
+        rpc
+    }
+
+    /// Those that the process before had not brought to an end.
+    pub fn restore_calls(&self) -> Result<(), platform::entities::EntityError> {
+        for rpc in self.platform.entities().live_rpcs()? {
+            let Some(body) = rpc.request_body() else { continue };
+            let call = Call {
+                method: body.method,
+                params: body.params,
+                is_one_way: body.is_one_way,
+                expires_ms: rpc.expiration_time,
+                keeping: Some(Keeping {
+                    retries: body.retries,
+                    ..Keeping::default()
+                }),
+            };
+            let (device, is_delivered) = (rpc.device_id, rpc.status == RpcStatus::Delivered);
+            let waiting = Waiting::new(call, Caller::None, Some(Box::new(rpc)));
+            let waiting = if is_delivered { waiting.delivered() } else { waiting };
+            self.calls.insert(device, body.number, waiting);
+        }
+        Ok(())
+    }
+
+    /// The device, or the gateway that speaks for it, is there: it gets what waits for it.
+    pub fn deliver_calls(&self, device: DeviceId) {
+        if self.calls.count() == 0 {
+            return;
+        }
+        let _turn = lock(&self.delivering);
+        let way = self.sessions.ways(device, Wanted::RpcRequest).into_iter().next();
+        let changed = match way {
+            Some(way) => self.deliver_by(device, &way),
+            None => self.deliver_to_pollers(device),
+        };
+        self.keep(changed);
+    }
+
+    fn deliver_by(&self, device: DeviceId, way: &Way) -> Vec<Rpc> {
+        let (Way::Direct(target, _) | Way::Gateway(target, _)) = way;
+        let over = Over {
+            session: target.session,
+            connection: target.connection,
+        };
+        let sending = self.calls.take_unsent(device, over, unix_ms().saturating_add(ACK_MS));
+        if sending.is_empty() {
+            return Vec::new();
+        }
+        let mut changed = Vec::new();
+        let mut list = Vec::with_capacity(sending.len());
+        for sent in sending {
+            let (downlink, payload) = match way {
+                Way::Direct(_, form) => (
+                    Downlink::RpcRequest {
+                        form: *form,
+                        id: sent.id,
+                    },
+                    rpc_request(&sent.method, &sent.params),
+                ),
+                Way::Gateway(_, name) => (
+                    Downlink::GatewayRpc,
+                    gateway_rpc_request(name, i64::from(sent.id), &sent.method, &sent.params),
+                ),
+            };
+            list.push(Downward {
+                session: target.session,
+                topic: downlink.topic(),
+                payload: payload.into_bytes(),
+                qos: target.qos,
+                call: Some((device, sent.id)),
+            });
+            match sent.kept {
+                Some(rpc) => changed.push(with_status(rpc, RpcStatus::Sent)),
+                None => self.tell_one_way_caller(device, sent.id),
+            }
+        }
+        self.send_down(target.shard, list);
+        changed
+    }
+
+    /// Whoever called without wanting an answer is told that it is on its way.
+    fn tell_one_way_caller(&self, device: DeviceId, id: i32) {
+        if let Some(waiting) = self.calls.remove_one_way(device, id) {
+            self.tell_caller(waiting.caller, Ok(None));
+        }
+    }
+
+    /// Whoever waits over HTTP gets one call.
+    fn deliver_to_pollers(&self, device: DeviceId) -> Vec<Rpc> {
+        let mut changed = Vec::new();
+        while let Some(sent) = self.calls.first_unsent(device) {
+            let method = Json::from(sent.method);
+            let body = format!("{{\"id\":{},\"method\":{method},\"params\":{}}}", sent.id, sent.params);
+            if !self.pollers.tell_one(device, Wanted::RpcRequest, body) {
+                break;
+            }
+            changed.extend(self.reported(Report {
+                device,
+                id: sent.id,
+                is_delivered: true,
+            }));
+        }
+        changed
+    }
+
+    /// Which call it was that a device has acknowledged, if any that is waited for. On a shard's thread.
+    pub fn call_acked(&self, session: Uuid, topic: &str, payload: &[u8]) -> Option<Report> {
+        if self.calls.count() == 0 {
+            return None;
+        }
+        let (device, id) = match Downlink::rpc_number(topic) {
+            Some(id) => (DeviceId(session), id),
+            None if topic == Downlink::GatewayRpc.topic() => {
+                let sent: Json = serde_json::from_slice(payload).ok()?;
+                let device = self.sessions.behind(session, sent["device"].as_str()?)?;
+                (device, i32::try_from(sent["data"]["id"].as_i64()?).ok()?)
+            }
+            None => return None,
+        };
+        Some(Report {
+            device,
+            id,
+            is_delivered: true,
+        })
+    }
+
+    /// What shards say of calls that they were given.
+    pub fn take_reports(&self) {
+        let reports = std::mem::take(&mut *lock(&self.reports));
+        if !reports.is_empty() {
+            let _turn = lock(&self.delivering);
+            let changed = reports.into_iter().filter_map(|report| self.reported(report));
+            self.keep(changed.collect());
+        }
+    }
+
+    fn reported(&self, report: Report) -> Option<Rpc> {
+        let (ended, kept) = self.calls.reported(report.device, report.id, report.is_delivered);
+        if let Some(ended) = ended {
+            self.tell_caller(ended.caller, Ok(None));
+            return Some(with_status(*ended.kept?, RpcStatus::Delivered));
+        }
+        let status = match report.is_delivered {
+            true => RpcStatus::Delivered,
+            false => RpcStatus::Queued,
+        };
+        Some(with_status(kept?, status))
+    }
+
+    /// The answer of a device to a call.
+    pub fn answered(&self, device: DeviceId, id: i32, body: &[u8]) {
+        let text = String::from_utf8_lossy(body);
+        let _turn = lock(&self.delivering);
+        let Some(waiting) = self.calls.remove(device, id) else {
+            return;
+        };
+        if let Some(rpc) = waiting.kept {
+            let mut rpc = with_status(*rpc, RpcStatus::Successful);
+            rpc.response = serde_json::from_str(&text).unwrap_or_else(|_| json!({"error": text}));
+            self.keep(vec![rpc]);
+        }
+        self.tell_caller(waiting.caller, Ok(Some(text.into_owned())));
+    }
+
+    /// Calls whose time is over, and those that are sent again.
+    pub fn expire_calls(&self, now_ms: i64) {
+        if self.calls.count() == 0 {
+            return;
+        }
+        let _turn = lock(&self.delivering);
+        let mut changed = Vec::new();
+        let mut again = Vec::new();
+        for due in self.calls.take_due(now_ms, |over| self.sessions.is_open(over)) {
+            match due {
+                Due::Expired(waiting) => {
+                    let error = match waiting.was_sent() {
+                        true => CallError::Timeout,
+                        false => CallError::NoActiveConnection,
+                    };
+                    self.tell_caller(waiting.caller, Err(error));
+                    changed.extend(waiting.kept.map(|rpc| with_status(*rpc, RpcStatus::Expired)));
+                }
+                Due::Requeued(rpc) => changed.push(with_status(rpc, RpcStatus::Queued)),
+                Due::Unacknowledged(device, rpc) => {
+                    changed.push(with_status(rpc, RpcStatus::Timeout));
+                    again.push(device);
+                }
+                Due::Failed(rpc, retries) => changed.push(failed(rpc, retries)),
+            }
+        }
+        self.keep(changed);
+        drop(_turn);
+        again.into_iter().for_each(|device| self.deliver_calls(device));
+    }
+
+    /// Calls of devices that rule chains have not answered.
+    pub fn expire_asked(&self) {
+        if self.asked.count() == 0 {
+            return;
+        }
+        for due in self.asked.take_due(unix_ms(), |_| true) {
+            if let Due::Expired(waiting) = due {
+                self.tell_caller(waiting.caller, Err(CallError::Timeout));
+            }
+        }
+    }
+
+    /// It is not kept any more, and not sent.
+    pub fn delete_call(&self, rpc: &Rpc) -> Result<(), platform::entities::EntityError> {
+        let _turn = lock(&self.delivering);
+        let id = rpc.id.unwrap_or_default();
+        self.calls.remove_kept(rpc.device_id, id);
+        self.platform.entities().delete_rpc(id)?;
+        self.tell_chains(vec![with_status(rpc.clone(), RpcStatus::Deleted)]);
+        Ok(())
+    }
+
+    fn tell_caller(&self, caller: Caller, answer: Answer) {
+        match caller {
+            // Whoever asked may have gone.
+            Caller::Outside(sender) => _ = sender.send(answer),
+            Caller::Chain(number) => self.lock_answered().push((number, chain_answer(answer))),
+            Caller::None => {}
+        }
+    }
+
+    /// How far calls are, for a start after this process, and for rule chains.
+    fn keep(&self, changed: Vec<Rpc>) {
+        if changed.is_empty() {
+            return;
+        }
+        if let Err(error) = self.platform.entities().save_rpcs(&changed) {
+            // They go on in memory; a restart would begin with what was kept before.
+            tracing::warn!(%error, "how far calls to devices are cannot be kept");
+        }
+        self.tell_chains(changed);
+    }
+
+    /// Each of them is a message to the chain of its device, when the platform can be called.
+    fn tell_chains(&self, changed: Vec<Rpc>) {
+        let mut waiting = lock(&self.changed_calls);
+        let room = CHANGED_MAX.saturating_sub(waiting.len());
+        Counters::add(&self.counters.failed_rules, changed.len().saturating_sub(room) as u64);
+        waiting.extend(changed.into_iter().take(room));
+    }
+
+    /// Chains are told what became of calls that are kept.
+    pub fn tell_of_calls(&self) {
+        let changed = std::mem::take(&mut *lock(&self.changed_calls));
+        let now_ms = unix_ms();
+        for rpc in changed {
+            let news = News {
+                kind: rpc.status.message_type(),
+                entity: rpc.device_id.entity(),
+                tenant: rpc.tenant_id,
+                metadata: Vec::new(),
+                data: serde_json::to_value(&rpc).unwrap_or_default(),
+            };
+            self.platform.tell(news, now_ms, &mut self.out(now_ms));
+        }
+    }
+}
+
+/// As rule chains are answered: a text that is no JSON is a text.
+fn chain_answer(answer: Answer) -> Result<Json, &'static str> {
+    match answer {
+        Ok(None) => Ok(json!({})),
+        Ok(Some(text)) => Ok(serde_json::from_str(&text).unwrap_or(Json::String(text))),
+        Err(error) => Err(error.name()),
+    }
+}
+
+fn with_status(rpc: Rpc, status: RpcStatus) -> Rpc {
+    Rpc { status, ..rpc }
+}
+
+fn failed(rpc: Rpc, retries: u32) -> Rpc {
+    let error =
+        format!("There was a Timeout and all retry attempts have been exhausted. Retry attempts set: {retries}");
+    Rpc {
+        status: RpcStatus::Failed,
+        response: json!({"error": error}),
+        ..rpc
+    }
+}

@@ -1,0 +1,138 @@
+//! What went through nodes of rule chains that are debugged: the last of each node, in memory.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use platform::chain::DebugEvent;
+use platform::ids::{EntityId, RuleNodeId, TenantId, Uuid};
+
+/// Of one node.
+const EVENTS_MAX: usize = 500;
+/// Nodes; of more, the one whose last event is the oldest is forgotten.
+const NODES_MAX: usize = 200;
+/// Of data, and of metadata; the rest is cut.
+const TEXT_BYTES_MAX: usize = 10_000;
+
+/// A message that went into a node or came out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEvent {
+    pub id: Uuid,
+    pub at_ms: i64,
+    pub tenant: TenantId,
+    pub node: RuleNodeId,
+    pub is_input: bool,
+    pub originator: EntityId,
+    pub message_type: String,
+    /// The connection by which it went out.
+    pub label: Option<String>,
+    /// JSON.
+    pub data: String,
+    pub metadata: String,
+    pub error: Option<String>,
+}
+
+#[derive(Default)]
+pub struct Events(Mutex<HashMap<RuleNodeId, VecDeque<NodeEvent>, foldhash::fast::RandomState>>);
+
+impl Events {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RuleNodeId, VecDeque<NodeEvent>, foldhash::fast::RandomState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn put(&self, id: Uuid, at_ms: i64, tenant: TenantId, event: &DebugEvent<'_>) {
+        let Some(node) = event.node_id else { return };
+        let event = NodeEvent {
+            id,
+            at_ms,
+            tenant,
+            node,
+            is_input: event.is_input,
+            originator: event.message.originator,
+            message_type: event.message.kind.to_string(),
+            label: event.label.map(str::to_owned),
+            data: cut(event.message.json().to_string()),
+            metadata: cut(event.message.metadata.to_json().to_string()),
+            error: event.error.map(str::to_owned),
+        };
+        let mut nodes = self.lock();
+        if nodes.len() >= NODES_MAX && !nodes.contains_key(&node) {
+            let last_ms = |events: &VecDeque<NodeEvent>| events.back().map_or(0, |event| event.at_ms);
+            let oldest = nodes.iter().min_by_key(|(_, events)| last_ms(events));
+            if let Some(oldest) = oldest.map(|(node, _)| *node) {
+                nodes.remove(&oldest);
+            }
+        }
+        let events = nodes.entry(node).or_default();
+        if events.len() >= EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// The newest first.
+    pub fn of(&self, tenant: TenantId, node: RuleNodeId) -> Vec<NodeEvent> {
+        let nodes = self.lock();
+        let events = nodes.get(&node).into_iter().flatten().rev();
+        events.filter(|event| event.tenant == tenant).cloned().collect()
+    }
+
+    pub fn clear(&self, tenant: TenantId, node: RuleNodeId) {
+        if let Some(events) = self.lock().get_mut(&node) {
+            events.retain(|event| event.tenant != tenant);
+        }
+    }
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or(0));
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::chain::{Data, Message, Metadata};
+    use platform::ids::{CustomerId, EntityType, RuleChainId};
+
+    use super::*;
+
+    #[test]
+    fn the_last_events_of_each_node_are_kept() {
+        let events = Events::default();
+        let (tenant, other) = (TenantId(Uuid([1; 16])), TenantId(Uuid([2; 16])));
+        let message = Message {
+            kind: "POST_TELEMETRY_REQUEST".into(),
+            originator: EntityId::new(EntityType::Device, Uuid([3; 16])),
+            customer: CustomerId::NULL,
+            metadata: Metadata::default(),
+            data: Data::Json("ü".repeat(TEXT_BYTES_MAX).into()),
+            ts_ms: 0,
+        };
+        let node = |number: usize| RuleNodeId(Uuid((number as u128).to_be_bytes()));
+        let put = |number: usize, at_ms| {
+            let event = DebugEvent {
+                chain: RuleChainId::NULL,
+                node: "n",
+                node_id: Some(node(number)),
+                node_index: 0,
+                is_input: true,
+                label: None,
+                error: None,
+                message: &message,
+            };
+            events.put(Uuid::NULL, at_ms, tenant, &event);
+        };
+        (0..=EVENTS_MAX).for_each(|at| put(0, at as i64));
+        let found = events.of(tenant, node(0));
+        assert_eq!((found.len(), found[0].at_ms), (EVENTS_MAX, EVENTS_MAX as i64));
+        assert!(found[0].data.len() <= TEXT_BYTES_MAX + '…'.len_utf8());
+        assert!(events.of(other, node(0)).is_empty());
+        (1..=NODES_MAX).for_each(|number| put(number, 10_000 + number as i64));
+        assert!(events.of(tenant, node(0)).is_empty());
+        events.clear(tenant, node(1));
+        assert!(events.of(tenant, node(1)).is_empty());
+    }
+}

@@ -1,0 +1,87 @@
+//! Calls to devices that are kept.
+
+use super::{Entities, EntityError};
+use crate::ids::{DeviceId, EntityId, RpcId};
+use crate::model::{Entity, Rpc, RpcStatus};
+use crate::page::{Page, PageLink};
+use crate::repository::{Change, Record, Selection};
+
+/// Of one device. Beyond it the oldest that have come to an end are forgotten.
+const KEPT_MAX: usize = 1000;
+/// How many are forgotten at once.
+const FORGOTTEN: usize = 100;
+
+/// Those that have not come to an end, as far as their status says so.
+const LIVE: [RpcStatus; 4] = [
+    RpcStatus::Queued,
+    RpcStatus::Sent,
+    RpcStatus::Timeout,
+    RpcStatus::Delivered,
+];
+
+impl Entities {
+    /// New ones, which have their identifiers, or changed ones: all or none.
+    pub fn save_rpcs(&self, rpcs: &[Rpc]) -> Result<(), EntityError> {
+        let mut changes = Vec::with_capacity(rpcs.len());
+        for rpc in rpcs {
+            changes.push(Change::Put {
+                record: Record::of(rpc, 1)?,
+                replaces: None,
+            });
+        }
+        Ok(self.repository.apply(&changes)?)
+    }
+
+    /// Makes room for one more of this device.
+    pub fn forget_old_rpcs(&self, device: DeviceId) -> Result<(), EntityError> {
+        if self.repository.count(Rpc::KIND, &of_device(device, None))? < KEPT_MAX {
+            return Ok(());
+        }
+        let oldest: Page<Rpc> = self.page(&of_device(device, None), &PageLink::new(FORGOTTEN, 0))?;
+        let ended = oldest.data.iter().filter(|rpc| !is_live(rpc));
+        let changes: Vec<Change> = ended.filter_map(|rpc| Some(Change::Delete(rpc.id?.entity()))).collect();
+        Ok(self.repository.apply(&changes)?)
+    }
+
+    pub fn rpcs(&self, device: DeviceId, status: Option<RpcStatus>, link: &PageLink) -> Result<Page<Rpc>, EntityError> {
+        self.page(&of_device(device, status), link)
+    }
+
+    pub fn delete_rpc(&self, id: RpcId) -> Result<(), EntityError> {
+        Ok(self.repository.apply(&[Change::Delete(id.entity())])?)
+    }
+
+    /// Of all devices, in the order in which they were made.
+    pub fn live_rpcs(&self) -> Result<Vec<Rpc>, EntityError> {
+        let mut live = Vec::new();
+        let mut problem = None;
+        self.repository.for_each(Rpc::KIND, &mut |record| {
+            if RpcStatus::parse(&record.row.subtype).is_some_and(|status| LIVE.contains(&status)) {
+                match record.read::<Rpc>() {
+                    Ok(rpc) if is_live(&rpc) => live.push(rpc),
+                    Ok(_) => {}
+                    Err(error) => problem = Some(error),
+                }
+            }
+        })?;
+        problem.map_or(Ok(live), |error| Err(error.into()))
+    }
+
+    pub(super) fn rpcs_of(&self, device: DeviceId) -> Result<impl Iterator<Item = EntityId>, EntityError> {
+        let all: Page<Rpc> = self.page(&of_device(device, None), &PageLink::new(usize::MAX >> 1, 0))?;
+        Ok(all.data.into_iter().filter_map(|rpc| rpc.id).map(RpcId::entity))
+    }
+}
+
+fn is_live(rpc: &Rpc) -> bool {
+    let is_answered = rpc.status == RpcStatus::Delivered && rpc.request["oneway"] == true;
+    LIVE.contains(&rpc.status) && !is_answered
+}
+
+fn of_device(device: DeviceId, status: Option<RpcStatus>) -> Selection {
+    Selection {
+        parent: Some(device.0),
+        subtype: status.map(|status| status.name().to_owned()),
+        ..Selection::default()
+    }
+}

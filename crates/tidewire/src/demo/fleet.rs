@@ -1,0 +1,203 @@
+//! What a demonstration consists of: profiles with alarm rules, devices, the building that they are in, a dashboard. All of it has a
+//! name that begins with [`PREFIX`], by which it is found again.
+
+use serde_json::{Value, json};
+
+use super::rest::Session;
+use super::simulation::{Device, Kind};
+
+const PREFIX: &str = "Demo ";
+const STORES: u32 = 6;
+const METERS: u32 = 4;
+
+/// Lists of what is made, and the paths by which it is deleted: devices before their profiles.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("/api/tenant/dashboards", "title", "/api/dashboard"),
+    ("/api/tenant/devices", "name", "/api/device"),
+    ("/api/tenant/assets", "name", "/api/asset"),
+    ("/api/deviceProfiles", "name", "/api/deviceProfile"),
+];
+
+pub fn make(session: &Session) -> Result<Vec<Device>, String> {
+    let store = id(&session.post("/api/deviceProfile", &store_profile())?)?;
+    let meter = id(&session.post("/api/deviceProfile", &meter_profile())?)?;
+    let building = session.post(
+        "/api/asset",
+        &json!({"name": format!("{PREFIX}warehouse"), "type": "default", "label": "All simulated devices"}),
+    )?;
+    let mut devices = Vec::new();
+    for (kind, what, count, profile) in [
+        (Kind::ColdStore, "cold store", STORES, &store),
+        (Kind::Meter, "water meter", METERS, &meter),
+    ] {
+        for number in 1..=count {
+            let name = format!("{PREFIX}{what} {number}");
+            let token = format!("demo-{}-{number}", what.replace(' ', "-"));
+            let device = json!({
+                "name": name,
+                "label": format!("Simulated {what}"),
+                "deviceProfileId": {"entityType": "DEVICE_PROFILE", "id": profile},
+            });
+            let made = session.post(&format!("/api/device?accessToken={token}"), &device)?;
+            let relation = json!({"from": building["id"], "to": made["id"], "type": "Contains", "typeGroup": "COMMON"});
+            session.post("/api/relation", &relation)?;
+            devices.push(Device { kind, number, token });
+        }
+    }
+    session.post("/api/dashboard", &dashboard())?;
+    Ok(devices)
+}
+
+/// How many devices there were.
+pub fn remove(session: &Session) -> Result<usize, String> {
+    let mut count = 0;
+    for (list, name, path) in KINDS {
+        let search = PREFIX.trim_end();
+        let all = session.get(&format!("{list}?pageSize=1000&page=0&textSearch={search}"))?;
+        for entity in all["data"].as_array().into_iter().flatten() {
+            if entity[name].as_str().is_some_and(|name| name.starts_with(PREFIX)) {
+                session.delete(&format!("{path}/{}", id(entity)?))?;
+                count += usize::from(path == "/api/device");
+            }
+        }
+    }
+    Ok(count)
+}
+
+fn id(entity: &Value) -> Result<String, String> {
+    let id = entity["id"]["id"].as_str().map(str::to_owned);
+    id.ok_or_else(|| format!("an entity without an identifier: {entity}"))
+}
+
+fn condition(key: &str, operation: &str, than: f64) -> Value {
+    json!({
+        "key": {"type": "TIME_SERIES", "key": key},
+        "valueType": "NUMERIC",
+        "predicate": {"type": "NUMERIC", "operation": operation, "value": {"defaultValue": than}},
+    })
+}
+
+fn rule(condition: &Value, spec: &Value, details: &str) -> Value {
+    json!({"condition": {"condition": [condition], "spec": spec}, "alarmDetails": details})
+}
+
+fn profile(name: &str, description: &str, alarms: &Value) -> Value {
+    json!({
+        "name": format!("{PREFIX}{name}"),
+        "description": description,
+        "type": "DEFAULT",
+        "transportType": "DEFAULT",
+        "provisionType": "DISABLED",
+        "profileData": {
+            "configuration": {"type": "DEFAULT"},
+            "transportConfiguration": {"type": "DEFAULT"},
+            "provisionConfiguration": {"type": "DISABLED", "provisionDeviceSecret": null},
+            "alarms": alarms,
+        },
+    })
+}
+
+/// Too warm for a few seconds is a major alarm, much too warm a critical one at once; it clears when the store is cold again.
+fn store_profile() -> Value {
+    let lasting = json!({
+        "type": "DURATION",
+        "unit": "SECONDS",
+        "predicate": {"defaultValue": 3, "userValue": null, "dynamicValue": null},
+    });
+    let simple = json!({"type": "SIMPLE"});
+    let alarms = json!([{
+        "id": "demo-too-warm",
+        "alarmType": "Too warm",
+        "createRules": {
+            "CRITICAL": rule(&condition("temperature", "GREATER", 8.6), &simple, "${temperature} °C"),
+            "MAJOR": rule(&condition("temperature", "GREATER", 7.5), &lasting, "${temperature} °C"),
+        },
+        "clearRule": rule(&condition("temperature", "LESS", 6.0), &simple, "${temperature} °C"),
+        "propagate": true,
+    }]);
+    profile("cold store", "Temperature, humidity and a door", &alarms)
+}
+
+fn meter_profile() -> Value {
+    let simple = json!({"type": "SIMPLE"});
+    let repeating = json!({
+        "type": "REPEATING",
+        "predicate": {"defaultValue": 3, "userValue": null, "dynamicValue": null},
+    });
+    let alarms = json!([
+        {
+            "id": "demo-battery",
+            "alarmType": "Battery low",
+            "createRules": {"WARNING": rule(&condition("batteryLevel", "LESS_OR_EQUAL", 20.0), &simple, "${batteryLevel} %")},
+            "clearRule": rule(&condition("batteryLevel", "GREATER", 20.0), &simple, ""),
+        },
+        {
+            "id": "demo-leak",
+            "alarmType": "Leak",
+            "createRules": {"CRITICAL": rule(&condition("flow", "GREATER", 40.0), &repeating, "${flow} l/min")},
+            "clearRule": rule(&condition("flow", "LESS", 30.0), &simple, ""),
+        },
+    ]);
+    profile("water meter", "A pulse counter, flow and a battery", &alarms)
+}
+
+/// In ThingsBoard's form.
+fn dashboard() -> Value {
+    let alias = |id: &str, name: &str, kind: &str| {
+        json!({
+            "id": id,
+            "alias": name,
+            "filter": {"type": "deviceType", "resolveMultiple": true, "deviceTypes": [format!("{PREFIX}{kind}")], "deviceNameFilter": ""},
+        })
+    };
+    let series = |keys: &[&str]| {
+        let keys = keys
+            .iter()
+            .map(|key| json!({"name": key, "type": "timeseries", "label": key, "settings": {}}));
+        Value::Array(keys.collect())
+    };
+    let chart = |title: &str, alias: &str, keys: &[&str]| {
+        json!({
+            "typeFullFqn": "system.time_series_chart",
+            "type": "timeseries",
+            "sizeX": 12,
+            "sizeY": 6,
+            "config": {
+                "title": title,
+                "showTitle": true,
+                "datasources": [{"type": "entity", "entityAliasId": alias, "dataKeys": series(keys)}],
+            },
+        })
+    };
+    let alarms = json!({
+        "typeFullFqn": "system.alarm_widgets.alarms_table",
+        "type": "alarm",
+        "sizeX": 24,
+        "sizeY": 6,
+        "config": {"title": "Alarms", "showTitle": true, "alarmSource": {"type": "entity", "entityAliasId": "stores", "dataKeys": []}},
+    });
+    json!({
+        "title": format!("{PREFIX}warehouse"),
+        "configuration": {
+            "description": "Cold stores and water meters of the demonstration",
+            "entityAliases": {
+                "stores": alias("stores", "Cold stores", "cold store"),
+                "meters": alias("meters", "Water meters", "water meter"),
+            },
+            "widgets": {
+                "temperatures": chart("Temperature, °C", "stores", &["temperature"]),
+                "flows": chart("Flow, l/min", "meters", &["flow"]),
+                "alarms": alarms,
+            },
+            "states": {"default": {"name": "Warehouse", "root": true, "layouts": {"main": {
+                "widgets": {
+                    "temperatures": {"sizeX": 12, "sizeY": 6, "row": 0, "col": 0},
+                    "flows": {"sizeX": 12, "sizeY": 6, "row": 0, "col": 12},
+                    "alarms": {"sizeX": 24, "sizeY": 6, "row": 6, "col": 0},
+                },
+                "gridSettings": {"columns": 24, "margin": 10},
+            }}}},
+            "timewindow": {"realtime": {"timewindowMs": 300_000, "interval": 1000}, "aggregation": {"type": "NONE", "limit": 5000}},
+        },
+    })
+}

@@ -1,0 +1,134 @@
+//! `tidewire demo`: a server with a fleet of simulated devices, to look at. The fleet is made over the REST interface and speaks MQTT over
+//! connections of its own, as real devices would; it is taken away when the server stops, or by `demo --remove`.
+
+mod fleet;
+mod rest;
+mod simulation;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use clap::{Arg, ArgAction, Command};
+
+use crate::client::target::Target;
+use crate::config::{Config, Sources};
+use crate::output::{EXIT_FAILURE, complain, fail, print};
+use crate::serve::{Addresses, Beside};
+use rest::{PASSWORD, Session, USER};
+
+/// Where the data of a demonstration is, if nothing else says so: not with that of a real server.
+const DATA_DIR: &str = "tidewire-demo";
+
+pub fn command() -> Command {
+    Command::new("demo")
+        .about("Run a server with a fleet of simulated devices, their alarms and a dashboard")
+        .arg(
+            Arg::new("remove")
+                .long("remove")
+                .action(ArgAction::SetTrue)
+                .help("Take the devices away that a demonstration has left in a server that runs"),
+        )
+}
+
+/// What a demonstration needs, before everything that was typed.
+pub fn prepare(sources: &mut Sources) {
+    let needed = ["platform.enabled=true".to_owned(), "platform.demo=true".to_owned()];
+    sources.set.splice(0..0, needed);
+    let sets_directory = sources.set.iter().any(|set| set.starts_with("node.data_dir="));
+    if sources.file.is_none() && !sets_directory {
+        sources.set.push(format!("node.data_dir={DATA_DIR}"));
+    }
+}
+
+/// `demo --remove`.
+pub fn remove(config: &Config) -> ExitCode {
+    let scheme = if config.api.cert_file.0.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let url = format!("{scheme}://{}", config.api.bind);
+    let removed = Target::parse_api_url(&url)
+        .and_then(Session::log_in)
+        .and_then(|session| fleet::remove(&session));
+    match removed {
+        Ok(count) => print(&format!(
+            "{count} simulated devices and what belongs to them are gone\n"
+        )),
+        Err(error) => fail(
+            EXIT_FAILURE,
+            &format!("the demonstration at {url} cannot be removed: {error}"),
+        ),
+    }
+}
+
+/// The fleet beside a server.
+#[derive(Default)]
+pub struct Demo {
+    is_stopping: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Demo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Demo")
+    }
+}
+
+impl Beside for Demo {
+    fn started(&self, at: &Addresses) {
+        let (Some(mqtt), Some(url)) = (at.mqtt, at.api_url.clone()) else {
+            return complain(&"the demonstration needs a listener of MQTT over TCP and the API");
+        };
+        let is_stopping = Arc::clone(&self.is_stopping);
+        let run = move || {
+            if let Err(error) = run(mqtt, &url, &is_stopping) {
+                complain(&format!("the demonstration has ended: {error}"));
+            }
+        };
+        match thread::Builder::new().name("demo".into()).spawn(run) {
+            Ok(thread) => *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
+            Err(error) => complain(&format!("no thread for the demonstration: {error}")),
+        }
+    }
+
+    fn stopping(&self) {
+        self.is_stopping.store(true, Relaxed);
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            thread.thread().unpark();
+            // A panic has been reported by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(mqtt: SocketAddr, url: &str, is_stopping: &AtomicBool) -> Result<(), String> {
+    let target = Target::parse_api_url(url)?;
+    let session = Session::log_in(target.clone())?;
+    // What a demonstration that was killed has left.
+    fleet::remove(&session)?;
+    let devices = fleet::make(&session)?;
+    print(&format!(
+        "{} simulated devices report every second, and some raise alarms. Log in at {url} as {USER} with the password {PASSWORD}\n\
+         for ThingsBoard's REST interface, for example:\n\n{}\n",
+        devices.len(),
+        examples(url)
+    ));
+    let ran = simulation::run(mqtt, devices, is_stopping);
+    // Tokens expire before a demonstration that runs for long ends.
+    let removed = Session::log_in(target).and_then(|session| fleet::remove(&session));
+    ran.and(removed.map(drop))
+}
+
+fn examples(url: &str) -> String {
+    format!(
+        "  T=$(curl -s {url}/api/auth/login -d '{{\"username\":\"{USER}\",\"password\":\"{PASSWORD}\"}}' -H 'Content-Type: application/json' | cut -d'\"' -f4)\n  \
+         curl -s \"{url}/api/tenant/deviceInfos?pageSize=20&page=0\" -H \"X-Authorization: Bearer $T\"\n  \
+         curl -s \"{url}/api/alarms?pageSize=20&page=0\" -H \"X-Authorization: Bearer $T\"\n"
+    )
+}

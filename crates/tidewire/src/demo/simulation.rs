@@ -1,0 +1,222 @@
+//! The devices of a demonstration at work: each has a connection, and says each second how it is.
+
+use std::f64::consts::TAU;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqtt::{Connect, Disconnect, Packet, Properties, ProtocolVersion, Publish, QoS, ReasonCode};
+use serde_json::{Value, json};
+
+const EVERY: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_S: u16 = 60;
+const VERSION: ProtocolVersion = ProtocolVersion::V3_1_1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    ColdStore,
+    Meter,
+}
+
+#[derive(Clone, Debug)]
+pub struct Device {
+    pub kind: Kind,
+    /// From 1.
+    pub number: u32,
+    pub token: String,
+}
+
+/// Until it is told to stop.
+pub fn run(server: SocketAddr, devices: Vec<Device>, is_stopping: &AtomicBool) -> Result<(), String> {
+    let mut connections: Vec<(Device, Option<Connection>)> = devices.into_iter().map(|device| (device, None)).collect();
+    let began = Instant::now();
+    let mut next = began;
+    while !is_stopping.load(Relaxed) {
+        for (device, connection) in &mut connections {
+            let seconds = began.elapsed().as_secs_f64();
+            let said = say(server, device, connection, seconds);
+            if let Err(error) = said {
+                // It is tried again a second later.
+                tracing::debug!(device = device.token, %error, "a simulated device has lost its connection");
+                *connection = None;
+            }
+        }
+        next += EVERY;
+        while !is_stopping.load(Relaxed) && Instant::now() < next {
+            thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        }
+    }
+    for (_, connection) in &mut connections {
+        if let Some(connection) = connection {
+            // The server ends connections that are not ended.
+            let _ = connection.send(&Packet::Disconnect(Disconnect {
+                reason: ReasonCode::Success,
+                properties: Properties::default(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+fn say(server: SocketAddr, device: &Device, connection: &mut Option<Connection>, seconds: f64) -> io::Result<()> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => {
+            let mut opened = Connection::open(server, device)?;
+            opened.publish("v1/devices/me/attributes", &device.attributes())?;
+            connection.insert(opened)
+        }
+    };
+    connection.skip_received()?;
+    connection.publish("v1/devices/me/telemetry", &device.telemetry(seconds))
+}
+
+impl Device {
+    fn attributes(&self) -> Value {
+        let model = match self.kind {
+            Kind::ColdStore => "CS-200",
+            Kind::Meter => "WM-15",
+        };
+        json!({"model": model, "firmware": "1.4.2", "serial": 1000 + self.number})
+    }
+
+    /// So many seconds after the beginning. Every store is too warm once in a minute and a half, at a time of its own.
+    fn telemetry(&self, seconds: f64) -> Value {
+        let phase = f64::from(self.number) / 6.0;
+        let wave = |period_s: f64| (TAU * (seconds / period_s + phase)).sin();
+        let rounded = |value: f64| (value * 100.0).round() / 100.0;
+        match self.kind {
+            Kind::ColdStore => json!({
+                "temperature": rounded(5.5 + 3.4 * wave(90.0) + 0.15 * wave(7.0)),
+                "humidity": rounded(60.0 + 8.0 * wave(130.0)),
+                "doorOpen": wave(45.0) > 0.8,
+            }),
+            Kind::Meter => {
+                // A battery falls from full to empty in two minutes, and is changed.
+                let battery = 100.0 - 100.0 * (seconds / 120.0 + 0.45 + phase).fract();
+                json!({
+                    "pulseCounter": (seconds * 3.0) as u64 + 10_000 * u64::from(self.number),
+                    "flow": rounded(20.0 + 25.0 * wave(75.0).powi(3)),
+                    "batteryLevel": battery.round() as u64,
+                })
+            }
+        }
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    out: Vec<u8>,
+}
+
+impl Connection {
+    fn open(server: SocketAddr, device: &Device) -> io::Result<Connection> {
+        let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut connection = Connection {
+            stream,
+            out: Vec::new(),
+        };
+        connection.send(&Packet::Connect(Connect {
+            version: VERSION,
+            clean_start: true,
+            is_bridge: false,
+            keep_alive: KEEP_ALIVE_S,
+            properties: Properties::default(),
+            client_id: &device.token,
+            will: None,
+            user_name: Some(&device.token),
+            password: None,
+        }))?;
+        // CONNACK of MQTT 3.1.1 has four bytes, the last of which says whether the client may come in.
+        let mut answer = [0; 4];
+        connection.stream.read_exact(&mut answer)?;
+        match answer[3] {
+            0 => Ok(connection),
+            code => Err(io::Error::other(format!("the server refuses it with code {code}"))),
+        }
+    }
+
+    fn publish(&mut self, topic: &str, body: &Value) -> io::Result<()> {
+        self.send(&Packet::Publish(Publish {
+            dup: false,
+            qos: QoS::AtMostOnce,
+            retain: false,
+            topic,
+            packet_id: None,
+            properties: Properties::default(),
+            payload: body.to_string().as_bytes(),
+        }))
+    }
+
+    fn send(&mut self, packet: &Packet<'_>) -> io::Result<()> {
+        self.out.clear();
+        packet.encode(VERSION, &mut self.out);
+        self.stream.write_all(&self.out)
+    }
+
+    /// What the server says does not matter to a device that has subscribed to nothing; that it has gone does.
+    fn skip_received(&mut self) -> io::Result<()> {
+        self.stream.set_nonblocking(true)?;
+        let mut part = [0; 512];
+        let end = loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => break ErrorKind::ConnectionReset.into(),
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        self.stream.set_nonblocking(false)?;
+        match end.kind() {
+            ErrorKind::WouldBlock => Ok(()),
+            _ => Err(end),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(kind: Kind, number: u32) -> Device {
+        Device {
+            kind,
+            number,
+            token: String::new(),
+        }
+    }
+
+    /// What the rules of the profiles wait for comes within two minutes of each device, and goes.
+    #[test]
+    fn every_device_raises_its_alarms_and_clears_them() {
+        let over = |kind, number, key: &str, high: f64, low: f64| {
+            let values: Vec<f64> = (0..120)
+                .map(|second| device(kind, number).telemetry(f64::from(second))[key].as_f64().unwrap())
+                .collect();
+            values.iter().any(|value| *value > high) && values.iter().any(|value| *value < low)
+        };
+        for number in 1..=6 {
+            assert!(over(Kind::ColdStore, number, "temperature", 8.6, 6.0), "store {number}");
+        }
+        for number in 1..=4 {
+            assert!(over(Kind::Meter, number, "batteryLevel", 20.0, 20.0), "meter {number}");
+            assert!(over(Kind::Meter, number, "flow", 40.0, 30.0), "meter {number}");
+        }
+    }
+
+    #[test]
+    fn somebody_raises_an_alarm_in_the_first_seconds() {
+        let is_low = |number| {
+            (0..10).any(|second| {
+                let said = device(Kind::Meter, number).telemetry(f64::from(second));
+                said["batteryLevel"].as_f64().unwrap() <= 20.0
+            })
+        };
+        assert!((1..=4).any(is_low));
+    }
+}

@@ -1,0 +1,48 @@
+//! `tidewire demo`: somebody new sees devices, values and alarms, and nothing is left of them afterwards.
+
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::rest::Rest;
+use crate::support::*;
+use crate::world::open;
+
+#[test]
+fn a_demonstration_shows_values_and_alarms_and_leaves_nothing() {
+    let config = Config {
+        subcommand: Some("demo"),
+        ..Config::default()
+    };
+    let mut server = Server::start(&config);
+    server.wait_until("the fleet is there", |server| {
+        server.log().contains("10 simulated devices report every second")
+    });
+    let rest = Rest::login(&server);
+    let all = "/api/tenant/deviceInfos?pageSize=100&page=0&active=true&textSearch=Demo";
+    let devices = rest.wait_for(&server, all, |page| page["totalElements"] == 10);
+    let id = devices["data"][0]["id"]["id"].as_str().expect("an identifier");
+    let values = format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries");
+    let latest = rest.wait_for(&server, &values, |latest| {
+        !latest.as_object().is_none_or(|all| all.is_empty())
+    });
+    let of_first = |latest: &Json| {
+        latest
+            .as_object()
+            .and_then(|all| all.values().next()?[0]["ts"].as_i64())
+    };
+    rest.wait_for(&server, &values, |later| of_first(later) > of_first(&latest));
+    let alarms = rest.wait_for(&server, "/api/alarms?pageSize=10&page=0&searchStatus=ACTIVE", |page| {
+        page["totalElements"].as_u64() > Some(0)
+    });
+    assert_eq!(alarms["data"][0]["type"], "Battery low", "{alarms}");
+    let dashboards = rest.ok("GET", "/api/tenant/dashboards?pageSize=10&page=0", &Json::Null);
+    assert_eq!(dashboards["data"][0]["title"], "Demo warehouse");
+
+    server.terminate(Duration::from_secs(30));
+    server.kill();
+    let devices = open(&server);
+    assert_eq!(devices.entities().directory().device_count(), 0);
+    assert_eq!(devices.entities().directory().profiles().count(), 1, "the default one");
+    devices.shut_down();
+}
