@@ -52,6 +52,7 @@ pub struct Ingest {
     /// Where blocks begin, some of them.
     steps: VecDeque<Lsn>,
     next_tick: Instant,
+    next_usage: Instant,
     /// What the log was told to give back.
     released: Lsn,
     /// In a row, of the batch at hand.
@@ -78,6 +79,7 @@ impl Ingest {
             last: hub.platform.applied_position(),
             gathered: Gathered::default(),
             next_tick: Instant::now(),
+            next_usage: Instant::now(),
             released: found_from,
             failures: 0,
             has_ended: false,
@@ -328,6 +330,11 @@ impl Ingest {
             hub.append_mark(now_ms);
         }
         hub.look_at_profiles();
+        if Instant::now() >= self.next_usage {
+            let every = Duration::from_millis(hub.options.platform.usage_ms.unsigned_abs());
+            self.next_usage = Instant::now() + every;
+            hub.report_usage(now_ms);
+        }
         self.release();
     }
 

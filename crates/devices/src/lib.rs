@@ -33,6 +33,7 @@ mod stats;
 mod tap;
 mod updates;
 mod upkeep;
+mod usage;
 
 pub use calls::{Call, CallError, Keeping};
 pub use devices::{Called, DIRECTORY_NAME, Devices, Login, OpenError, Options};

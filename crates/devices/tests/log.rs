@@ -31,7 +31,14 @@ impl Drop for Scratch {
 }
 
 fn open(directory: &Path) -> Arc<Devices> {
-    let mut options = Options::default();
+    open_with(directory, platform::Options::default())
+}
+
+fn open_with(directory: &Path, platform: platform::Options) -> Arc<Devices> {
+    let mut options = Options {
+        platform,
+        ..Options::default()
+    };
     options.log.segment_bytes = 64 << 10;
     options.log.max_bytes = 64 << 20;
     options.log.reserve_bytes = 0;
@@ -185,4 +192,33 @@ fn saved_telemetry_and_watchers() {
     assert_eq!(found.unwrap()[0].value, Value::String("M".into()));
     let latest = devices.platform().store().latest(tenant.0.into(), &["a"]).unwrap();
     assert_eq!(latest[0].as_ref().map(|latest| latest.ts_ms), Some(5));
+}
+
+#[test]
+fn usage_becomes_time_series_of_the_usage_state_and_goes_on_after_a_restart() {
+    let scratch = Scratch::new("usage");
+    let at_once = || platform::Options {
+        usage_ms: 0,
+        ..platform::Options::default()
+    };
+    let devices = open_with(&scratch.0, at_once());
+    let (tenant, device) = create(&devices);
+    let used = |devices: &Devices, key: &str| {
+        let state = devices.entities().api_usage_state(tenant, NOW).unwrap();
+        let latest = devices.platform().store().latest(state.id.unwrap().0.into(), &[key]);
+        latest.unwrap().remove(0).map(|latest| latest.value)
+    };
+    telemetry(&devices, device, 0..5);
+    wait_until("five messages are counted", || {
+        used(&devices, "transportMsgCount") == Some(Value::Long(5))
+            && used(&devices, "storageDataPointsCount") == Some(Value::Long(5))
+    });
+    devices.shut_down();
+    drop(devices);
+    let devices = open_with(&scratch.0, at_once());
+    telemetry(&devices, device, 5..8);
+    wait_until("eight messages are counted", || {
+        used(&devices, "transportMsgCount") == Some(Value::Long(8))
+    });
+    devices.shut_down();
 }

@@ -324,6 +324,7 @@ typed_ids! {
     RuleNodeId RuleNode,
     RpcId Rpc,
     ApiKeyId ApiKey,
+    ApiUsageStateId ApiUsageState,
 }
 
 #[cfg(test)]

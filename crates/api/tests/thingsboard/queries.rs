@@ -246,6 +246,15 @@ fn usage_counts_what_there_is() {
         (&json!(1), &json!(1), &json!(2))
     );
     assert_eq!(usage["transportMessages"], 0);
+    let query = json!({"entityFilter": {"type": "apiUsageState"}, "pageLink": {"pageSize": 10, "page": 0}});
+    let found = server.post("/api/entitiesQuery/find", query).ok().json();
+    assert_eq!(found["data"][0]["entityId"]["entityType"], "API_USAGE_STATE");
+    let id = found["data"][0]["entityId"]["id"].as_str().unwrap();
+    server
+        .get(&format!(
+            "/api/plugins/telemetry/API_USAGE_STATE/{id}/values/timeseries?keys=transportMsgCount"
+        ))
+        .ok();
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::{Entities, EntityError, check_name, delete_with_all, random_text};
 use crate::chain::default_root_chain;
 use crate::ids::{CustomerId, EntityType, TenantId, UserId};
 use crate::model::{
-    Asset, AssetProfile, Authority, Customer, Dashboard, Device, DeviceProfile, Entity, Rpc, RuleChain, Tenant, User,
-    UserCredentials,
+    ApiUsageState, Asset, AssetProfile, Authority, Customer, Dashboard, Device, DeviceProfile, Entity, Rpc, RuleChain,
+    Tenant, User, UserCredentials,
 };
 use crate::page::PageLink;
 use crate::repository::{Change, Selection};
@@ -228,6 +228,26 @@ impl Entities {
         Ok(user)
     }
 
+    /// Where the tenant's usage is recorded; made when it is asked for.
+    pub fn api_usage_state(&self, tenant: TenantId, now_ms: i64) -> Result<ApiUsageState, EntityError> {
+        let _changing = self.changing();
+        self.get::<Tenant>(tenant.0)?;
+        let selection = Selection {
+            tenant: Some(tenant.0),
+            ..Selection::default()
+        };
+        let known = self.page(&selection, &PageLink::new(1, 0))?.data.into_iter().next();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let state = ApiUsageState {
+            tenant_id: tenant,
+            entity_id: Some(tenant.entity()),
+            ..ApiUsageState::default()
+        };
+        self.put_alone(state, None, now_ms)
+    }
+
     /// All entities of the tenant, but not its telemetry.
     pub fn delete_tenant(&self, id: TenantId) -> Result<Tenant, EntityError> {
         let _changing = self.changing();
@@ -242,6 +262,7 @@ impl Entities {
             Device::KIND,
             DeviceProfile::KIND,
             Rpc::KIND,
+            ApiUsageState::KIND,
             User::KIND,
             Customer::KIND,
         ] {

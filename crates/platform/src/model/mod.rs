@@ -11,6 +11,7 @@ mod profile;
 mod relation;
 mod rpc;
 mod things;
+mod usage_state;
 
 pub use alarm::{Alarm, AlarmSeverity, AlarmStatus};
 pub use alarm_comment::AlarmComment;
@@ -22,6 +23,7 @@ pub use profile::{DeviceProfile, ProvisionType, default_profile_data};
 pub use relation::{Relation, RelationGroup};
 pub use rpc::{Rpc, RpcRequestBody, RpcStatus};
 pub use things::{Asset, AssetProfile, Dashboard, RuleChain};
+pub use usage_state::ApiUsageState;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};

@@ -60,6 +60,8 @@ pub struct Options {
     pub check_ms: i64,
     /// Between times at which activity, counters and usage are kept.
     pub checkpoint_ms: i64,
+    /// Between times at which usage becomes time series.
+    pub usage_ms: i64,
     /// Calls to devices that chains wait for.
     pub waiting_calls_max: usize,
     /// Messages in queues of checkpoint nodes.
@@ -74,6 +76,7 @@ impl Default for Options {
             inactivity_timeout_ms: 600_000,
             check_ms: 60_000,
             checkpoint_ms: 10_000,
+            usage_ms: 60_000,
             waiting_calls_max: 10_000,
             queued_max: 100_000,
         }

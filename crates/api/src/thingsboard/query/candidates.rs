@@ -68,6 +68,10 @@ pub fn candidates(call: &Call, filter: &Value) -> Result<Candidates, Failure> {
             types(filter, "assetType", "assetTypes"),
             text("assetNameFilter"),
         ),
+        "apiUsageState" => {
+            let state = call.entities().api_usage_state(call.tenant(), call.now_ms)?;
+            Candidates::Listed(vec![state.id.unwrap_or_default().entity()])
+        }
         "relationsQuery" => Candidates::Listed(along_relations(call, filter, None)?),
         "deviceSearchQuery" => of_types(
             call,
