@@ -9,6 +9,7 @@ mod api_keys;
 mod assets;
 mod auth;
 mod call;
+mod components;
 mod customers;
 mod dashboards;
 mod device_profiles;
@@ -58,6 +59,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         query::endpoints(),
         rpc::endpoints(),
         events::endpoints(),
+        components::endpoints(),
         usage::endpoints(),
         socket::endpoints(),
     ]

@@ -170,6 +170,36 @@ fn only_failures_and_only_for_a_while() {
 }
 
 #[test]
+fn nodes_are_described() {
+    let server = Server::start();
+    let all = server.get("/api/components?componentTypes=FILTER,ACTION").ok().json();
+    let all = all.as_array().unwrap();
+    let has = |kind: &str| all.iter().any(|component| component["type"] == kind);
+    assert!(has("FILTER") && has("ACTION") && !has("FLOW"));
+    let alarm = server
+        .get("/api/component/org.thingsboard.rule.engine.action.TbClearAlarmNode")
+        .ok()
+        .json();
+    let definition = &alarm["configurationDescriptor"]["nodeDefinition"];
+    assert_eq!(definition["relationTypes"], json!(["Cleared", "False", "Failure"]));
+    assert!(
+        !server
+            .get("/api/components/FLOW")
+            .ok()
+            .json()
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    refused(&server.get("/api/component/a.B"), 404, 32);
+    let queues = server
+        .get("/api/queues?serviceType=TB_RULE_ENGINE&pageSize=10&page=0")
+        .ok()
+        .json();
+    assert_eq!(queues["data"][0]["name"], "Main");
+}
+
+#[test]
 fn scripts_are_tried() {
     let server = Server::start();
     let run = |kind: &str, script: &str| {

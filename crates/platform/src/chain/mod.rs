@@ -5,6 +5,7 @@
 //! run ends with a [`Continuation`], and [`resume`] goes on. Steps, depth, scripts and what nodes remember are bounded.
 
 mod compile;
+mod components;
 mod defaults;
 mod host;
 mod message;
@@ -15,6 +16,7 @@ mod script;
 mod tests;
 
 pub use compile::{Chain, ChainError, Export, NODES_MAX, Warning};
+pub use components::{COMPONENTS, Component, ComponentKind, Connections};
 pub use defaults::{RootShape, default_root_chain, root_metadata};
 pub use host::{Continuation, DebugEvent, External, ExternalKind, Host, NodeError, RpcCall, Saving};
 pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, connection_of, fill};

@@ -18,7 +18,9 @@ pub(super) use alarm::AlarmNode;
 pub(super) use enrich::{AttributesNode, DeltaNode, FieldsNode, Owner, OwnerAttributesNode};
 pub(super) use filter::{CheckFieldsNode, RelationNode};
 pub(super) use keys::{KeysNode, KeysOperation, Place};
-pub(super) use parse::parse_node;
+#[cfg(test)]
+pub(super) use parse::is_known;
+pub(super) use parse::{PACKAGE, parse_node};
 pub(super) use rpc::ReplyNode;
 pub(super) use save::{SaveAttributesNode, SaveTimeseriesNode};
 pub(super) use transform::{OriginatorSource, made_of};

@@ -14,7 +14,18 @@ use crate::chain::script::{Script, ScriptKind};
 use crate::ids::{EntityId, EntityType, RuleChainId, Uuid};
 use crate::model::{AlarmSeverity, Scope};
 
-const PACKAGE: &str = "org.thingsboard.rule.engine.";
+pub const PACKAGE: &str = "org.thingsboard.rule.engine.";
+
+/// How the problem of a node ends that does not run here.
+const UNKNOWN: &str = "is not supported";
+
+/// Whether a node of this class runs, if its configuration can.
+#[cfg(test)]
+pub fn is_known(class: &str) -> bool {
+    let parsed = parse_node(class, &Json::Null, &mut Vec::new());
+    let name = class.strip_prefix(PACKAGE).unwrap_or(class);
+    parsed.err() != Some(format!("{name} {UNKNOWN}"))
+}
 
 /// An error disables the node; problems are for the operator to know.
 pub fn parse_node(class: &str, json: &Json, problems: &mut Vec<String>) -> Result<NodeKind, String> {
@@ -95,7 +106,7 @@ pub fn parse_node(class: &str, json: &Json, problems: &mut Vec<String>) -> Resul
             returns: true,
         }),
         "flow.TbRuleChainOutputNode" => NodeKind::Output,
-        other => return Err(format!("{other} is not supported")),
+        other => return Err(format!("{other} {UNKNOWN}")),
     })
 }
 
