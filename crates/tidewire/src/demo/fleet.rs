@@ -26,6 +26,7 @@ pub fn make(session: &Session) -> Result<Vec<Device>, String> {
         &json!({"name": format!("{PREFIX}warehouse"), "type": "default", "label": "All simulated devices"}),
     )?;
     let mut devices = Vec::new();
+    let mut ids: Vec<(Kind, String)> = Vec::new();
     for (kind, what, count, profile) in [
         (Kind::ColdStore, "cold store", STORES, &store),
         (Kind::Meter, "water meter", METERS, &meter),
@@ -41,10 +42,11 @@ pub fn make(session: &Session) -> Result<Vec<Device>, String> {
             let made = session.post(&format!("/api/device?accessToken={token}"), &device)?;
             let relation = json!({"from": building["id"], "to": made["id"], "type": "Contains", "typeGroup": "COMMON"});
             session.post("/api/relation", &relation)?;
+            ids.push((kind, id(&made)?));
             devices.push(Device { kind, number, token });
         }
     }
-    session.post("/api/dashboard", &dashboard())?;
+    session.post("/api/dashboard", &dashboard(&ids))?;
     Ok(devices)
 }
 
@@ -141,63 +143,68 @@ fn meter_profile() -> Value {
     profile("water meter", "A pulse counter, flow and a battery", &alarms)
 }
 
-/// In ThingsBoard's form.
-fn dashboard() -> Value {
-    let alias = |id: &str, name: &str, kind: &str| {
+/// In ThingsBoard's form. An alias has all devices of its kind; who shows one shows the first.
+fn dashboard(devices: &[(Kind, String)]) -> Value {
+    let alias = |id: &str, name: &str, kind: Kind| {
+        let of_kind = devices.iter().filter(|(known, _)| *known == kind);
+        let ids: Vec<&String> = of_kind.map(|(_, id)| id).collect();
         json!({
             "id": id,
             "alias": name,
-            "filter": {"type": "deviceType", "resolveMultiple": true, "deviceTypes": [format!("{PREFIX}{kind}")], "deviceNameFilter": ""},
+            "filter": {"type": "entityList", "resolveMultiple": true, "entityType": "DEVICE", "entityList": ids},
         })
     };
-    let series = |keys: &[&str]| {
-        let keys = keys
-            .iter()
-            .map(|key| json!({"name": key, "type": "timeseries", "label": key, "settings": {}}));
-        Value::Array(keys.collect())
-    };
-    let chart = |title: &str, alias: &str, keys: &[&str]| {
-        json!({
-            "typeFullFqn": "system.time_series_chart",
-            "type": "timeseries",
-            "sizeX": 12,
-            "sizeY": 6,
-            "config": {
-                "title": title,
-                "showTitle": true,
-                "datasources": [{"type": "entity", "entityAliasId": alias, "dataKeys": series(keys)}],
-            },
-        })
-    };
-    let alarms = json!({
-        "typeFullFqn": "system.alarm_widgets.alarms_table",
-        "type": "alarm",
-        "sizeX": 24,
-        "sizeY": 6,
-        "config": {"title": "Alarms", "showTitle": true, "alarmSource": {"type": "entity", "entityAliasId": "stores", "dataKeys": []}},
+    let widgets = json!({
+        "temperatures": widget("system.time_series_chart", "timeseries", "Cold stores", "°C", ("stores", &["temperature"])),
+        "flows": widget("system.time_series_chart", "timeseries", "Water meters", "l/min", ("meters", &["flow"])),
+        "humidity": widget("system.cards.value_card", "latest", "Humidity", "%", ("stores", &["humidity"])),
+        "battery": widget("system.gauge", "latest", "Battery", "%", ("meters", &["batteryLevel"])),
+        "alarms": widget("system.alarm_widgets.alarms_table", "alarm", "Alarms", "", ("stores", &[])),
     });
+    let place =
+        |row: u32, col: u32, width: u32, height: u32| json!({"row": row, "col": col, "sizeX": width, "sizeY": height});
     json!({
         "title": format!("{PREFIX}warehouse"),
         "configuration": {
             "description": "Cold stores and water meters of the demonstration",
             "entityAliases": {
-                "stores": alias("stores", "Cold stores", "cold store"),
-                "meters": alias("meters", "Water meters", "water meter"),
+                "stores": alias("stores", "Cold stores", Kind::ColdStore),
+                "meters": alias("meters", "Water meters", Kind::Meter),
             },
-            "widgets": {
-                "temperatures": chart("Temperature, °C", "stores", &["temperature"]),
-                "flows": chart("Flow, l/min", "meters", &["flow"]),
-                "alarms": alarms,
-            },
+            "widgets": widgets,
             "states": {"default": {"name": "Warehouse", "root": true, "layouts": {"main": {
                 "widgets": {
-                    "temperatures": {"sizeX": 12, "sizeY": 6, "row": 0, "col": 0},
-                    "flows": {"sizeX": 12, "sizeY": 6, "row": 0, "col": 12},
-                    "alarms": {"sizeX": 24, "sizeY": 6, "row": 6, "col": 0},
+                    "temperatures": place(0, 0, 9, 6),
+                    "flows": place(0, 9, 9, 6),
+                    "humidity": place(0, 18, 6, 3),
+                    "battery": place(3, 18, 6, 3),
+                    "alarms": place(6, 0, 24, 6),
                 },
                 "gridSettings": {"columns": 24, "margin": 10},
             }}}},
             "timewindow": {"realtime": {"timewindowMs": 300_000, "interval": 1000}, "aggregation": {"type": "NONE", "limit": 5000}},
+        },
+    })
+}
+
+/// Shows some series of an alias.
+fn widget(name: &str, kind: &str, title: &str, unit: &str, (alias, keys): (&str, &[&str])) -> Value {
+    let keys = keys
+        .iter()
+        .map(|key| json!({"name": key, "type": "timeseries", "label": key, "settings": {}}));
+    let source = json!({"type": "entity", "entityAliasId": alias, "dataKeys": keys.collect::<Vec<_>>()});
+    json!({
+        "typeFullFqn": name,
+        "type": kind,
+        "sizeX": 8,
+        "sizeY": 6,
+        "config": {
+            "title": title,
+            "showTitle": true,
+            "units": unit,
+            "settings": {"minValue": 0, "maxValue": 100},
+            "datasources": [source.clone()],
+            "alarmSource": source,
         },
     })
 }
