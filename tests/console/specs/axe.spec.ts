@@ -1,4 +1,4 @@
-// No page has a fault that axe finds, light or dark.
+// No page has a fault that axe finds, light or dark, nor is one too wide for a telephone.
 import AxeBuilder from "@axe-core/playwright";
 import { PAGES } from "../support/pages";
 import { expect, open, test } from "../support/test";
@@ -17,6 +17,16 @@ for (const colorScheme of ["light", "dark"] as const) {
     }
   });
 }
+
+test("no page with something on it is wider than a telephone", async ({ console: page }) => {
+  test.setTimeout(120_000);
+  await page.setViewportSize({ width: 360, height: 740 });
+  for (const one of PAGES) {
+    await open(page, one);
+    await expect(page.getByText("Loading…")).toHaveCount(0);
+    expect.soft(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), one).toBeLessThanOrEqual(0);
+  }
+});
 
 test("axe finds nothing on the login page", async ({ page, node }) => {
   await page.goto(node.url);
