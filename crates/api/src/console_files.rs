@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-T477i6Fk.js",
+        path: "/assets/About-DqauYAfM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-T477i6Fk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-DqauYAfM.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-BoYGiq1a.js",
+        path: "/assets/Access-CFNsbabW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-BoYGiq1a.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-CFNsbabW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,27 +40,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Account-BlkvnqUo.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Account-BlkvnqUo.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Account-DZOcm049.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Account-DZOcm049.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DehE9Y4b.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DehE9Y4b.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-BBjjqr32.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-BBjjqr32.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-CSUkt83f.css",
+        path: "/assets/Action-D2ktcQYZ.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-CSUkt83f.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-D2ktcQYZ.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Action-VQOnZTnq.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-VQOnZTnq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -70,15 +70,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-UkYQ3Ztn.js",
+        path: "/assets/Actions-CYzaKoTW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-UkYQ3Ztn.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-CQKagoE2.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CQKagoE2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-CYzaKoTW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -88,9 +82,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-lbxsQ0qK.js",
+        path: "/assets/AlarmTable-DiocEEXi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-lbxsQ0qK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DiocEEXi.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Alarms-CVQuMJEB.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CVQuMJEB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,21 +106,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-599GuOIQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-599GuOIQ.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chain-7gNwn7XW.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-7gNwn7XW.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-BS2CUVCZ.js",
+        path: "/assets/Chains-BvCNzg_b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-BS2CUVCZ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-BxEGR91a.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-BxEGR91a.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-BvCNzg_b.js.gz"),
         is_gzip: true,
     },
     File {
@@ -130,9 +130,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-DJHuuOc4.js",
+        path: "/assets/Client-D2EcWOw1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-DJHuuOc4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-D2EcWOw1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -142,9 +142,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-AcZ6sdtB.js",
+        path: "/assets/Clients-BWvjdQbN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-AcZ6sdtB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-BWvjdQbN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,21 +160,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-CoWJiunK.js",
+        path: "/assets/Configuration-iP8F1ZCw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-CoWJiunK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-iP8F1ZCw.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-CUaw3deE.js",
+        path: "/assets/Connector-DklCeynE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-CUaw3deE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-DklCeynE.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-xsaGGtwa.js",
+        path: "/assets/Connectors-BFWvetAp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-xsaGGtwa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BFWvetAp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,9 +184,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BlP4ca8W.js",
+        path: "/assets/Dashboard-BqGUclea.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BlP4ca8W.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BqGUclea.js.gz"),
         is_gzip: true,
     },
     File {
@@ -196,15 +196,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-CGRqq9mQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CGRqq9mQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Dashboards-DtdhqGmr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DtdhqGmr.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboards-sx8-In7r.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-sx8-In7r.js.gz"),
         is_gzip: true,
     },
     File {
@@ -214,15 +214,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-CF2ejdbo.js",
+        path: "/assets/Definition-C3Rq0yp0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-CF2ejdbo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-C3Rq0yp0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-DdcFfnEE.js",
+        path: "/assets/DefinitionName-wDD8KAft.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DdcFfnEE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-wDD8KAft.js.gz"),
         is_gzip: true,
     },
     File {
@@ -232,21 +232,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-bJTQqESH.js",
+        path: "/assets/Device-xCH-kvPD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-bJTQqESH.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-C7R6Vqoa.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-C7R6Vqoa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-xCH-kvPD.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-D4qpMXm_.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-D4qpMXm_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,9 +262,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-6JRcQN-4.js",
+        path: "/assets/History-B0xTWbey.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-6JRcQN-4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-B0xTWbey.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,9 +274,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-DhI949mX.js",
+        path: "/assets/Home-DKDaSoZ_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-DhI949mX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-DKDaSoZ_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,15 +286,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-Bvc-EioC.js",
+        path: "/assets/ImportButton-BkNdbf9q.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-Bvc-EioC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BkNdbf9q.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-BUcOc24t.js",
+        path: "/assets/MqttClient-DAndwcPS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BUcOc24t.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DAndwcPS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -334,15 +334,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-D_0tJjbr.js",
+        path: "/assets/Profile-C9rgL5-N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-D_0tJjbr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-C9rgL5-N.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-gemLzx9_.js",
+        path: "/assets/Profiles-CjCtGrrm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-gemLzx9_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CjCtGrrm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -352,21 +352,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-ByTVU4CB.js",
+        path: "/assets/PublishForm-D5DncuoS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-ByTVU4CB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-D5DncuoS.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-C6Q8tzu0.js",
+        path: "/assets/Refused-c7_umY9Q.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-C6Q8tzu0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-c7_umY9Q.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-CVXVBcSa.js",
+        path: "/assets/Retained-Ba-tPnbw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-CVXVBcSa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-Ba-tPnbw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -382,15 +382,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-RDJOtPeY.js",
+        path: "/assets/Rule-PoX1hsjo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-RDJOtPeY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-PoX1hsjo.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-D3g7EugA.js",
+        path: "/assets/Rules-C9kdwjjU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-D3g7EugA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-C9kdwjjU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,21 +406,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-XCrtL0Ii.js",
+        path: "/assets/Source-Bc-g310J.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-XCrtL0Ii.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-Bc-g310J.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-Hq8qmOk5.js",
+        path: "/assets/Sources-2A0zuSYN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-Hq8qmOk5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-2A0zuSYN.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-BRaDbZss.js",
+        path: "/assets/Subscriptions-B3E53Dll.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BRaDbZss.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-B3E53Dll.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,27 +436,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-EAon5fHg.js",
+        path: "/assets/Topics-D2B_HrWm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-EAon5fHg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-D2B_HrWm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-D35Bikbt.js",
+        path: "/assets/Users-zDpSTwf5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-D35Bikbt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-zDpSTwf5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-CnXATndC.js",
+        path: "/assets/api-COxRCMcR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-CnXATndC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-COxRCMcR.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-D4RWeSY4.js",
+        path: "/assets/connection-BmSUBg4S.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-D4RWeSY4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-BmSUBg4S.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,9 +490,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-D_jnyEZX.js",
+        path: "/assets/index-D2zgLC_x.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-D_jnyEZX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-D2zgLC_x.js.gz"),
         is_gzip: true,
     },
     File {

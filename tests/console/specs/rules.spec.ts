@@ -115,6 +115,19 @@ test("a rule sends to a web server; its buffer is paused, seen to fill, purged a
   target.close();
 });
 
+test("a source is made with the form of its type, and connects", async ({ console: page, node }) => {
+  await node.call("POST", "/api/v1/connectors", { type: "mqtt", name: "self", config: { server: `127.0.0.1:${node.mqttPort}`, client_id: "self" } });
+  await open(page, "sources/new");
+  await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("mqtt");
+  await page.getByLabel("Name", { exact: true }).fill("loop");
+  await expect(page.getByRole("combobox", { name: "Connector", exact: true })).toHaveValue("self");
+  await page.getByLabel("Subscriptions", { exact: true }).fill('[{"filter": "outside/#", "qos": 1}]');
+  await page.getByLabel("Publish to topic (template)", { exact: true }).fill("inside/${topic}");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "mqtt:loop", exact: true })).toBeVisible();
+  await expect(page.getByText("connected", { exact: true })).toBeVisible();
+});
+
 async function webServer(): Promise<[Server, string[]]> {
   const bodies: string[] = [];
   const server = createServer((request, response) => {
