@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-DqauYAfM.js",
+        path: "/assets/About-IV0MV3Xk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-DqauYAfM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-IV0MV3Xk.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-CFNsbabW.js",
+        path: "/assets/Access-aF3rzuCS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-CFNsbabW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-aF3rzuCS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-BlkvnqUo.js",
+        path: "/assets/Account-CJOGThgO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-BlkvnqUo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-CJOGThgO.js.gz"),
         is_gzip: true,
     },
     File {
@@ -58,9 +58,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-VQOnZTnq.js",
+        path: "/assets/Action-ehprOLmk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-VQOnZTnq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-ehprOLmk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -70,9 +70,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-CYzaKoTW.js",
+        path: "/assets/Actions-BLugA5cu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-CYzaKoTW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-BLugA5cu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,15 +82,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-DiocEEXi.js",
+        path: "/assets/AlarmTable-DZwIZbDA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DiocEEXi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DZwIZbDA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-CVQuMJEB.js",
+        path: "/assets/Alarms-DmgSy33T.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CVQuMJEB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DmgSy33T.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,21 +106,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-599GuOIQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-599GuOIQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chain-7gNwn7XW.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-7gNwn7XW.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-BvCNzg_b.js",
+        path: "/assets/Chain-X5Xfqnvg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-BvCNzg_b.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-X5Xfqnvg.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-CZi9TbgW.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-CZi9TbgW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -130,9 +130,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-D2EcWOw1.js",
+        path: "/assets/Client-BwZvC8EG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-D2EcWOw1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-BwZvC8EG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -142,9 +142,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-BWvjdQbN.js",
+        path: "/assets/Clients-BjByl07C.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-BWvjdQbN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-BjByl07C.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,21 +160,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-iP8F1ZCw.js",
+        path: "/assets/Configuration-BeXLxRIM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-iP8F1ZCw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BeXLxRIM.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-DklCeynE.js",
+        path: "/assets/Connector-BrRONQWa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-DklCeynE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-BrRONQWa.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-BFWvetAp.js",
+        path: "/assets/Connectors-cIJp8RBk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BFWvetAp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-cIJp8RBk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BqGUclea.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BqGUclea.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Dashboard-Cmx6xjaB.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboard-Cmx6xjaB.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboard-DE9ekAA4.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DE9ekAA4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,9 +202,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-sx8-In7r.js",
+        path: "/assets/Dashboards-Fh-cxvzl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-sx8-In7r.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-Fh-cxvzl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -214,15 +214,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-C3Rq0yp0.js",
+        path: "/assets/Definition-Crm189d0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-C3Rq0yp0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-Crm189d0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-wDD8KAft.js",
+        path: "/assets/DefinitionName-M3br1-de.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-wDD8KAft.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-M3br1-de.js.gz"),
         is_gzip: true,
     },
     File {
@@ -232,21 +232,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-xCH-kvPD.js",
+        path: "/assets/Device-HF9FJFfQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-xCH-kvPD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-HF9FJFfQ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-BGF62RnD.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BGF62RnD.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-D4qpMXm_.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-D4qpMXm_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,21 +262,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-B0xTWbey.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-B0xTWbey.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-DKDaSoZ_.js",
+        path: "/assets/History-CcwoUT0M.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-DKDaSoZ_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-CcwoUT0M.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Home-CbI95G7p.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Home-CbI95G7p.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,15 +286,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BkNdbf9q.js",
+        path: "/assets/ImportButton-B8c4DZZl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BkNdbf9q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-B8c4DZZl.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-DAndwcPS.js",
+        path: "/assets/MqttClient-8vnfGxBu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DAndwcPS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-8vnfGxBu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -334,15 +334,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-C9rgL5-N.js",
+        path: "/assets/Profile-D9d7SC3J.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-C9rgL5-N.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-D9d7SC3J.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-CjCtGrrm.js",
+        path: "/assets/Profiles-BGoMB8Sx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CjCtGrrm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BGoMB8Sx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -352,21 +352,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-D5DncuoS.js",
+        path: "/assets/PublishForm-CADjxce9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-D5DncuoS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CADjxce9.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-c7_umY9Q.js",
+        path: "/assets/Refused-DkivCpbt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-c7_umY9Q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-DkivCpbt.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-Ba-tPnbw.js",
+        path: "/assets/Retained-BJC15CVt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-Ba-tPnbw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-BJC15CVt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -382,15 +382,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-PoX1hsjo.js",
+        path: "/assets/Rule-DwmMJVqa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-PoX1hsjo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-DwmMJVqa.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-C9kdwjjU.js",
+        path: "/assets/Rules-CZSxMQ_y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-C9kdwjjU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-CZSxMQ_y.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,21 +406,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-Bc-g310J.js",
+        path: "/assets/Source-CTWH01UD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-Bc-g310J.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-CTWH01UD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-2A0zuSYN.js",
+        path: "/assets/Sources-Cmwaznk8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-2A0zuSYN.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-B3E53Dll.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-B3E53Dll.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-Cmwaznk8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,33 +424,39 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Subscriptions-VxlG6Enh.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-VxlG6Enh.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Topics-CwrTr9sw.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CwrTr9sw.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-D2B_HrWm.js",
+        path: "/assets/Topics-DnhnoTcT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-D2B_HrWm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-DnhnoTcT.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-zDpSTwf5.js",
+        path: "/assets/Users-BbTr2DkF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-zDpSTwf5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BbTr2DkF.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-COxRCMcR.js",
+        path: "/assets/api-KEDKHBCo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-COxRCMcR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-KEDKHBCo.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-BmSUBg4S.js",
+        path: "/assets/connection-DbUH0zh5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-BmSUBg4S.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-DbUH0zh5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -466,9 +466,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/dashboard-CDTtZh2i.js",
+        path: "/assets/dashboard-Buf9CS1Z.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/dashboard-CDTtZh2i.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/dashboard-Buf9CS1Z.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,9 +490,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-D2zgLC_x.js",
+        path: "/assets/index-Da1a-Ofh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-D2zgLC_x.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-Da1a-Ofh.js.gz"),
         is_gzip: true,
     },
     File {

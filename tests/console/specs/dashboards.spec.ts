@@ -94,6 +94,36 @@ test("a dashboard of ThingsBoard keeps what the console does not know", async ({
   await expect(page.getByRole("link", { name: "Silo", exact: true })).toBeHidden();
 });
 
+test("a chart of several devices has a line for each, and alarms of several are those of all", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const ids = [await platform.device("north"), await platform.device("south")];
+  for (const [name, wind] of [["north", 3], ["south", 9]] as const) expect(await node.publish("v1/devices/me/telemetry", JSON.stringify({ wind }), "-u", name, "-q", "1")).toBe(0);
+  await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id: ids[1] }, type: "Gale", severity: "MAJOR" });
+  const source = { type: "entity", entityAliasId: "both", dataKeys: [{ name: "wind", type: "timeseries" }] };
+  const widget = (typeFullFqn: string, type: string, title: string, row: number) => ({ typeFullFqn, type, row, col: 0, sizeX: 24, sizeY: 6, config: { title, datasources: [source] } });
+  const configuration = {
+    entityAliases: { both: { id: "both", alias: "Both", filter: { type: "entityList", resolveMultiple: true, entityType: "DEVICE", entityList: ids } } },
+    widgets: { c: widget("system.time_series_chart", "timeseries", "Wind", 0), a: widget("system.alarm_widgets.alarms_table", "alarm", "Warnings", 6) },
+    timewindow: { realtime: { timewindowMs: 300_000 } },
+  };
+  const made = (await platform.call("POST", "/api/dashboard", { title: "Weather", configuration })) as { id: { id: string } };
+  await open(page, `dashboards/${made.id.id}`);
+  const chart = page.getByRole("region", { name: "Wind", exact: true });
+  await expect(chart.getByRole("listitem").filter({ hasText: "north wind" })).toContainText("3");
+  await expect(chart.getByRole("listitem").filter({ hasText: "south wind" })).toContainText("9");
+  await expect(page.getByRole("region", { name: "Warnings", exact: true }).getByRole("button", { name: "Show Gale of south", exact: true })).toBeVisible();
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  for (const [before, after] of [["Wind", "Winds"], ["Warnings", "Gales"]] as const) {
+    await page.getByRole("button", { name: `Change ${before}`, exact: true }).click();
+    await page.getByRole("dialog").getByLabel("Title", { exact: true }).fill(after);
+    await page.getByRole("dialog").getByRole("button", { name: "Change", exact: true }).click();
+  }
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  const kept = (await platform.call("GET", `/api/dashboard/${made.id.id}`)) as { configuration: typeof configuration };
+  expect([kept.configuration.widgets.c.config.datasources[0], kept.configuration.widgets.a.config.datasources[0]?.entityAliasId]).toEqual([source, "both"]);
+});
+
 test("what somebody else has changed meanwhile is not overwritten, and the message stays", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const made = (await platform.call("POST", "/api/dashboard", { title: "Shared", configuration: {} })) as { id: { id: string } };

@@ -1,8 +1,8 @@
 // Devices: created, connected with what the page says to paste, seen to move; attributes, commands, alarms, relations.
 import { readFileSync } from "node:fs";
-import { expect, open, test } from "../support/test";
+import { expect, logIn, open, test } from "../support/test";
 import { Platform } from "../support/platform";
-import type { Node } from "../support/node";
+import { Node } from "../support/node";
 import type { Page } from "@playwright/test";
 
 test.use({ hasPlatform: true });
@@ -13,7 +13,10 @@ async function openDevice(page: Page, id: string, tab = ""): Promise<void> {
   await open(page, `devices/${id}${tab ? `?tab=${tab}` : ""}`);
 }
 
-test("the first tenant is made with one click, a device is created and sends what the page says to paste", async ({ console: page, node }) => {
+test("the first tenant is made with one click, a device is created and sends what the page says to paste", async ({ page }) => {
+  // Where nobody has made a tenant yet.
+  const node = await Node.start("platform.enabled=true");
+  await logIn(page, node);
   await open(page, "devices");
   await page.getByRole("form", { name: "New tenant", exact: true }).getByRole("button", { name: "Create", exact: true }).click();
   await expect(page.getByText("There is no device yet.")).toBeVisible();
@@ -37,6 +40,7 @@ test("the first tenant is made with one click, a device is created and sends wha
   await expect(page.getByText("active", { exact: true })).toBeVisible();
   await open(page, "devices");
   await expect(page.getByRole("region", { name: "Table: Devices", exact: true }).getByRole("row", { name: /boiler active default/ })).toBeVisible();
+  await node.stop();
 });
 
 test("history is zoomed, moved, compared and taken along", async ({ console: page, node }) => {

@@ -2,6 +2,7 @@
 import type { EntityId, Json } from "./model";
 
 export const COLUMNS = 24;
+const HOUR_MS = 3_600_000;
 export const KINDS = ["chart", "value", "gauge", "table", "alarms", "switch"] as const;
 export type Kind = (typeof KINDS)[number];
 
@@ -14,7 +15,10 @@ export interface Widget {
   title: string;
   /** None: all devices, or those of an alias that is more than one entity. */
   entity: EntityId | undefined;
+  /** All of its alias, as far as the alias names them. */
+  entities: EntityId[];
   keys: string[];
+  windowMs: number;
   unit: string;
   min: number;
   max: number;
@@ -58,13 +62,17 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration):
   const source = list(config["datasources"])[0] ?? {};
   const settings = object(config["settings"]);
   const kind = kindOf(json);
+  const entities = entitiesOf(source, configuration);
   const place = (name: keyof Place, otherwise: number) => number(at[name], number(json[name], otherwise));
   return {
     id,
     kind,
     type: text(json["typeFullFqn"]) || text(json["typeAlias"]) || text(json["type"]),
     title: text(config["title"]),
-    entity: entityOf(source, configuration) ?? targetOf(config, configuration),
+    // Alarms of several are those of all.
+    entity: kind === "alarms" && entities.length > 1 ? undefined : (entities[0] ?? targetOf(config, configuration)),
+    entities,
+    windowMs: number(object(object((config["useDashboardTimewindow"] === false ? config : configuration)["timewindow"])["realtime"])["timewindowMs"], HOUR_MS),
     keys: list(source["dataKeys"]).map((key) => text(key["name"])).filter(Boolean),
     unit: text(config["units"]),
     min: number(settings["minValue"], number(settings["tickMin"], 0)),
@@ -86,23 +94,23 @@ function kindOf(json: Json): Kind | undefined {
   return /switch|toggle/.test(fqn) && json["type"] === "rpc" ? "switch" : undefined;
 }
 
-function entityOf(source: Json, { entityAliases }: Configuration): EntityId | undefined {
-  if (source["type"] === "device" && source["deviceId"]) return { entityType: "DEVICE", id: text(source["deviceId"]) };
+function entitiesOf(source: Json, { entityAliases }: Configuration): EntityId[] {
+  if (source["type"] === "device" && source["deviceId"]) return [{ entityType: "DEVICE", id: text(source["deviceId"]) }];
   return aliased(text(source["entityAliasId"]), entityAliases);
 }
 
 function targetOf(config: Json, { entityAliases }: Configuration): EntityId | undefined {
   const target = object(config["targetDevice"]);
   if (target["deviceId"]) return { entityType: "DEVICE", id: text(target["deviceId"]) };
-  return aliased(text(target["entityAliasId"]) || text(list(config["targetDeviceAliases"])[0]), entityAliases);
+  return aliased(text(target["entityAliasId"]) || text(list(config["targetDeviceAliases"])[0]), entityAliases)[0];
 }
 
-function aliased(id: string, aliases: Configuration["entityAliases"]): EntityId | undefined {
+function aliased(id: string, aliases: Configuration["entityAliases"]): EntityId[] {
   const filter = object(object(aliases?.[id])["filter"]);
   const single = object(filter["singleEntity"]);
-  if (filter["type"] === "singleEntity" && single["id"]) return { entityType: text(single["entityType"]), id: text(single["id"]) };
-  const [first] = filter["type"] === "entityList" && Array.isArray(filter["entityList"]) ? (filter["entityList"] as unknown[]) : [];
-  return typeof first === "string" ? { entityType: text(filter["entityType"]), id: first } : undefined;
+  if (filter["type"] === "singleEntity" && single["id"]) return [{ entityType: text(single["entityType"]), id: text(single["id"]) }];
+  const ids = filter["type"] === "entityList" && Array.isArray(filter["entityList"]) ? (filter["entityList"] as unknown[]) : [];
+  return ids.filter((one) => typeof one === "string").map((one) => ({ entityType: text(filter["entityType"]), id: one }));
 }
 
 function mainLayout(configuration: Configuration): Json {
@@ -129,10 +137,13 @@ export function put(dashboard: Dashboard, one: Widget): Dashboard {
   const configuration = (next.configuration ??= empty(next.title).configuration ?? {});
   const before = object(configuration.widgets?.[one.id]);
   const names = one.kind ? NAMES[one.kind] : undefined;
-  const aliasId = one.entity ? alias(configuration, one.entity) : undefined;
+  const was = widgets(dashboard).find((other) => other.id === one.id);
+  const isSameEntity = was !== undefined && was.entity?.id === one.entity?.id;
   const config = object(before["config"]);
   const type = names?.type ?? text(before["type"]);
-  const source = { type: "entity", name: "", entityAliasId: aliasId, dataKeys: one.keys.map((name, at) => dataKey(name, at, list(list(config["datasources"])[0]?.["dataKeys"]))) };
+  const sourceBefore = list(config["datasources"])[0] ?? {};
+  const aliasId = isSameEntity ? (sourceBefore["entityAliasId"] ?? object(config["targetDevice"])["entityAliasId"]) : one.entity ? alias(configuration, one.entity) : undefined;
+  const source = { ...(isSameEntity ? sourceBefore : { type: "entity", name: "", entityAliasId: aliasId }), dataKeys: one.keys.map((name, at) => dataKey(name, at, list(sourceBefore["dataKeys"]))) };
   const isSame = one.kind !== undefined && kindOf(before) === one.kind;
   configuration.widgets = {
     ...configuration.widgets,
@@ -154,7 +165,7 @@ function dataKey(name: string, at: number, before: Json[]): Json {
 }
 
 function alias(configuration: Configuration, entity: EntityId): string {
-  const found = Object.keys(configuration.entityAliases ?? {}).find((id) => aliased(id, configuration.entityAliases)?.id === entity.id);
+  const found = Object.keys(configuration.entityAliases ?? {}).find((id) => aliased(id, configuration.entityAliases)[0]?.id === entity.id);
   if (found) return found;
   const id = crypto.randomUUID?.() ?? String(Date.now());
   configuration.entityAliases = { ...configuration.entityAliases, [id]: { id, alias: entity.id, filter: { type: "singleEntity", resolveMultiple: false, singleEntity: entity } } };
@@ -181,7 +192,7 @@ export function remove(dashboard: Dashboard, id: string): Dashboard {
 /** A new widget below all others. */
 export function fresh(kind: Kind, all: Widget[]): Widget {
   const row = Math.max(0, ...all.map((one) => one.place.row + one.place.sizeY));
-  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, keys: [], unit: "", min: 0, max: 100, method: "setValue", place: { row, col: 0, ...size(kind) } };
+  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], windowMs: HOUR_MS, keys: [], unit: "", min: 0, max: 100, method: "setValue", place: { row, col: 0, ...size(kind) } };
 }
 
 /** Of a new widget. */
