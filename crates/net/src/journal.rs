@@ -13,6 +13,7 @@ use broker::durable::recovery::Recovered;
 use broker::durable::restore::{Restored, restore};
 use broker::{Checkpointed, JournalState, Shard};
 
+use crate::compaction::Compaction;
 use crate::letter::Letter;
 use crate::mailbox::Address;
 use crate::server::{Common, Observer};
@@ -74,9 +75,6 @@ const CHECKPOINTS_WHEN_IDLE: u64 = 3;
 /// How soon a worker looks again whether a full journal has space.
 const LOOK_MS: u64 = 100;
 
-/// A log of more than so many times what is appended between two checkpoints has its oldest messages written once more.
-const MOVE_BEYOND: u64 = 4;
-
 /// The journal and the workers that wait for it.
 pub(crate) struct Keeper {
     journal: OnceLock<Journal>,
@@ -92,6 +90,8 @@ pub(crate) struct Keeper {
     /// How many of them when something else was last appended.
     checkpoints_when_used: AtomicU64,
     checkpoint: Mutex<Checkpoint>,
+    /// `LogConfig::max_bytes`.
+    quota_bytes: AtomicU64,
 }
 
 /// The checkpoint that is being made, or the last one.
@@ -100,6 +100,7 @@ struct Checkpoint {
     replay_from: Lsn,
     /// What is older is written once more.
     move_before: Lsn,
+    compaction: Compaction,
     /// Workers that have not finished.
     left: usize,
     /// The oldest message that anything refers to, as far as they have.
@@ -119,6 +120,7 @@ impl Keeper {
             checkpoints: AtomicU64::new(0),
             checkpoints_when_used: AtomicU64::new(0),
             checkpoint: Mutex::default(),
+            quota_bytes: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -144,6 +146,7 @@ impl Keeper {
         };
         let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_PART);
         self.checkpoint_bytes.store(checkpoint_bytes, Ordering::Relaxed);
+        self.quota_bytes.store(quota_bytes, Ordering::Relaxed);
         // From the last one on, or a node that is started anew before it is due would never make one.
         self.checkpoint_at
             .store(log.stats().replay_from.0 + checkpoint_bytes, Ordering::Relaxed);
@@ -210,11 +213,14 @@ impl Keeper {
         let mut checkpoint = self.lock();
         checkpoint.replay_from = journal.committed();
         let stats = journal.stats();
-        let checkpoint_bytes = self.checkpoint_bytes.load(Ordering::Relaxed);
         // Not while it is full: there is no space for copies, and everything may be waited for.
-        let is_long = journal.is_ok() && stats.next.0 - stats.first.0 > MOVE_BEYOND * checkpoint_bytes;
-        checkpoint.move_before = match is_long {
-            true => Lsn(stats.first.0 + MOVE_BEYOND / 2 * checkpoint_bytes),
+        checkpoint.move_before = match journal.is_ok() {
+            true => checkpoint.compaction.move_before(
+                stats.first,
+                stats.next,
+                self.checkpoint_bytes.load(Ordering::Relaxed),
+                self.quota_bytes.load(Ordering::Relaxed),
+            ),
             false => Lsn(0),
         };
         checkpoint.left = workers;

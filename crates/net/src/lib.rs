@@ -11,6 +11,7 @@ mod accept;
 mod auth_pool;
 mod certificate;
 mod close;
+mod compaction;
 mod config;
 mod connection;
 mod counters;
