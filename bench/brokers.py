@@ -25,8 +25,8 @@ FILES_NEEDED = 15_000 + 200
 class Broker:
     """A running broker. `ready_s` is the time from starting it until it has accepted a connection."""
 
-    def __init__(self, name, target, keeps="", sets=()):
-        """`keeps`: for tidewire the policy of durability, for others anything that is true."""
+    def __init__(self, name, target, keeps="", sets=(), environment=None):
+        """`keeps`: for tidewire the policy of durability, for others anything that is true. `environment`: what is added to ours."""
         self.name = name
         self.ports = {kind: free_port() for kind in ("plain TCP", "TLS", "WebSocket", "secure WebSocket")}
         self.port = self.ports["plain TCP"]
@@ -38,7 +38,8 @@ class Broker:
             else PEERS[name].command(self.port, Path(self.directory), keeps=bool(keeps))
         )
         start = time.monotonic()
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        variables = os.environ | (environment or {})
+        self.process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             self._wait_until_it_listens()
         except BaseException:
