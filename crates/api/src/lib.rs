@@ -47,5 +47,6 @@ pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};
 pub use config::{ApiConfig, ApiLimits, ConfigValue, NodeInfo};
 pub use server::{ApiHandle, StartError, bind, start, start_on};
+pub use suggest::nearest;
 pub use sys_publisher::{ClientEventSender, ClientEvents, SysConfig, client_events};
 pub use thingsboard::World as PlatformAccess;

@@ -4,7 +4,7 @@
 //! line of JSON each. Times are nanoseconds on the *run clock*, which starts at 0 when the orchestrator starts; a driver knows what
 //! to add to its own clock (`Job::clock_offset_ns`; 0 in this process).
 
-use std::ops::Range;
+use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -197,4 +197,27 @@ pub struct Truth {
     pub corrupt: u64,
     /// Messages that carry no proof (templates without `${truth}`, payloads under 16 bytes), or one of another run that is not followed.
     pub unverified: u64,
+}
+
+impl AddAssign<&Truth> for Truth {
+    fn add_assign(&mut self, other: &Truth) {
+        let Truth {
+            flows,
+            expected,
+            received,
+            lost,
+            duplicated,
+            reordered,
+            corrupt,
+            unverified,
+        } = *other;
+        self.flows += flows;
+        self.expected += expected;
+        self.received += received;
+        self.lost += lost;
+        self.duplicated += duplicated;
+        self.reordered += reordered;
+        self.corrupt += corrupt;
+        self.unverified += unverified;
+    }
 }

@@ -13,7 +13,7 @@ mod verdicts;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::driver::{Command, Counts, Driver, Event, Outcome, Sent, Truth};
+use crate::driver::{Command, Counts, Driver, Event, Outcome, Sent};
 use crate::load::conclude_shares;
 use crate::observe::{Gauge, Moment, Observer, Phase};
 use crate::plan::{self, Hand};
@@ -427,7 +427,7 @@ impl Run<'_> {
     fn outcome(&mut self) -> Outcome {
         let mut whole = Outcome::default();
         for outcome in self.states.iter_mut().filter_map(|state| state.outcome.take()) {
-            add_truth(&mut whole.truth, &outcome.truth);
+            whole.truth += &outcome.truth;
             whole.examples.extend(outcome.examples);
             whole.shares.extend(outcome.shares);
             for (reason, count) in outcome.errors {
@@ -531,25 +531,4 @@ fn without_passwords(scenario: &Scenario) -> Scenario {
         *password = "***".into();
     }
     scenario
-}
-
-fn add_truth(sum: &mut Truth, other: &Truth) {
-    let Truth {
-        flows,
-        expected,
-        received,
-        lost,
-        duplicated,
-        reordered,
-        corrupt,
-        unverified,
-    } = *other;
-    sum.flows += flows;
-    sum.expected += expected;
-    sum.received += received;
-    sum.lost += lost;
-    sum.duplicated += duplicated;
-    sum.reordered += reordered;
-    sum.corrupt += corrupt;
-    sum.unverified += unverified;
 }

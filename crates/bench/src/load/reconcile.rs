@@ -271,7 +271,7 @@ fn describe(plan: &Plan, clients: &[Client], finding: &Finding) -> String {
 pub fn conclude(plan: &Plan, table: &SentTable, parts: Vec<Findings>) -> Findings {
     let mut whole = Findings::default();
     for part in parts {
-        add_truth(&mut whole.truth, &part.truth);
+        whole.truth += &part.truth;
         whole.examples.extend(part.examples);
         for (reason, count) in part.errors {
             *whole.errors.entry(reason).or_default() += count;
@@ -324,25 +324,4 @@ fn compare_share(whole: &mut Findings, plan: &Plan, key: &str, sender: u32, rece
             missed_words(&publisher_name(plan, sender), &missing, lost)
         ));
     }
-}
-
-fn add_truth(sum: &mut Truth, other: &Truth) {
-    let Truth {
-        flows,
-        expected,
-        received,
-        lost,
-        duplicated,
-        reordered,
-        corrupt,
-        unverified,
-    } = *other;
-    sum.flows += flows;
-    sum.expected += expected;
-    sum.received += received;
-    sum.lost += lost;
-    sum.duplicated += duplicated;
-    sum.reordered += reordered;
-    sum.corrupt += corrupt;
-    sum.unverified += unverified;
 }

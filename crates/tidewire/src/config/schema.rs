@@ -110,11 +110,7 @@ fn misplaced(name: &str, table: &[&str]) -> Option<String> {
 }
 
 fn closest(name: &str, table: &[&str]) -> Option<&'static str> {
-    let distances = children(table)
-        .into_iter()
-        .map(|candidate| (edit_distance(name, candidate), candidate));
-    let (distance, candidate) = distances.min()?;
-    (distance <= (name.len() / 3).max(1)).then_some(candidate)
+    api::nearest(name, children(table))
 }
 
 /// An option of that name in another section.
@@ -181,27 +177,6 @@ fn expand(section: &Section) -> Vec<Key> {
             .collect();
     }
     keys
-}
-
-/// Levenshtein's distance, with a swap of neighbours as one step.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    rows[0] = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let substitution = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = substitution.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = best;
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
