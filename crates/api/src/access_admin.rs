@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 
-use auth::{AclErrors, AclOptions, PasswordHash, Rule, UserError, UserSummary};
+use auth::{AclErrors, AclOptions, Bans, PasswordHash, Rule, UserError, UserSummary};
 
 /// Called on threads that may block (disk), never on a shard's thread.
 ///
@@ -28,6 +28,9 @@ pub trait AccessAdmin: Send + Sync + 'static {
     fn remove_user(&self, name: &str) -> Result<(), ChangeError>;
 
     fn acl(&self) -> AclRules;
+
+    /// Who may not connect. A change of them holds for logins at once; ending connections is the caller's.
+    fn bans(&self) -> &Bans;
 
     /// Replaces the whole list. It has been checked with the options that `acl` returns.
     fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError>;

@@ -1,5 +1,6 @@
 //! What every endpoint can reach. One per `start`; cloning is one reference count.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,6 +10,8 @@ use tokio::sync::Semaphore;
 
 use crate::access_admin::AccessAdmin;
 use crate::admins::Admins;
+use crate::api_keys::ApiKeys;
+use crate::audit::Audit;
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
 use crate::history::History;
 use crate::login_limiter::LoginLimiter;
@@ -21,6 +24,9 @@ const HASHES_AT_ONCE: usize = 2;
 /// WebSockets at the same time: they are no requests, and last.
 const VIEWERS_MAX: usize = 32;
 
+/// Of the data directory.
+const API_KEYS_FILE: &str = "api-keys.json";
+
 #[derive(Clone)]
 pub struct App {
     inner: Arc<Inner>,
@@ -31,6 +37,8 @@ struct Inner {
     net: net::Handle,
     access: Arc<dyn AccessAdmin>,
     admins: Admins,
+    api_keys: ApiKeys,
+    audit: Audit,
     node: NodeInfo,
     logins: Logins,
     login_limiter: LoginLimiter,
@@ -105,14 +113,19 @@ impl App {
         access: Arc<dyn AccessAdmin>,
         admins: Admins,
         node: NodeInfo,
-    ) -> App {
+    ) -> io::Result<App> {
+        let data_dir = config.data_dir.as_deref();
+        let api_keys = ApiKeys::open(data_dir.map(|directory| directory.join(API_KEYS_FILE)).as_deref())?;
+        let audit = Audit::open(data_dir)?;
         let requests = Semaphore::new(config.limits.requests_max);
-        App {
+        Ok(App {
             inner: Arc::new(Inner {
                 config,
                 net,
                 access,
                 admins,
+                api_keys,
+                audit,
                 node,
                 logins: Logins::new(),
                 login_limiter: LoginLimiter::default(),
@@ -126,7 +139,7 @@ impl App {
                 configuration: Mutex::default(),
                 openapi: OnceLock::new(),
             }),
-        }
+        })
     }
 
     pub fn config(&self) -> &ApiConfig {
@@ -143,6 +156,14 @@ impl App {
 
     pub fn admins(&self) -> &Admins {
         &self.inner.admins
+    }
+
+    pub fn api_keys(&self) -> &ApiKeys {
+        &self.inner.api_keys
+    }
+
+    pub fn audit(&self) -> &Audit {
+        &self.inner.audit
     }
 
     pub fn node(&self) -> &NodeInfo {

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
 use crate::app::App;
+use crate::audit::SentBody;
 use crate::guard::BodyLimit;
 use crate::problem::Problem;
 use crate::strict::Strict;
@@ -20,7 +21,11 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         check_content_type(request.headers())?;
         let BodyLimit(limit) = request.extensions().get().copied().unwrap_or_default();
+        let sent = request.extensions().get::<SentBody>().cloned();
         let bytes = read(request.into_body(), limit, app).await?;
+        if let Some(sent) = sent {
+            sent.note(&bytes);
+        }
         parse(&bytes).map(Json)
     }
 }

@@ -1,12 +1,14 @@
 //! What the HTTP side is started with, resolved; the binary translates its configuration into this.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::log_ring::LogRing;
 use crate::sys_publisher::SysConfig;
 use crate::thingsboard::World as PlatformAccess;
 
@@ -31,6 +33,10 @@ pub struct ApiConfig {
     pub platform: Option<Arc<PlatformAccess>>,
     /// Bound already: where nothing but the device platform's interface is served.
     pub platform_listener: Option<Arc<TcpListener>>,
+    /// Where API keys and the audit log are; without it, keys end with the process, and there is no such log.
+    pub data_dir: Option<PathBuf>,
+    /// The last lines of the log.
+    pub log: Arc<LogRing>,
     pub limits: ApiLimits,
 }
 
@@ -47,6 +53,8 @@ impl ApiConfig {
             devices: None,
             platform: None,
             platform_listener: None,
+            data_dir: None,
+            log: Arc::default(),
             limits: ApiLimits::default(),
         }
     }

@@ -9,6 +9,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::app::App;
+use crate::audit;
 use crate::guard::{BodyLimit, Need, guard};
 
 /// Of a body that may be large: a dashboard, a rule chain.
@@ -212,11 +213,13 @@ impl Endpoint {
     /// The handler behind the guard.
     pub fn into_route(self, app: &App) -> (&'static str, MethodRouter<App>) {
         let (app, need, limit) = (app.clone(), self.need, self.body_limit);
+        let is_change = self.method != Method::GET && need == Need::Admin && audit::is_change(self.operation.id);
+        let audited = (is_change || self.operation.id == "change_password").then_some(self.operation.id);
         let guarded = move |mut request: Request, next: Next| {
             let app = app.clone();
             async move {
                 request.extensions_mut().insert(limit);
-                guard(&app, need, request, next).await
+                guard(&app, need, audited, request, next).await
             }
         };
         (self.path, self.handler.layer(from_fn(guarded)))

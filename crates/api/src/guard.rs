@@ -1,19 +1,28 @@
 //! Before an endpoint runs: who is asking, and may they.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use platform::model::Authority;
 
 use crate::admins::Role;
-use crate::app::App;
+use crate::api_keys::ApiKeys;
+use crate::app::{App, unix_ms};
+use crate::audit::{AuditEntry, SentBody};
 use crate::problem::Problem;
+use crate::server::PeerAddress;
 use crate::websocket::sub_protocols;
+
+/// Before the name of an API key, where a user's name would stand: no user has a colon in its name.
+const KEY_PREFIX: &str = "key:";
+
+/// Of a request's path and query, in the audit log.
+const TARGET_CHARACTERS_MAX: usize = 1000;
 
 /// What an endpoint asks of the one who calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +91,8 @@ pub struct Login {
     pub role: Role,
 }
 
-pub async fn guard(app: &App, need: Need, mut request: Request, next: Next) -> Response {
+/// `audited`: the operation, if it belongs into the audit log.
+pub async fn guard(app: &App, need: Need, audited: Option<&'static str>, mut request: Request, next: Next) -> Response {
     if let Need::Person(who) = need {
         return crate::thingsboard::admit(app, who, request, next).await;
     }
@@ -91,19 +101,73 @@ pub async fn guard(app: &App, need: Need, mut request: Request, next: Next) -> R
         Err(problem) if !is_open => return problem.into_response(),
         Err(_) => {}
         Ok(login) if need == Need::Admin && login.role != Role::Admin => {
-            return Problem::forbidden("this needs a login with the role `admin`").into_response();
+            let refused = Problem::forbidden("this needs a login with the role `admin`").into_response();
+            if let Some(operation) = audited {
+                let change = Change::new(operation, &login, &mut request);
+                change.record(app, refused.status()).await;
+            }
+            return refused;
         }
         Ok(login) => {
+            let change = audited.map(|operation| Change::new(operation, &login, &mut request));
             request.extensions_mut().insert(login);
+            let response = next.run(request).await;
+            if let Some(change) = change {
+                change.record(app, response.status()).await;
+            }
+            return response;
         }
     }
     next.run(request).await
+}
+
+/// A change on its way into the audit log.
+struct Change {
+    entry: AuditEntry,
+    sent: SentBody,
+}
+
+impl Change {
+    fn new(operation: &'static str, login: &Login, request: &mut Request) -> Change {
+        let sent = SentBody::default();
+        let address = request.extensions().get::<PeerAddress>().map(|peer| peer.0.to_string());
+        let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+        let entry = AuditEntry {
+            number: 0,
+            at_unix_ms: unix_ms(SystemTime::now()),
+            user: login.user.to_string(),
+            address: address.unwrap_or_default(),
+            operation: operation.to_owned(),
+            method: request.method().to_string(),
+            path: target.chars().take(TARGET_CHARACTERS_MAX).collect(),
+            body: None,
+            status: 0,
+        };
+        request.extensions_mut().insert(sent.clone());
+        Change { entry, sent }
+    }
+
+    /// On disk when it returns.
+    async fn record(mut self, app: &App, status: StatusCode) {
+        self.entry.body = self.sent.take();
+        self.entry.status = status.as_u16();
+        let (own, entry) = (app.clone(), self.entry);
+        // What fails there is in the ordinary log.
+        let _ = app.block(move || own.audit().write(entry)).await;
+    }
 }
 
 /// The role is looked up anew each time, so that a change of it holds at once.
 fn login(app: &App, headers: &HeaderMap) -> Result<Login, Problem> {
     let token = bearer(headers)
         .ok_or_else(|| Problem::unauthorized("send `Authorization: Bearer <token>`; POST /api/v1/login gives one"))?;
+    if ApiKeys::is_key(token) {
+        let found = app.api_keys().find(token, unix_ms(SystemTime::now()));
+        let (name, role) =
+            found.ok_or_else(|| Problem::unauthorized("the API key is unknown, disabled or has expired"))?;
+        let user = format!("{KEY_PREFIX}{name}").into();
+        return Ok(Login { user, role });
+    }
     let user = app.logins().find(token, Instant::now());
     let user = user.ok_or_else(|| Problem::unauthorized("the token is unknown or has expired"))?;
     let role = app

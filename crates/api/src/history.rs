@@ -1,7 +1,7 @@
-//! The node's numbers over time, in memory: what the console's charts begin with. Rates and levels, sampled once a second by
+//! The node's numbers over time: what the console's charts begin with. Rates and levels, sampled once a second by
 //! `sampler.rs`, kept in rings of falling resolution from ten minutes to thirty days.
 //!
-//! A coarse point is the mean of its samples. A restart forgets everything. Bounded by construction: `TIERS` times the
+//! A coarse point is the mean of its samples. A restart forgets the finest points; `history_store.rs` keeps the others. Bounded by construction: `TIERS` times the
 //! number of series times four bytes, some 600 KB when all is full.
 
 use std::collections::VecDeque;
@@ -10,13 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Length of a step in milliseconds and number of points: 10 minutes, 6 hours, 24 hours, 7 days, 30 days.
-const TIERS: [(u64, usize); 5] = [
+pub const TIERS: [(u64, usize); 5] = [
     (1_000, 600),
     (15_000, 1_440),
     (120_000, 720),
     (900_000, 672),
     (3_600_000, 720),
 ];
+
+/// Samples in a point of the finest means.
+const SAMPLES_PER_POINT: u32 = (TIERS[1].0 / TIERS[0].0) as u32;
 
 /// The longest time that is remembered.
 pub const WINDOW_S_MAX: u64 = 30 * 24 * 3600;
@@ -27,6 +30,9 @@ pub struct Sample {
     pub at_unix_ms: u64,
     pub values: Box<[f32]>,
 }
+
+/// A coarse point that is complete, and the index of its resolution in `TIERS`.
+pub type Ended = (usize, Arc<Sample>);
 
 /// Shared by the one who samples and those who look.
 pub struct History {
@@ -71,12 +77,38 @@ impl Default for History {
 }
 
 impl History {
-    pub fn push(&self, sample: Sample) {
+    /// Gives back the coarse points that have ended with it.
+    pub fn push(&self, sample: Sample) -> Vec<Ended> {
         let sample = Arc::new(sample);
-        for tier in self.lock().iter_mut() {
-            tier.push(&sample);
+        let mut ended = Vec::new();
+        for (index, tier) in self.lock().iter_mut().enumerate() {
+            ended.extend(tier.push(&sample, 1).map(|point| (index, point)));
         }
         self.latest.send_replace(Some(sample));
+        ended
+    }
+
+    /// Takes over coarse points of the process before, each resolution from old to new. Of a step that was under way, what the
+    /// finest of them has is its beginning. Gives back the points that have ended in doing so.
+    pub fn restore(&self, load: impl Fn(usize) -> Vec<Sample>) -> Vec<Ended> {
+        let mut tiers = self.lock();
+        let mut ended = Vec::new();
+        for (index, tier) in tiers.iter_mut().enumerate().skip(1) {
+            load(index).into_iter().for_each(|point| tier.keep(Arc::new(point)));
+        }
+        let finest: Vec<Arc<Sample>> = tiers[1].points.iter().cloned().collect();
+        for (index, tier) in tiers.iter_mut().enumerate().skip(2) {
+            let last = tier.points.back().map_or(0, |point| point.at_unix_ms);
+            for point in finest.iter().filter(|point| point.at_unix_ms > last) {
+                // It stands at its end, which is in the next step already.
+                let sample = Arc::new(Sample {
+                    at_unix_ms: point.at_unix_ms - 1,
+                    values: point.values.clone(),
+                });
+                ended.extend(tier.push(&sample, SAMPLES_PER_POINT).map(|point| (index, point)));
+            }
+        }
+        ended
     }
 
     /// Each new sample; who is slow sees the newest only.
@@ -111,21 +143,25 @@ impl History {
 }
 
 impl Tier {
-    fn push(&mut self, sample: &Arc<Sample>) {
+    /// Gives back the point that has ended with it, if it is a mean. `weight`: of how many samples this is the mean.
+    fn push(&mut self, sample: &Arc<Sample>, weight: u32) -> Option<Arc<Sample>> {
         if self.step_ms == TIERS[0].0 {
-            return self.keep(sample.clone());
+            self.keep(sample.clone());
+            return None;
         }
         let step = sample.at_unix_ms / self.step_ms;
-        let ended = self.pending.step;
-        if step != ended
+        let last = self.pending.step;
+        let mut ended = None;
+        if step != last
             && let Some(values) = self.pending.take(step)
         {
-            self.keep(Arc::new(Sample {
-                at_unix_ms: (ended + 1) * self.step_ms,
-                values,
-            }));
+            let at_unix_ms = (last + 1) * self.step_ms;
+            let point = Arc::new(Sample { at_unix_ms, values });
+            self.keep(point.clone());
+            ended = Some(point);
         }
-        self.pending.add(&sample.values);
+        self.pending.add(&sample.values, weight);
+        ended
     }
 
     fn keep(&mut self, point: Arc<Sample>) {
@@ -147,12 +183,12 @@ impl Mean {
         Some(self.sums.drain(..).map(mean).collect())
     }
 
-    fn add(&mut self, values: &[f32]) {
+    fn add(&mut self, values: &[f32], weight: u32) {
         self.sums.resize(values.len(), (0.0, 0));
         for ((sum, count), value) in self.sums.iter_mut().zip(values) {
             if !value.is_nan() {
-                *sum += f64::from(*value);
-                *count += 1;
+                *sum += f64::from(*value) * f64::from(weight);
+                *count += weight;
             }
         }
     }

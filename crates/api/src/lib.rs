@@ -13,7 +13,9 @@
 
 mod access_admin;
 mod admins;
+mod api_keys;
 mod app;
+mod audit;
 mod blocking;
 mod body;
 mod config;
@@ -23,11 +25,14 @@ mod endpoint;
 mod endpoints;
 mod guard;
 mod history;
+mod history_store;
+mod log_ring;
 mod login_limiter;
 mod logins;
 mod message_body;
 mod metrics;
 mod openapi;
+mod packet_fields;
 mod paging;
 mod problem;
 mod process;
@@ -41,11 +46,13 @@ mod strict;
 mod suggest;
 mod sys_publisher;
 mod thingsboard;
+mod trace;
 mod websocket;
 
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};
 pub use config::{ApiConfig, ApiLimits, ConfigValue, NodeInfo};
+pub use log_ring::{LogLevel, LogRing};
 pub use server::{ApiHandle, StartError, bind, start, start_on};
 pub use suggest::nearest;
 pub use sys_publisher::{ClientEventSender, ClientEvents, SysConfig, client_events};

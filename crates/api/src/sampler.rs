@@ -3,17 +3,23 @@
 //! One reading serves every viewer. It asks each shard for numbers that it has at hand; a shard that does not answer makes
 //! a gap.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use broker::{DropReason, Stats};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
+use tracing::warn;
 
 use crate::app::{App, unix_ms};
-use crate::history::Sample;
+use crate::history::{Ended, Sample};
+use crate::history_store::HistoryStore;
 use crate::process::ProcessView;
 
 const EVERY: Duration = Duration::from_secs(1);
+
+/// What a crash forgets of the coarse points.
+const FLUSH_EVERY: Duration = Duration::from_secs(300);
 
 /// The series but those of drops by reason, which follow: what a name says is its unit, too.
 pub const SERIES: [&str; 16] = [
@@ -46,22 +52,72 @@ pub fn names() -> impl Iterator<Item = String> {
 pub async fn sample(app: App, mut stopped: watch::Receiver<bool>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let store = open_store(&app).await;
+    let mut flushed = Instant::now();
     let mut last: Option<Reading> = None;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
+            _ = stopped.wait_for(|is_stopped| *is_stopped) => break,
         }
         let Ok(stats) = app.stats().await else { continue };
         let reading = Reading::now(&app, stats);
         if let Some(last) = &last {
-            app.history().push(Sample {
+            let ended = app.history().push(Sample {
                 at_unix_ms: unix_ms(SystemTime::now()),
                 values: reading.since(last),
             });
+            let is_flush_due = flushed.elapsed() >= FLUSH_EVERY;
+            if is_flush_due {
+                flushed = Instant::now();
+            }
+            keep(&app, store.as_ref(), ended, is_flush_due).await;
         }
         last = Some(reading);
     }
+    keep(&app, store.as_ref(), Vec::new(), true).await;
+}
+
+/// What the process before has left is in the history when it returns. Where it cannot be had, the history begins anew.
+async fn open_store(app: &App) -> Option<Arc<HistoryStore>> {
+    let data_dir = app.config().data_dir.clone()?;
+    let own = app.clone();
+    let opened = app.block(move || {
+        let store = HistoryStore::open(&data_dir).map_err(|error| error.to_string())?;
+        let now = unix_ms(SystemTime::now());
+        let load = |tier| {
+            store.load(tier, now).unwrap_or_else(|error| {
+                warn!(%error, "a part of the history of the console's charts cannot be read");
+                Vec::new()
+            })
+        };
+        let ended = own.history().restore(load);
+        store.write(&ended).map_err(|error| error.to_string())?;
+        Ok(store)
+    });
+    let because: String = match opened.await {
+        Ok(Ok(store)) => return Some(Arc::new(store)),
+        Ok(Err(because)) => because,
+        Err(_) => return None,
+    };
+    warn!(because, "the history of the console's charts is in memory only");
+    None
+}
+
+async fn keep(app: &App, store: Option<&Arc<HistoryStore>>, ended: Vec<Ended>, is_flush_due: bool) {
+    let Some(store) = store.filter(|_| is_flush_due || !ended.is_empty()).cloned() else {
+        return;
+    };
+    let write = move || {
+        if let Err(error) = store.write(&ended) {
+            warn!(%error, "points of the console's charts are not kept");
+        }
+        if is_flush_due && let Err(error) = store.flush(unix_ms(SystemTime::now())) {
+            warn!(%error, "the history of the console's charts is not on the disk; it is tried again");
+        }
+    };
+    // A panic there has been told.
+    let _ = app.block(write).await;
 }
 
 /// Totals at a time.

@@ -62,6 +62,8 @@ pub enum StartError {
     },
     /// Threads or file descriptors could not be had.
     Resources(io::Error),
+    /// API keys or the audit log of the data directory.
+    Files(io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -88,6 +90,7 @@ impl fmt::Display for StartError {
                 )
             }
             StartError::Resources(_) => f.write_str("the system has no threads or file descriptors for the API"),
+            StartError::Files(_) => f.write_str("api-keys.json or audit.jsonl of the data directory cannot be read"),
         }
     }
 }
@@ -97,7 +100,7 @@ impl std::error::Error for StartError {
         match self {
             // The text has it already, or who has the port, which is more.
             StartError::Bind { .. } => None,
-            StartError::Resources(source) => Some(source),
+            StartError::Resources(source) | StartError::Files(source) => Some(source),
         }
     }
 }
@@ -140,7 +143,7 @@ pub fn start_on(
         .build()
         .map_err(StartError::Resources)?;
     let tls = watch::Sender::new(config.tls.clone().map(TlsAcceptor::from));
-    let app = App::new(config, net, access, admins, node);
+    let app = App::new(config, net, access, admins, node).map_err(StartError::Files)?;
     let (stop, stopped) = watch::channel(false);
     let (listener, of_platform) = {
         let _guard = runtime.enter();

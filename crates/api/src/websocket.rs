@@ -64,7 +64,7 @@ fn key(headers: &HeaderMap) -> Result<&str, Problem> {
     };
     let has = |name, word: &str| text(name).split(',').any(|item| item.trim().eq_ignore_ascii_case(word));
     if !has(header::UPGRADE, "websocket") || !has(header::CONNECTION, "upgrade") {
-        let detail = "this is a WebSocket: use a client that speaks it, such as `tidewire rule tail`";
+        let detail = "this is a WebSocket: use a client that speaks it, such as `tidewire rule tail` or websocat";
         let problem = Problem::of_status(StatusCode::UPGRADE_REQUIRED, detail.into());
         return Err(problem.with_header(header::UPGRADE, HeaderValue::from_static("websocket")));
     }

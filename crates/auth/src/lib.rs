@@ -4,13 +4,14 @@
 //! pool of its own, never on a data-plane thread. Authorization ([`Acl`], [`SessionAcl`]) is compiled once, resolved once
 //! per session, and then answers in nanoseconds without a lock, an allocation or a system call.
 //!
-//! Not here: MQTT packets, listeners, configuration files, HTTP. The only I/O is loading and saving a password file and
-//! loading an ACL file.
+//! Not here: MQTT packets, listeners, configuration files, HTTP. The only I/O is loading and saving a password file
+//! and bans, and loading an ACL file.
 //!
 //! Invariants: what no rule allows is refused; secrets never reach a log or an error text; every list has a bound, and
 //! everything that is wrong with a file or a rule list is reported at once.
 
 mod acl;
+mod bans;
 mod chain;
 mod password;
 mod secret;
@@ -22,6 +23,7 @@ pub use acl::{
     CidrError, Grant, Identity, PartialSubscription, Permission, Rule, SessionAcl, TopicRuleError, filter_covers,
     filters_overlap, load_mosquitto_acl, parse_mosquitto_acl, preset,
 };
+pub use bans::{Ban, BanError, BanFileError, BanKind, Bans, Suspect};
 pub use chain::{AnonymousPolicy, AnonymousProvider, Chain, Credentials, DenyReason, Outcome, Provider, UsersProvider};
 pub use password::{CreateError, HashError, PasswordHash};
 pub use secret::Password;

@@ -30,6 +30,7 @@ use crate::stats::Stats;
 use crate::tapping::TapSeat;
 use crate::timer::TimerWheel;
 use crate::timers::Timer;
+use crate::trace::Traces;
 
 pub use encode::Forms;
 pub use link::{Link, NO_CONN};
@@ -57,6 +58,8 @@ pub struct Core {
     /// None where nothing outlives the process.
     pub ledger: Option<Box<Ledger>>,
     pub tap: TapSeat,
+    /// None while nobody looks.
+    pub traces: Option<Box<Traces>>,
     /// Members that are rid of a message which they have not acknowledged; their groups are told in the next tick.
     pub let_go: Vec<(SessionRef, GroupRef)>,
 }
@@ -99,6 +102,7 @@ impl Core {
             only_homes: None,
             ledger: None,
             tap: TapSeat::default(),
+            traces: None,
         }
     }
 

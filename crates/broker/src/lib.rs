@@ -51,6 +51,8 @@ pub mod retained;
 pub mod subscriptions;
 pub mod tap;
 pub mod timer;
+pub mod trace;
+pub mod waiting;
 
 pub use access::{Access, AuthOutcome, Credentials, Identity, Offered, OpenAccess, SessionAccess, SubscribeAccess};
 pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy};

@@ -2,13 +2,14 @@
 
 use mqtt::{Disconnect, Packet, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, QoS, ReasonCode};
 
+use crate::access::Identity;
 use crate::connection::Phase;
 use crate::deliver::{Link, NO_CONN};
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Effect, Event, Now};
 use crate::inspect::LOOK_MAX;
 use crate::message::{Origin, Place, Publication};
 use crate::provenance::Provenance;
-use crate::session::Will;
+use crate::session::{Session, Will};
 use crate::shard::{Shard, hash};
 use crate::tap::{DeviceHappening, Happening, Wants};
 use crate::timers::Timer;
@@ -148,6 +149,7 @@ impl Shard {
 
     /// Takes a connection off its session: the will, the session's expiry, its shared groups. Does nothing a second time.
     pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, reason: DisconnectReason, because: &str) {
+        self.core.trace_leaving(conn);
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };
@@ -427,22 +429,36 @@ impl Shard {
     /// Ends the connections of users whose name `is_meant`, among the sessions from slot `from` on; sessions stay. Looks at
     /// a bounded number of them: the next call begins at the slot that comes back.
     pub fn kick_users(&mut self, now: Now, from: u32, is_meant: impl Fn(&str) -> bool) -> Option<u32> {
+        self.kick_where(now, from, "the user has to log in again", |session| {
+            session.device().is_none() && session.user_name.as_deref().is_some_and(&is_meant)
+        })
+    }
+
+    /// The same of clients that are banned. A device has no user name: its own is its secret.
+    pub fn kick_banned(&mut self, now: Now, from: u32, is_banned: impl Fn(&Identity) -> bool) -> Option<u32> {
+        self.kick_where(now, from, "banned by an operator", |session| {
+            let mut who = session.identity();
+            who.user_name = who.user_name.filter(|_| session.device().is_none());
+            is_banned(&who)
+        })
+    }
+
+    fn kick_where(&mut self, now: Now, from: u32, because: &str, is_meant: impl Fn(&Session) -> bool) -> Option<u32> {
         let end = self.core.sessions.len() as u32;
         let until = from.saturating_add(LOOK_MAX as u32).min(end);
         for slot in from..until {
             let Some(session) = self.core.sessions[slot as usize].as_deref() else {
                 continue;
             };
-            let (Some(conn), Some(user_name)) = (session.conn, session.user_name.as_deref()) else {
-                continue;
-            };
-            if session.device().is_none() && is_meant(user_name) {
+            if let Some(conn) = session.conn
+                && is_meant(session)
+            {
                 self.end_connection(
                     now,
                     conn,
                     DisconnectReason::Kicked,
                     ReasonCode::AdministrativeAction,
-                    "the user has to log in again",
+                    because,
                 );
             }
         }

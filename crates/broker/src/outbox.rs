@@ -252,6 +252,16 @@ impl Outbox {
         }
     }
 
+    /// What this tick has queued, without the backlog: whole packets, as long as nothing of it has been written.
+    pub fn fresh(&self, slot: ConnSlot) -> impl Iterator<Item = &[u8]> {
+        let mut at = self.lanes[slot.0 as usize].head;
+        std::iter::from_fn(move || {
+            let link = self.links.get(at as usize)?;
+            at = link.next;
+            Some(&self.arena[link.range.start as usize..link.range.end as usize])
+        })
+    }
+
     /// The socket took the first `n` bytes of what `slices` showed.
     pub fn wrote(&mut self, slot: ConnSlot, n: usize) {
         let lane = &mut self.lanes[slot.0 as usize];

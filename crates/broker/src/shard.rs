@@ -222,6 +222,7 @@ impl Shard {
         self.core.open_broadcast();
         let received = self.receive_packets(now, conn, bytes);
         self.core.close_broadcast();
+        self.core.trace_received(conn, &bytes[..received.consumed]);
         received
     }
 
@@ -437,6 +438,7 @@ impl Shard {
             CloseCause::Transport => DisconnectReason::TransportError,
         };
         self.detach(now, conn, reason, "the network connection was closed");
+        self.core.trace_closed(conn);
         self.core.outbox.close(conn);
         self.core.connections[conn.0 as usize] = None;
     }
@@ -557,6 +559,7 @@ impl Shard {
 
     /// Moves out what the driver has to do.
     pub fn take_effects(&mut self, into: &mut Vec<Effect>) {
+        self.core.trace_events();
         into.append(&mut self.core.effects);
     }
 

@@ -31,6 +31,7 @@ impl Worker {
         } else if self.held_letters == 0 {
             self.release_output();
         }
+        self.shard.trace_output();
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.extend_from_slice(self.shard.outbox().dirty());
         for slot in dirty.drain(..) {

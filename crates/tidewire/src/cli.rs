@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -194,18 +195,22 @@ fn run_serve(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
 fn serve_from(sources: &Sources, is_quiet: bool, beside: Option<Box<dyn Beside>>) -> ExitCode {
     match config::load(sources) {
         Err(diagnostics) => report(&diagnostics),
-        Ok(loaded) => match logging::install(&loaded.config.log, Surroundings::of_process()) {
-            Err(message) => fail(EXIT_FAILURE, &message),
-            Ok(log_file) => serve(
-                &loaded,
-                sources,
-                &ServeOptions {
-                    is_quiet,
-                    log_file,
-                    beside,
-                },
-            ),
-        },
+        Ok(loaded) => {
+            let log = Arc::default();
+            match logging::install(&loaded.config.log, Surroundings::of_process(), &log) {
+                Err(message) => fail(EXIT_FAILURE, &message),
+                Ok(log_file) => serve(
+                    &loaded,
+                    sources,
+                    &ServeOptions {
+                        is_quiet,
+                        log_file,
+                        log,
+                        beside,
+                    },
+                ),
+            }
+        }
     }
 }
 

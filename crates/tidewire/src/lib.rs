@@ -11,6 +11,7 @@ mod demo;
 mod import;
 mod integration_command;
 mod journal_command;
+mod log_layer;
 pub mod logging;
 mod output;
 mod passwd;

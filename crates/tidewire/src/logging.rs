@@ -7,12 +7,14 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::LogRing;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::prelude::*;
 
 use crate::config::options::server::{Log, LogFormat, LogLevel};
+use crate::log_layer::RingLayer;
 
 /// Where the process runs, as far as the log cares.
 #[derive(Clone, Copy, Debug)]
@@ -33,17 +35,17 @@ impl Surroundings {
 }
 
 /// Installs the log for the whole process, and gives back its file if it has one. Fails when that cannot be opened, or when
-/// there is a log already.
-pub fn install(log: &Log, surroundings: Surroundings) -> Result<Option<LogFile>, String> {
+/// there is a log already. `ring` gets the last lines.
+pub fn install(log: &Log, surroundings: Surroundings, ring: &Arc<LogRing>) -> Result<Option<LogFile>, String> {
     let file = log.file.0.as_deref().map(LogFile::open).transpose()?;
     let subscriber = match &file {
-        None => subscriber(log, surroundings, BoxMakeWriter::new(io::stderr)),
+        None => subscriber(log, surroundings, ring, BoxMakeWriter::new(io::stderr)),
         Some(file) => {
             let surroundings = Surroundings {
                 is_terminal: false,
                 is_journal: false,
             };
-            subscriber(log, surroundings, BoxMakeWriter::new(file.clone()))
+            subscriber(log, surroundings, ring, BoxMakeWriter::new(file.clone()))
         }
     };
     tracing::subscriber::set_global_default(subscriber).map_err(|error| error.to_string())?;
@@ -87,7 +89,12 @@ fn append(path: &Path) -> Result<File, String> {
 }
 
 /// The log as a value, for any writer.
-pub fn subscriber<W>(log: &Log, surroundings: Surroundings, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
+pub fn subscriber<W>(
+    log: &Log,
+    surroundings: Surroundings,
+    ring: &Arc<LogRing>,
+    writer: W,
+) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
@@ -96,7 +103,9 @@ where
         LogFormat::Text => false,
         LogFormat::Auto => surroundings.is_journal,
     };
-    let registry = tracing_subscriber::registry().with(level_filter(log.level));
+    let registry = tracing_subscriber::registry()
+        .with(level_filter(log.level))
+        .with(RingLayer(ring.clone()));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .with_ansi(surroundings.is_terminal && !is_json);
@@ -148,6 +157,10 @@ mod tests {
     }
 
     fn logged(format: LogFormat, surroundings: Surroundings) -> String {
+        logged_beside(format, surroundings, &Arc::default())
+    }
+
+    fn logged_beside(format: LogFormat, surroundings: Surroundings, ring: &Arc<LogRing>) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
         let log = Log {
@@ -155,7 +168,7 @@ mod tests {
             format,
             file: Unset(None),
         };
-        tracing::subscriber::with_default(subscriber(&log, surroundings, move || writer.clone()), || {
+        tracing::subscriber::with_default(subscriber(&log, surroundings, ring, move || writer.clone()), || {
             tracing::info!(client_id = "c1", password = %Secret::new("hunter2"), "connected");
             tracing::debug!("too quiet");
         });
@@ -187,6 +200,16 @@ mod tests {
             )
             .contains('\x1b')
         );
+    }
+
+    #[test]
+    fn the_last_lines_are_in_memory_too() {
+        let ring = Arc::default();
+        logged_beside(LogFormat::Json, PIPE, &ring);
+        let (lines, is_more) = ring.read(|_| true, u64::MAX, 10);
+        assert_eq!((lines.len(), is_more), (1, false));
+        assert_eq!(lines[0].text, "connected client_id=\"c1\" password=***");
+        assert_eq!(lines[0].level, api::LogLevel::Info);
     }
 
     #[test]

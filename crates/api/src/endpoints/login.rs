@@ -13,6 +13,7 @@ use zeroize::Zeroize;
 
 use crate::admins::{AdminsError, Role};
 use crate::app::{ApiCounters, App, unix_ms};
+use crate::audit::AuditEntry;
 use crate::body;
 use crate::endpoint::Endpoint;
 use crate::guard::{Login, Need, bearer};
@@ -115,6 +116,19 @@ async fn login(
     let token = token.ok_or_else(|| Problem::internal("the operating system gives no random bytes"))?;
     ApiCounters::add(&app.counters().logins);
     info!(user = %request.user, address = %peer.0, "logged in to the API");
+    let entry = AuditEntry {
+        number: 0,
+        at_unix_ms: unix_ms(SystemTime::now()),
+        user: request.user.clone(),
+        address: peer.0.to_string(),
+        operation: "login".into(),
+        method: "POST".into(),
+        path: "/api/v1/login".into(),
+        body: None,
+        status: StatusCode::OK.as_u16(),
+    };
+    let own = app.clone();
+    app.block(move || own.audit().write(entry)).await?;
     Ok(Json(LoginAnswer {
         token: token.to_string(),
         expires_at_unix_ms: unix_ms(SystemTime::now() + lifetime),

@@ -172,3 +172,66 @@ fn shared_groups_and_refused_clients_are_listed() {
     );
     assert!(!node.get("/api/v1/refused-clients").body.contains("guess"));
 }
+
+#[test]
+fn what_a_client_has_not_acknowledged_and_what_waits_are_listed() {
+    let node = Node::start(2).with_login();
+    let mut reader = node.peer("slow/one");
+    reader.subscribe("q", QoS::AtLeastOnce);
+    let mut writer = node.peer("writer");
+    assert_eq!(
+        writer.publish_acknowledged("q", b"\xffbytes", false),
+        ReasonCode::Success
+    );
+    // It is given the message and says nothing.
+    assert_eq!(reader.receive().topic, "q");
+    let list = |what: &str| node.get(&format!("/api/v1/clients/slow%2Fone/{what}")).ok().json();
+    let inflight = list("inflight?payload_bytes=1");
+    assert_eq!((&inflight["messages"], &inflight["unlisted"]), (&json!(1), &json!(0)));
+    let first = &inflight["items"][0];
+    assert_eq!(
+        (&first["packet_id"], &first["qos"], &first["is_released"]),
+        (&json!(1), &json!(1), &json!(false))
+    );
+    assert_eq!(
+        (
+            &first["message"]["topic"],
+            &first["message"]["payload"],
+            &first["message"]["payload_encoding"],
+            &first["message"]["payload_bytes"]
+        ),
+        (&json!("q"), &json!("/w=="), &json!("base64"), &json!(6))
+    );
+    assert_eq!(list("queue")["messages"], 0);
+    drop(reader);
+    let detail = || node.get("/api/v1/clients/slow%2Fone").ok().json();
+    node.wait_for("the end of the connection", || detail()["connected"] == false);
+    for n in 0..5 {
+        let payload = format!("message {n}");
+        assert_eq!(
+            writer.publish_acknowledged("q", payload.as_bytes(), false),
+            ReasonCode::Success
+        );
+    }
+    assert_eq!(list("queue")["messages"], detail()["queued"]);
+    let waiting = [
+        node.all_pages("/api/v1/clients/slow%2Fone/inflight", 2),
+        node.all_pages("/api/v1/clients/slow%2Fone/queue", 2),
+    ]
+    .concat();
+    let payloads: Vec<&str> = waiting
+        .iter()
+        .map(|one| one["message"]["payload"].as_str().unwrap())
+        .collect();
+    assert_eq!(payloads[0], "/2J5dGVz");
+    assert_eq!(
+        payloads[1..],
+        ["message 0", "message 1", "message 2", "message 3", "message 4"]
+    );
+    node.get("/api/v1/clients/nobody/queue").problem(404);
+    assert_eq!(
+        node.get("/api/v1/clients/slow%2Fone/queue?payload_bytes=4097")
+            .problem(422)["field"],
+        "payload_bytes"
+    );
+}

@@ -6,9 +6,11 @@ extern crate tidewire_api as api;
 
 mod access;
 mod access_test;
+mod banned;
 mod clients;
 mod health;
 mod history;
+mod keys_and_audit;
 mod limits;
 mod login;
 mod messages;
@@ -19,4 +21,6 @@ mod peer;
 mod schema;
 mod sys;
 mod tls;
+mod trace;
 mod web;
+mod web_socket;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, SystemTime};
 
 use api::{AccessAdmin, AclRules, Admins, ApiConfig, ApiHandle, ChangeError, ClientEventSender, NodeInfo};
-use auth::{Acl, AclOptions, Grant, PasswordHash, Rule, SessionAcl, UserSummary, Users};
+use auth::{Acl, AclOptions, Bans, Grant, PasswordHash, Rule, SessionAcl, Suspect, UserSummary, Users};
 use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, ShardConfig, SubscribeAccess, Transport};
 use mqtt::{QoS, ReasonCode};
 use net::{Authenticator, ListenerConfig, Observer, Server, ServerConfig};
@@ -25,7 +25,7 @@ pub struct Node {
     pub address: SocketAddr,
     pub password: String,
     pub token: String,
-    data_dir: PathBuf,
+    pub data_dir: PathBuf,
 }
 
 impl Node {
@@ -60,6 +60,7 @@ impl Node {
         .unwrap();
         access.net.set(net.clone()).ok().unwrap();
         let mut config = ApiConfig::new(loopback());
+        config.data_dir = Some(data_dir.clone());
         change(&mut config);
         let node = NodeInfo {
             name: "test-node".into(),
@@ -186,6 +187,7 @@ pub struct TestAccess {
     data_dir: PathBuf,
     users: Users,
     acl: RwLock<(Vec<Rule>, Arc<Acl>)>,
+    bans: Bans,
     pub pinned_by: Mutex<Option<String>>,
     pub net: OnceLock<net::Handle>,
 }
@@ -198,11 +200,12 @@ impl TestAccess {
         ];
         let acl = Arc::new(Acl::compile(&rules, AclOptions::default()).unwrap());
         TestAccess {
-            data_dir,
             users: Users::empty().unwrap(),
+            bans: Bans::open(&data_dir.join("banned.json")).unwrap(),
             acl: RwLock::new((rules, acl)),
             pinned_by: Mutex::default(),
             net: OnceLock::new(),
+            data_dir,
         }
     }
 
@@ -261,6 +264,10 @@ impl AccessAdmin for TestAccess {
         }
     }
 
+    fn bans(&self) -> &Bans {
+        &self.bans
+    }
+
     fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError> {
         let acl = Arc::new(Acl::compile(&rules, AclOptions::default()).map_err(ChangeError::Rules)?);
         *self.acl.write().unwrap() = (rules, acl);
@@ -277,6 +284,17 @@ impl AccessAdmin for TestAccess {
 
 impl Access for TestAccess {
     fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
+        let suspect = Suspect {
+            client_id: &credentials.client_id,
+            user_name: credentials.user_name.as_deref(),
+            address: credentials.address,
+        };
+        if let Some(kind) = self.bans.find(&suspect, 0) {
+            return Some(AuthOutcome::Deny {
+                reason: ReasonCode::Banned,
+                because: kind.because(),
+            });
+        }
         credentials.user_name.is_none().then_some(AuthOutcome::Allow {
             is_superuser: false,
             data: None,

@@ -10,13 +10,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::{AccessAdmin, AclRules, ChangeError};
 use auth::{
-    Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, Chain, DenyReason, Grant, Outcome, Password,
-    PasswordHash, Permission, Rule, SessionAcl, UserError, UserSummary, Users, UsersProvider, VerifiedPasswords,
-    preset,
+    Acl, AclErrors, AclOptions, AnonymousPolicy, AnonymousProvider, Bans, Chain, DenyReason, Grant, Outcome, Password,
+    PasswordHash, Permission, Rule, SessionAcl, Suspect, UserError, UserSummary, Users, UsersProvider,
+    VerifiedPasswords, preset,
 };
 use broker::{
     Access, AuthOutcome, Credentials, Device, DeviceKey, Identity, Offered, SessionAccess, ShardId, SubscribeAccess,
@@ -40,12 +40,16 @@ const SHARDS_TIMEOUT: Duration = Duration::from_secs(10);
 /// File of the data directory with the users that the API made.
 const USERS_FILE: &str = "users";
 
+/// And with whom it has banned.
+const BANS_FILE: &str = "banned.json";
+
 pub struct NodeAccess {
     chain: Chain,
     /// Everyone, from wherever they come.
     users: Arc<Users>,
     /// `None` while there are no rules: then whoever may connect may do everything that is not the server's own.
     acl: RwLock<Option<Arc<Acl>>>,
+    bans: Bans,
     state: Mutex<State>,
     data_dir: PathBuf,
     net: OnceLock<net::Handle>,
@@ -81,6 +85,7 @@ impl NodeAccess {
             ]),
             users,
             acl: RwLock::new(None),
+            bans: Bans::open(&config.data_dir.join(BANS_FILE)).map_err(|e| chain(&e))?,
             state: Mutex::new(State {
                 own,
                 configured: HashMap::new(),
@@ -195,11 +200,29 @@ impl NodeAccess {
         let found = self
             .device(&offered)
             .or_else(|| devices.provision_login(&login(&offered)))?;
+        if let Some(outcome) = self.banned(&found.client_id, credentials) {
+            return Some(outcome);
+        }
         Some(AuthOutcome::Device(Box::new(Device {
             key: DeviceKey(u128::from_be_bytes(found.session.0)),
             client_id: found.client_id,
             name: found.name,
         })))
+    }
+
+    /// The refusal of whoever is banned, under the client id of its session.
+    fn banned(&self, client_id: &str, credentials: &Credentials) -> Option<AuthOutcome> {
+        let suspect = Suspect {
+            client_id,
+            user_name: credentials.user_name.as_deref(),
+            address: credentials.address,
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let kind = self.bans.find(&suspect, now.as_millis() as u64)?;
+        Some(AuthOutcome::Deny {
+            reason: ReasonCode::Banned,
+            because: kind.because(),
+        })
     }
 
     fn is_superuser(&self, name: &str) -> bool {
@@ -365,6 +388,10 @@ impl AccessAdmin for NodeAccess {
         self.lock().rules.clone()
     }
 
+    fn bans(&self) -> &Bans {
+        &self.bans
+    }
+
     fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError> {
         let mut state = self.lock();
         if let Some(source) = &state.rules.pinned_by {
@@ -404,7 +431,8 @@ fn acl_options(config: &Config) -> AclOptions {
 impl Access for NodeAccess {
     /// Only what needs no hash is decided here.
     fn authenticate_now(&self, credentials: &Credentials) -> Option<AuthOutcome> {
-        self.device_outcome(credentials)
+        self.banned(&credentials.client_id, credentials)
+            .or_else(|| self.device_outcome(credentials))
             .or_else(|| self.chain.authenticate_now(&offered(credentials)).map(answer))
     }
 
@@ -432,7 +460,9 @@ impl Access for NodeAccess {
 
 impl net::Authenticator for NodeAccess {
     fn authenticate(&self, credentials: &Credentials) -> AuthOutcome {
-        answer(self.chain.authenticate(&offered(credentials)))
+        let outcome = answer(self.chain.authenticate(&offered(credentials)));
+        // It may have been banned while its password was hashed.
+        self.banned(&credentials.client_id, credentials).unwrap_or(outcome)
     }
 }
 

@@ -34,6 +34,7 @@ pub struct Parts<'a> {
     pub access: &'a Arc<NodeAccess>,
     pub engine: &'a integration::Engine,
     pub devices: Option<&'a Arc<Devices>>,
+    pub log: &'a Arc<api::LogRing>,
 }
 
 pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<ClientEvents>) -> Result<Http, String> {
@@ -55,6 +56,8 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
         is_mosquitto_tree: config.sys.mosquitto_tree,
         is_emqx_tree: config.sys.emqx_tree,
     });
+    api_config.data_dir = Some(config.data_dir.clone());
+    api_config.log = parts.log.clone();
     api_config.engine = Some(parts.engine.clone());
     api_config.devices = parts.devices.cloned();
     super::platform::access(config, parts.devices, &mut api_config)?;

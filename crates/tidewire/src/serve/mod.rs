@@ -42,6 +42,8 @@ pub struct ServeOptions {
     pub is_quiet: bool,
     /// Where the log goes, if to a file.
     pub log_file: Option<LogFile>,
+    /// The last lines of the log.
+    pub log: Arc<api::LogRing>,
     pub beside: Option<Box<dyn Beside>>,
 }
 
@@ -103,6 +105,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         access: &access,
         engine: &engine,
         devices: devices.as_ref(),
+        log: &options.log,
     };
     let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,

@@ -1,0 +1,364 @@
+//! The audit log: who changed what over the API, when, from where, and what came of it.
+//!
+//! Lines of JSON in `audit.jsonl` of the data directory, in the order of their numbers, on disk before the answer leaves. A full file
+//! becomes `audit.1.jsonl`, and so on; the oldest goes. Secrets in what was sent are hidden by their names, and long texts are cut.
+//! Reading looks at files from the newest back, off the runtime's threads.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tracing::error;
+
+const FILE: &str = "audit.jsonl";
+/// Of one file.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Files beside the one that is written.
+const OLD_FILES: usize = 4;
+/// Of what was sent, as JSON.
+const BODY_BYTES_MAX: usize = 4096;
+/// Of one text in it.
+const TEXT_CHARACTERS_MAX: usize = 200;
+
+const HIDDEN: &str = "***";
+
+/// Parts of the names of fields whose values are hidden, in lower case.
+const SECRETS: [&str; 9] = [
+    "password",
+    "secret",
+    "token",
+    "credential",
+    "private",
+    "hash",
+    "key",
+    "authorization",
+    "headers",
+];
+
+/// Operations that need an admin and change no setting: they would fill the log.
+const NO_CHANGE: [&str; 6] = [
+    "publish",
+    "publish_bulk",
+    "test_acl",
+    "test_rule",
+    "test_connector",
+    "try_connector",
+];
+
+/// Something that was done, or tried.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct AuditEntry {
+    /// Entries are numbered.
+    pub number: u64,
+    pub at_unix_ms: u64,
+    /// The user, or `key:` and the name of an API key.
+    pub user: String,
+    /// Where the request came from.
+    pub address: String,
+    /// As the OpenAPI document has it.
+    pub operation: String,
+    pub method: String,
+    pub path: String,
+    /// What was sent, without secrets; long texts are cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+    /// HTTP status of the answer: 2xx when it was done.
+    pub status: u16,
+}
+
+/// What a listing wants; empty fields match all.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    pub user: Option<String>,
+    pub operation: Option<String>,
+    /// Part of the line, ignoring case.
+    pub text: Option<String>,
+    pub from_unix_ms: Option<u64>,
+    pub until_unix_ms: Option<u64>,
+}
+
+impl AuditFilter {
+    fn takes(&self, entry: &AuditEntry, line: &str) -> bool {
+        self.user.as_ref().is_none_or(|user| *user == entry.user)
+            && self.operation.as_ref().is_none_or(|one| *one == entry.operation)
+            && self.from_unix_ms.is_none_or(|from| entry.at_unix_ms >= from)
+            && self.until_unix_ms.is_none_or(|until| entry.at_unix_ms < until)
+            && self
+                .text
+                .as_ref()
+                .is_none_or(|text| line.to_lowercase().contains(&text.to_lowercase()))
+    }
+}
+
+/// Where a handler's body is put for the log; an extension of the request.
+#[derive(Clone, Default)]
+pub struct SentBody(Arc<OnceLock<Value>>);
+
+impl SentBody {
+    /// Takes note of a body, if it is JSON.
+    pub fn note(&self, bytes: &[u8]) {
+        if let Ok(mut value) = serde_json::from_slice::<Value>(bytes) {
+            redact(&mut value);
+            let is_long = value.to_string().len() > BODY_BYTES_MAX;
+            let value = if is_long {
+                format!("{} bytes", bytes.len()).into()
+            } else {
+                value
+            };
+            // The first is the body.
+            let _ = self.0.set(value);
+        }
+    }
+
+    pub fn take(&self) -> Option<Value> {
+        self.0.get().cloned()
+    }
+}
+
+/// Hides secrets and cuts long texts.
+fn redact(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Some((scheme, rest)) = text.split_once("://")
+                && let Some((_, host)) = rest.split_once('@')
+            {
+                *text = format!("{scheme}://{HIDDEN}@{host}");
+            }
+            if let Some((end, _)) = text.char_indices().nth(TEXT_CHARACTERS_MAX) {
+                text.truncate(end);
+                text.push('…');
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(redact),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = name.to_lowercase();
+                match SECRETS.iter().any(|secret| name.contains(secret)) && !value.is_null() {
+                    true => *value = HIDDEN.into(),
+                    false => redact(value),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether an operation is one for the log.
+pub fn is_change(operation: &str) -> bool {
+    !NO_CHANGE.contains(&operation)
+}
+
+/// Without a directory nothing is kept.
+#[derive(Default)]
+pub struct Audit {
+    directory: Option<PathBuf>,
+    writer: Mutex<Writer>,
+}
+
+#[derive(Default)]
+struct Writer {
+    file: Option<File>,
+    bytes: u64,
+    /// Of the last entry.
+    number: u64,
+}
+
+impl Audit {
+    pub fn open(directory: Option<&Path>) -> io::Result<Audit> {
+        let Some(directory) = directory else {
+            return Ok(Audit::default());
+        };
+        let file = append(directory)?;
+        let bytes = file.metadata()?.len();
+        let mut audit = Audit {
+            directory: Some(directory.to_owned()),
+            writer: Mutex::default(),
+        };
+        let number = (0..=OLD_FILES).find_map(|age| audit.last_number(age)).unwrap_or(0);
+        audit.writer = Mutex::new(Writer {
+            file: Some(file),
+            bytes,
+            number,
+        });
+        Ok(audit)
+    }
+
+    /// Writes an entry, whose number is given here. What cannot be written is in the ordinary log.
+    pub fn write(&self, mut entry: AuditEntry) {
+        let mut writer = self.lock();
+        if writer.file.is_none() {
+            return;
+        }
+        writer.number += 1;
+        entry.number = writer.number;
+        if let Err(error) = self.try_write(&mut writer, &entry) {
+            error!(%error, user = entry.user, operation = entry.operation, path = entry.path, status = entry.status,
+                "the audit log cannot be written; this entry is here only");
+        }
+    }
+
+    fn try_write(&self, writer: &mut Writer, entry: &AuditEntry) -> io::Result<()> {
+        let mut line = serde_json::to_vec(entry)?;
+        line.push(b'\n');
+        if writer.bytes > 0 && writer.bytes + line.len() as u64 > FILE_BYTES_MAX {
+            self.rotate(writer)?;
+        }
+        if let Some(file) = &mut writer.file {
+            file.write_all(&line)?;
+            file.sync_data()?;
+            writer.bytes += line.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn rotate(&self, writer: &mut Writer) -> io::Result<()> {
+        let Some(directory) = &self.directory else {
+            return Ok(());
+        };
+        for age in (0..OLD_FILES).rev() {
+            match fs::rename(path(directory, age), path(directory, age + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        writer.file = Some(append(directory)?);
+        writer.bytes = 0;
+        Ok(())
+    }
+
+    /// The newest first: up to `limit` entries with numbers below `before`, and whether there may be more.
+    pub fn read(&self, filter: &AuditFilter, before: u64, limit: usize) -> (Vec<AuditEntry>, bool) {
+        let mut found = Vec::new();
+        for age in 0..=OLD_FILES {
+            for line in self.text(age).lines().rev() {
+                let Ok(entry) = serde_json::from_str::<AuditEntry>(line) else {
+                    continue;
+                };
+                if entry.number < before && filter.takes(&entry, line) {
+                    if found.len() == limit {
+                        return (found, true);
+                    }
+                    found.push(entry);
+                }
+            }
+        }
+        (found, false)
+    }
+
+    fn last_number(&self, age: usize) -> Option<u64> {
+        let text = self.text(age);
+        let mut entries = text.lines().rev().map(serde_json::from_str::<AuditEntry>);
+        entries.find_map(|entry| Some(entry.ok()?.number))
+    }
+
+    /// A line that was cut by a crash is skipped by who reads it.
+    fn text(&self, age: usize) -> String {
+        let bytes = self
+            .directory
+            .as_ref()
+            .and_then(|directory| fs::read(path(directory, age)).ok());
+        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn path(directory: &Path, age: usize) -> PathBuf {
+    match age {
+        0 => directory.join(FILE),
+        age => directory.join(format!("audit.{age}.jsonl")),
+    }
+}
+
+/// Ends a line that a crash has cut.
+fn append(directory: &Path) -> io::Result<File> {
+    let path = path(directory, 0);
+    let is_cut = fs::read(&path).is_ok_and(|bytes| bytes.last().is_some_and(|last| *last != b'\n'));
+    let mut options = OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    if is_cut {
+        file.write_all(b"\n")?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(user: &str, path: String) -> AuditEntry {
+        AuditEntry {
+            number: 0,
+            at_unix_ms: 1,
+            user: user.into(),
+            address: "127.0.0.1".into(),
+            operation: "add_user".into(),
+            method: "POST".into(),
+            path,
+            body: None,
+            status: 201,
+        }
+    }
+
+    #[test]
+    fn files_rotate_and_numbers_go_on_after_a_restart_and_a_cut_line() {
+        let directory = std::env::temp_dir().join(format!("tidewire-audit-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        let audit = Audit::open(Some(&directory)).unwrap();
+        let long = "x".repeat(1024 * 1024);
+        for n in 0..30 {
+            audit.write(entry("ada", format!("{n}{long}")));
+        }
+        let (newest, is_more) = audit.read(&AuditFilter::default(), u64::MAX, 2);
+        assert_eq!((newest[0].number, newest[1].number, is_more), (30, 29, true));
+        let (all, _) = audit.read(&AuditFilter::default(), u64::MAX, 1000);
+        assert_eq!(all.len(), 3 * OLD_FILES + 3, "three to a file, the oldest files gone");
+        let bytes: u64 = fs::read_dir(&directory)
+            .unwrap()
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .sum();
+        assert!(bytes <= FILE_BYTES_MAX * (OLD_FILES as u64 + 1));
+        drop(audit);
+        let mut file = OpenOptions::new().append(true).open(directory.join(FILE)).unwrap();
+        file.write_all(b"{\"number\":31,\"at_un").unwrap();
+        let audit = Audit::open(Some(&directory)).unwrap();
+        audit.write(entry("eve", "short".into()));
+        let filter = AuditFilter {
+            user: Some("eve".into()),
+            text: Some("SHORT".into()),
+            ..AuditFilter::default()
+        };
+        let (found, is_more) = audit.read(&filter, u64::MAX, 10);
+        assert_eq!((found.len(), found[0].number, is_more), (1, 31, false));
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn secrets_and_long_texts_are_not_kept() {
+        let body = SentBody::default();
+        let sent = json!({
+            "name": "ada",
+            "password": "sesame",
+            "config": { "url": "redis://u:sesame@host/0", "sasl": { "client_secret": "sesame" }, "n": 1 },
+            "list": [{ "token": "sesame" }],
+            "sql": "S".repeat(1000),
+        });
+        body.note(sent.to_string().as_bytes());
+        let kept = body.take().unwrap();
+        assert!(!kept.to_string().contains("sesame"), "{kept}");
+        assert_eq!((&kept["name"], &kept["config"]["n"]), (&json!("ada"), &json!(1)));
+        assert_eq!(kept["config"]["url"], "redis://***@host/0");
+        assert_eq!(kept["sql"].as_str().unwrap().chars().count(), TEXT_CHARACTERS_MAX + 1);
+    }
+}

@@ -1,0 +1,137 @@
+//! API keys instead of logins, and what the audit log says of who did what.
+
+use std::fs;
+use std::sync::Arc;
+
+use api::{LogLevel, LogRing};
+use serde_json::{Value, json};
+
+use crate::node::Node;
+
+fn make(node: &Node, body: &Value) -> String {
+    let made = node.send("POST", "/api/v1/api-keys", body);
+    assert_eq!(made.status, 201, "{}", made.body);
+    made.json()["secret"].as_str().unwrap().to_owned()
+}
+
+/// The node as somebody else sees it.
+fn with_token<R>(node: &mut Node, token: &str, see: impl FnOnce(&Node) -> R) -> R {
+    let own = std::mem::replace(&mut node.token, token.to_owned());
+    let result = see(node);
+    node.token = own;
+    result
+}
+
+#[test]
+fn a_key_does_what_its_role_allows_while_it_is_good() {
+    let mut node = Node::start(1).with_login();
+    let viewer = make(&node, &json!({ "name": "grafana", "role": "viewer" }));
+    let admin = make(
+        &node,
+        &json!({ "name": "ci", "role": "admin", "description": "deploys" }),
+    );
+    let user = json!({ "name": "ada", "password": "lovelace" });
+    with_token(&mut node, &viewer, |node| {
+        node.get("/api/v1/clients").ok();
+        node.send("POST", "/api/v1/users", &user).problem(403);
+        node.get("/api/v1/api-keys").problem(403);
+        node.get("/api/v1/audit").problem(403);
+    });
+    with_token(&mut node, &admin, |node| {
+        assert_eq!(node.send("POST", "/api/v1/users", &user).status, 201);
+    });
+    let keys = node.all_pages("/api/v1/api-keys", 1);
+    assert_eq!((&keys[0]["name"], &keys[1]["name"]), (&json!("ci"), &json!("grafana")));
+    assert_eq!(
+        (&keys[0]["by"], &keys[0]["description"]),
+        (&json!("admin"), &json!("deploys"))
+    );
+    assert!(keys[0]["last_used_unix_ms"].is_u64());
+    assert!(!json!(keys).to_string().contains(&admin));
+    let disabled = node.send("PUT", "/api/v1/api-keys/ci", &json!({ "enabled": false }));
+    assert_eq!((disabled.status, &disabled.json()["role"]), (200, &json!("admin")));
+    with_token(&mut node, &admin, |node| node.get("/api/v1/clients").problem(401));
+    node.send(
+        "PUT",
+        "/api/v1/api-keys/ci",
+        &json!({ "enabled": true, "role": "viewer" }),
+    )
+    .ok();
+    with_token(&mut node, &admin, |node| {
+        node.get("/api/v1/clients").ok();
+        node.delete("/api/v1/users/ada").problem(403);
+    });
+    assert_eq!(node.delete("/api/v1/api-keys/ci").status, 204);
+    with_token(&mut node, &admin, |node| node.get("/api/v1/clients").problem(401));
+    node.delete("/api/v1/api-keys/ci").problem(404);
+    let field = |body: Value| node.send("POST", "/api/v1/api-keys", &body).problem(422)["field"].clone();
+    assert_eq!(field(json!({ "name": "a b", "role": "viewer" })), "name");
+    assert_eq!(
+        field(json!({ "name": "a", "role": "viewer", "expires_at_unix_ms": 1 })),
+        "expires_at_unix_ms"
+    );
+    let again = json!({ "name": "grafana", "role": "viewer" });
+    node.send("POST", "/api/v1/api-keys", &again).problem(409);
+}
+
+#[test]
+fn every_change_is_in_the_audit_log_before_its_answer_without_its_secrets() {
+    let mut node = Node::start(1).with_login();
+    let key = make(&node, &json!({ "name": "reader", "role": "viewer" }));
+    node.send(
+        "POST",
+        "/api/v1/users",
+        &json!({ "name": "ada", "password": "lovelace" }),
+    )
+    .ok();
+    node.send("POST", "/api/v1/publish", &json!({ "topic": "t", "payload": "x" }))
+        .ok();
+    node.delete("/api/v1/users/nobody").problem(404);
+    with_token(&mut node, &key, |node| node.delete("/api/v1/users/ada").problem(403));
+    let entries = node.all_pages("/api/v1/audit", 2);
+    let told: Vec<Value> = entries
+        .iter()
+        .map(|entry| json!([entry["operation"], entry["user"], entry["status"]]))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            json!(["remove_user", "key:reader", 403]),
+            json!(["remove_user", "admin", 404]),
+            json!(["add_user", "admin", 201]),
+            json!(["add_api_key", "admin", 201]),
+            json!(["login", "admin", 200]),
+        ]
+    );
+    assert_eq!(entries[2]["body"], json!({ "name": "ada", "password": "***" }));
+    assert_eq!(
+        (&entries[1]["path"], &entries[1]["address"], &entries[1]["method"]),
+        (&json!("/api/v1/users/nobody"), &json!("127.0.0.1"), &json!("DELETE"))
+    );
+    let count = |query: &str| node.all_pages(&format!("/api/v1/audit?{query}"), 10).len();
+    assert_eq!(count("user=admin"), 4);
+    assert_eq!(count("operation=remove_user&text=NOBODY"), 1);
+    let last = entries[0]["at_unix_ms"].as_u64().unwrap();
+    assert_eq!(count(&format!("from_unix_ms={}", last + 1)), 0);
+    assert_eq!(count(&format!("until_unix_ms={}", last + 1)), 5);
+    let file = fs::read_to_string(node.data_dir.join("audit.jsonl")).unwrap();
+    assert_eq!(file.lines().count(), 5);
+    assert!(!file.contains("lovelace") && !file.contains(&key) && !file.contains(&node.password));
+    node.get("/api/v1/audit?cursor=x").problem(400);
+}
+
+#[test]
+fn the_last_lines_of_the_log_are_shown_by_level_and_text() {
+    let ring = Arc::new(LogRing::default());
+    let node = Node::start_with(1, |config| config.log = ring.clone()).with_login();
+    for n in 0..10 {
+        let level = if n % 2 == 0 { LogLevel::Info } else { LogLevel::Warn };
+        ring.push(n, level, "tidewire", format!("line {n} client_id=\"c\""));
+    }
+    let lines = node.all_pages("/api/v1/logs", 3);
+    assert_eq!((lines.len(), &lines[0]["text"]), (10, &json!("line 9 client_id=\"c\"")));
+    assert_eq!(node.all_pages("/api/v1/logs?level=warn", 2).len(), 5);
+    assert_eq!(node.all_pages("/api/v1/logs?level=info&text=LINE%203", 10).len(), 1);
+    assert_eq!(node.all_pages("/api/v1/logs?level=error", 10).len(), 0);
+    node.get("/api/v1/logs?level=loud").problem(400);
+}

@@ -1,0 +1,147 @@
+//! What a session has been sent and has not acknowledged, and what waits behind that, for an operator to see.
+//!
+//! Of a message that is in the journal only, no more is known here than that it is there.
+
+use mqtt::QoS;
+
+use crate::durable::entry::StoredEntry;
+use crate::effect::Now;
+use crate::inspect::LOOK_MAX;
+use crate::outgoing::{Delivery, packet_id};
+use crate::session::Session;
+use crate::shard::Shard;
+
+#[derive(Clone, Debug)]
+pub struct WaitingView {
+    /// None at QoS 0.
+    pub packet_id: Option<u16>,
+    pub qos: QoS,
+    pub retain: bool,
+    /// QoS 2 in flight: PUBREC has come, PUBCOMP has not. The message itself is gone.
+    pub is_released: bool,
+    /// None where it is in the journal only, or gone.
+    pub message: Option<WaitingMessage>,
+}
+
+#[derive(Clone, Debug)]
+pub struct WaitingMessage {
+    pub topic: String,
+    /// Its beginning.
+    pub payload: Vec<u8>,
+    pub payload_bytes: usize,
+    /// What keeping it costs.
+    pub kept_bytes: usize,
+    pub expires_in_s: Option<u32>,
+}
+
+/// A part of one of the two lists.
+#[derive(Clone, Debug, Default)]
+pub struct WaitingPart {
+    pub items: Vec<WaitingView>,
+    /// All that wait.
+    pub messages: usize,
+    /// Of them, those deep in the journal, which are counted only.
+    pub unlisted: usize,
+    /// Where to go on, if anywhere.
+    pub next: Option<usize>,
+}
+
+/// Which part, and how much of each payload.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingRange {
+    /// How many of the list to pass over.
+    pub from: usize,
+    pub limit: usize,
+    pub payload_bytes_max: usize,
+}
+
+impl Shard {
+    /// Sent to a client and not acknowledged, oldest first. None if there is no such client here.
+    pub fn inflight_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {
+        let session = self.core.session(self.slot_of(client_id)?);
+        let outgoing = &session.outgoing;
+        let cold = outgoing.cold.iter().flat_map(|cold| cold.inflight.iter());
+        let warm = outgoing.inflight.iter().map(|entry| match &entry.delivery {
+            Some(delivery) => view(now, delivery, range.payload_bytes_max),
+            None => released(entry.id().get()),
+        });
+        let all = warm.chain(cold.map(|(entry, _)| of_entry(&entry)));
+        Some(part(all, range, outgoing.unacknowledged(), 0))
+    }
+
+    /// What waits behind that, in the order in which it will be sent.
+    pub fn queue_of(&self, now: Now, client_id: &str, range: WaitingRange) -> Option<WaitingPart> {
+        let session = self.core.session(self.slot_of(client_id)?);
+        let cold = session.outgoing.cold.as_deref();
+        let stored = cold.into_iter().flat_map(|cold| cold.queue.iter());
+        let fresh = cold.into_iter().flat_map(|cold| cold.fresh.iter());
+        let shown = |delivery: &Delivery| view(now, delivery, range.payload_bytes_max);
+        let all = session.outgoing.queue.iter().map(shown);
+        let all = all.chain(stored.map(|(entry, _)| of_entry(&entry)));
+        let all = all.chain(fresh.chain(session.replays.held_messages()).map(shown));
+        let unlisted = cold.and_then(|cold| cold.pages.as_ref()).map_or(0, |pages| pages.len());
+        Some(part(all, range, queued(session), unlisted))
+    }
+}
+
+fn queued(session: &Session) -> usize {
+    session.outgoing.queued() + session.replays.held().0
+}
+
+fn part(all: impl Iterator<Item = WaitingView>, range: WaitingRange, messages: usize, unlisted: usize) -> WaitingPart {
+    let limit = range.limit.min(LOOK_MAX);
+    let mut items: Vec<WaitingView> = all.skip(range.from).take(limit + 1).collect();
+    let is_more = items.len() > limit;
+    items.truncate(limit);
+    WaitingPart {
+        next: is_more.then_some(range.from + limit),
+        items,
+        messages,
+        unlisted,
+    }
+}
+
+fn view(now: Now, delivery: &Delivery, payload_bytes_max: usize) -> WaitingView {
+    let p = delivery.publication();
+    WaitingView {
+        packet_id: number(delivery.qos, delivery.seq),
+        qos: delivery.qos,
+        retain: delivery.retain,
+        is_released: false,
+        message: Some(WaitingMessage {
+            topic: p.topic.to_owned(),
+            payload: p.payload[..p.payload.len().min(payload_bytes_max)].to_vec(),
+            payload_bytes: p.payload.len(),
+            kept_bytes: delivery.kept_bytes(),
+            expires_in_s: p.remaining_expiry_s(now),
+        }),
+    }
+}
+
+fn of_entry(entry: &StoredEntry) -> WaitingView {
+    if entry.is_released() {
+        return released(packet_id(entry.seq()).get());
+    }
+    WaitingView {
+        packet_id: number(entry.qos(), entry.seq()),
+        qos: entry.qos(),
+        retain: entry.retain(),
+        is_released: false,
+        message: None,
+    }
+}
+
+/// The identifier that a message has or will have, unless that is still open.
+fn number(qos: QoS, seq: u64) -> Option<u16> {
+    (qos != QoS::AtMostOnce && seq != 0).then(|| packet_id(seq).get())
+}
+
+fn released(packet_id: u16) -> WaitingView {
+    WaitingView {
+        packet_id: Some(packet_id),
+        qos: QoS::ExactlyOnce,
+        retain: false,
+        is_released: true,
+        message: None,
+    }
+}
