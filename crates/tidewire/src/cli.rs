@@ -23,6 +23,7 @@ use crate::logging::{self, Surroundings};
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain, fail, print};
 use crate::passwd;
 use crate::serve::{Beside, ServeOptions, serve};
+use crate::top;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -73,6 +74,7 @@ pub fn command() -> Command {
         .subcommand(CONNECTORS.command())
         .subcommand(ACTIONS.command())
         .subcommand(SOURCES.command())
+        .subcommand(top::command())
         .subcommand(bench::cli::command())
         .subcommand(passwd::command())
         .subcommand(journal_command::command())
@@ -175,6 +177,7 @@ fn dispatch(matches: &ArgMatches) -> ExitCode {
         Some(("connector", own)) => CONNECTORS.run(own, |own| sources(matches, own)),
         Some(("action", own)) => ACTIONS.run(own, |own| sources(matches, own)),
         Some(("source", own)) => SOURCES.run(own, |own| sources(matches, own)),
+        Some(("top", own)) => top::run(own, &sources(matches, own)),
         Some(("bench", own)) => bench::cli::run(own),
         Some(("passwd", own)) => passwd::run(own),
         Some(("journal", own)) => journal_command::run(own, |own| data_dir(matches, own)),

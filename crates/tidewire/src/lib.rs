@@ -19,3 +19,4 @@ mod remote;
 pub mod secret;
 pub mod serve;
 pub mod systemd;
+mod top;
