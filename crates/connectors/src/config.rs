@@ -1,6 +1,8 @@
 //! What every action has beside its target: buffer, batches, retries. The doc comments of the fields are what forms and reference
 //! pages show.
 
+use std::ops::RangeInclusive;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -176,28 +178,44 @@ impl Default for RetryConfig {
 impl DeliveryConfig {
     /// All that is wrong with it: the field and what it should be.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut at_least = |field: &str, value: u64, least: u64| {
-            if value < least {
-                problems.push(format!("{field}: is {value}, must be at least {least}"));
-            }
-        };
-        at_least("in_flight", self.in_flight.into(), 1);
-        at_least("request_timeout_ms", self.request_timeout_ms, 1);
-        at_least("health_check_interval_ms", self.health_check_interval_ms, 100);
-        at_least("batch.records_max", self.batch.records_max.into(), 1);
-        at_least("batch.bytes_max", self.batch.bytes_max, 1);
-        at_least("retry.first_ms", self.retry.first_ms, 1);
-        at_least("retry.longest_ms", self.retry.longest_ms, self.retry.first_ms);
-        at_least("retry.tries_max", self.retry.tries_max.unwrap_or(1).into(), 1);
-        at_least("buffer.max_bytes", self.buffer.max_bytes, 64 << 10);
-        at_least("buffer.memory_bytes", self.buffer.memory_bytes, 64 << 10);
-        at_least("buffer.segment_bytes", self.buffer.segment_bytes, 64 << 10);
-        if self.in_flight > 1024 {
-            problems.push(format!("in_flight: is {}, must be at most 1024", self.in_flight));
-        }
-        problems
+        let (batch, retry, buffer) = (&self.batch, &self.retry, &self.buffer);
+        let least_buffer = at_least(64 << 10);
+        out_of_range([
+            ("in_flight", self.in_flight.into(), 1..=1024),
+            ("request_timeout_ms", self.request_timeout_ms, at_least(1)),
+            ("health_check_interval_ms", self.health_check_interval_ms, at_least(100)),
+            ("batch.records_max", batch.records_max.into(), at_least(1)),
+            ("batch.bytes_max", batch.bytes_max, at_least(1)),
+            ("retry.first_ms", retry.first_ms, at_least(1)),
+            ("retry.longest_ms", retry.longest_ms, at_least(retry.first_ms)),
+            ("retry.tries_max", retry.tries_max.unwrap_or(1).into(), at_least(1)),
+            ("buffer.max_bytes", buffer.max_bytes, least_buffer.clone()),
+            ("buffer.memory_bytes", buffer.memory_bytes, least_buffer.clone()),
+            ("buffer.segment_bytes", buffer.segment_bytes, least_buffer),
+        ])
     }
+}
+
+pub(crate) fn at_least(least: u64) -> RangeInclusive<u64> {
+    least..=u64::MAX
+}
+
+/// What is wrong with numbers: field, value, and what it may be.
+pub(crate) fn out_of_range<const N: usize>(numbers: [(&str, u64, RangeInclusive<u64>); N]) -> Vec<String> {
+    let wrong = numbers.iter().filter(|(_, value, range)| !range.contains(value));
+    let told = wrong.map(|(field, value, range)| match (range.start(), range.end()) {
+        (least, &u64::MAX) => format!("{field}: is {value}, must be at least {least}"),
+        (least, most) => format!("{field}: is {value}, must be {least} to {most}"),
+    });
+    told.collect()
+}
+
+/// Host and port.
+pub(crate) fn address(server: &str) -> Option<(&str, u16)> {
+    let (host, port) = server.rsplit_once(':')?;
+    let host = host.trim_matches(['[', ']']);
+    let port = port.parse().ok().filter(|&port| port != 0)?;
+    (!host.is_empty()).then_some((host, port))
 }
 
 #[cfg(test)]

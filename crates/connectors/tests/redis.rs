@@ -331,6 +331,50 @@ async fn tls_checks_the_certificate() {
     assert!(error.contains("certificate"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_over_tls_takes_every_key_and_is_found_again() {
+    let directory = Directory::new("redis-cluster-tls");
+    certificates(&directory);
+    let files = directory.path().display().to_string();
+    let server = Arc::new(Server::start("redis", "cluster", &[&files]));
+    let with = |tls: TlsConfig| RedisConnectorConfig {
+        mode: RedisMode::Cluster,
+        tls: Some(tls),
+        ..connector(&server.address)
+    };
+    // It asks for no certificate and takes ours.
+    let trusted = TlsConfig {
+        ca_file: Some(directory.join("ca.pem")),
+        cert_file: Some(directory.join("cert.pem")),
+        key_file: Some(directory.join("key.pem")),
+        verify: true,
+    };
+    let unchecked = TlsConfig {
+        verify: false,
+        ..TlsConfig::default()
+    };
+    for tls in [trusted.clone(), unchecked] {
+        let sink = sink(&with(tls), &["SET", "${key}", "x"]);
+        let outcome = sink
+            .send(&numbered(0..200, |number| vec![text(number.to_string())]))
+            .await;
+        assert!(outcome.iter().all(Result::is_ok), "{outcome:?}");
+    }
+    let sink = sink(&with(trusted), &["SET", "${key}", "x"]);
+    let fault = Server::crash_and_return(&server);
+    let (_, failures) = deliver_during(fault, &sink, 10, |_| vec![text("k")]).await;
+    assert!(failures > 0, "the cluster was gone for a while");
+    let other = Directory::new("redis-cluster-other");
+    certificates(&other);
+    let foreign = TlsConfig {
+        ca_file: Some(other.join("ca.pem")),
+        ..TlsConfig::default()
+    };
+    let strict = self::sink(&with(foreign), &["SET", "${key}", "x"]);
+    let error = strict.check().await.expect_err("not trusted");
+    assert!(error.contains("certificate"), "{error}");
+}
+
 #[test]
 fn what_is_wrong_is_named() {
     for (json, field) in [

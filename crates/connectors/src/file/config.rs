@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::{at_least, out_of_range};
 use crate::sink::Template;
 
 /// Where lines go.
@@ -75,17 +76,11 @@ impl FileActionConfig {
         if !is_name || self.name.contains('\0') {
             problems.push("name: must be the name of a file, without directories".to_owned());
         }
-        if self.file_bytes_max < 1024 {
-            let is = self.file_bytes_max;
-            problems.push(format!("file_bytes_max: is {is}, must be at least 1024"));
-        }
-        if self.file_age_max_s == Some(0) {
-            problems.push("file_age_max_s: must be at least 1".to_owned());
-        }
-        if !(2..=10_000).contains(&self.files_max) {
-            let is = self.files_max;
-            problems.push(format!("files_max: is {is}, must be 2 to 10000"));
-        }
+        problems.extend(out_of_range([
+            ("file_bytes_max", self.file_bytes_max, at_least(1024)),
+            ("file_age_max_s", self.file_age_max_s.unwrap_or(1), at_least(1)),
+            ("files_max", self.files_max.into(), 2..=10_000),
+        ]));
         problems
     }
 

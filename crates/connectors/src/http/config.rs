@@ -7,6 +7,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::{at_least, out_of_range};
 use crate::secret::Secret;
 use crate::sink::Template;
 use crate::tls::TlsConfig;
@@ -136,16 +137,11 @@ impl HttpConnectorConfig {
                 problems.push(format!("headers.{name}: is no HTTP header"));
             }
         }
-        if !(1..=1024).contains(&self.connections_max) {
-            let is = self.connections_max;
-            problems.push(format!("connections_max: is {is}, must be 1 to 1024"));
-        }
-        if self.connect_timeout_ms == 0 {
-            problems.push("connect_timeout_ms: must be at least 1".to_owned());
-        }
-        if let Err(problem) = self.tls.client() {
-            problems.push(problem);
-        }
+        problems.extend(out_of_range([
+            ("connections_max", self.connections_max.into(), 1..=1024),
+            ("connect_timeout_ms", self.connect_timeout_ms, at_least(1)),
+        ]));
+        problems.extend(self.tls.client().err());
         problems
     }
 
@@ -184,9 +180,7 @@ impl HttpActionConfig {
         if HeaderValue::from_str(&self.content_type).is_err() {
             problems.push("content_type: is no value of an HTTP header".to_owned());
         }
-        if self.timeout_ms == 0 {
-            problems.push("timeout_ms: must be at least 1".to_owned());
-        }
+        problems.extend(out_of_range([("timeout_ms", self.timeout_ms, at_least(1))]));
         if let Some(sign) = &self.sign
             && (HeaderName::from_bytes(sign.header.as_bytes()).is_err() || sign.secret.expose().is_empty())
         {

@@ -6,7 +6,7 @@ use mqtt::{ProtocolVersion, SharedFilter, validate_filter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::RetryConfig;
+use crate::config::{RetryConfig, address, at_least, out_of_range};
 use crate::secret::Secret;
 use crate::sink::Template;
 use crate::tls::TlsConfig;
@@ -195,31 +195,19 @@ impl MqttConnectorConfig {
         if self.user.is_none() && self.password.is_some() && self.version != MqttVersion::V5 {
             problems.push("user: is missing; before MQTT 5 a password needs it".to_owned());
         }
-        if !(1..=IN_FLIGHT_MAX).contains(&self.in_flight_max) {
-            let is = self.in_flight_max;
-            problems.push(format!("in_flight_max: is {is}, must be 1 to {IN_FLIGHT_MAX}"));
-        }
-        for (field, value, least) in [
-            ("receive_max", self.receive_max.into(), 1),
-            ("packet_bytes_max", self.packet_bytes_max.into(), 1024),
-            ("connect_timeout_ms", self.connect_timeout_ms, 1),
-            ("answer_timeout_ms", self.answer_timeout_ms, 1),
-        ] {
-            if value < least {
-                problems.push(format!("{field}: is {value}, must be at least {least}"));
-            }
-        }
-        if let Some(Err(problem)) = self.tls.as_ref().map(TlsConfig::client) {
-            problems.push(problem);
-        }
+        problems.extend(out_of_range([
+            ("in_flight_max", self.in_flight_max.into(), 1..=IN_FLIGHT_MAX.into()),
+            ("receive_max", self.receive_max.into(), at_least(1)),
+            ("packet_bytes_max", self.packet_bytes_max.into(), at_least(1024)),
+            ("connect_timeout_ms", self.connect_timeout_ms, at_least(1)),
+            ("answer_timeout_ms", self.answer_timeout_ms, at_least(1)),
+        ]));
+        problems.extend(self.tls.as_ref().and_then(|tls| tls.client().err()));
         problems
     }
 
     pub(super) fn address(&self) -> Option<(&str, u16)> {
-        let (host, port) = self.server.rsplit_once(':')?;
-        let host = host.trim_matches(['[', ']']);
-        let port = port.parse().ok().filter(|&port| port != 0)?;
-        (!host.is_empty()).then_some((host, port))
+        address(&self.server)
     }
 }
 

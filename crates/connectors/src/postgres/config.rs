@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::statement::Statement;
+use crate::config::{at_least, out_of_range};
 use crate::secret::Secret;
 use crate::sink::Template;
 use crate::tls::TlsConfig;
@@ -89,21 +90,12 @@ impl PostgresConnectorConfig {
                 problems.push(format!("{field}: must not be empty"));
             }
         }
-        if !(1..=256).contains(&self.connections_max) {
-            let is = self.connections_max;
-            problems.push(format!("connections_max: is {is}, must be 1 to 256"));
-        }
-        for (field, value) in [
-            ("connect_timeout_ms", self.connect_timeout_ms),
-            ("statement_timeout_ms", self.statement_timeout_ms),
-        ] {
-            if value == 0 {
-                problems.push(format!("{field}: must be at least 1"));
-            }
-        }
-        if let Some(Err(problem)) = self.tls.as_ref().map(TlsConfig::client) {
-            problems.push(problem);
-        }
+        problems.extend(out_of_range([
+            ("connections_max", self.connections_max.into(), 1..=256),
+            ("connect_timeout_ms", self.connect_timeout_ms, at_least(1)),
+            ("statement_timeout_ms", self.statement_timeout_ms, at_least(1)),
+        ]));
+        problems.extend(self.tls.as_ref().and_then(|tls| tls.client().err()));
         problems
     }
 }

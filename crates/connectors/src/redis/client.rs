@@ -13,8 +13,9 @@ use redis::{
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::config::{RedisConnectorConfig, RedisMode, address};
+use super::config::{RedisConnectorConfig, RedisMode};
 use super::error::describe;
+use crate::config::address;
 
 /// Shared by the actions on one Redis.
 pub struct RedisConnector {

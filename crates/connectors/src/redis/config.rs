@@ -6,6 +6,7 @@ use redis::{ClientTlsConfig, TlsCertificates};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::{address, at_least, out_of_range};
 use crate::secret::Secret;
 use crate::sink::Template;
 use crate::tls::TlsConfig;
@@ -88,17 +89,11 @@ impl RedisConnectorConfig {
         if self.user.is_some() && self.password.is_none() {
             problems.push("password: is missing; user needs it".to_owned());
         }
-        for (field, value) in [
-            ("connect_timeout_ms", self.connect_timeout_ms),
-            ("answer_timeout_ms", self.answer_timeout_ms),
-        ] {
-            if value == 0 {
-                problems.push(format!("{field}: must be at least 1"));
-            }
-        }
-        if let Err(problem) = self.certificates() {
-            problems.push(problem);
-        }
+        problems.extend(out_of_range([
+            ("connect_timeout_ms", self.connect_timeout_ms, at_least(1)),
+            ("answer_timeout_ms", self.answer_timeout_ms, at_least(1)),
+        ]));
+        problems.extend(self.certificates().err());
         problems
     }
 
@@ -186,11 +181,3 @@ const CONNECTION_COMMANDS: &[&str] = &[
     "XREAD",
     "XREADGROUP",
 ];
-
-/// Host and port.
-pub(super) fn address(server: &str) -> Option<(&str, u16)> {
-    let (host, port) = server.rsplit_once(':')?;
-    let host = host.trim_matches(['[', ']']);
-    let port = port.parse().ok().filter(|&port| port != 0)?;
-    (!host.is_empty()).then_some((host, port))
-}

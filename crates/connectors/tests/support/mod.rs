@@ -121,15 +121,18 @@ impl Drop for Server {
     }
 }
 
-/// Files `ca.pem`, `cert.pem` and `key.pem` for a server at 127.0.0.1 and localhost.
+/// Files `ca.pem`, `cert.pem` and `key.pem` for a server at 127.0.0.1 and localhost. Issuer and certificate have names of their own:
+/// OpenSSL takes what has its issuer's name for its own issuer.
 pub fn certificates(directory: &Directory) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "issuer");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let ca = rcgen::CertifiedIssuer::self_signed(params, key).expect("a certificate");
     let key = rcgen::KeyPair::generate().expect("a key");
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let params = rcgen::CertificateParams::new(names).expect("names");
+    let mut params = rcgen::CertificateParams::new(names).expect("names");
+    params.distinguished_name.push(rcgen::DnType::CommonName, "server");
     let certificate = params.signed_by(&key, &ca).expect("a certificate");
     directory.write("ca.pem", ca.pem());
     directory.write("cert.pem", certificate.pem());

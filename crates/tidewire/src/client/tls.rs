@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, OtherError, RootCertStore,
-    SignatureScheme, SupportedProtocolVersion,
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, OtherError, SignatureScheme,
+    SupportedProtocolVersion,
 };
+use trust::{Client, Part, Trust};
 
 use super::args::TlsOptions;
 use super::failure::Failure;
@@ -26,22 +25,17 @@ pub fn connection(options: &TlsOptions, host: &str) -> Result<ClientConnection, 
 }
 
 fn config(options: &TlsOptions) -> Result<ClientConfig, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = verifier(options, &provider)?;
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(versions(options))
-        .map_err(|error| format!("TLS: {error}"))?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier));
-    let mut config = match (&options.cert_file, &options.key_file) {
-        (Some(cert), Some(key)) => {
-            let key = PrivateKeyDer::from_pem_file(key).map_err(|error| describe(key, &error))?;
-            builder
-                .with_client_auth_cert(certificates(cert)?, key)
-                .map_err(|error| format!("--cert: {error}"))?
-        }
-        _ => builder.with_no_client_auth(),
+    let client = Client {
+        trust: Trust::By(Arc::new(verifier(options)?)),
+        cert_file: options.cert_file.as_deref(),
+        key_file: options.key_file.as_deref(),
+        versions: versions(options),
     };
+    let mut config = client.config().map_err(|problem| match problem.part {
+        Part::Cert => format!("--cert: {problem}"),
+        Part::Key => format!("--key: {problem}"),
+        Part::Ca | Part::Versions => format!("TLS: {problem}"),
+    })?;
     config.alpn_protocols = options
         .alpn
         .iter()
@@ -61,11 +55,10 @@ fn versions(options: &TlsOptions) -> &'static [&'static SupportedProtocolVersion
     }
 }
 
-fn verifier(options: &TlsOptions, provider: &Arc<CryptoProvider>) -> Result<Verifier, String> {
+fn verifier(options: &TlsOptions) -> Result<Verifier, String> {
     let trusted = trusted_certificates(options)?;
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(trusted.iter().cloned());
-    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+    let roots = trust::roots(trusted.clone()).map_err(|problem| problem.to_string())?;
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), trust::provider())
         .build()
         .map_err(|error| format!("no trusted certificate could be used: {error}"))?;
     let named = options.ca_file.is_some() || options.ca_path.is_some();
@@ -83,7 +76,8 @@ fn trusted_certificates(options: &TlsOptions) -> Result<Vec<CertificateDer<'stat
         trusted.extend(certificates(file)?);
     }
     if let Some(directory) = &options.ca_path {
-        let entries = fs::read_dir(directory).map_err(|error| describe(directory, &error))?;
+        let entries =
+            fs::read_dir(directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
         // Such directories hold other things too; what is no certificate is passed over.
         trusted.extend(
             entries
@@ -93,23 +87,13 @@ fn trusted_certificates(options: &TlsOptions) -> Result<Vec<CertificateDer<'stat
         );
     }
     if options.ca_file.is_none() && options.ca_path.is_none() {
-        trusted.extend(rustls_native_certs::load_native_certs().certs);
+        trusted.extend(trust::system_certificates());
     }
     Ok(trusted)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file)
-        .map_err(|error| describe(file, &error))?
-        .collect();
-    match found.map_err(|error| describe(file, &error))? {
-        found if found.is_empty() => Err(format!("{} holds no certificate", file.display())),
-        found => Ok(found),
-    }
-}
-
-fn describe(path: &Path, error: &dyn std::fmt::Display) -> String {
-    format!("cannot read {}: {error}", path.display())
+    trust::certificates(Part::Ca, file).map_err(|problem| problem.to_string())
 }
 
 /// The usual checks, with two differences: `--insecure` lets any host name pass, as in Mosquitto's tools; and a certificate
