@@ -14,6 +14,7 @@ mod changes;
 mod command_line;
 mod declared;
 mod definitions;
+mod events;
 mod fallbacks;
 mod kafka;
 mod kafka_faults;

@@ -112,10 +112,11 @@ impl Shard {
             clean_start: session.clean_start,
             keep_alive_s: session.keep_alive_s,
             expiry_s: session.expiry_s,
+            properties: connect.properties.as_bytes(),
         };
         self.core.tap_session(now, slot, Wants::CONNACK, &what);
         self.set_keep_alive(now, conn, self.core.session(slot).keep_alive_s);
-        self.connected(now, slot, session_present);
+        self.connected(now, slot, session_present, connect);
     }
 
     /// Ends the connection that a session has, and the session itself when a clean start is asked for. Returns the slot if
@@ -258,7 +259,7 @@ impl Shard {
         }
     }
 
-    fn connected(&mut self, now: Now, slot: u32, session_present: bool) {
+    fn connected(&mut self, now: Now, slot: u32, session_present: bool, connect: &Connect<'_>) {
         let stats = &mut self.core.stats;
         stats.connections += 1;
         stats.connections_total += 1;
@@ -280,6 +281,7 @@ impl Shard {
             expiry_s: session.expiry_s,
             is_bridge: session.is_bridge,
             connected_at_ms: session.connected_at_ms,
+            properties: connect.properties.as_bytes(),
         };
         self.core.tap_session(now, slot, Wants::CONNECTED, &what);
         self.core.tap_device(now, slot, DeviceHappening::Connected { is_v5 });

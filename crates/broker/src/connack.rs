@@ -174,6 +174,7 @@ impl Shard {
             clean_start: true,
             keep_alive_s: 0,
             expiry_s: 0,
+            properties: &[],
         };
         self.core.tap_client(now, client, Wants::CONNACK, &what);
         self.event(Event::Refused {

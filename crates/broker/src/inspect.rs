@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use mqtt::{ProtocolVersion, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
+use mqtt::{Properties, ProtocolVersion, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
 
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now, Transport};
 use crate::retained::{ScanBudget, ScanCursor};
@@ -285,7 +285,7 @@ impl Shard {
     ) -> Option<ReasonCode> {
         let slot = self.slot_of(client_id)?;
         let reason = self
-            .subscribe_filter(now, slot, SubscribeFilter { filter, options }, None, 0)
+            .subscribe_filter(now, slot, SubscribeFilter { filter, options }, Properties::EMPTY, 0)
             .0;
         self.pump(now, slot);
         Some(reason)

@@ -75,7 +75,7 @@ impl Shard {
         if connection.phase == Phase::Online && connection.version == ProtocolVersion::V5 {
             self.send_disconnect(conn, code, because);
         }
-        self.detach(now, conn, reason, because);
+        self.detach(now, conn, reason, because, Properties::EMPTY);
         if let Some(connection) = self.core.connection_mut(conn) {
             connection.phase = Phase::Closing;
         }
@@ -137,7 +137,7 @@ impl Shard {
         } else {
             DisconnectReason::ByClientWithWill
         };
-        self.detach(now, conn, reason, disconnect.reason.name());
+        self.detach(now, conn, reason, disconnect.reason.name(), disconnect.properties);
         if let Some(connection) = self.core.connection_mut(conn) {
             connection.phase = Phase::Closing;
         }
@@ -147,8 +147,16 @@ impl Shard {
         });
     }
 
-    /// Takes a connection off its session: the will, the session's expiry, its shared groups. Does nothing a second time.
-    pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, reason: DisconnectReason, because: &str) {
+    /// Takes a connection off its session: the will, the session's expiry, its shared groups. Does nothing a second time. `properties`: of
+    /// the client's DISCONNECT.
+    pub(crate) fn detach(
+        &mut self,
+        now: Now,
+        conn: ConnSlot,
+        reason: DisconnectReason,
+        because: &str,
+        properties: Properties<'_>,
+    ) {
         self.core.trace_leaving(conn);
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
@@ -188,6 +196,7 @@ impl Shard {
             reason,
             because,
             connected_at_ms: self.core.session(slot).connected_at_ms,
+            properties: properties.as_bytes(),
         };
         self.core.tap_session(now, slot, Wants::DISCONNECTED, &what);
         self.core.tap_device(now, slot, DeviceHappening::Disconnected);

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use mqtt::{Decoded, Packet, PacketType, ProtocolVersion, QoS, ReasonCode};
+use mqtt::{Decoded, Packet, PacketType, Properties, ProtocolVersion, QoS, ReasonCode};
 
 use crate::access::{Access, AuthOutcome, Offered};
 use crate::client_ids::ClientIds;
@@ -437,7 +437,13 @@ impl Shard {
             CloseCause::Peer | CloseCause::Network | CloseCause::Requested => DisconnectReason::ConnectionLost,
             CloseCause::Transport => DisconnectReason::TransportError,
         };
-        self.detach(now, conn, reason, "the network connection was closed");
+        self.detach(
+            now,
+            conn,
+            reason,
+            "the network connection was closed",
+            Properties::EMPTY,
+        );
         self.core.trace_closed(conn);
         self.core.outbox.close(conn);
         self.core.connections[conn.0 as usize] = None;

@@ -91,7 +91,7 @@ impl Shard {
         self.epochs = self.epochs.wrapping_add(1);
         let (ticket, mut waiting) = (self.epochs, 0);
         for filter in subscribe.filters.iter() {
-            let (reason, must_wait) = self.subscribe_filter(now, slot, filter, identifier, ticket);
+            let (reason, must_wait) = self.subscribe_filter(now, slot, filter, subscribe.properties, ticket);
             waiting += u32::from(must_wait);
             reasons.push(suback_code(reason, is_v5));
         }
@@ -161,9 +161,10 @@ impl Shard {
         now: Now,
         slot: u32,
         asked: SubscribeFilter<'_>,
-        identifier: Option<u32>,
+        properties: Properties<'_>,
         ticket: u32,
     ) -> (ReasonCode, bool) {
+        let identifier = properties.subscription_identifier();
         let checked = self.check_filter(slot, asked.filter);
         let what = Happening::Authorized {
             is_publish: false,
@@ -230,6 +231,7 @@ impl Shard {
         let what = Happening::Subscribed {
             filter: asked.filter,
             qos: options.maximum_qos,
+            properties: properties.as_bytes(),
         };
         self.core.tap_session(now, slot, Wants::SUBSCRIBED, &what);
         let reason = match options.maximum_qos {
@@ -282,11 +284,17 @@ impl Shard {
         self.epochs = self.epochs.wrapping_add(1);
         let (ticket, mut waiting) = (self.epochs, 0);
         for filter in unsubscribe.filters.iter() {
+            let known = self.core.session(slot).subscriptions.get(filter);
+            let qos = known.map_or(mqtt::QoS::AtMostOnce, |known| known.options.maximum_qos);
             let reason = match Target::parse(filter).map(|_| self.remove_subscription(slot, filter, Some(ticket))) {
                 Err(reason) => reason,
                 Ok(Some(must_wait)) => {
                     waiting += u32::from(must_wait);
-                    let what = Happening::Unsubscribed { filter };
+                    let what = Happening::Unsubscribed {
+                        filter,
+                        qos,
+                        properties: unsubscribe.properties.as_bytes(),
+                    };
                     self.core.tap_session(now, slot, Wants::UNSUBSCRIBED, &what);
                     ReasonCode::Success
                 }

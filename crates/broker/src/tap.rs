@@ -145,11 +145,15 @@ pub enum Happening<'a> {
         expiry_s: u32,
         is_bridge: bool,
         connected_at_ms: u64,
+        /// Of CONNECT, as wire bytes.
+        properties: &'a [u8],
     },
     Disconnected {
         reason: DisconnectReason,
         because: &'a str,
         connected_at_ms: u64,
+        /// Of the client's DISCONNECT, as wire bytes.
+        properties: &'a [u8],
     },
     /// A CONNACK, also one that refuses.
     ConnAck {
@@ -157,6 +161,8 @@ pub enum Happening<'a> {
         clean_start: bool,
         keep_alive_s: u16,
         expiry_s: u32,
+        /// Of CONNECT, as wire bytes; of one that is refused they are not kept.
+        properties: &'a [u8],
     },
     /// A client asked for the right to do something.
     Authorized {
@@ -167,9 +173,15 @@ pub enum Happening<'a> {
     Subscribed {
         filter: &'a str,
         qos: QoS,
+        /// Of SUBSCRIBE, as wire bytes.
+        properties: &'a [u8],
     },
     Unsubscribed {
         filter: &'a str,
+        /// Of the subscription.
+        qos: QoS,
+        /// Of UNSUBSCRIBE, as wire bytes.
+        properties: &'a [u8],
     },
     /// An authenticator has decided about a CONNECT, or about a client that authenticates anew.
     Authenticated {
@@ -190,9 +202,7 @@ pub enum Happening<'a> {
         reason: DropReason,
     },
     /// Sent to the client, for the first time or again.
-    Delivered {
-        message: TapMessage<'a>,
-    },
+    Delivered { message: TapMessage<'a> },
     /// The client has answered with PUBACK or PUBREC.
     Acked {
         message: TapMessage<'a>,

@@ -6,7 +6,7 @@ use mqtt::QoS;
 use rules::{Limits, Rule, Source, Template};
 use serde_json::Value;
 
-use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction};
+use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction, UserProperties};
 use crate::kinds::Problems;
 use crate::metrics::RuleMetrics;
 use crate::runner::hash;
@@ -95,28 +95,56 @@ pub fn republish(arguments: &RepublishArguments) -> Result<Republish, String> {
     let user = |(name, value): (&String, &String)| {
         Ok((template("user_properties", name)?, template("user_properties", value)?))
     };
+    let (user_properties, more_user_properties) = match &arguments.user_properties {
+        UserProperties::Each(each) => (each.iter().map(user).collect::<Result<_, String>>()?, None),
+        UserProperties::All(text) if text.is_empty() => (Vec::new(), None),
+        UserProperties::All(text) => (Vec::new(), Some(template("user_properties", text)?)),
+    };
+    let payload = match arguments.payload.as_str() {
+        "" => "${.}",
+        payload => payload,
+    };
+    let [content_type, response_topic, correlation_data, payload_format] = properties(arguments)?;
     Ok(Republish {
         topic: topic(&arguments.topic)?,
-        payload: template("payload", &arguments.payload)?,
+        payload: template("payload", payload)?,
         qos: qos(&arguments.qos)?,
         retain: retain(&arguments.retain)?,
-        user_properties: arguments
-            .user_properties
-            .iter()
-            .map(user)
-            .collect::<Result<_, String>>()?,
-        content_type: optional("content_type", &arguments.content_type)?,
-        response_topic: optional("response_topic", &arguments.response_topic)?,
-        correlation_data: optional("correlation_data", &arguments.correlation_data)?,
+        user_properties,
+        more_user_properties,
+        content_type,
+        response_topic,
+        correlation_data,
+        payload_format,
     })
+}
+
+/// Content type, response topic, correlation data, payload format: by our names, or by EMQX's.
+fn properties(arguments: &RepublishArguments) -> Result<[Option<Template>; 4], String> {
+    let all = [
+        ("content_type", "Content-Type", &arguments.content_type),
+        ("response_topic", "Response-Topic", &arguments.response_topic),
+        ("correlation_data", "Correlation-Data", &arguments.correlation_data),
+        ("mqtt_properties", "Payload-Format-Indicator", &None),
+    ];
+    let given = &arguments.mqtt_properties;
+    if let Some(unknown) = given.keys().find(|name| !all.iter().any(|(_, known, _)| known == name)) {
+        let known = all.map(|(_, known, _)| known).join(", ");
+        return Err(format!("mqtt_properties: {unknown:?} is none of {known}"));
+    }
+    let mut templates = [const { None }; 4];
+    for (template, (field, name, text)) in templates.iter_mut().zip(all) {
+        *template = optional(field, text.as_ref().or(given.get(name)))?;
+    }
+    Ok(templates)
 }
 
 pub fn template(field: &str, text: &str) -> Result<Template, String> {
     Template::compile(text).map_err(|error| format!("{field}: {error}"))
 }
 
-fn optional(field: &str, text: &Option<String>) -> Result<Option<Template>, String> {
-    text.as_deref().map(|text| template(field, text)).transpose()
+fn optional(field: &str, text: Option<&String>) -> Result<Option<Template>, String> {
+    text.map(|text| template(field, text)).transpose()
 }
 
 fn topic(text: &str) -> Result<Template, String> {

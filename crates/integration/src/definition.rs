@@ -3,6 +3,8 @@
 //! What a type of connector or action needs is in `config` and `parameters`, read by `kinds.rs`. A definition is kept as it
 //! was written; it is shown with its secrets as `***`, and `***` in a new one means the old secret.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -137,6 +139,7 @@ pub enum RuleFunction {
 #[serde(deny_unknown_fields)]
 pub struct RepublishArguments {
     pub topic: String,
+    /// Empty: all of what the rule puts out, as JSON.
     #[serde(default = "payload")]
     pub payload: String,
     /// A number, or a template.
@@ -146,13 +149,32 @@ pub struct RepublishArguments {
     #[serde(default)]
     pub retain: Value,
     #[serde(default)]
-    pub user_properties: std::collections::BTreeMap<String, String>,
+    pub user_properties: UserProperties,
+    /// EMQX's way to give `Content-Type`, `Response-Topic`, `Correlation-Data` and `Payload-Format-Indicator`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mqtt_properties: BTreeMap<String, String>,
     #[serde(default)]
     pub content_type: Option<String>,
     #[serde(default)]
     pub response_topic: Option<String>,
     #[serde(default)]
     pub correlation_data: Option<String>,
+}
+
+/// Of a message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum UserProperties {
+    /// Templates by name.
+    Each(BTreeMap<String, String>),
+    /// A template that gives a map, such as `${pub_props.User-Property}`; empty: there are none.
+    All(String),
+}
+
+impl Default for UserProperties {
+    fn default() -> UserProperties {
+        UserProperties::Each(BTreeMap::new())
+    }
 }
 
 fn yes() -> bool {

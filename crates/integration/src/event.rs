@@ -91,17 +91,22 @@ impl Event for Happened<'_> {
                 expiry_s,
                 is_bridge,
                 connected_at_ms,
+                properties,
                 ..
             } => match column {
                 Column::IsBridge => Some(Value::Bool(is_bridge)),
+                Column::ConnProps => Some(properties_value(properties)),
+                Column::ReceiveMaximum => receive_maximum(properties),
                 Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
                 _ => connect_column(clean_start, keep_alive_s, expiry_s, column),
             },
             Happening::Disconnected {
                 reason,
                 connected_at_ms,
+                properties,
                 ..
             } => match column {
+                Column::DisconnProps => Some(properties_value(properties)),
                 Column::Reason => Some(Value::text(disconnect_reason(reason))),
                 Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
                 Column::DisconnectedAt => Some(Value::Int(self.scene.unix_ms.into())),
@@ -112,8 +117,10 @@ impl Event for Happened<'_> {
                 clean_start,
                 keep_alive_s,
                 expiry_s,
+                properties,
             } => match column {
                 Column::ReasonCode => Some(Value::text(reason_code(reason))),
+                Column::ConnProps => Some(properties_value(properties)),
                 Column::ConnectedAt => Some(Value::Int(self.scene.unix_ms.into())),
                 _ => connect_column(clean_start, keep_alive_s, expiry_s, column),
             },
@@ -128,13 +135,19 @@ impl Event for Happened<'_> {
                 Column::AuthzSource => Some(Value::text("rules")),
                 _ => None,
             },
-            Happening::Subscribed { filter, qos } => match column {
+            Happening::Subscribed {
+                filter,
+                qos,
+                properties,
+            }
+            | Happening::Unsubscribed {
+                filter,
+                qos,
+                properties,
+            } => match column {
                 Column::Topic => Some(Value::text(filter)),
                 Column::QoS => Some(Value::Int(qos as i128)),
-                _ => None,
-            },
-            Happening::Unsubscribed { filter } => match column {
-                Column::Topic => Some(Value::text(filter)),
+                Column::SubProps | Column::UnsubProps if self.kind().has(column) => Some(properties_value(properties)),
                 _ => None,
             },
             Happening::Authenticated {
@@ -247,6 +260,12 @@ fn connect_column(clean_start: bool, keep_alive_s: u16, expiry_s: u32, column: C
     })
 }
 
+/// MQTT 5 only; its default is the standard's.
+fn receive_maximum(properties: &[u8]) -> Option<Value> {
+    let given = Properties::from_validated(properties).receive_maximum();
+    Some(Value::Int(given.unwrap_or(u16::MAX).into()))
+}
+
 fn peer_name(address: SocketAddr) -> String {
     format!("{}:{}", address.ip(), address.port())
 }
@@ -272,6 +291,20 @@ fn properties_value(bytes: &[u8]) -> Value {
             Property::ResponseTopic(text) => ("Response-Topic", Value::text(text)),
             Property::CorrelationData(bytes) => ("Correlation-Data", Value::text(bytes)),
             Property::ReasonString(text) => ("Reason-String", Value::text(text)),
+            Property::ServerReference(text) => ("Server-Reference", Value::text(text)),
+            Property::SubscriptionIdentifier(number) => ("Subscription-Identifier", Value::Int(number.into())),
+            Property::SessionExpiryInterval(seconds) => ("Session-Expiry-Interval", Value::Int(seconds.into())),
+            Property::ReceiveMaximum(number) => ("Receive-Maximum", Value::Int(number.into())),
+            Property::MaximumPacketSize(bytes) => ("Maximum-Packet-Size", Value::Int(bytes.into())),
+            Property::TopicAliasMaximum(number) => ("Topic-Alias-Maximum", Value::Int(number.into())),
+            Property::RequestResponseInformation(is_asked) => {
+                ("Request-Response-Information", Value::Int(is_asked.into()))
+            }
+            Property::RequestProblemInformation(is_asked) => {
+                ("Request-Problem-Information", Value::Int(is_asked.into()))
+            }
+            // Its data may be a secret.
+            Property::AuthenticationMethod(name) => ("Authentication-Method", Value::text(name)),
             Property::UserProperty(key, value) => {
                 user.push((Text::from(key), Value::text(value)));
                 let pair = [("key", key), ("value", value)].map(|(name, text)| (Text::from(name), Value::text(text)));

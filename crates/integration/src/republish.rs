@@ -3,7 +3,7 @@
 use broker::tap::MadeMessage;
 use broker::{ServerMessage, ShardId};
 use mqtt::{Property, PropertyWriter, QoS};
-use rules::{Map, Missing, Template, Value};
+use rules::{JsonForm, Map, Missing, Template, Value};
 use tokio::sync::oneshot;
 
 use crate::runner::hash;
@@ -26,7 +26,7 @@ pub fn republish(templates: &Republish, output: &Map, mark: u64) -> Result<MadeM
     };
     let retain = match &templates.retain {
         Field::Fixed(retain) => *retain,
-        Field::Template(template) => retain(template, output)?,
+        Field::Template(template) => is_true(template, output, "retain")?,
     };
     Ok(MadeMessage {
         topic,
@@ -111,7 +111,7 @@ fn qos(template: &Template, output: &Map) -> Result<QoS, String> {
     }
 }
 
-fn retain(template: &Template, output: &Map) -> Result<bool, String> {
+fn is_true(template: &Template, output: &Map, field: &str) -> Result<bool, String> {
     let value = value(template, output);
     match &value {
         Value::Bool(retain) => Ok(*retain),
@@ -120,7 +120,7 @@ fn retain(template: &Template, output: &Map) -> Result<bool, String> {
         other => match other.as_str() {
             Some("true" | "1") => Ok(true),
             Some("false" | "0") => Ok(false),
-            _ => Err(format!("republish: retain: {value:?} is not true or false")),
+            _ => Err(format!("republish: {field}: {value:?} is not true or false")),
         },
     }
 }
@@ -138,7 +138,14 @@ fn properties(templates: &Republish, output: &Map) -> Result<Vec<u8>, String> {
         Some(template) if value(template, output) != Value::Undefined => Some(bytes(template, output, "correlation")?),
         _ => None,
     };
+    let is_text = match &templates.payload_format {
+        Some(template) => is_true(template, output, "payload format")?,
+        None => false,
+    };
     let mut writer = PropertyWriter::new(&mut out);
+    if is_text {
+        writer.put(Property::PayloadFormatIndicator(1));
+    }
     if let Some(text) = &content_type {
         writer.put(Property::ContentType(text));
     }
@@ -156,5 +163,40 @@ fn properties(templates: &Republish, output: &Map) -> Result<Vec<u8>, String> {
         );
         writer.put(Property::UserProperty(&name, &text));
     }
+    for (name, text) in more_user_properties(templates, output)? {
+        writer.put(Property::UserProperty(&name, &text));
+    }
     Ok(out)
+}
+
+/// A list stands for a property that is there several times.
+fn more_user_properties(templates: &Republish, output: &Map) -> Result<Vec<(String, String)>, String> {
+    let map = match templates
+        .more_user_properties
+        .as_ref()
+        .map(|template| value(template, output))
+    {
+        None | Some(Value::Undefined | Value::Null) => return Ok(Vec::new()),
+        Some(Value::Map(map)) => map,
+        Some(other) => return Err(format!("republish: user_properties: {other:?} is not a map")),
+    };
+    let wrong =
+        |name: &str| format!("republish: user_properties: {name} is not UTF-8, or is no text, number or boolean");
+    let mut all = Vec::new();
+    for (name, value) in map.iter() {
+        let name = std::str::from_utf8(name.as_bytes()).map_err(|_| wrong("a name"))?;
+        let several = match value {
+            Value::Array(values) => &values[..],
+            one => std::slice::from_ref(one),
+        };
+        for value in several {
+            let bytes = match value {
+                Value::Map(_) | Value::Array(_) | Value::Undefined | Value::Null => return Err(wrong(name)),
+                Value::Text(text) => text.as_bytes().to_vec(),
+                value => rules::encode_json(value, JsonForm::UndefinedAsString),
+            };
+            all.push((name.to_owned(), String::from_utf8(bytes).map_err(|_| wrong(name))?));
+        }
+    }
+    Ok(all)
 }

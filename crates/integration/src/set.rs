@@ -42,9 +42,12 @@ pub struct Republish {
     pub qos: Field<QoS>,
     pub retain: Field<bool>,
     pub user_properties: Vec<(Template, Template)>,
+    /// Gives a map of others.
+    pub more_user_properties: Option<Template>,
     pub content_type: Option<Template>,
     pub response_topic: Option<Template>,
     pub correlation_data: Option<Template>,
+    pub payload_format: Option<Template>,
 }
 
 /// A value, or where to find it.

@@ -77,6 +77,7 @@ columns! {
     QoS "qos" Kinds::INT, "QoS: 0, 1 or 2";
     Reason "reason" Kinds::TEXT, "why it was dropped or disconnected";
     ReasonCode "reason_code" Kinds::TEXT, "reason code by name, `success` if it went well";
+    ReceiveMaximum "receive_maximum" Kinds::INT, "Receive Maximum of the CONNECT packet";
     Result "result" Kinds::TEXT, "`allow` or `deny`";
     Retain "retain" Kinds::BOOL, "RETAIN flag as received";
     Server "server" Kinds::TEXT, "address of the remote broker";
@@ -84,6 +85,7 @@ columns! {
     SubProps "sub_props" Kinds::MAP, "properties of the SUBSCRIBE packet";
     Timestamp "timestamp" Kinds::INT, "when it happened, Unix milliseconds";
     Topic "topic" Kinds::TEXT, "topic name, or topic filter of a subscription; Kafka's topic from a Kafka source";
+    Transformation "transformation" Kinds::TEXT, "name of the transformation that failed";
     Ts "ts" Kinds::INT, "timestamp of a Kafka record";
     TsType "ts_type" Kinds::TEXT, "who set the timestamp of a Kafka record: `create`, `append` or `undefined`";
     UnsubProps "unsub_props" Kinds::MAP, "properties of the UNSUBSCRIBE packet";
@@ -142,7 +144,7 @@ events! {
     DeliveryDropped "delivery.dropped" ["$events/message/delivery_dropped", "$events/delivery_dropped"] "a message was dropped for one subscriber":
         Id Reason FromClientId FromUsername ClientId Username Payload PeerHost PeerName Topic QoS Flags PubProps PublishReceivedAt;
     ClientConnected "client.connected" ["$events/client/connected", "$events/client_connected"] "a client connected":
-        ClientId Username Mountpoint PeerName SockName ProtoName ProtoVer KeepAlive CleanStart ExpiryInterval IsBridge ConnProps ConnectedAt ClientAttrs;
+        ClientId Username Mountpoint PeerName SockName ProtoName ProtoVer KeepAlive CleanStart ReceiveMaximum ExpiryInterval IsBridge ConnProps ConnectedAt ClientAttrs;
     ClientDisconnected "client.disconnected" ["$events/client/disconnected", "$events/client_disconnected"] "a connection ended":
         Reason ClientId Username PeerName SockName ProtoName ProtoVer DisconnProps ConnectedAt DisconnectedAt ClientAttrs;
     ClientConnack "client.connack" ["$events/client/connack", "$events/client_connack"] "a CONNACK was sent":
@@ -164,7 +166,7 @@ events! {
     SchemaValidationFailed "schema.validation_failed" ["$events/schema_validation/failed", "$events/schema_validation_failed"] "a payload did not fit its schema":
         Validation Id ClientId Username Payload PeerHost PeerName Topic QoS Flags PubProps PublishReceivedAt;
     TransformationFailed "message.transformation_failed" ["$events/message_transformation/failed", "$events/message_transformation_failed"] "a message could not be transformed":
-        Validation Id ClientId Username Payload PeerName Topic QoS Flags PubProps PublishReceivedAt;
+        Transformation Id ClientId Username Payload PeerName Topic QoS Flags PubProps PublishReceivedAt;
     Source "source" [] "a message came from a source; FROM names it: `$bridges/mqtt:name`, `$bridges/kafka_consumer:name`, `$sources/…`":
         Id Server Payload Topic QoS Dup Retain PubProps MessageReceivedAt Headers Key Offset Partition Ts TsType Value;
 }

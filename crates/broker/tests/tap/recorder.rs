@@ -98,8 +98,8 @@ impl Tap for Recorder {
             Happening::Disconnected { reason, .. } => format!("disconnected {}", reason.name()),
             Happening::ConnAck { reason, .. } => format!("connack {reason:?}"),
             Happening::Authorized { topic, is_allowed, .. } => format!("authorized {topic} {is_allowed}"),
-            Happening::Subscribed { filter, qos } => format!("subscribed {filter} {}", *qos as u8),
-            Happening::Unsubscribed { filter } => format!("unsubscribed {filter}"),
+            Happening::Subscribed { filter, qos, .. } => format!("subscribed {filter} {}", *qos as u8),
+            Happening::Unsubscribed { filter, .. } => format!("unsubscribed {filter}"),
             Happening::Authenticated {
                 reason,
                 is_superuser,

@@ -1,0 +1,111 @@
+//! What rules see of packets other than PUBLISH: the properties that clients send with them, by EMQX's names.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::support::*;
+
+/// The line about this event.
+fn seen(lines: &str, event: &str) -> Value {
+    let mut lines = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
+    lines.find(|line| line["event"] == event).unwrap_or_default()
+}
+
+#[test]
+fn properties_of_what_clients_send_are_columns() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let file = json!({"type": "file", "name": "seen", "parameters": {"directory": server.dir(), "name": "seen"}});
+    api.ok("POST", "/api/v1/actions", &file);
+    let sql = "SELECT * FROM \"$events/client/connected\", \"$events/client_connack\", \"$events/client_disconnected\", \
+               \"$events/session/subscribed\", \"$events/session_unsubscribed\" WHERE clientid = 'lamp'";
+    api.ok(
+        "POST",
+        "/api/v1/rules",
+        &json!({"id": "r", "sql": sql, "actions": ["file:seen"]}),
+    );
+    let connect = Connect::new(V5, "lamp")
+        .property(property::u16(property::RECEIVE_MAXIMUM, 10))
+        .property(property::user("room", "kitchen"));
+    let mut client = server.session(&connect);
+    let properties = [
+        property::varint(property::SUBSCRIPTION_IDENTIFIER, 7),
+        property::user("why", "light"),
+    ]
+    .concat();
+    client.send(&packet::subscribe(V5, 1, &[("t/#", 1)], &properties));
+    client.expect(kind::SUBACK);
+    assert_eq!(client.unsubscribe("t/#"), 0);
+    let properties = [
+        property::text(property::REASON_STRING, "night"),
+        property::user("why", "dark"),
+    ]
+    .concat();
+    client.send(&packet::disconnect(0, &properties));
+    let path = server.dir().join("seen.jsonl");
+    let text = || std::fs::read_to_string(&path).unwrap_or_default();
+    server.wait_until("all of it is in the file", |_| text().lines().count() == 5);
+    let text = text();
+
+    let connected = seen(&text, "client.connected");
+    assert_eq!(connected["receive_maximum"], 10);
+    let pairs = |name: &str, value: &str| json!([{"key": name, "value": value}]);
+    let conn_props = json!({
+        "Receive-Maximum": 10, "User-Property": {"room": "kitchen"}, "User-Property-Pairs": pairs("room", "kitchen"),
+    });
+    assert_eq!(connected["conn_props"], conn_props);
+    assert_eq!(seen(&text, "client.connack")["conn_props"], conn_props);
+    let subscribed = seen(&text, "session.subscribed");
+    let sub_props = json!({
+        "Subscription-Identifier": 7, "User-Property": {"why": "light"}, "User-Property-Pairs": pairs("why", "light"),
+    });
+    assert_eq!((&subscribed["sub_props"], &subscribed["qos"]), (&sub_props, &json!(1)));
+    let unsubscribed = seen(&text, "session.unsubscribed");
+    assert_eq!(
+        (&unsubscribed["topic"], &unsubscribed["qos"]),
+        (&json!("t/#"), &json!(1))
+    );
+    assert_eq!(unsubscribed["unsub_props"], json!({"User-Property": {}}));
+    let disconn_props = json!({
+        "Reason-String": "night", "User-Property": {"why": "dark"}, "User-Property-Pairs": pairs("why", "dark"),
+    });
+    assert_eq!(seen(&text, "client.disconnected")["disconn_props"], disconn_props);
+}
+
+/// The arguments of EMQX's republish.
+#[test]
+fn properties_are_republished_as_emqx_writes_it() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let republish = |arguments: Value| json!([{"function": "republish", "args": arguments}]);
+    let arguments = json!({
+        "topic": "out/${topic}", "payload": "", "qos": "${qos}", "retain": false, "user_properties": "${props}",
+        "mqtt_properties": {"Content-Type": "text/${kind}", "Response-Topic": "answers", "Payload-Format-Indicator": "1"},
+    });
+    let sql = "SELECT pub_props.'User-Property' AS props, topic, qos, 'plain' AS kind FROM \"in\"";
+    let rule = json!({"id": "r", "sql": sql, "actions": republish(arguments)});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let unknown = json!({"id": "u", "sql": sql, "actions": republish(json!({"topic": "t", "mqtt_properties": {"Reason-String": "x"}}))});
+    let (status, problem) = api.call("POST", "/api/v1/rules", &unknown);
+    assert!(
+        status == 422 && problem.to_string().contains("Reason-String"),
+        "{problem:#}"
+    );
+    let mut watcher = server.session(&Connect::new(V5, "w"));
+    watcher.subscribe("out/#", 1);
+    let mut client = server.session(&Connect::new(V5, "c"));
+    client.publish(&Publish::new("in", "x").qos(1).property(property::user("a", "1")));
+    let message = watcher.receive();
+    let output: Value = serde_json::from_slice(&message.payload).expect("all of the output, as JSON");
+    assert_eq!(
+        output,
+        json!({"kind": "plain", "props": {"a": "1"}, "qos": 1, "topic": "in"})
+    );
+    let properties = &message.properties;
+    assert_eq!(properties.bytes(property::CONTENT_TYPE), Some(&b"text/plain"[..]));
+    assert_eq!(properties.bytes(property::RESPONSE_TOPIC), Some(&b"answers"[..]));
+    assert_eq!(properties.number(property::PAYLOAD_FORMAT_INDICATOR), Some(1));
+    assert_eq!(properties.user_properties(), [("a".to_owned(), "1".to_owned())]);
+}
