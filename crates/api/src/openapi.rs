@@ -187,6 +187,16 @@ fn without_null(schema: &mut Value) {
             types.into()
         };
     }
+    // Of a type that has a name.
+    if let Some(choices) = schema["anyOf"].as_array() {
+        let real: Vec<&Value> = choices.iter().filter(|choice| choice["type"] != "null").collect();
+        if let [only] = real[..]
+            && let (Some(only), Some(own)) = (only.as_object().cloned(), schema.as_object_mut())
+        {
+            own.remove("anyOf");
+            own.extend(only);
+        }
+    }
 }
 
 fn responses(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {

@@ -3,10 +3,10 @@ import type { Node } from "./node";
 import { Platform } from "./platform";
 
 export const PAGES = [
-  "home", "clients", "clients/gateway-1", "refused", "subscriptions", "topics", "retained", "mqtt",
+  "home", "clients", "clients/gateway-1", "refused", "bans", "subscriptions", "topics", "retained", "mqtt",
   "devices", ...["telemetry", "attributes", "commands", "alarms", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "dashboards", "dashboards/{plant}", "profiles", "profiles/{furnace}", "chains", "chains/{root}", "alarms",
   "rules", "rules/new", "rules/hot", "actions", "actions/http:alert", "actions/new",
-  "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "access", "configuration", "account", "about", "nowhere",
+  "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "access", "configuration", "keys", "audit", "logs", "account", "about", "nowhere",
 ];
 
 const ids = new Map<string, string>();
@@ -22,6 +22,8 @@ export async function furnish(node: Node): Promise<void> {
   for (const [topic, payload] of [["config/kitchen", '{"interval": 30}'], ["config/attic", '{"interval": 60}'], ["status/gateway-1", "online"]] as const) await node.publish(topic, payload, "-r");
   await node.publish("x", "y", "-i", "esp32-kitchen", "-u", "esp32", "-P", "wrong");
   await node.call("POST", "/api/v1/users", { name: "gateway", password: "gateway password" });
+  await node.call("POST", "/api/v1/banned", { kind: "network", who: "192.0.2.0/24", reason: "Scans for open brokers" });
+  await node.call("POST", "/api/v1/api-keys", { name: "grafana", role: "viewer", description: "Charts on the wall" });
   await node.call("POST", "/api/v1/connectors", { type: "http", name: "hook", config: { url: "http://127.0.0.1:9" }, description: "Where alerts go" });
   await node.call("POST", "/api/v1/actions", { type: "http", name: "alert", connector: "hook", description: "One request for each" });
   await node.call("POST", "/api/v1/rules", { id: "hot", description: "What is too hot", sql: 'SELECT\n  clientid,\n  payload.temp AS temp\nFROM "sensors/#"\nWHERE payload.temp > 32', actions: ["http:alert"] });

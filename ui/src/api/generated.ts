@@ -139,6 +139,37 @@ export type ActionView = {
   type: string;
 };
 
+/** Something that was done, or tried. */
+export type AuditEntry = {
+  /** Where the request came from. */
+  address: string;
+  at_unix_ms: number;
+  /** What was sent, without secrets; long texts are cut. */
+  body?: unknown;
+  method: string;
+  /** Entries are numbered. */
+  number: number;
+  /** As the OpenAPI document has it. */
+  operation: string;
+  path: string;
+  /** HTTP status of the answer: 2xx when it was done. */
+  status: number;
+  /** The user, or `key:` and the name of an API key. */
+  user: string;
+};
+
+export type Banned = {
+  at_unix_ms: number;
+  /** Who has banned it. */
+  by: string;
+  kind: BanKind;
+  reason: string;
+  /** `null`: for good. */
+  until_unix_ms: (number | null);
+  /** The client id, user name, address, pattern or network. */
+  who: string;
+};
+
 /** What is sent together. A batch goes when one of the limits is reached. */
 export type BatchConfig = {
   /** Bytes. A longer message is a batch of its own. */
@@ -453,6 +484,20 @@ export type ListenerView = {
   transport: TransportView;
 };
 
+/** From what matters most. */
+export type LogLevel = "error" | "warn" | "info" | "debug" | "trace";
+
+export type LogLine = {
+  at_unix_ms: number;
+  level: LogLevel;
+  /** Lines are numbered from the start of the server. */
+  number: number;
+  /** Which part of the server says it. */
+  target: string;
+  /** The message, and its fields as `name=value`. */
+  text: string;
+};
+
 /** A login: send the token as `Authorization: Bearer <token>`. */
 export type LoginAnswer = {
   expires_at_unix_ms: number;
@@ -498,6 +543,15 @@ export type Messages = {
 /** The whole list, in order. */
 export type NewAcl = {
   rules: AclRule[];
+};
+
+export type NewBan = {
+  kind: BanKind;
+  /** For other operators. */
+  reason?: string;
+  /** When it ends by itself; without it, never. */
+  until_unix_ms?: (number | null);
+  who: string;
 };
 
 /** A message to publish. */
@@ -555,28 +609,56 @@ export type Overflow = ("back-pressure" | "drop-oldest" | "drop-newest");
 export type Page = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: Client[];
+  items: ApiKey[];
 };
 
 /** A part of a list. */
 export type Page2 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: Subscription[];
+  items: AuditEntry[];
 };
 
 /** A part of a list. */
 export type Page3 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: RetainedMessage[];
+  items: LogLine[];
 };
 
 /** A part of a list. */
 export type Page4 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
+  items: Client[];
+};
+
+/** A part of a list. */
+export type Page5 = {
+  /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: Subscription[];
+};
+
+/** A part of a list. */
+export type Page6 = {
+  /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: RetainedMessage[];
+};
+
+/** A part of a list. */
+export type Page7 = {
+  /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
+  cursor?: (string | null);
   items: User[];
+};
+
+/** A part of a list. */
+export type Page8 = {
+  /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: Banned[];
 };
 
 export type PartialView = "refuse" | "filter";
@@ -653,6 +735,9 @@ export type RefusedClient = {
 export type RepublishArguments = {
   content_type?: (string | null);
   correlation_data?: (string | null);
+  /** EMQX's way to give `Content-Type`, `Response-Topic`, `Correlation-Data` and `Payload-Format-Indicator`. */
+  mqtt_properties?: Record<string, string>;
+  /** Empty: all of what the rule puts out, as JSON. */
   payload?: string;
   /** A number, or a template. */
   qos?: unknown;
@@ -660,7 +745,7 @@ export type RepublishArguments = {
   /** A boolean, or a template. */
   retain?: unknown;
   topic: string;
-  user_properties?: Record<string, string>;
+  user_properties?: UserProperties;
 };
 
 /** A retained message. */
@@ -880,6 +965,9 @@ export type UserChange = {
   password_hash?: (string | null);
 };
 
+/** Of a message. */
+export type UserProperties = (Record<string, string> | string);
+
 export type UserProperty = {
   name: string;
   value: string;
@@ -892,6 +980,86 @@ export type Version = {
   since_unix_ms: number;
   /** From 1. */
   version: number;
+};
+
+/** A message that waits. */
+export type Waiting = {
+  /** At QoS 2: PUBREC has come and PUBCOMP has not, so the message itself is gone. */
+  is_released: boolean;
+  /** The message, where it is in memory. `null`: it is in the journal only, or gone. */
+  message: (WaitingMessage | null);
+  /** `null` at QoS 0, and where it is still open. */
+  packet_id: (number | null);
+  qos: number;
+  retain: boolean;
+};
+
+/** A part of the messages that wait, oldest first. */
+export type WaitingPage = {
+  /** Send it as `cursor` to get what follows; absent at the end. What was acknowledged meanwhile moves the list. */
+  cursor?: (string | null);
+  items: Waiting[];
+  /** All that wait. */
+  messages: number;
+  /** Of them, those deep in the journal, which are not listed. */
+  unlisted: number;
+};
+
+/** What a ban goes by. */
+export type BanKind = ("client_id" | "user_name" | "user_name_pattern" | "address" | "client_id_pattern" | "network");
+
+/** An API key, without its secret. */
+export type ApiKey = {
+  /** Who has made it. */
+  by: string;
+  created_at_unix_ms: number;
+  description: string;
+  enabled: boolean;
+  /** `null`: never. */
+  expires_at_unix_ms: (number | null);
+  is_expired: boolean;
+  /** `null`: not since the server started. */
+  last_used_unix_ms: (number | null);
+  name: string;
+  role: Role;
+};
+
+/** A key that was just made. */
+export type MadeApiKey = {
+  key: ApiKey;
+  /** Send it as `Authorization: Bearer <secret>`. It is shown here and never again. */
+  secret: string;
+};
+
+export type NewApiKey = {
+  description?: string;
+  enabled?: boolean;
+  /** Without it, never. */
+  expires_at_unix_ms?: (number | null);
+  /** Letters, digits, hyphens, underscores and dots. */
+  name: string;
+  role: Role;
+};
+
+/** What is absent stays as it is. */
+export type ApiKeyChange = {
+  description?: (string | null);
+  enabled?: (boolean | null);
+  /** 0: it never expires. */
+  expires_at_unix_ms?: (number | null);
+  role?: (Role | null);
+};
+
+export type WaitingMessage = {
+  expires_in_s: (number | null);
+  /** What keeping the message costs. */
+  kept_bytes: number;
+  /** Its beginning. */
+  payload: string;
+  /** Of all of it. */
+  payload_bytes: number;
+  payload_encoding: PayloadEncoding;
+  topic: string;
 };
 
 /** This document */
@@ -954,8 +1122,40 @@ export const restartAction = (id: string, signal?: AbortSignal): Promise<ActionV
 export const resumeAction = (id: string, signal?: AbortSignal): Promise<ActionView> =>
   request("POST", `/api/v1/actions/${part(id)}/resume`, { signal });
 
+/** API keys, page by page */
+export const apiKeys = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page> =>
+  request("GET", "/api/v1/api-keys", { query, signal });
+
+/** Make an API key */
+export const addApiKey = (body: NewApiKey, signal?: AbortSignal): Promise<MadeApiKey> =>
+  request("POST", "/api/v1/api-keys", { body, signal });
+
+/** Remove an API key */
+export const removeApiKey = (name: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/api-keys/${part(name)}`, { signal });
+
+/** Change an API key */
+export const changeApiKey = (name: string, body: ApiKeyChange, signal?: AbortSignal): Promise<ApiKey> =>
+  request("PUT", `/api/v1/api-keys/${part(name)}`, { body, signal });
+
+/** Who changed what over the API */
+export const audit = (query?: { cursor?: string | undefined; from_unix_ms?: number | undefined; limit?: number | undefined; operation?: string | undefined; text?: string | undefined; until_unix_ms?: number | undefined; user?: string | undefined }, signal?: AbortSignal): Promise<Page2> =>
+  request("GET", "/api/v1/audit", { query, signal });
+
+/** Bans, page by page */
+export const banned = (query?: { cursor?: string | undefined; kind?: BanKind | undefined; limit?: number | undefined; who?: string | undefined }, signal?: AbortSignal): Promise<Page8> =>
+  request("GET", "/api/v1/banned", { query, signal });
+
+/** Ban clients */
+export const ban = (body: NewBan, signal?: AbortSignal): Promise<Banned> =>
+  request("POST", "/api/v1/banned", { body, signal });
+
+/** Lift a ban */
+export const liftBan = (kind: string, who: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/banned/${part(kind)}/${part(who)}`, { signal });
+
 /** Clients, page by page */
-export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<Page> =>
+export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<Page4> =>
   request("GET", "/api/v1/clients", { query, signal });
 
 /** Disconnect a client */
@@ -965,6 +1165,14 @@ export const kickClient = (clientId: string, query?: { end_session?: boolean | u
 /** One client */
 export const client = (clientId: string, signal?: AbortSignal): Promise<Client> =>
   request("GET", `/api/v1/clients/${part(clientId)}`, { signal });
+
+/** What a client has not acknowledged */
+export const clientInflight = (clientId: string, query?: { cursor?: string | undefined; limit?: number | undefined; payload_bytes?: number | undefined }, signal?: AbortSignal): Promise<WaitingPage> =>
+  request("GET", `/api/v1/clients/${part(clientId)}/inflight`, { query, signal });
+
+/** What waits for a client */
+export const clientQueue = (clientId: string, query?: { cursor?: string | undefined; limit?: number | undefined; payload_bytes?: number | undefined }, signal?: AbortSignal): Promise<WaitingPage> =>
+  request("GET", `/api/v1/clients/${part(clientId)}/queue`, { query, signal });
 
 /** Unsubscribe a client */
 export const unsubscribeClient = (clientId: string, query: { filter: string | undefined }, signal?: AbortSignal): Promise<void> =>
@@ -1038,6 +1246,10 @@ export const login = (body: LoginRequest, signal?: AbortSignal): Promise<LoginAn
 export const logout = (signal?: AbortSignal): Promise<void> =>
   request("POST", "/api/v1/logout", { signal });
 
+/** The last lines of the log */
+export const logs = (query?: { cursor?: string | undefined; level?: LogLevel | undefined; limit?: number | undefined; text?: string | undefined }, signal?: AbortSignal): Promise<Page3> =>
+  request("GET", "/api/v1/logs", { query, signal });
+
 /** Change one's own password */
 export const changePassword = (body: PasswordChange, signal?: AbortSignal): Promise<void> =>
   request("POST", "/api/v1/password", { body, signal });
@@ -1059,7 +1271,7 @@ export const refusedClients = (query?: { limit?: number | undefined }, signal?: 
   request("GET", "/api/v1/refused-clients", { query, signal });
 
 /** Retained messages by filter, page by page */
-export const retainedMessages = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page3> =>
+export const retainedMessages = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page6> =>
   request("GET", "/api/v1/retained", { query, signal });
 
 /** Delete the retained message of a topic */
@@ -1151,11 +1363,11 @@ export const stats = (signal?: AbortSignal): Promise<StatsView> =>
   request("GET", "/api/v1/stats", { signal });
 
 /** Subscriptions of all clients, page by page */
-export const subscriptions = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page2> =>
+export const subscriptions = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page5> =>
   request("GET", "/api/v1/subscriptions", { query, signal });
 
 /** MQTT users, page by page */
-export const users = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page4> =>
+export const users = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page7> =>
   request("GET", "/api/v1/users", { query, signal });
 
 /** Add an MQTT user */

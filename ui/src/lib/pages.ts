@@ -23,6 +23,7 @@ export const groups: Group[] = [
     pages: [
       { path: "clients", title: "Clients", load: () => import("../routes/Clients.svelte"), one: () => import("../routes/Client.svelte") },
       { path: "refused", title: "Refused clients", load: () => import("../routes/Refused.svelte") },
+      { path: "bans", title: "Bans", load: () => import("../routes/Bans.svelte") },
       { path: "subscriptions", title: "Subscriptions", load: () => import("../routes/Subscriptions.svelte") },
       { path: "topics", title: "Topics", load: () => import("../routes/Topics.svelte") },
       { path: "retained", title: "Retained messages", load: () => import("../routes/Retained.svelte") },
@@ -54,6 +55,9 @@ export const groups: Group[] = [
       { path: "users", title: "MQTT users", load: () => import("../routes/Users.svelte") },
       { path: "access", title: "Access rules", load: () => import("../routes/Access.svelte") },
       { path: "configuration", title: "Configuration", load: () => import("../routes/Configuration.svelte") },
+      { path: "keys", title: "API keys", load: () => import("../routes/Keys.svelte") },
+      { path: "audit", title: "Audit log", load: () => import("../routes/Audit.svelte") },
+      { path: "logs", title: "Logs", load: () => import("../routes/Logs.svelte") },
       { path: "account", title: "My account", load: () => import("../routes/Account.svelte") },
       { path: "about", title: "About", load: () => import("../routes/About.svelte") },
     ],

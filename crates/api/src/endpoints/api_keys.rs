@@ -23,6 +23,7 @@ const BODY_MAX: usize = 16 * 1024;
 
 /// An API key, without its secret.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ApiKey")]
 pub struct Key {
     pub name: String,
     pub role: Role,
@@ -40,6 +41,7 @@ pub struct Key {
 
 /// A key that was just made.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MadeApiKey")]
 pub struct MadeKey {
     /// Send it as `Authorization: Bearer <secret>`. It is shown here and never again.
     pub secret: String,
@@ -48,6 +50,7 @@ pub struct MadeKey {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "NewApiKey")]
 pub struct NewKey {
     /// Letters, digits, hyphens, underscores and dots.
     #[schemars(length(min = 1, max = 256))]
@@ -65,6 +68,7 @@ pub struct NewKey {
 /// What is absent stays as it is.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ApiKeyChange")]
 pub struct KeyChange {
     role: Option<Role>,
     #[schemars(length(max = 256))]

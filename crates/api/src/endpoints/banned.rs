@@ -26,6 +26,7 @@ const BODY_MAX: usize = 16 * 1024;
 /// What a ban goes by.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "BanKind")]
 pub enum Kind {
     ClientId,
     UserName,

@@ -33,6 +33,7 @@ pub struct Waiting {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "WaitingMessage")]
 pub struct Message {
     pub topic: String,
     /// Its beginning.
