@@ -8,7 +8,6 @@ use std::time::SystemTime;
 
 use broker::trace::{Direction, TraceFilter, TraceSink, TracedPacket};
 use broker::{Event, Shard};
-use mqtt::PacketType;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -134,7 +133,7 @@ impl TraceSink for Sink {
         };
         self.tell("packet", |entry| {
             entry.insert("direction".into(), direction(packet.direction).into());
-            entry.insert("packet".into(), name(packet.packet.packet_type()).into());
+            entry.insert("packet".into(), packet.packet.packet_type().name().into());
             entry.insert("client_id".into(), packet.client.client_id.into());
             entry.insert("address".into(), packet.client.address.to_string().into());
             entry.insert("bytes".into(), packet.size.into());
@@ -207,27 +206,6 @@ fn direction(direction: Direction) -> &'static str {
     match direction {
         Direction::Received => "received",
         Direction::Sent => "sent",
-    }
-}
-
-/// As the specification writes it.
-fn name(packet_type: PacketType) -> &'static str {
-    match packet_type {
-        PacketType::Connect => "CONNECT",
-        PacketType::ConnAck => "CONNACK",
-        PacketType::Publish => "PUBLISH",
-        PacketType::PubAck => "PUBACK",
-        PacketType::PubRec => "PUBREC",
-        PacketType::PubRel => "PUBREL",
-        PacketType::PubComp => "PUBCOMP",
-        PacketType::Subscribe => "SUBSCRIBE",
-        PacketType::SubAck => "SUBACK",
-        PacketType::Unsubscribe => "UNSUBSCRIBE",
-        PacketType::UnsubAck => "UNSUBACK",
-        PacketType::PingReq => "PINGREQ",
-        PacketType::PingResp => "PINGRESP",
-        PacketType::Disconnect => "DISCONNECT",
-        PacketType::Auth => "AUTH",
     }
 }
 
