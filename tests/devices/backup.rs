@@ -1,45 +1,74 @@
-//! A backup of the device platform: refused while a server runs on it, whole once it has stopped.
+//! Backups of the device platform while its server works: each holds what was acknowledged before it began.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use crate::support::*;
 use crate::world::{NOW, World, device, open, points};
 
+const BACKUPS: usize = 3;
+
 #[test]
-fn the_platform_is_backed_up_when_its_server_has_stopped() {
+fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
     let (mut world, id) = World::new(|devices, tenant| device(devices, tenant, "D", "T"));
-    let mut peer = world.connect(V4, "T");
-    let body = format!("{{\"ts\":{NOW},\"values\":{{\"n\":7}}}}");
-    peer.publish(&Publish::new("v1/devices/me/telemetry", body).qos(1));
     let directory = world.server.dir().to_owned();
-
-    let refused = tidewire(&directory, &["backup", "--data-dir", "data", "--to", "copy"]);
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && told.contains("stop the server"), "{told}");
-    assert!(!directory.join("copy").exists(), "nothing is half copied");
-
-    world.server.terminate(Duration::from_secs(30));
+    let mut peer = world.connect(V4, "T");
+    let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let before: Vec<u64> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                let number = acknowledged.load(SeqCst);
+                let ts = NOW + number as i64;
+                let body = format!("{{\"ts\":{ts},\"values\":{{\"n\":{number}}}}}");
+                peer.publish(&Publish::new("v1/devices/me/telemetry", body).qos(1));
+                acknowledged.fetch_add(1, SeqCst);
+            }
+        });
+        let taken = (0..BACKUPS).map(|number| {
+            let wanted = acknowledged.load(SeqCst) + 100;
+            world
+                .server
+                .wait_until("there is something new", |_| acknowledged.load(SeqCst) >= wanted);
+            let before = acknowledged.load(SeqCst);
+            let told = done(tidewire(
+                &directory,
+                &["backup", "--data-dir", "data", "--to", &copy(number)],
+            ));
+            assert!(told.contains("of the device platform: "), "{told}");
+            before
+        });
+        let taken = taken.collect();
+        is_over.store(true, SeqCst);
+        taken
+    });
     world.server.kill();
-    let told = done(tidewire(&directory, &["backup", "--data-dir", "data", "--to", "copy"]));
-    assert!(told.contains("of the device platform: "), "{told}");
-    fs::remove_dir_all(directory.join("data")).expect("the server is gone");
-    done(tidewire(
-        &directory,
-        &["restore", "--data-dir", "data", "--from", "copy"],
-    ));
-    let devices = open(&world.server);
-    let stored = points(&devices, id, "n");
-    assert_eq!(stored.len(), 1);
-    assert_eq!((stored[0].ts_ms, &stored[0].value), (NOW, &timeseries::Value::Long(7)));
-    devices.shut_down();
-    drop(devices);
+
+    for (number, before) in before.into_iter().enumerate() {
+        fs::remove_dir_all(directory.join("data")).expect("the server is gone");
+        done(tidewire(
+            &directory,
+            &["restore", "--data-dir", "data", "--from", &copy(number)],
+        ));
+        let devices = open(&world.server);
+        let mut stored = points(&devices, id, "n");
+        stored.sort_by_key(|point| point.ts_ms);
+        assert!(stored.len() as u64 >= before, "{} of {before}", stored.len());
+        for (number, point) in stored.iter().enumerate() {
+            let expected = (NOW + number as i64, &timeseries::Value::Long(number as i64));
+            assert_eq!((point.ts_ms, &point.value), expected);
+        }
+        devices.shut_down();
+    }
 
     world.server.spawn_again();
     world.server.wait_until_ready();
     world.connect(V4, "T").ping_alone();
+}
+
+fn copy(number: usize) -> String {
+    format!("copy-{number}")
 }
 
 fn tidewire(directory: &Path, args: &[&str]) -> Output {

@@ -17,7 +17,8 @@ use timeseries::{
 use crate::history::{Ended, Sample, TIERS};
 use crate::sampler;
 
-const DIRECTORY: &str = "history";
+/// Within the data directory.
+pub const DIRECTORY_NAME: &str = "history";
 
 /// What is zero nearly always is kept where it is not.
 const SPARSE: &str = "dropped_per_s.";
@@ -33,7 +34,7 @@ pub struct HistoryStore {
 
 impl HistoryStore {
     pub fn open(data_dir: &Path) -> Result<HistoryStore, Box<dyn std::error::Error>> {
-        let directory = Directory::open(data_dir, DIRECTORY)?;
+        let directory = Directory::open(data_dir, DIRECTORY_NAME)?;
         let config = Config {
             head_bytes_max: 4 << 20,
             series_max: 10_000,

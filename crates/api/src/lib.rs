@@ -52,6 +52,7 @@ mod websocket;
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};
 pub use config::{ApiConfig, ApiLimits, ConfigValue, NodeInfo};
+pub use history_store::DIRECTORY_NAME as HISTORY_NAME;
 pub use log_ring::{LogLevel, LogRing};
 pub use server::{ApiHandle, StartError, bind, start, start_on};
 pub use suggest::nearest;

@@ -16,6 +16,7 @@
 //! - One order: that of the log. Connections, messages and requests of a device are processed as they came.
 //! - Nothing here waits on a shard's thread. Everything that waits is bounded, and what is dropped is counted.
 
+pub mod backup;
 mod calls;
 mod delivery;
 mod devices;

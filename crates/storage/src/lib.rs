@@ -4,6 +4,7 @@
 //! A flat directory of files. Contents are durable after [`StorageFile::sync`], names after [`Storage::sync_directory`];
 //! until then a crash may leave any part of either. Clock and randomness are here too: they come from outside like the disk.
 
+pub mod copy;
 mod directory;
 #[cfg(feature = "model")]
 pub mod model;

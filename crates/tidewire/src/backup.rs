@@ -2,8 +2,7 @@
 //! connectors, what waits in the buffers of actions, and the device platform.
 //!
 //! A backup is taken from the files, also while a server runs on them: it holds all that was acknowledged before it began. It is
-//! verified, and so is what is restored. Neither overwrites anything. Of the device platform, whose log and stores have to be of one
-//! moment, a backup is taken only while nobody writes to it.
+//! verified, and so is what is restored. Neither overwrites anything.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,7 +16,6 @@ use crate::config::files::chain;
 use crate::journal_command::holdings::{Holdings, count};
 use crate::journal_command::{data_dir_args, readable_bytes};
 use crate::output::{EXIT_FAILURE, fail, print};
-use journal::DirectoryError;
 
 pub fn backup_command() -> Command {
     Command::new("backup")
@@ -44,8 +42,7 @@ fn directory(name: &'static str, help: &'static str) -> Arg {
 
 pub fn backup(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
     let to: &PathBuf = matches.get_one("to").expect("clap requires it");
-    let result = hold_platform(data_dir).and_then(|_held| copy(data_dir, to));
-    report("backed up", data_dir, to, result)
+    report("backed up", data_dir, to, copy(data_dir, to))
 }
 
 pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
@@ -77,12 +74,8 @@ fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) ->
             readable_bytes(bytes)
         );
     }
-    if copied.platform_bytes > 0 {
-        let _ = writeln!(
-            text,
-            "of the device platform: {}",
-            readable_bytes(copied.platform_bytes)
-        );
+    if let Some(bytes) = copied.platform_bytes {
+        let _ = writeln!(text, "of the device platform: {}, verified", readable_bytes(bytes));
     }
     let _ = writeln!(text, "it holds: {}", copied.holdings);
     print(&text)
@@ -94,7 +87,7 @@ struct Copied {
     /// Beside the journal.
     files: Vec<String>,
     integration: Integration,
-    platform_bytes: u64,
+    platform_bytes: Option<u64>,
     holdings: Holdings,
 }
 
@@ -111,8 +104,8 @@ fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
     let mut files = copy_files(from, to)?;
     let integration = copy_integration(from, to, &mut files)?;
-    let platform = devices::DIRECTORY_NAME;
-    let platform_bytes = copy_tree(&from.join(platform), &to.join(platform))?;
+    let platform_bytes = devices::backup::copy_to(from, to).map_err(|error| chain(&error))?;
+    timeseries::copy_to(from, api::HISTORY_NAME, to).map_err(|error| chain(&error))?;
     let (report, holdings) = Holdings::read(to).map_err(|error| chain(&error))?;
     Ok(Copied {
         segments: report.segments.len(),
@@ -122,38 +115,6 @@ fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
         platform_bytes,
         holdings,
     })
-}
-
-/// Keeps a server off the device platform while it is copied. Nothing, if there is no platform.
-fn hold_platform(data_dir: &Path) -> Result<Option<journal::Directory>, String> {
-    let path = data_dir.join(devices::DIRECTORY_NAME);
-    if !path.is_dir() {
-        return Ok(None);
-    }
-    match journal::Directory::open(&path, devices::LOG_NAME) {
-        Ok(held) => Ok(Some(held)),
-        Err(DirectoryError::InUse { .. }) => Err(format!(
-            "{} is in use: the device platform can only be copied while no server runs on it; stop the server, then back up. \
-             Nothing has been copied",
-            path.display()
-        )),
-        Err(error) => Err(chain(&error)),
-    }
-}
-
-/// A directory with all that is in it; its bytes, none if it is not there.
-fn copy_tree(from: &Path, to: &Path) -> Result<u64, String> {
-    if !from.is_dir() {
-        return Ok(0);
-    }
-    let mut bytes = 0;
-    for name in copy_beside(from, to)? {
-        bytes += fs::metadata(to.join(name)).map_or(0, |file| file.len());
-    }
-    for directory in directories(from)? {
-        bytes += copy_tree(&directory, &to.join(directory.file_name().unwrap_or_default()))?;
-    }
-    Ok(bytes)
 }
 
 /// Definitions before buffers: an action that is made meanwhile is in neither or, with an empty buffer, in one. What was acknowledged

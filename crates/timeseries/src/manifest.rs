@@ -117,7 +117,7 @@ impl Manifest {
         disk.sync_directory().map_err(name.io("sync the directory of"))
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         body.extend_from_slice(&self.durable_position.to_le_bytes());
         for number in [self.next_seq, self.next_file, self.series_log.0, self.series_log.1] {

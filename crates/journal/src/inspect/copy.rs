@@ -4,19 +4,19 @@
 //! written to, what is valid when the copy comes to it is copied, and nothing behind that: a byte read later could belong
 //! to a block that says that bytes read earlier, as zeros still, were synced. What is removed meanwhile makes the copy begin anew.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use crate::DIRECTORY_NAME;
 use crate::catalog::{bases_from, open_segment, read_checkpoint};
 use crate::checkpoint::CHECKPOINT_NAME;
-use crate::inspect::{InspectError, Report, io_error, verify};
+use crate::inspect::{InspectError, Report, io_error, verify_named};
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
 use crate::scan::{BlockScan, Scanned, examine_rest};
 use crate::segments::{Segment, segment_name};
-use storage::Directory;
+use storage::{Directory, copy};
 
 /// How often the copy may begin anew.
 const ATTEMPTS: u32 = 10;
@@ -24,11 +24,16 @@ const ATTEMPTS: u32 = 10;
 /// Copies the journal of one data directory into another, which must not have one, and verifies the copy. After an error
 /// the copy is removed.
 pub fn copy_to(data_directory: &Path, target: &Path) -> Result<Report, InspectError> {
-    let to = target.join(DIRECTORY_NAME);
+    copy_named_to(data_directory, DIRECTORY_NAME, target)
+}
+
+/// As [`copy_to`], of a log with another name than the broker's.
+pub fn copy_named_to(parent: &Path, name: &str, target: &Path) -> Result<Report, InspectError> {
+    let to = target.join(name);
     if to.exists() {
         return Err(InspectError::TargetExists { path: to });
     }
-    let result = copy_and_verify(data_directory, target, &to);
+    let result = copy_and_verify(parent, name, target, &to);
     if result.is_err() {
         // The first error is the one to report.
         let _ = fs::remove_dir_all(&to);
@@ -36,14 +41,14 @@ pub fn copy_to(data_directory: &Path, target: &Path) -> Result<Report, InspectEr
     result
 }
 
-fn copy_and_verify(data_directory: &Path, target: &Path, to: &Path) -> Result<Report, InspectError> {
-    let storage = Directory::open_read_only(data_directory, DIRECTORY_NAME).map_err(InspectError::Directory)?;
+fn copy_and_verify(parent: &Path, name: &str, target: &Path, to: &Path) -> Result<Report, InspectError> {
+    let storage = Directory::open_read_only(parent, name).map_err(InspectError::Directory)?;
     for _ in 0..ATTEMPTS {
         fs::create_dir_all(to).map_err(io_error("creating", to))?;
         if copy_once(&storage, to)? == Attempt::Done {
             sync_directory(to)?;
             sync_directory(target)?;
-            return verify(target);
+            return verify_named(target, name);
         }
         fs::remove_dir_all(to).map_err(io_error("removing", to))?;
     }
@@ -85,21 +90,18 @@ fn copy_once(storage: &Directory, to: &Path) -> Result<Attempt, InspectError> {
 }
 
 fn link_or_copy(from: &Path, to: &Path) -> Result<Attempt, InspectError> {
-    match fs::hard_link(from, to) {
-        Ok(()) => return Ok(Attempt::Done),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Attempt::Outrun),
-        // Another file system, or one without links.
-        Err(_) => {}
-    }
-    copy_whole(from, to)
+    attempt(copy::link_or_copy(from, to).map_err(io_error("copying", from))?)
 }
 
 pub(super) fn copy_whole(from: &Path, to: &Path) -> Result<Attempt, InspectError> {
-    match File::open(from) {
-        Ok(mut file) => write_synced(to, &mut file).map(|()| Attempt::Done),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Attempt::Outrun),
-        Err(error) => Err(io_error("opening", from)(error)),
-    }
+    attempt(copy::copy_prefix(from, to, u64::MAX).map_err(io_error("copying", from))?)
+}
+
+fn attempt(was_there: bool) -> Result<Attempt, InspectError> {
+    Ok(match was_there {
+        true => Attempt::Done,
+        false => Attempt::Outrun,
+    })
 }
 
 /// Header and valid blocks of the segment that is written to.
@@ -116,9 +118,7 @@ fn copy_valid_part(storage: &Directory, base: Lsn, to: &Path) -> Result<Attempt,
     let end = valid_end(&segment, header.journal_id).map_err(io_error("reading", &from))?;
     // The copy of what is damaged is damaged too, so that verifying it says where.
     let bytes = end.map_or(u64::MAX, |end| segment.offset(end));
-    let file = File::open(&from).map_err(io_error("opening", &from))?;
-    write_synced(&to.join(&name), &mut file.take(bytes))?;
-    Ok(Attempt::Done)
+    attempt(copy::copy_prefix(&from, &to.join(&name), bytes).map_err(io_error("copying", &from))?)
 }
 
 /// Where the valid blocks end; `None` when something behind that says that they should not.
@@ -139,14 +139,10 @@ fn valid_end(segment: &Segment, journal_id: u64) -> io::Result<Option<Lsn>> {
     }
 }
 
-pub(super) fn write_synced(to: &Path, from: &mut dyn Read) -> Result<(), InspectError> {
-    let mut file = File::create(to).map_err(io_error("creating", to))?;
-    io::copy(from, &mut file).map_err(io_error("writing", to))?;
-    file.sync_all().map_err(io_error("syncing", to))
+pub(super) fn write_synced(to: &Path, from: &mut dyn io::Read) -> Result<(), InspectError> {
+    copy::write_synced(to, from).map_err(io_error("writing", to))
 }
 
 pub(super) fn sync_directory(path: &Path) -> Result<(), InspectError> {
-    File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(io_error("syncing", path))
+    copy::sync_directory(path).map_err(io_error("syncing", path))
 }

@@ -10,7 +10,7 @@ mod survey;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-pub use copy::copy_to;
+pub use copy::{copy_named_to, copy_to};
 pub use repair::{Mode, Repaired, repair};
 
 use crate::DIRECTORY_NAME;
@@ -124,7 +124,11 @@ pub fn inspect(data_directory: &Path) -> Result<Report, InspectError> {
 
 /// As [`inspect`], for who knows what records mean.
 pub fn inspect_records(data_directory: &Path, visit: &mut Visit<'_>) -> Result<Report, InspectError> {
-    let storage = Directory::open_read_only(data_directory, DIRECTORY_NAME).map_err(InspectError::Directory)?;
+    inspect_named(data_directory, DIRECTORY_NAME, visit)
+}
+
+fn inspect_named(parent: &Path, name: &str, visit: &mut Visit<'_>) -> Result<Report, InspectError> {
+    let storage = Directory::open_read_only(parent, name).map_err(InspectError::Directory)?;
     let survey = Survey::take(&storage).map_err(InspectError::Journal)?;
     if survey.is_empty() {
         let path = storage.path().to_owned();
@@ -135,7 +139,11 @@ pub fn inspect_records(data_directory: &Path, visit: &mut Visit<'_>) -> Result<R
 
 /// As [`inspect`], but any problem is an error: the first of them.
 pub fn verify(data_directory: &Path) -> Result<Report, InspectError> {
-    let mut report = inspect(data_directory)?;
+    verify_named(data_directory, DIRECTORY_NAME)
+}
+
+pub(super) fn verify_named(parent: &Path, name: &str) -> Result<Report, InspectError> {
+    let mut report = inspect_named(parent, name, &mut |_, _| {})?;
     match report.problems.is_empty() {
         true => Ok(report),
         false => Err(InspectError::Journal(report.problems.swap_remove(0))),
