@@ -265,6 +265,13 @@ impl State {
         count - missing as usize
     }
 
+    /// Of what had this name, if anything had.
+    fn give_back(&mut self, name: &str) {
+        if let Some(&file) = self.names.get(name) {
+            self.free_bytes += self.files[file].bytes.len() as u64;
+        }
+    }
+
     fn take_space(&mut self, bytes: u64) -> io::Result<()> {
         let left = self.free_bytes.checked_sub(bytes);
         self.free_bytes = left.ok_or_else(|| Fault::NoSpace.error())?;
@@ -370,6 +377,7 @@ impl Storage for ModelDisk {
         let mut state = self.state();
         state.check(&[Fault::NoSpace])?;
         state.take_space(preallocate)?;
+        state.give_back(name);
         let mut file = File::default();
         file.set_len(preallocate as usize);
         state.files.push(file);
@@ -386,8 +394,8 @@ impl Storage for ModelDisk {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         state.check(&[])?;
-        let file = state.find(name)?;
-        state.free_bytes += state.files[file].bytes.len() as u64;
+        state.find(name)?;
+        state.give_back(name);
         state.change(Change::Unlink(name.to_owned()));
         Ok(())
     }
@@ -396,6 +404,9 @@ impl Storage for ModelDisk {
         let mut state = self.state();
         state.check(&[])?;
         let file = state.find(from)?;
+        if from != to {
+            state.give_back(to);
+        }
         state.change(Change::Rename(from.to_owned(), to.to_owned(), file));
         Ok(())
     }
@@ -495,5 +506,29 @@ impl StorageFile for Handle {
         state.take_space(more)?;
         state.files[self.file].set_len(bytes as usize);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_replaced_gives_its_space_back() {
+        let disk = ModelDisk::from_seed(1);
+        disk.set_free_bytes(100);
+        let free = || disk.free_bytes().unwrap();
+        for _ in 0..3 {
+            disk.create("a", 60).unwrap();
+            assert_eq!(free(), 40);
+            disk.remove("a").unwrap();
+        }
+        disk.create("a", 40).unwrap();
+        disk.create("b", 30).unwrap();
+        disk.rename("b", "a").unwrap();
+        assert_eq!(free(), 70);
+        disk.rename("a", "a").unwrap();
+        disk.create("a", 10).unwrap();
+        assert_eq!(free(), 90);
     }
 }
