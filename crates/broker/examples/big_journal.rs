@@ -69,6 +69,7 @@ fn session(record: &mut impl FnMut(Record<'_>), number: u64, unix_ms: u64, is_ba
             ..SubscriptionOptions::default()
         },
         identifier: None,
+        is_replaying: false,
     };
     record(Record::Session(SessionRecord {
         session: SessionKey(number),

@@ -152,6 +152,7 @@ fn session_log(sessions: u64) -> Log {
             filter: &filter,
             options: SubscriptionOptions::default(),
             identifier: None,
+            is_replaying: false,
         };
         log.put(&Record::Session(SessionRecord {
             session: key(n),

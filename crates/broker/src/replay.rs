@@ -39,6 +39,11 @@ const BATCH_BYTES: usize = 64 * 1024;
 const EXPIRE_BATCH: usize = 1024;
 
 impl Shard {
+    /// Whether there may be retained messages for a filter.
+    pub(crate) fn has_retained(&self, filter: &str) -> bool {
+        self.replay_shard(filter, 0).is_some()
+    }
+
     pub(crate) fn start_replay(
         &mut self,
         slot: u32,
@@ -46,12 +51,24 @@ impl Shard {
         options: SubscriptionOptions,
         identifier: Option<u32>,
     ) {
-        let Some(shard) = self.replay_shard(filter, 0) else {
-            return;
+        self.core.link_mut(slot).is_replaying = true;
+        self.owe_replay(slot, filter, options, identifier);
+    }
+
+    /// Begins when the client is there.
+    pub(crate) fn owe_replay(
+        &mut self,
+        slot: u32,
+        filter: &str,
+        options: SubscriptionOptions,
+        identifier: Option<u32>,
+    ) {
+        let shard = match mqtt::has_wildcards(filter) {
+            true => self.replay_shard(filter, 0).unwrap_or(ShardId(0)),
+            false => self.retained_owner(filter),
         };
         self.epochs = self.epochs.wrapping_add(1);
         let number = self.epochs;
-        self.core.link_mut(slot).is_replaying = true;
         let replays = &mut self.core.session_mut(slot).replays;
         let options = SubscriptionOptions {
             retain_handling: RetainHandling::SendAtSubscribe,
@@ -180,11 +197,12 @@ impl Shard {
             Some(_) => Some(replay.shard),
             None => self.replay_shard(&replay.filter, replay.shard.0 + 1),
         };
-        let replays = &mut self.core.session_mut(slot).replays;
         let Some(shard) = shard else {
-            return replays.remove_first();
+            let replay = replay.clone();
+            self.core.session_mut(slot).replays.remove_first();
+            return self.keep_replayed(slot, &replay);
         };
-        if let Some(replay) = replays.first_mut() {
+        if let Some(replay) = self.core.session_mut(slot).replays.first_mut() {
             replay.is_waiting = false;
             replay.cursor = cursor;
             replay.shard = shard;

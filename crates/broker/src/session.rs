@@ -250,6 +250,13 @@ impl Replays {
         pending.replays.insert(pending.asked, replay);
     }
 
+    /// Retained messages of this filter, without `$exclusive/`, are still to be sent.
+    pub fn is_pending(&self, filter: &str) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|pending| pending.by_filter.contains_key(filter))
+    }
+
     pub fn remove(&mut self, filter: &str) {
         if let Some(pending) = &mut self.0
             && let Some(at) = pending.by_filter.remove(filter)

@@ -13,6 +13,8 @@ use crate::session::{PendingSubAck, Subscription, SubscriptionKind};
 use crate::shard::{Interested, Shard};
 use crate::tap::{Happening, Wants};
 
+pub(crate) const EXCLUSIVE: &str = "$exclusive/";
+
 /// A filter as the client wrote it, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
@@ -32,7 +34,7 @@ impl<'a> Target<'a> {
                 share_name: "$queue",
                 filter: rest,
             })
-        } else if let Some(rest) = filter.strip_prefix("$exclusive/") {
+        } else if let Some(rest) = filter.strip_prefix(EXCLUSIVE) {
             Target::Exclusive(rest)
         } else {
             Target::Plain(filter)
@@ -196,7 +198,9 @@ impl Shard {
             .session_mut(slot)
             .subscriptions
             .insert(asked.filter, subscription);
-        self.keep_subscribed(slot, asked.filter, &subscription);
+        let starts_replay = self.owes_retained(target, options, replaced.is_some());
+        let is_replaying = starts_replay || self.core.session(slot).replays.is_pending(target.filter());
+        self.keep_subscribed(slot, asked.filter, &subscription, is_replaying);
         if replaced.is_none() {
             self.core.session_mut(slot).shared += u32::from(subscription.kind == SubscriptionKind::Shared);
             self.mind_durable_filter(slot, target, true);
@@ -217,13 +221,7 @@ impl Shard {
                         options,
                     },
                 );
-                // [MQTT-3.3.1-9] to [MQTT-3.3.1-11]
-                let wants_retained = match options.retain_handling {
-                    RetainHandling::SendAtSubscribe => true,
-                    RetainHandling::SendIfNew => replaced.is_none(),
-                    RetainHandling::DoNotSend => false,
-                };
-                if wants_retained {
+                if starts_replay {
                     self.start_replay(slot, filter, options, identifier);
                 }
             }
@@ -240,6 +238,16 @@ impl Shard {
             mqtt::QoS::ExactlyOnce => ReasonCode::GrantedQoS2,
         };
         (reason, must_wait)
+    }
+
+    /// [MQTT-3.3.1-9] to [MQTT-3.3.1-11]
+    fn owes_retained(&self, target: Target<'_>, options: SubscriptionOptions, was_there: bool) -> bool {
+        let is_wanted = match options.retain_handling {
+            RetainHandling::SendAtSubscribe => true,
+            RetainHandling::SendIfNew => !was_there,
+            RetainHandling::DoNotSend => false,
+        };
+        is_wanted && target.kind() != SubscriptionKind::Shared && self.has_retained(target.filter())
     }
 
     fn check_filter<'a>(&mut self, slot: u32, filter: &'a str) -> Result<Target<'a>, ReasonCode> {
@@ -369,7 +377,7 @@ impl Shard {
         }
         match target {
             Ok(Target::Shared(shared)) => return self.leave_group(slot, shared, ticket),
-            Ok(Target::Plain(bare)) => self.unindex_unless_held(slot, bare, "$exclusive/"),
+            Ok(Target::Plain(bare)) => self.unindex_unless_held(slot, bare, EXCLUSIVE),
             Ok(Target::Exclusive(bare)) => {
                 self.shared.exclusives.release(bare, self.session_ref(slot));
                 self.unindex_unless_held(slot, bare, "");

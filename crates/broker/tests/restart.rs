@@ -156,6 +156,7 @@ fn session(next_seq: Seq, filter: &str) -> Record<'_> {
                 ..SubscriptionOptions::default()
             },
             identifier: None,
+            is_replaying: false,
         }],
         received: Vec::new(),
     })
@@ -242,4 +243,60 @@ fn what_a_start_routes_to_who_was_connected_may_have_been_sent_before() {
     ]);
     let first = ["PUBLISH 1 dup true", "PUBLISH 2 dup false", "PUBLISH 3 dup false"];
     assert_eq!(sent_after_start(&records), first);
+}
+
+/// A subscription to "t" that was being sent retained messages, one of which is there.
+fn interrupted(more: &[Record<'_>]) -> Records {
+    let owed = SubscriptionRecord {
+        filter: "t",
+        options: SubscriptionOptions {
+            maximum_qos: QoS::ExactlyOnce,
+            ..SubscriptionOptions::default()
+        },
+        identifier: None,
+        is_replaying: true,
+    };
+    let mut list = vec![
+        session(1, "other"),
+        message(QoS::AtLeastOnce, 0, &[]),
+        Record::Retained {
+            message: Position(101),
+            expires_unix_ms: None,
+            topic: "t",
+        },
+        Record::Subscribed {
+            session: C,
+            subscription: owed,
+        },
+    ];
+    list.extend_from_slice(more);
+    journal(&list)
+}
+
+#[test]
+fn retained_messages_that_a_crash_kept_from_a_new_subscription_come_after_it() {
+    assert_eq!(sent_after_start(&interrupted(&[])), ["PUBLISH 1 dup false"]);
+}
+
+#[test]
+fn retained_messages_that_were_queued_before_a_crash_come_from_the_queue_alone() {
+    let (queued, filter) = (target(1, QoS::AtLeastOnce), "t");
+    let all = [
+        Record::Queued {
+            message: Position(101),
+            targets: Targets::from_written(&queued),
+        },
+        Record::Replayed { session: C, filter },
+    ];
+    let from_queue = ["PUBLISH 1 dup false"];
+    assert_eq!(sent_after_start(&interrupted(&all)), from_queue);
+}
+
+#[test]
+fn a_subscription_that_ended_is_owed_no_retained_messages() {
+    let gone = Record::Unsubscribed {
+        session: C,
+        filter: "t",
+    };
+    assert!(sent_after_start(&interrupted(&[gone])).is_empty());
 }

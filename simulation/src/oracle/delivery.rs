@@ -26,7 +26,10 @@ pub struct Seen {
 impl Oracle {
     /// A client's application got a message. Returns its serial number.
     pub fn came(&mut self, client: usize, came: &Came) -> Option<u64> {
-        self.event();
+        let at = self.event();
+        let session = &mut self.sessions[client];
+        session.retained_owed.retain(|(topic, _)| *topic != came.topic);
+        session.heard.insert(came.topic.clone(), at);
         if came.payload.is_empty() && !came.retain {
             // What clears a retained message also goes to subscribers; it has no number.
             return None;

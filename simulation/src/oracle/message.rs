@@ -122,6 +122,7 @@ impl Oracle {
         if let Some(message) = self.message_mut(serial) {
             message.repeated = Some(at);
         }
+        self.retained_may_change(serial);
     }
 
     /// Whether the node has promised to keep it, and there is only one of it. A will, and what was delayed, is published anew if the

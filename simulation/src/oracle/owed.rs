@@ -166,7 +166,19 @@ impl Oracle {
         });
         let shared = self.group_owed.iter().filter(|(serial, _)| is_alive(serial));
         let shared = shared.map(|(serial, group)| format!("nobody of {group} was sent {:?}", self.message(*serial)));
-        own.chain(shared).chain(self.missing_at_most_once()).collect()
+        let retained = self.sessions.iter().flat_map(|session| {
+            let owed = session.retained_owed.iter();
+            owed.map(|(topic, filter)| {
+                format!(
+                    "client {} was never sent what {topic} retains, for {filter} [MQTT-3.3.1-9]",
+                    session.client
+                )
+            })
+        });
+        own.chain(shared)
+            .chain(retained)
+            .chain(self.missing_at_most_once())
+            .collect()
     }
 
     /// A message that need not come again: its time may be over.

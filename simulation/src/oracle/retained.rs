@@ -1,8 +1,8 @@
 //! Retained messages: of each topic, which the node may tell a new subscriber.
 
-use mqtt::QoS;
+use mqtt::{QoS, filter_matches};
 
-use super::{Message, Oracle};
+use super::{Message, Oracle, is_at_least_once};
 
 /// Every topic has one publisher, so that what it sends is kept in this order.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,55 @@ impl Oracle {
     pub(super) fn retained_sent(&mut self, serial: u64) {
         let topic = self.message(serial).map(|m| m.topic.clone()).unwrap_or_default();
         self.retained.entry(topic).or_default().sent.push(serial);
+        self.retained_may_change(serial);
+    }
+
+    /// Of its topic, nobody is owed any more what was retained before.
+    pub(super) fn retained_may_change(&mut self, serial: u64) {
+        let Some(message) = self.message(serial).filter(|m| m.retain) else {
+            return;
+        };
+        let topic = message.topic.clone();
+        for session in &mut self.sessions {
+            session.retained_owed.retain(|(owed, _)| *owed != topic);
+        }
+    }
+
+    /// A subscription has been accepted: what was surely retained when it was asked for is owed to a session that outlives its connection,
+    /// and its process.
+    pub(super) fn owe_retained(&mut self, client: usize, sent: u64) {
+        let session = &self.sessions[client];
+        let subscription = session.subscriptions.iter().find(|s| s.sent == sent);
+        let Some(subscription) = subscription.filter(|s| s.wants_retained && s.unsent.is_none()) else {
+            return;
+        };
+        if !session.is_sure || !session.is_mortal_only_by_time() {
+            return;
+        }
+        let is_owed = |topic: &&String, known: &RetainedTopic| {
+            filter_matches(subscription.bare, topic)
+                && session.heard.get(*topic).is_none_or(|at| *at < sent)
+                && self.is_surely_kept(known, sent)
+        };
+        let owed = self.retained.iter().filter(|(topic, known)| is_owed(topic, known));
+        let owed: Vec<_> = owed.map(|(topic, _)| (topic.clone(), subscription.filter)).collect();
+        self.sessions[client].retained_owed.extend(owed);
+    }
+
+    /// Whether what was accepted last is there to stay, from before `when` on.
+    fn is_surely_kept(&self, known: &RetainedTopic, when: u64) -> bool {
+        let is_last = |m: &Message| known.last_acked == Some(m.serial);
+        let is_simple = |m: &Message| {
+            let is_over = m.acked.is_some_and(|at| at < when) && m.repeated.is_none();
+            let is_late = m.is_will || m.delay_ms.is_some() || m.expiry_ms.is_some();
+            is_over && !is_late && (!is_last(m) || is_at_least_once(m.qos) && !m.is_empty)
+        };
+        known.last_acked.is_some()
+            && known.last_acked == known.sent.last().copied()
+            && known
+                .sent
+                .iter()
+                .all(|serial| self.message(*serial).is_some_and(is_simple))
     }
 
     pub(super) fn retained_acked(&mut self, serial: u64) {

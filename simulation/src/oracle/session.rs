@@ -49,6 +49,10 @@ pub struct Session {
     /// What it was a member of before it began anew, as long as the node may not know.
     pub ghosts: Vec<(&'static str, QoS)>,
     pub owed: Vec<u64>,
+    /// Topics of which a new subscription, the filter, has still to be told what is retained.
+    pub retained_owed: Vec<(String, &'static str)>,
+    /// When something last came of a topic.
+    pub heard: BTreeMap<String, u64>,
     pub seen: BTreeMap<u64, Seen>,
     /// The last serial that came first, by publisher, topic, and QoS as published and as delivered.
     pub order: BTreeMap<(usize, String, QoS, QoS), u64>,
@@ -94,6 +98,8 @@ impl Session {
             subscriptions: Vec::new(),
             ghosts: Vec::new(),
             owed: Vec::new(),
+            retained_owed: Vec::new(),
+            heard: BTreeMap::new(),
             seen: BTreeMap::new(),
             order: BTreeMap::new(),
         }
@@ -136,10 +142,15 @@ impl Session {
             .map(|s| (s.filter, s.qos))
     }
 
+    fn forget_owed(&mut self) {
+        self.owed.clear();
+        self.retained_owed.clear();
+    }
+
     fn begin_anew(&mut self) {
         self.is_sure = true;
         self.subscriptions.clear();
-        self.owed.clear();
+        self.forget_owed();
         self.seen.clear();
         self.order.clear();
     }
@@ -269,7 +280,7 @@ impl Oracle {
         let may_be_new = terms.clean_start || session.may_be_present(now_ms, slop_ms).1;
         if may_be_new && session.exists != Exists::No {
             session.is_sure = false;
-            session.owed.clear();
+            session.forget_owed();
         }
         let before = if session.exists == Exists::No {
             terms.expiry_s
@@ -312,7 +323,7 @@ impl Oracle {
         let session = &mut self.sessions[client];
         if session.expiry_s.0 == 0 {
             // It ends with its connection.
-            session.owed.clear();
+            session.forget_owed();
             if session.expiry_s.1 == 0 {
                 session.exists = Exists::No;
             } else if session.exists == Exists::Yes {
@@ -350,7 +361,7 @@ impl Oracle {
     /// The client does not know what the session that it has got holds.
     pub fn unsure(&mut self, client: usize) {
         self.sessions[client].is_sure = false;
-        self.sessions[client].owed.clear();
+        self.sessions[client].forget_owed();
     }
 
     /// What the client said last has been read, and survives the process.
@@ -392,7 +403,7 @@ impl Oracle {
             } else {
                 Exists::Maybe
             };
-            session.owed.clear();
+            session.forget_owed();
         }
     }
 

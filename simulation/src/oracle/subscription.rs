@@ -1,6 +1,6 @@
 //! Subscriptions of a session: from when to when they were certainly, and possibly, in force.
 
-use mqtt::{QoS, SubscriptionOptions, filter_matches};
+use mqtt::{QoS, RetainHandling, SubscriptionOptions, filter_matches};
 
 use super::session::Session;
 use super::{Message, Oracle, is_at_least_once};
@@ -14,6 +14,8 @@ pub struct Subscription {
     pub share: Option<&'static str>,
     pub qos: QoS,
     pub no_local: bool,
+    /// Retained messages are to be sent for it, and the node has no other choice.
+    pub wants_retained: bool,
     pub sent: u64,
     pub acked: Option<u64>,
     pub acked_ms: u64,
@@ -80,12 +82,24 @@ impl Oracle {
     pub fn subscribing(&mut self, client: usize, filter: &'static str, options: SubscriptionOptions) -> u64 {
         let sent = self.event();
         let (bare, share) = taken_apart(filter);
+        let session = &mut self.sessions[client];
+        let is_new = session
+            .subscriptions
+            .iter()
+            .all(|s| s.filter != filter || s.unacked.is_some());
+        let wants_retained = match options.retain_handling {
+            RetainHandling::SendAtSubscribe => true,
+            RetainHandling::SendIfNew => is_new,
+            RetainHandling::DoNotSend => false,
+        };
+        session.retained_owed.retain(|(_, by)| *by != filter);
         self.sessions[client].subscriptions.push(Subscription {
             filter,
             bare,
             share,
             qos: options.maximum_qos,
             no_local: options.no_local && share.is_none(),
+            wants_retained: wants_retained && share.is_none() && is_at_least_once(options.maximum_qos),
             sent,
             acked: None,
             acked_ms: 0,
@@ -103,6 +117,7 @@ impl Oracle {
             subscription.acked = Some(at);
             subscription.acked_ms = now_ms;
         }
+        self.owe_retained(client, sent);
     }
 
     pub fn unsubscribing(&mut self, client: usize, filter: &'static str) -> u64 {
@@ -112,6 +127,7 @@ impl Oracle {
                 subscription.unsent = Some(sent);
             }
         }
+        self.sessions[client].retained_owed.retain(|(_, by)| *by != filter);
         self.still_owed(client);
         self.member_leaves(client, filter);
         sent

@@ -22,8 +22,9 @@ use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Place, Publication};
 use crate::outgoing::Delivery;
 use crate::parking::PendingAck;
-use crate::session::{Session, Subscription, Will};
+use crate::session::{Replay, Session, Subscription, SubscriptionKind, Will};
 use crate::shard::Shard;
+use crate::subscribe::EXCLUSIVE;
 use crate::tap::Receipt;
 
 /// What a message's record says besides the message and its recipients.
@@ -334,14 +335,25 @@ impl Shard {
         }
     }
 
-    pub(crate) fn keep_subscribed(&mut self, slot: u32, filter: &str, subscription: &Subscription) {
+    pub(crate) fn keep_subscribed(&mut self, slot: u32, filter: &str, subscription: &Subscription, is_replaying: bool) {
         if let Some(session) = self.core.durable_key(slot) {
             let subscription = SubscriptionRecord {
                 filter,
                 options: subscription.options,
                 identifier: subscription.identifier,
+                is_replaying: is_replaying && subscription.options.maximum_qos != QoS::AtMostOnce,
             };
             self.core.record(&Record::Subscribed { session, subscription });
+        }
+    }
+
+    /// After all that the replay has queued.
+    pub(crate) fn keep_replayed(&mut self, slot: u32, replay: &Replay) {
+        if let Some(session) = self.core.durable_key(slot)
+            && replay.options.maximum_qos != QoS::AtMostOnce
+        {
+            let filter = &replay.filter;
+            self.core.record(&Record::Replayed { session, filter });
         }
     }
 
@@ -524,6 +536,11 @@ pub(crate) fn session_record(session: &Session) -> SessionRecord<'_> {
             filter,
             options: subscription.options,
             identifier: subscription.identifier,
+            is_replaying: subscription.options.maximum_qos != QoS::AtMostOnce
+                && subscription.kind != SubscriptionKind::Shared
+                && session
+                    .replays
+                    .is_pending(filter.strip_prefix(EXCLUSIVE).unwrap_or(filter)),
         });
     SessionRecord {
         session: session.key,

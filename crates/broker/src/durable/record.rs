@@ -126,6 +126,11 @@ pub enum Record<'a> {
         session: SessionKey,
         filter: &'a str,
     },
+    /// The retained messages that a subscription was owed have been queued. The filter without `$exclusive/`.
+    Replayed {
+        session: SessionKey,
+        filter: &'a str,
+    },
     /// A shared subscription, apart from its queue, as with `Session`: `GroupEntries` follow.
     Group {
         group: GroupKey,
@@ -310,6 +315,8 @@ pub struct SubscriptionRecord<'a> {
     pub filter: &'a str,
     pub options: SubscriptionOptions,
     pub identifier: Option<u32>,
+    /// Retained messages are owed to it, until `Replayed`: all of them once more after a crash.
+    pub is_replaying: bool,
 }
 
 /// Lists that are read item by item; `as_bytes` has been written by the `put` of the same type.

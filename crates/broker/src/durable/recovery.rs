@@ -252,6 +252,7 @@ impl Recovery {
             Record::WillDone { .. } => session.terms.will = None,
             Record::Subscribed { subscription, .. } => session.subscribe(subscription),
             Record::Unsubscribed { filter, .. } => session.unsubscribe(filter),
+            Record::Replayed { filter, .. } => session.replayed(filter),
             _ => {}
         }
     }
@@ -332,7 +333,8 @@ fn session_of(record: &Record<'_>) -> Option<SessionKey> {
         | Record::Disconnected { session, .. }
         | Record::WillDone { session }
         | Record::Subscribed { session, .. }
-        | Record::Unsubscribed { session, .. } => Some(*session),
+        | Record::Unsubscribed { session, .. }
+        | Record::Replayed { session, .. } => Some(*session),
         _ => None,
     }
 }

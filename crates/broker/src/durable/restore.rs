@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use journal::Batch;
-use mqtt::{ProtocolVersion, SubscriptionOptions};
+use mqtt::ProtocolVersion;
 
 use crate::delayed::Delayed;
 use crate::deliver::Core;
@@ -18,7 +18,8 @@ use crate::durable::pages::{Page, Pages};
 use crate::durable::record;
 use crate::durable::record::{Entry, GroupKey, Position, Recipient, Record, Seq, SessionKey, Targets, WITH_TAP};
 use crate::durable::recovery::{
-    Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredWill, StoredTag, Unrouted,
+    Recovered, RecoveredGroup, RecoveredRetained, RecoveredSession, RecoveredSubscription, RecoveredWill, StoredTag,
+    Unrouted,
 };
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
@@ -298,13 +299,7 @@ impl Shard {
         session.access = self.access.session(&session.identity());
         self.core.link_mut(slot).is_durable = true;
         for subscription in &recovered.subscriptions {
-            self.restore_subscription(
-                now,
-                slot,
-                &subscription.filter,
-                subscription.options,
-                subscription.identifier,
-            );
+            self.restore_subscription(now, slot, subscription);
         }
         let has_shared = recovered.tags.iter().any(|(_, tag)| tag.group().is_some());
         let started = recovered.started;
@@ -326,14 +321,8 @@ impl Shard {
         self.warm(now, slot, &records);
     }
 
-    fn restore_subscription(
-        &mut self,
-        now: Now,
-        slot: u32,
-        filter: &str,
-        options: SubscriptionOptions,
-        identifier: Option<u32>,
-    ) {
+    fn restore_subscription(&mut self, now: Now, slot: u32, recovered: &RecoveredSubscription) {
+        let (filter, options, identifier) = (&*recovered.filter, recovered.options, recovered.identifier);
         let Ok(target) = Target::parse(filter) else { return };
         let subscription = Subscription {
             options,
@@ -344,6 +333,9 @@ impl Shard {
         session.subscriptions.insert(filter, subscription);
         session.shared += u32::from(subscription.kind == SubscriptionKind::Shared);
         self.core.stats.subscriptions += 1;
+        if recovered.is_replaying {
+            self.owe_replay(slot, target.filter(), options, identifier);
+        }
         let identifier = identifier.unwrap_or(0);
         match target {
             Target::Shared(shared) => _ = self.join_group(now, slot, shared, options, identifier, 0),

@@ -304,6 +304,7 @@ fn subscription_record<'d>(subscription: &Subscription<'d>) -> SubscriptionRecor
             },
         },
         identifier: (subscription.identifier != 0).then_some(subscription.identifier),
+        is_replaying: false,
     }
 }
 

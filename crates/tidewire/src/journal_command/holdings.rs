@@ -142,6 +142,7 @@ fn kind_of(record: &Record<'_>) -> &'static str {
         Record::Ended { .. } => "ended",
         Record::Subscribed { .. } => "subscribed",
         Record::Unsubscribed { .. } => "unsubscribed",
+        Record::Replayed { .. } => "replayed",
         Record::Group { .. } => "group",
         Record::GroupEntries { .. } => "group_entries",
         Record::GroupEnded { .. } => "group_ended",

@@ -103,6 +103,10 @@ impl<'a> Record<'a> {
                 session: r.session()?,
                 filter: r.text()?,
             },
+            REPLAYED => Record::Replayed {
+                session: r.session()?,
+                filter: r.text()?,
+            },
             GROUP => Record::Group {
                 group: r.group()?,
                 share_name: r.text()?,
@@ -398,6 +402,7 @@ impl<'a> Reader<'a> {
                 retain_handling,
             },
             identifier: (identifier != 0).then_some(identifier),
+            is_replaying: flags & 1 << 6 != 0,
         })
     }
 }

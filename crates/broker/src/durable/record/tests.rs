@@ -98,6 +98,7 @@ fn a_session_with_everything_comes_back() {
                 retain_handling: RetainHandling::DoNotSend,
             },
             identifier: Some(1),
+            is_replaying: true,
         }],
         received: vec![1, 65535],
     }));
@@ -187,6 +188,7 @@ fn every_small_record_comes_back() {
         Record::WillDone { session },
         Record::Ended { session },
         Record::Unsubscribed { session, filter: "a" },
+        Record::Replayed { session, filter: "a" },
         Record::Group {
             group,
             share_name: "g",

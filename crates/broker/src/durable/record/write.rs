@@ -77,6 +77,10 @@ impl Record<'_> {
                 put_all(out, UNSUBSCRIBED, [session.0]);
                 put_bytes(out, filter.as_bytes());
             }
+            Record::Replayed { session, filter } => {
+                put_all(out, REPLAYED, [session.0]);
+                put_bytes(out, filter.as_bytes());
+            }
             Record::Group {
                 group,
                 share_name,
@@ -308,7 +312,8 @@ impl SubscriptionRecord<'_> {
             options.maximum_qos as u8
                 | u8::from(options.no_local) << 2
                 | u8::from(options.retain_as_published) << 3
-                | (options.retain_handling as u8) << 4,
+                | (options.retain_handling as u8) << 4
+                | u8::from(self.is_replaying) << 6,
         );
         put_integer(out, u64::from(self.identifier.unwrap_or(0)));
     }

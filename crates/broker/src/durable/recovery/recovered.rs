@@ -92,6 +92,7 @@ pub struct RecoveredSubscription {
     pub filter: Box<str>,
     pub options: SubscriptionOptions,
     pub identifier: Option<u32>,
+    pub is_replaying: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -190,6 +191,7 @@ impl From<&SubscriptionRecord<'_>> for RecoveredSubscription {
             filter: subscription.filter.into(),
             options: subscription.options,
             identifier: subscription.identifier,
+            is_replaying: subscription.is_replaying,
         }
     }
 }

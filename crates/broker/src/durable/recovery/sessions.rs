@@ -11,6 +11,7 @@ use crate::durable::entry::{SEQ_MAX, StoredEntry};
 use crate::durable::record::{
     Entry, NotARecord, Position, Seq, SessionKey, SessionRecord, Settled, SubscriptionRecord,
 };
+use crate::subscribe::EXCLUSIVE;
 
 #[derive(Default)]
 pub(super) struct Sessions {
@@ -237,6 +238,15 @@ impl RecoveredSession {
     pub(super) fn unsubscribe(&mut self, filter: &str) {
         if let Ok(at) = self.subscription(filter) {
             self.subscriptions.remove(at);
+        }
+    }
+
+    pub(super) fn replayed(&mut self, filter: &str) {
+        let exclusive = [EXCLUSIVE, filter].concat();
+        for filter in [filter, &exclusive] {
+            if let Ok(at) = self.subscription(filter) {
+                self.subscriptions[at].is_replaying = false;
+            }
         }
     }
 

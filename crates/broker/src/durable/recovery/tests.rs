@@ -741,6 +741,7 @@ fn subscriptions_come_change_and_go() {
                 filter,
                 options: Default::default(),
                 identifier,
+                is_replaying: false,
             },
         })
     };

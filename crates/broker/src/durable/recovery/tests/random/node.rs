@@ -512,5 +512,6 @@ pub fn subscription(filter: &str, identifier: Option<u32>) -> SubscriptionRecord
         filter,
         options: Default::default(),
         identifier,
+        is_replaying: false,
     }
 }
