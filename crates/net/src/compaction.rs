@@ -20,6 +20,11 @@ pub(crate) struct Compaction {
     left_bytes: u64,
 }
 
+/// Whether a log is longer than it should be if nobody waits for what is in it.
+pub(crate) fn is_long(length: u64, checkpoint_bytes: u64) -> bool {
+    length > SHORT * checkpoint_bytes
+}
+
 impl Compaction {
     /// Called for each checkpoint: everything before the answer is to be moved.
     pub(crate) fn move_before(&mut self, first: Lsn, next: Lsn, checkpoint_bytes: u64, quota_bytes: u64) -> Lsn {

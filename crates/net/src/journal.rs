@@ -7,13 +7,13 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ::journal::{Batch, Journal, Log, Lsn, ReadError, State};
+use ::journal::{Batch, Journal, Log, LogStats, Lsn, ReadError, State};
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovered;
 use broker::durable::restore::{Restored, restore};
 use broker::{Checkpointed, JournalState, Shard};
 
-use crate::compaction::Compaction;
+use crate::compaction::{Compaction, is_long};
 use crate::letter::Letter;
 use crate::mailbox::Address;
 use crate::server::{Common, Observer};
@@ -69,7 +69,10 @@ const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
 const CHECKPOINT_PART: u64 = 16;
 const CHECKPOINT_WHEN_FULL_MS: u64 = 1000;
 
-/// How many are made of a full journal while nothing else is written: removing what was needed takes two of them, begun after that.
+/// How often of a long one that is written to, however little: what has been delivered since gives its space back.
+const CHECKPOINT_WHEN_LONG_MS: u64 = 60_000;
+
+/// How many are made of a full or long journal while nothing else is written: removing what was needed takes two of them, begun after that.
 const CHECKPOINTS_WHEN_IDLE: u64 = 3;
 
 /// How soon a worker looks again whether a full journal has space.
@@ -83,7 +86,9 @@ pub(crate) struct Keeper {
     checkpoint_at: AtomicU64,
     /// What is appended between two of them.
     checkpoint_bytes: AtomicU64,
-    /// When the last one ended, in monotonic milliseconds.
+    /// The last one has left it much longer than that.
+    is_long: AtomicBool,
+    /// When the last one ended, or the first tick was, in monotonic milliseconds.
     checkpointed_ms: AtomicU64,
     /// How many have been begun.
     checkpoints: AtomicU64,
@@ -116,6 +121,7 @@ impl Keeper {
             waits: (0..shards).map(|_| AtomicBool::new(false)).collect(),
             checkpoint_at: AtomicU64::new(u64::MAX),
             checkpoint_bytes: AtomicU64::new(CHECKPOINT_BYTES),
+            is_long: AtomicBool::new(false),
             checkpointed_ms: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             checkpoints_when_used: AtomicU64::new(0),
@@ -150,6 +156,7 @@ impl Keeper {
         // From the last one on, or a node that is started anew before it is due would never make one.
         self.checkpoint_at
             .store(log.stats().replay_from.0 + checkpoint_bytes, Ordering::Relaxed);
+        self.note_length(&log.stats());
         let journal = Journal::start(log, on_commit)?;
         self.journal
             .set(journal)
@@ -185,21 +192,42 @@ impl Keeper {
     /// Whether it is time for a checkpoint; true for one of the workers that ask.
     fn is_checkpoint_due(&self, end: Lsn, now_ms: u64) -> bool {
         let at = self.checkpoint_at.load(Ordering::Relaxed);
-        let is_full = self.journal.get().is_some_and(|journal| !journal.is_ok());
-        let is_late = now_ms > self.checkpointed_ms.load(Ordering::Relaxed) + CHECKPOINT_WHEN_FULL_MS;
+        let is_late = || self.early_ms(now_ms).is_some_and(|early_ms| now_ms > early_ms);
         at != u64::MAX
-            && (end.0 > at || is_full && is_late)
+            && (end.0 > at || is_late())
             && self
                 .checkpoint_at
                 .compare_exchange(at, u64::MAX, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
     }
 
-    /// Whether it is time for a checkpoint of a full journal to which nothing is appended: what it still holds may be needed no more.
-    fn is_idle_checkpoint_due(&self, now_ms: u64) -> bool {
+    /// From when on one is made though little has been appended, because space is wanted back.
+    fn early_ms(&self, now_ms: u64) -> Option<u64> {
+        let is_full = self.journal.get().is_some_and(|journal| !journal.is_ok());
+        let wait_ms = match is_full {
+            true => CHECKPOINT_WHEN_FULL_MS,
+            false if self.is_long.load(Ordering::Relaxed) => CHECKPOINT_WHEN_LONG_MS,
+            false => return None,
+        };
+        let last = self
+            .checkpointed_ms
+            .compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed);
+        Some(last.map_or_else(|last_ms| last_ms, |_| now_ms) + wait_ms)
+    }
+
+    /// The same while nothing is appended: what the journal still holds may be needed no more.
+    fn early_when_idle_ms(&self, now_ms: u64) -> Option<u64> {
         let begun = self.checkpoints.load(Ordering::Acquire);
         let used = self.checkpoints_when_used.load(Ordering::Relaxed);
-        begun < used + CHECKPOINTS_WHEN_IDLE && self.is_checkpoint_due(Lsn(0), now_ms)
+        self.early_ms(now_ms).filter(|_| begun < used + CHECKPOINTS_WHEN_IDLE)
+    }
+
+    fn note_length(&self, stats: &LogStats) {
+        let is_long = is_long(
+            stats.next.0 - stats.first.0,
+            self.checkpoint_bytes.load(Ordering::Relaxed),
+        );
+        self.is_long.store(is_long, Ordering::Relaxed);
     }
 
     fn note_use(&self) {
@@ -248,11 +276,19 @@ impl Keeper {
             let Some(journal) = keeper.journal.get() else { return };
             match result {
                 // What cannot be removed now can be the next time.
-                Ok(()) => journal.truncate_before(needed, move |removed| {
-                    if let Err(error) = removed {
-                        observer.journal_error("old segments of the journal cannot be removed", &error);
-                    }
-                }),
+                Ok(()) => {
+                    let after = Arc::downgrade(&keeper);
+                    journal.truncate_before(needed, move |removed| {
+                        if let Err(error) = removed {
+                            observer.journal_error("old segments of the journal cannot be removed", &error);
+                        }
+                        if let Some(keeper) = after.upgrade()
+                            && let Some(journal) = keeper.journal.get()
+                        {
+                            keeper.note_length(&journal.stats());
+                        }
+                    });
+                }
                 Err(error) => observer.journal_error("a checkpoint of the journal cannot be written", &error),
             }
             let next = journal.stats().next.0 + keeper.checkpoint_bytes.load(Ordering::Relaxed);
@@ -284,7 +320,11 @@ impl Worker {
                 State::Failed { .. } => JournalState::Failed,
             });
         }
-        if !is_ok && self.common.keeper.is_idle_checkpoint_due(self.now.monotonic_ms) {
+        let (keeper, now_ms) = (&self.common.keeper, self.now.monotonic_ms);
+        let is_early = keeper
+            .early_when_idle_ms(now_ms)
+            .is_some_and(|early_ms| now_ms > early_ms);
+        if is_early && keeper.is_checkpoint_due(Lsn(0), now_ms) {
             self.begin_checkpoint();
         }
         if self.appended > self.committed {
@@ -297,9 +337,14 @@ impl Worker {
         }
     }
 
-    /// When to look at the journal though nobody says anything: publishers may be held until it has space.
+    /// When to look at the journal though nobody says anything: publishers may be held until it has space, or it may be long for nothing.
     pub(crate) fn look_at_journal_ms(&self) -> Option<u64> {
-        (!self.is_journal_ok || self.shard.is_tap_full()).then_some(self.now.monotonic_ms + LOOK_MS)
+        let (now_ms, soon_ms) = (self.now.monotonic_ms, self.now.monotonic_ms + LOOK_MS);
+        if !self.is_journal_ok || self.shard.is_tap_full() {
+            return Some(soon_ms);
+        }
+        let early_ms = self.common.keeper.early_when_idle_ms(now_ms)?;
+        Some(soon_ms.max(early_ms + 1))
     }
 
     /// Has the commit thread wake this worker. Before the worker looks how far it is, so that one of the two sees the other.
@@ -393,5 +438,52 @@ impl Worker {
                 shard.fetched(now, session, connects, &positions, records);
             })));
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a checkpoint ended at one second, and the next one due far from here.
+    fn keeper(is_long: bool) -> Keeper {
+        let keeper = Keeper::new(1);
+        keeper.checkpoint_at.store(1000, Ordering::Relaxed);
+        keeper.checkpointed_ms.store(1_000, Ordering::Relaxed);
+        keeper.is_long.store(is_long, Ordering::Relaxed);
+        keeper
+    }
+
+    const LATE_MS: u64 = 1_000 + CHECKPOINT_WHEN_LONG_MS;
+
+    #[test]
+    fn a_long_journal_gets_a_checkpoint_once_a_minute() {
+        let long = keeper(true);
+        assert!(!long.is_checkpoint_due(Lsn(1), LATE_MS));
+        assert!(long.is_checkpoint_due(Lsn(1), LATE_MS + 1));
+        assert!(!long.is_checkpoint_due(Lsn(1), LATE_MS + 1), "one worker makes it");
+        let short = keeper(false);
+        assert!(!short.is_checkpoint_due(Lsn(1), u64::MAX));
+        assert!(short.is_checkpoint_due(Lsn(1001), 0));
+    }
+
+    #[test]
+    fn a_long_journal_that_is_not_used_gets_a_few_checkpoints_and_no_more() {
+        let keeper = keeper(true);
+        for _ in 0..CHECKPOINTS_WHEN_IDLE {
+            assert_eq!(keeper.early_when_idle_ms(LATE_MS), Some(LATE_MS));
+            keeper.checkpoints.fetch_add(1, Ordering::Relaxed);
+        }
+        assert_eq!(keeper.early_when_idle_ms(LATE_MS), None);
+        keeper.note_use();
+        assert_eq!(keeper.early_when_idle_ms(LATE_MS), Some(LATE_MS));
+    }
+
+    #[test]
+    fn the_first_minute_begins_with_the_first_look() {
+        let keeper = keeper(true);
+        keeper.checkpointed_ms.store(0, Ordering::Relaxed);
+        assert_eq!(keeper.early_ms(5), Some(5 + CHECKPOINT_WHEN_LONG_MS));
+        assert_eq!(keeper.early_ms(9), Some(5 + CHECKPOINT_WHEN_LONG_MS));
     }
 }

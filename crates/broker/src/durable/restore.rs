@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 
 use journal::Batch;
-use mqtt::ProtocolVersion;
+use mqtt::{ProtocolVersion, SubscriptionOptions};
 
 use crate::delayed::Delayed;
 use crate::deliver::Core;
