@@ -17,6 +17,7 @@ fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
     let mut peer = world.connect(V4, "T");
     let (acknowledged, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let before: Vec<u64> = std::thread::scope(|scope| {
+        let _over = Over(&is_over);
         scope.spawn(|| {
             while !is_over.load(SeqCst) {
                 let number = acknowledged.load(SeqCst);
@@ -39,9 +40,7 @@ fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
             assert!(told.contains("of the device platform: "), "{told}");
             before
         });
-        let taken = taken.collect();
-        is_over.store(true, SeqCst);
-        taken
+        taken.collect()
     });
     world.server.kill();
 
@@ -65,6 +64,15 @@ fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
     world.server.spawn_again();
     world.server.wait_until_ready();
     world.connect(V4, "T").ping_alone();
+}
+
+/// Ends what others do, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }
 
 fn copy(number: usize) -> String {

@@ -288,7 +288,7 @@ fn retained_messages_that_were_queued_before_a_crash_come_from_the_queue_alone()
         },
         Record::Replayed { session: C, filter },
     ];
-    let from_queue = ["PUBLISH 1 dup false"];
+    let from_queue = ["PUBLISH 1 dup true"];
     assert_eq!(sent_after_start(&interrupted(&all)), from_queue);
 }
 

@@ -30,7 +30,6 @@ pub use directory::{DeviceEntry, Directory};
 pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
 pub use platform::{
     AlarmChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options, Outlet, Platform, Said, Stats,
-    applied_position,
 };
 pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};
 pub use usage::{Counter, UsagePoint};

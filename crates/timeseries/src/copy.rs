@@ -14,23 +14,14 @@ use crate::column_store::ColumnStore;
 use crate::config::Config;
 use crate::error::StoreError;
 use crate::manifest::{Manifest, NAME};
-use crate::store::Store;
-use crate::value::Position;
 use crate::{segment, series_log};
 
 /// How often the copy may begin anew.
 const ATTEMPTS: u32 = 10;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
-    /// Everything of the caller's log before it is in the copy.
-    pub position: Position,
-    pub bytes: u64,
-}
-
 /// Copies the store `name` in `parent` to the same name in `target`, which must not have it, and opens the copy to see that it is
-/// whole. After an error the copy is removed. `None`: there is no store.
-pub fn copy_to(parent: &Path, name: &str, target: &Path) -> Result<Option<Copied>, StoreError> {
+/// whole; how many bytes. After an error the copy is removed. `None`: there is no store.
+pub fn copy_to(parent: &Path, name: &str, target: &Path) -> Result<Option<u64>, StoreError> {
     let (from, to) = (parent.join(name), target.join(name));
     if !from.join(NAME).is_file() {
         return Ok(None);
@@ -43,7 +34,7 @@ pub fn copy_to(parent: &Path, name: &str, target: &Path) -> Result<Option<Copied
     result.map(Some)
 }
 
-fn copy_and_open(parent: &Path, name: &str, target: &Path) -> Result<Copied, StoreError> {
+fn copy_and_open(parent: &Path, name: &str, target: &Path) -> Result<u64, StoreError> {
     let to = target.join(name);
     for _ in 0..ATTEMPTS {
         fs::create_dir_all(&to).map_err(failed("create", &to))?;
@@ -51,9 +42,8 @@ fn copy_and_open(parent: &Path, name: &str, target: &Path) -> Result<Copied, Sto
             copy::sync_directory(&to).map_err(failed("sync", &to))?;
             copy::sync_directory(target).map_err(failed("sync", target))?;
             let disk = Directory::open(target, name).map_err(|error| failed("open", &to)(io::Error::other(error)))?;
-            let store = ColumnStore::open(Arc::new(disk), Config::default())?;
-            let position = store.durable_position();
-            return Ok(Copied { position, bytes });
+            ColumnStore::open(Arc::new(disk), Config::default())?;
+            return Ok(bytes);
         }
         fs::remove_dir_all(&to).map_err(failed("remove", &to))?;
     }

@@ -62,7 +62,7 @@ mod write;
 pub use calendar::{CalendarUnit, Interval};
 pub use column_store::ColumnStore;
 pub use config::Config;
-pub use copy::{Copied, copy_to};
+pub use copy::copy_to;
 pub use error::{QueryError, StoreError, WriteError};
 pub use export::{ExportError, export_csv};
 pub use storage::{Directory, DirectoryError, Storage};

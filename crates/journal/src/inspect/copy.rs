@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::DIRECTORY_NAME;
 use crate::catalog::{bases_from, open_segment, read_checkpoint};
-use crate::checkpoint::CHECKPOINT_NAME;
+use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::inspect::{InspectError, Report, io_error, verify_named};
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
@@ -24,16 +24,23 @@ const ATTEMPTS: u32 = 10;
 /// Copies the journal of one data directory into another, which must not have one, and verifies the copy. After an error
 /// the copy is removed.
 pub fn copy_to(data_directory: &Path, target: &Path) -> Result<Report, InspectError> {
-    copy_named_to(data_directory, DIRECTORY_NAME, target)
+    copy_around(data_directory, DIRECTORY_NAME, target, || Ok(()))
 }
 
-/// As [`copy_to`], of a log with another name than the broker's.
-pub fn copy_named_to(parent: &Path, name: &str, target: &Path) -> Result<Report, InspectError> {
+/// As [`copy_to`], of a log with another name than the broker's. The copy begins where the log would be replayed from before `between`, and
+/// ends where it ends after that: so it has all that something that is copied `between`, and says up to where it has the log, is without.
+/// `between` may be called again.
+pub fn copy_around<E: From<InspectError>>(
+    parent: &Path,
+    name: &str,
+    target: &Path,
+    between: impl FnMut() -> Result<(), E>,
+) -> Result<Report, E> {
     let to = target.join(name);
     if to.exists() {
-        return Err(InspectError::TargetExists { path: to });
+        return Err(InspectError::TargetExists { path: to }.into());
     }
-    let result = copy_and_verify(parent, name, target, &to);
+    let result = copy_and_verify(parent, name, target, between);
     if result.is_err() {
         // The first error is the one to report.
         let _ = fs::remove_dir_all(&to);
@@ -41,18 +48,27 @@ pub fn copy_named_to(parent: &Path, name: &str, target: &Path) -> Result<Report,
     result
 }
 
-fn copy_and_verify(parent: &Path, name: &str, target: &Path, to: &Path) -> Result<Report, InspectError> {
+fn copy_and_verify<E: From<InspectError>>(
+    parent: &Path,
+    name: &str,
+    target: &Path,
+    mut between: impl FnMut() -> Result<(), E>,
+) -> Result<Report, E> {
     let storage = Directory::open_read_only(parent, name).map_err(InspectError::Directory)?;
+    let to = &target.join(name);
     for _ in 0..ATTEMPTS {
         fs::create_dir_all(to).map_err(io_error("creating", to))?;
-        if copy_once(&storage, to)? == Attempt::Done {
-            sync_directory(to)?;
-            sync_directory(target)?;
-            return verify_named(target, name);
+        if let Some(begun) = begin(&storage, to)? {
+            between()?;
+            if finish(&storage, to, begun)? == Attempt::Done {
+                sync_directory(to)?;
+                sync_directory(target)?;
+                return Ok(verify_named(target, name)?);
+            }
         }
         fs::remove_dir_all(to).map_err(io_error("removing", to))?;
     }
-    Err(InspectError::Restless)
+    Err(InspectError::Restless.into())
 }
 
 #[derive(PartialEq, Eq)]
@@ -62,29 +78,51 @@ pub(super) enum Attempt {
     Outrun,
 }
 
-fn copy_once(storage: &Directory, to: &Path) -> Result<Attempt, InspectError> {
+/// The full segments are copied.
+struct Begun {
+    checkpoint: Option<Checkpoint>,
+    /// The segment that was written to.
+    last: Lsn,
+}
+
+/// `None`: a segment was removed meanwhile.
+fn begin(storage: &Directory, to: &Path) -> Result<Option<Begun>, InspectError> {
     // Before the segments: those that it needs are removed only after it has moved on.
     let checkpoint = read_checkpoint(storage).map_err(InspectError::Journal)?;
     let first = checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.first);
     let bases = bases_from(storage, first).map_err(InspectError::Journal)?;
     if bases.first() != Some(&first) && read_checkpoint(storage).ok() != Some(checkpoint) {
-        return Ok(Attempt::Outrun);
+        return Ok(None);
     }
     let Some((&last, full)) = bases.split_last() else {
         let path = storage.path().to_owned();
         return Err(InspectError::NoJournal { path });
     };
+    let is_done = link_all(storage, full, to)? == Attempt::Done;
+    Ok(is_done.then_some(Begun { checkpoint, last }))
+}
+
+/// What has become full since, and of what is written to now, what is valid.
+fn finish(storage: &Directory, to: &Path, begun: Begun) -> Result<Attempt, InspectError> {
+    let bases = bases_from(storage, begun.last).map_err(InspectError::Journal)?;
+    let Some((&last, full)) = bases.split_last().filter(|_| bases.first() == Some(&begun.last)) else {
+        return Ok(Attempt::Outrun);
+    };
+    if link_all(storage, full, to)? == Attempt::Outrun || copy_valid_part(storage, last, to)? == Attempt::Outrun {
+        return Ok(Attempt::Outrun);
+    }
+    if let Some(checkpoint) = begun.checkpoint {
+        write_synced(&to.join(CHECKPOINT_NAME), &mut &checkpoint.encode()[..])?;
+    }
+    Ok(Attempt::Done)
+}
+
+fn link_all(storage: &Directory, full: &[Lsn], to: &Path) -> Result<Attempt, InspectError> {
     for base in full {
         let name = segment_name(*base);
         if link_or_copy(&storage.path().join(&name), &to.join(&name))? == Attempt::Outrun {
             return Ok(Attempt::Outrun);
         }
-    }
-    if copy_valid_part(storage, last, to)? == Attempt::Outrun {
-        return Ok(Attempt::Outrun);
-    }
-    if let Some(checkpoint) = checkpoint {
-        write_synced(&to.join(CHECKPOINT_NAME), &mut &checkpoint.encode()[..])?;
     }
     Ok(Attempt::Done)
 }

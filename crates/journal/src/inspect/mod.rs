@@ -10,7 +10,7 @@ mod survey;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-pub use copy::{copy_named_to, copy_to};
+pub use copy::{copy_around, copy_to};
 pub use repair::{Mode, Repaired, repair};
 
 use crate::DIRECTORY_NAME;

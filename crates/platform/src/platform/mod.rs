@@ -46,7 +46,7 @@ use crate::decode::{Limits, Transport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::model::RuleChain;
-use crate::repository::{Change, Repository, RepositoryError, StateKind};
+use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Usage;
 use pending::Pending;
 
@@ -212,16 +212,6 @@ impl From<RepositoryError> for OpenError {
     }
 }
 
-/// Where the last batch of the caller's log ends whose changes are in the repository.
-pub fn applied_position(repository: &dyn Repository) -> Result<Position, RepositoryError> {
-    let bytes = repository.state(StateKind::Position, Uuid::NULL)?;
-    Ok(Position(
-        bytes
-            .and_then(|bytes| bytes.try_into().ok())
-            .map_or(0, u64::from_le_bytes),
-    ))
-}
-
 impl Platform {
     /// Compiles all chains and reads what machines kept.
     pub fn open(entities: Arc<Entities>, store: Arc<dyn Store>, options: Options) -> Result<Platform, OpenError> {
@@ -240,7 +230,9 @@ impl Platform {
             }
         })?;
         repository.for_each_state(StateKind::Usage, &mut |tenant, bytes| core.usage.restore(tenant, bytes))?;
-        core.applied = applied_position(&**repository)?;
+        if let Some(bytes) = repository.state(StateKind::Position, Uuid::NULL)? {
+            core.applied = Position(bytes.try_into().map_or(0, u64::from_le_bytes));
+        }
         core.processed = core.applied;
         Ok(Platform {
             entities,

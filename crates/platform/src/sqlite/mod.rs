@@ -93,13 +93,9 @@ impl SqliteRepository {
         })
     }
 
-    /// What is in the file of this directory now, in a new one in `target`: a backup, also of a repository that is in use. `None`: there
-    /// is none.
-    pub fn copy_to(directory: &Path, target: &Path) -> Result<Option<SqliteRepository>, OpenError> {
+    /// What is in the file of this directory now, in a new one in `target`: a backup, also of a repository that is in use.
+    pub fn copy_to(directory: &Path, target: &Path) -> Result<(), OpenError> {
         let path = directory.join(FILE_NAME);
-        if !path.is_file() {
-            return Ok(None);
-        }
         let copy = target.join(FILE_NAME);
         let wrap = |source| OpenError::Sqlite {
             path: path.clone(),
@@ -108,7 +104,7 @@ impl SqliteRepository {
         let reader = open_reader(&path).map_err(wrap)?;
         let name = copy.to_string_lossy();
         reader.execute("VACUUM INTO ?1", [&name]).map_err(wrap)?;
-        SqliteRepository::open(target).map(Some)
+        Ok(())
     }
 
     fn read(&self) -> MutexGuard<'_, Connection> {
