@@ -250,6 +250,9 @@ impl Ingest {
                 Ok(ingested) => {
                     drop(out);
                     self.last = at;
+                    if self.hub.limits.are_set() {
+                        self.hub.look_at_limits();
+                    }
                     for (index, problem) in ingested.refused {
                         self.hub.refused(batch[index].device.0, &problem);
                     }
@@ -330,6 +333,9 @@ impl Ingest {
             hub.append_mark(now_ms);
         }
         hub.look_at_profiles();
+        hub.look_at_limits();
+        hub.limits.forget_full(now_ms);
+        hub.report_api_states(now_ms);
         if Instant::now() >= self.next_usage {
             let every = Duration::from_millis(hub.options.platform.usage_ms.unsigned_abs());
             self.next_usage = Instant::now() + every;

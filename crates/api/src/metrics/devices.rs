@@ -51,6 +51,11 @@ pub const FAMILIES: &[Family] = &[
         |s, out| put(s, out, |it| it.refused_messages_total as f64),
     ),
     counter(
+        "tidewire_platform_messages_over_limit",
+        "Messages of devices over a limit of their tenant, whose connection was ended.",
+        |s, out| put(s, out, |it| it.over_limit_messages_total as f64),
+    ),
+    counter(
         "tidewire_platform_messages_unknown_topic",
         "Messages to topics that no device has.",
         |s, out| put(s, out, |it| it.unknown_topics_total as f64),

@@ -27,6 +27,7 @@ mod rpc;
 mod rule_chains;
 mod socket;
 mod telemetry;
+mod tenant_profiles;
 mod tenants;
 mod token;
 mod usage;
@@ -46,6 +47,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         auth::endpoints(),
         api_keys::endpoints(),
         tenants::endpoints(),
+        tenant_profiles::endpoints(),
         customers::endpoints(),
         users::endpoints(),
         devices::endpoints(),

@@ -68,6 +68,11 @@ impl World {
         self.devices.outlet()
     }
 
+    /// A tenant or a profile of tenants was changed.
+    pub fn limits_changed(&self) {
+        self.devices.limits_changed();
+    }
+
     /// It was deleted, or has other credentials: whoever is connected as it goes.
     pub fn device_changed(&self, device: DeviceId) {
         self.devices.disconnect(device);

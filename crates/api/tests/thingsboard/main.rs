@@ -15,6 +15,7 @@ mod rule_chains;
 mod server;
 mod socket;
 mod telemetry;
+mod tenant_profiles;
 
 #[path = "../http/node.rs"]
 #[allow(dead_code, reason = "shared with the tests of the other interface")]

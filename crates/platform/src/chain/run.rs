@@ -131,7 +131,12 @@ impl<'a, 'h> Runner<'a, 'h> {
     fn step(&mut self, task: Task<'a>) {
         let node = &task.chain.nodes[task.node];
         self.run.executions += 1;
-        self.run.script_executions += u64::from(node.kind.is_script());
+        if node.kind.is_script() {
+            if !self.host.may_run_scripts(task.message.originator) {
+                return self.fail(&task, "JS Execution is disabled due to API limits!".to_owned());
+            }
+            self.run.script_executions += 1;
+        }
         if node.debugging.wants_all(|| self.host.now_ms()) {
             self.debug(&task, &task.message, None, None);
         }

@@ -10,6 +10,7 @@ mod people;
 mod profile;
 mod relation;
 mod rpc;
+mod tenant_profile;
 mod things;
 mod usage_state;
 
@@ -22,6 +23,7 @@ pub use people::{Authority, Customer, Tenant, User, UserCredentials};
 pub use profile::{DeviceProfile, ProvisionType, default_profile_data};
 pub use relation::{Relation, RelationGroup};
 pub use rpc::{Rpc, RpcRequestBody, RpcStatus};
+pub use tenant_profile::{TenantProfile, default_tenant_profile_data};
 pub use things::{Asset, AssetProfile, Dashboard, RuleChain};
 pub use usage_state::ApiUsageState;
 

@@ -12,6 +12,7 @@ use crate::chain::{
 };
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, TenantId};
+use crate::limits::ApiFeature;
 use crate::model::{Alarm, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 use crate::usage::Counter;
@@ -173,6 +174,10 @@ impl Host for Visit<'_> {
         saving: Saving,
     ) -> Result<(), NodeError> {
         if saving.is_stored {
+            let tenant = self.limited_tenant(entity);
+            if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Storage)) {
+                return Err(NodeError::new("DB storage writes are disabled due to API limits!"));
+            }
             for value in values {
                 self.core
                     .pending
@@ -256,6 +261,9 @@ impl Host for Visit<'_> {
             _ => Action::Created,
         };
         if action == Action::Created {
+            if self.is_off(alarm.tenant_id, ApiFeature::Alarms) {
+                return Err(NodeError::new(super::alarms::ALARMS_OFF));
+            }
             self.core.stats.alarms_created_total += 1;
             self.core
                 .usage
@@ -289,6 +297,11 @@ impl Host for Visit<'_> {
             return Ok(());
         }
         self.outlet.reply_to_device(DeviceId(device.id), request_id, body)
+    }
+
+    fn may_run_scripts(&self, originator: EntityId) -> bool {
+        let tenant = self.limited_tenant(originator);
+        !tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts))
     }
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str) {

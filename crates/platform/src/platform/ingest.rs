@@ -12,6 +12,7 @@ use crate::chain::{self, Chain, Continuation, Data, Message, Metadata, POST_ATTR
 use crate::decode::{DecodeError, KeyValue, RpcRequest, Telemetry, attributes};
 use crate::directory::DeviceEntry;
 use crate::ids::{DeviceId, Uuid};
+use crate::limits::ApiFeature;
 use crate::model::DeviceProfile;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Counter;
@@ -112,6 +113,7 @@ impl Platform {
     ) -> Result<Ingested, IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
+        self.look_at_limits(&mut core);
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
         visit.is_replay = position <= visit.core.applied;
         let mut ingested = Ingested::default();
@@ -314,6 +316,10 @@ impl Visit<'_> {
     }
 
     pub fn run(&mut self, sender: &Sender, message: Message<'_>) {
+        if self.is_off(sender.entry.tenant, ApiFeature::RuleEngine) {
+            self.core.stats.over_limit_messages_total += 1;
+            return;
+        }
         let Some(chain) = self.chain_of(sender) else { return };
         self.apply_rules_beside(&chain, &message);
         let done = chain::run(&chain, message, self);

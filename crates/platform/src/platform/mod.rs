@@ -23,6 +23,7 @@ mod attributes;
 mod gateway;
 mod host;
 mod ingest;
+mod limited;
 mod news;
 mod outlet;
 mod pending;
@@ -36,6 +37,7 @@ use timeseries::{Position, Store};
 
 pub use alarms::AlarmChange;
 pub use ingest::{Incoming, IngestError, Ingested, Said};
+pub use limited::ApiStateChange;
 pub use news::News;
 pub use outlet::{NoOutlet, Outlet};
 
@@ -45,6 +47,7 @@ use crate::chain::{Chain, ChainError, Continuation, Warning};
 use crate::decode::{Limits, Transport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
+use crate::limits::{ApiFeature, ApiState, TenantLimits};
 use crate::model::RuleChain;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Usage;
@@ -101,6 +104,8 @@ pub struct Stats {
     /// Calls and queued messages beyond the limits.
     pub dropped_calls_total: u64,
     pub dropped_queued_total: u64,
+    /// Of tenants whose rule engine is off until the next month.
+    pub over_limit_messages_total: u64,
     pub waiting_calls: u64,
     pub device_states: u64,
     /// On the heap, of states of devices.
@@ -131,6 +136,11 @@ struct Core {
     transports: HashMap<DeviceProfileId, Arc<Transport>>,
     devices: HashMap<DeviceId, DeviceState>,
     usage: Usage,
+    /// Of tenants that have any: a copy of the directory's.
+    limits: HashMap<TenantId, Arc<TenantLimits>>,
+    limits_version: u64,
+    /// What outlets were told.
+    api_states: HashMap<TenantId, [ApiState; ApiFeature::ALL.len()]>,
     pending: Pending,
     /// Where the batch that is pending ends.
     pending_position: Option<Position>,

@@ -18,6 +18,8 @@ impl Platform {
     pub fn tick(&self, position: Position, now_ms: i64, outlet: &mut dyn Outlet) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
+        self.look_at_limits(&mut core);
+        core.usage.roll(now_ms);
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
         visit.tick_chains();
         visit.expire_calls();
