@@ -116,7 +116,9 @@ impl Ingest {
         let store = self.hub.platform.store();
         let kept = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
         let flushed = store.flush().map_err(|error| error_chain(&error));
-        if let Err(error) = kept.and(flushed) {
+        // What was tried again is forgotten once its points are on the disk.
+        let forgotten = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
+        if let Err(error) = kept.and(flushed).and(forgotten) {
             tracing::error!(
                 error,
                 "not all of the platform could be written at the stop; it is read from its log at the next start"

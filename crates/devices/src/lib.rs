@@ -41,6 +41,7 @@ pub use devices::{Called, DIRECTORY_NAME, Devices, Login, OpenError, Options};
 pub use entry::{Entry, Kind};
 pub use events::NodeEvent;
 pub use hub::{DEVICE_PREFIX, PROVISION_PREFIX};
+pub use ingest::error_chain;
 pub use limits::OverLimit;
 pub use log::{DIRECTORY_NAME as LOG_NAME, Full, Kept};
 pub use outlet::Out;

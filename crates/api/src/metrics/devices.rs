@@ -61,6 +61,16 @@ pub const FAMILIES: &[Family] = &[
         |s, out| put(s, out, |it| it.unknown_topics_total as f64),
     ),
     counter(
+        "tidewire_platform_messages_retried",
+        "Tries of messages that had failed in a rule chain.",
+        |s, out| put(s, out, |it| it.platform.retried_messages_total as f64),
+    ),
+    gauge(
+        "tidewire_platform_retries_waiting",
+        "Messages that wait for their next try in a rule chain, or behind one that does.",
+        |s, out| put(s, out, |it| it.platform.waiting_retries as f64),
+    ),
+    counter(
         "tidewire_platform_messages_failed",
         "Messages that failed in a rule chain.",
         |s, out| put(s, out, |it| it.platform.failed_messages_total as f64),

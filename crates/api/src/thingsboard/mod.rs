@@ -16,12 +16,14 @@ mod device_profiles;
 mod devices;
 mod docs;
 mod events;
+mod export;
 mod failure;
 mod info;
 mod lists;
 mod news;
 mod operation;
 mod query;
+mod queues;
 mod relations;
 mod rpc;
 mod rule_chains;
@@ -56,12 +58,14 @@ pub fn endpoints() -> Vec<Endpoint> {
         dashboards::endpoints(),
         relations::endpoints(),
         telemetry::endpoints(),
+        export::endpoints(),
         alarms::endpoints(),
         rule_chains::endpoints(),
         query::endpoints(),
         rpc::endpoints(),
         events::endpoints(),
         components::endpoints(),
+        queues::endpoints(),
         usage::endpoints(),
         socket::endpoints(),
     ]

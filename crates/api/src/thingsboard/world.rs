@@ -18,6 +18,7 @@ use platform::model::{ApiKey, Authority, User, UserCredentials};
 use tokio::sync::Semaphore;
 
 use super::call::Person;
+use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
 use super::token::{Claims, REFRESH_SCOPE, Signer, TokenError};
 use crate::admins::{Admins, Role};
@@ -35,6 +36,7 @@ pub struct World {
     logged_out: Mutex<HashMap<String, i64>>,
     docs: OnceLock<Bytes>,
     watchers: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
 }
 
 /// An access token and the token to get the next one with.
@@ -52,6 +54,7 @@ impl World {
             logged_out: Mutex::default(),
             docs: OnceLock::new(),
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         })
     }
 
@@ -88,6 +91,11 @@ impl World {
     /// The OpenAPI document, made once.
     pub fn docs(&self) -> &OnceLock<Bytes> {
         &self.docs
+    }
+
+    /// Exports at the same time.
+    pub fn exports(&self) -> &Arc<Semaphore> {
+        &self.exports
     }
 
     /// WebSockets at the same time.

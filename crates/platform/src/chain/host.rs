@@ -164,6 +164,11 @@ pub trait Host {
     /// The answer to a call of a device.
     fn reply_to_device(&mut self, device: EntityId, request_id: i32, body: &Json) -> Result<(), NodeError>;
 
+    /// Whether what fails is tried again: then a failure says where it was.
+    fn keeps_failed(&self) -> bool {
+        false
+    }
+
     /// Whether the tenant has any script left this month.
     fn may_run_scripts(&self, _originator: EntityId) -> bool {
         true

@@ -79,6 +79,7 @@ fn unique_text(kind: EntityType, what: Unique) -> &'static str {
         (EntityType::AssetProfile, _) => "Asset profile with such name already exists!",
         (EntityType::Customer, _) => "Customer with such title already exists!",
         (EntityType::TenantProfile, _) => "Tenant profile with such name already exists!",
+        (EntityType::Queue, _) => "Queue with such name already exists!",
         (EntityType::DeviceCredentials, _) => "Specified credentials are already registered!",
         _ => "Such an entity already exists!",
     }

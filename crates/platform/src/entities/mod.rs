@@ -10,6 +10,7 @@ mod devices;
 mod error;
 mod people;
 mod provision;
+mod queues;
 mod rpcs;
 mod tenant_profiles;
 mod things;
