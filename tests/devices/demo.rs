@@ -1,12 +1,13 @@
 //! `tidewire demo`: somebody new sees devices, values and alarms, and nothing is left of them afterwards.
 
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
 use crate::rest::Rest;
 use crate::support::*;
-use crate::world::open;
+use crate::world::{CONFIG, open};
 
 #[test]
 fn a_demonstration_shows_values_and_alarms_and_leaves_nothing() {
@@ -41,8 +42,57 @@ fn a_demonstration_shows_values_and_alarms_and_leaves_nothing() {
 
     server.terminate(Duration::from_secs(30));
     server.kill();
+    let log = server.log();
+    let (_, of_stop) = log.split_once("stopping grace_ms").expect("a stop is logged");
+    let complaints: Vec<&str> = of_stop
+        .lines()
+        .filter(|line| line.contains("WARN") || line.contains("ERROR"))
+        .collect();
+    assert!(complaints.is_empty(), "an orderly stop is silent: {complaints:#?}");
     let devices = open(&server);
     assert_eq!(devices.entities().directory().device_count(), 0);
     assert_eq!(devices.entities().directory().profiles().count(), 1, "the default one");
     devices.shut_down();
+}
+
+/// What a demonstration leaves that was killed is taken away by `demo --remove` from a server that runs, and nothing else is.
+#[test]
+fn what_a_killed_demonstration_leaves_can_be_removed() {
+    let mut server = Server::start(&Config {
+        subcommand: Some("demo"),
+        ..Config::default()
+    });
+    server.wait_until("the fleet is there", |server| {
+        server.log().contains("10 simulated devices report every second")
+    });
+    server.kill();
+    server.set_config(Config::new(CONFIG));
+    server.spawn_again();
+    server.wait_until_ready();
+    let rest = Rest::login(&server);
+    let own = rest.device("Demonstrator", "OWN");
+    let count =
+        |path: &str| rest.ok("GET", &format!("{path}?pageSize=100&page=0"), &Json::Null)["totalElements"].clone();
+    assert_eq!(count("/api/tenant/devices"), 11);
+
+    let removed = remove(&server);
+    assert!(removed.contains("10 simulated devices"), "{removed}");
+    let left = rest.ok("GET", "/api/tenant/devices?pageSize=100&page=0", &Json::Null);
+    assert_eq!(left["totalElements"], 1);
+    assert_eq!(left["data"][0]["id"]["id"], own.as_str());
+    assert_eq!(count("/api/tenant/dashboards"), 0);
+    assert_eq!(count("/api/tenant/assets"), 0);
+    assert_eq!(count("/api/deviceProfiles"), 1, "the default one");
+    let again = remove(&server);
+    assert!(again.starts_with("0 simulated devices"), "{again}");
+}
+
+fn remove(server: &Server) -> String {
+    let done = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        .args(["--set", &format!("api.bind={}", server.http()), "demo", "--remove"])
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
+    said
 }

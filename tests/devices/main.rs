@@ -16,6 +16,7 @@ mod full;
 mod gateway;
 mod http;
 mod kills;
+mod limits;
 mod namespaces;
 mod rest;
 mod sdk;

@@ -14,11 +14,16 @@ pub struct Rest {
 impl Rest {
     /// The tenant's administrator of a server with `platform.demo`.
     pub fn login(server: &Server) -> Rest {
+        Rest::login_as(server, "tenant")
+    }
+
+    /// `sysadmin`, `tenant` or `customer` of the demonstration.
+    pub fn login_as(server: &Server, name: &str) -> Rest {
         let mut rest = Rest {
             at: server.http(),
             token: String::new(),
         };
-        let user = json!({"username": "tenant@thingsboard.org", "password": "tenant"});
+        let user = json!({"username": format!("{name}@thingsboard.org"), "password": name});
         let pair = rest.ok("POST", "/api/auth/login", &user);
         rest.token = pair["token"].as_str().expect("a token").to_owned();
         rest

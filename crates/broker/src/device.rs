@@ -113,6 +113,14 @@ impl Shard {
                 (ReasonCode::Success, wait)
             }
             Some(DeviceTaken::Refused(reason)) => self.reject(now, slot, DropReason::NotAuthorizedToPublish, reason),
+            Some(DeviceTaken::Ends { reason, because }) => {
+                let conn = self.core.session(slot).conn;
+                let rejected = self.reject(now, slot, DropReason::OverLimit, reason);
+                if let Some(conn) = conn {
+                    self.end_connection(now, conn, DisconnectReason::QuotaExceeded, reason, because);
+                }
+                rejected
+            }
             None => self.reject(
                 now,
                 slot,

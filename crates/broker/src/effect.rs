@@ -245,10 +245,12 @@ pub enum DropReason {
     Damaged,
     /// The buffer of an action that would have to keep it is full.
     BufferFull,
+    /// A device is over a limit of its tenant.
+    OverLimit,
 }
 
 impl DropReason {
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 17;
 
     pub const ALL: [DropReason; Self::COUNT] = [
         DropReason::OfflineQoS0,
@@ -267,6 +269,7 @@ impl DropReason {
         DropReason::JournalFull,
         DropReason::Damaged,
         DropReason::BufferFull,
+        DropReason::OverLimit,
     ];
 
     /// As it stands in metrics and the API.
@@ -288,6 +291,7 @@ impl DropReason {
             DropReason::JournalFull => "journal_full",
             DropReason::Damaged => "damaged",
             DropReason::BufferFull => "buffer_full",
+            DropReason::OverLimit => "over_limit",
         }
     }
 }

@@ -245,6 +245,11 @@ pub enum DeviceTaken {
     /// Taken; with a receipt, to be kept before the device is told that it has been received.
     Taken(Option<Receipt>),
     Refused(ReasonCode),
+    /// The device is over a limit: the message is dropped, not acknowledged, and the connection ends.
+    Ends {
+        reason: ReasonCode,
+        because: &'static str,
+    },
 }
 
 /// What happened to the connection of a device.

@@ -25,6 +25,7 @@ use crate::entry::{Entry, Kind};
 use crate::events::NodeEvent;
 use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
 use crate::ingest::Ingest;
+use crate::limits::OverLimit;
 use crate::log::{Full, Kept, Log};
 use crate::outlet::Out;
 use crate::sessions::Wanted;
@@ -137,6 +138,7 @@ impl Devices {
         Counters::add(&hub.counters.appended, found.records);
         hub.counters.read_lsn.store(found.follower.next().0, Relaxed);
         hub.look_at_profiles();
+        hub.look_at_limits();
         hub.restore_calls()
             .map_err(|error| OpenError::Repository(Box::new(error)))?;
         let ingest = Ingest::new(Arc::clone(&hub), found);
@@ -237,6 +239,17 @@ impl Devices {
     /// Whether the device, or the gateway that speaks for it, is connected.
     pub fn is_online(&self, device: DeviceId) -> bool {
         self.hub.sessions.is_online(device.0)
+    }
+
+    /// Whether a device may say this now, by the limits of its tenant; if so, it has used up that much of them.
+    pub fn check_limits(&self, entry: &Entry<'_>) -> Result<(), OverLimit> {
+        let over = self.hub.limits.are_set().then(|| self.hub.over_limit(entry)).flatten();
+        over.map_or(Ok(()), Err)
+    }
+
+    /// After a tenant or a profile of tenants was changed.
+    pub fn limits_changed(&self) {
+        self.hub.look_at_limits();
     }
 
     /// Something that a device said elsewhere than on a listener. It is in the log when what comes back is done.

@@ -18,6 +18,7 @@ use crate::delivery::Report;
 use crate::devices::Options;
 use crate::entry::{Entry, Kind};
 use crate::events::Events;
+use crate::limits::TransportLimits;
 use crate::log::Log;
 use crate::outlet::Out;
 use crate::pollers::Pollers;
@@ -44,6 +45,7 @@ pub struct Hub {
     pub pollers: Pollers,
     pub counters: Arc<Counters>,
     pub events: Events,
+    pub limits: TransportLimits,
     pub net: OnceLock<net::Handle>,
     /// Some profile has topics of its own.
     pub has_own_topics: AtomicBool,
@@ -110,6 +112,7 @@ impl Hub {
             pollers: Pollers::default(),
             counters: Arc::default(),
             events: Events::default(),
+            limits: TransportLimits::default(),
             net: OnceLock::new(),
             has_own_topics: AtomicBool::new(false),
             is_flush_wanted: AtomicBool::new(false),
@@ -301,6 +304,7 @@ impl Hub {
             refused_messages_total: counters.refused_messages.load(Relaxed),
             unknown_topics_total: counters.unknown_topics.load(Relaxed),
             dropped_messages_total: counters.dropped_messages.load(Relaxed),
+            over_limit_messages_total: counters.over_limit_messages.load(Relaxed),
             sent_downlinks_total: counters.sent_downlinks.load(Relaxed),
             dropped_downlinks_total: counters.dropped_downlinks.load(Relaxed),
             closed_sessions_total: counters.closed_sessions.load(Relaxed),

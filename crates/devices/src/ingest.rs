@@ -116,7 +116,9 @@ impl Ingest {
         let store = self.hub.platform.store();
         let kept = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
         let flushed = store.flush().map_err(|error| error_chain(&error));
-        if let Err(error) = kept.and(flushed) {
+        // What was tried again is forgotten once its points are on the disk.
+        let forgotten = self.hub.platform.checkpoint().map_err(|error| error_chain(&error));
+        if let Err(error) = kept.and(flushed).and(forgotten) {
             tracing::error!(
                 error,
                 "not all of the platform could be written at the stop; it is read from its log at the next start"
@@ -250,6 +252,9 @@ impl Ingest {
                 Ok(ingested) => {
                     drop(out);
                     self.last = at;
+                    if self.hub.limits.are_set() {
+                        self.hub.look_at_limits();
+                    }
                     for (index, problem) in ingested.refused {
                         self.hub.refused(batch[index].device.0, &problem);
                     }
@@ -330,6 +335,9 @@ impl Ingest {
             hub.append_mark(now_ms);
         }
         hub.look_at_profiles();
+        hub.look_at_limits();
+        hub.limits.forget_full(now_ms);
+        hub.report_api_states(now_ms);
         if Instant::now() >= self.next_usage {
             let every = Duration::from_millis(hub.options.platform.usage_ms.unsigned_abs());
             self.next_usage = Instant::now() + every;

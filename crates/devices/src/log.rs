@@ -189,16 +189,18 @@ impl Log {
         self.shared.tell_reader();
     }
 
-    /// Nothing before it is needed any more; a block begins there, or the log ends.
+    /// Nothing before it is needed any more; a block begins there, or the log ends. Both tasks are asked for at once: the journal
+    /// does them in their order, also when it is shut down right afterwards, and cuts nothing that a checkpoint which failed still needs.
     pub fn release(&self, before: Lsn) {
-        let journal = self.journal.clone();
-        self.journal.set_checkpoint(before, move |result| match result {
-            Ok(()) => journal.truncate_before(before, |result| {
-                if let Err(error) = result {
-                    tracing::warn!(%error, "old files of the log of devices cannot be removed");
-                }
-            }),
-            Err(error) => tracing::warn!(%error, "the log of devices cannot be cut"),
+        self.journal.set_checkpoint(before, |result| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "the log of devices cannot be cut");
+            }
+        });
+        self.journal.truncate_before(before, |result| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "old files of the log of devices cannot be removed");
+            }
         });
     }
 

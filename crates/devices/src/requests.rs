@@ -1,6 +1,5 @@
 //! What devices ask and what is not kept: attributes, answers to calls, claims, provisioning.
 
-use platform::IngestError;
 use platform::decode::{
     AttributesRequest, Claim, DecodeError, Downlink, Provision, RpcRequest, Subscription, Telemetry,
     attribute_response, provision_failure, provision_not_found, provision_success,
@@ -8,6 +7,7 @@ use platform::decode::{
 use platform::entities::{EntityError, ProvisionOutcome};
 use platform::ids::{DeviceId, EntityId, EntityType};
 use platform::model::{Attribute, Scope};
+use platform::{IngestError, RateLimit, TransportRates};
 use timeseries::Position;
 
 use crate::entry::{Entry, Kind};
@@ -97,11 +97,24 @@ impl Hub {
             .sessions
             .target(entry.device, Subscription::RpcResponse(entry.form))
         {
+            let rates = self.rates_of(DeviceId(entry.device));
+            let text = |rate: &Option<RateLimit>| rate.as_ref().map(RateLimit::to_string).unwrap_or_default();
             let body = format!(
-                "{{\"maxPayloadSize\":{PAYLOAD_BYTES_MAX},\"maxInflightMessages\":{INFLIGHT_MAX},\"rateLimits\":{{\"messages\":\"\",\"telemetryMessages\":\"\",\"telemetryDataPoints\":\"\"}}}}"
+                "{{\"maxPayloadSize\":{PAYLOAD_BYTES_MAX},\"maxInflightMessages\":{INFLIGHT_MAX},\"rateLimits\":{{\"messages\":\"{}\",\"telemetryMessages\":\"{}\",\"telemetryDataPoints\":\"{}\"}}}}",
+                text(&rates.messages),
+                text(&rates.telemetry_messages),
+                text(&rates.telemetry_points),
             );
             self.out(entry.received_ms).send(target, downlink, body);
         }
+    }
+
+    /// Of a device, as it is told.
+    fn rates_of(&self, device: DeviceId) -> TransportRates {
+        let directory = self.platform.entities().directory();
+        let tenant = directory.device(device).map(|device| device.tenant);
+        let limits = tenant.and_then(|tenant| directory.limits(tenant));
+        limits.map(|limits| limits.device.clone()).unwrap_or_default()
     }
 
     fn attributes_request(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {

@@ -15,6 +15,7 @@ pub struct Counters {
     pub refused_messages: AtomicU64,
     pub unknown_topics: AtomicU64,
     pub dropped_messages: AtomicU64,
+    pub over_limit_messages: AtomicU64,
     pub dropped_downlinks: AtomicU64,
     pub sent_downlinks: AtomicU64,
     pub closed_sessions: AtomicU64,
@@ -57,6 +58,8 @@ pub struct Stats {
     pub unknown_topics_total: u64,
     /// At QoS 0, while the log took nothing.
     pub dropped_messages_total: u64,
+    /// Of devices over a limit of their tenant.
+    pub over_limit_messages_total: u64,
     pub sent_downlinks_total: u64,
     /// For devices that were gone, or whose shard took nothing.
     pub dropped_downlinks_total: u64,

@@ -68,6 +68,17 @@ impl DeviceTap {
         self.in_flight.push_back((self.ticks + 1, end));
     }
 
+    fn over_limit(&self, entry: &Entry<'_>) -> Option<DeviceTaken> {
+        if !self.hub.limits.are_set() {
+            return None;
+        }
+        let over = self.hub.over_limit(entry)?;
+        Some(DeviceTaken::Ends {
+            reason: over.reason(),
+            because: over.because(),
+        })
+    }
+
     fn heard(&mut self, session: Uuid, now: Now) {
         if !is_provisioning(session) {
             self.heard.push((session, now.unix_ms as i64));
@@ -149,12 +160,21 @@ impl Tap for DeviceTap {
             .filter(may)
             .and_then(|uplink| Entry::of_uplink(uplink, session, received_ms, message.payload));
         match entry {
-            Some(entry) => self.put(&entry),
+            Some(entry) => {
+                if let Some(over) = self.over_limit(&entry) {
+                    return over;
+                }
+                self.put(&entry);
+            }
             None if uplink.is_none() && !is_provisioning(session) && self.hub.has_own_topics.load(Relaxed) => {
                 let mut body = message.topic.as_bytes().to_vec();
                 body.push(0);
                 body.extend_from_slice(message.payload);
-                self.put(&Entry::new(Kind::OwnTopic, session, received_ms, &body));
+                let entry = Entry::new(Kind::OwnTopic, session, received_ms, &body);
+                if let Some(over) = self.over_limit(&entry) {
+                    return over;
+                }
+                self.put(&entry);
             }
             None => {
                 Counters::add(&self.hub.counters.unknown_topics, 1);

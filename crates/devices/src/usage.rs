@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use platform::entities::EntityError;
 use platform::ids::{EntityType, TenantId};
+use platform::{ApiState, Counter};
 use serde_json::{Map, Value as Json, json};
 
 use crate::entry::{Entry, Kind};
@@ -24,6 +25,35 @@ impl Hub {
                 .or_default()
                 .insert(point.key, point.value.into());
         }
+        self.save_all_usage(tenants, now_ms);
+    }
+
+    /// What tenants may not do any more, or again: for operators, and as time series of their usage states.
+    pub fn report_api_states(&self, now_ms: i64) {
+        let mut tenants: BTreeMap<TenantId, Points> = BTreeMap::new();
+        for change in self.platform.take_api_states() {
+            let (key, state) = (change.feature.key(), change.state.name());
+            match change.state {
+                ApiState::Enabled => tracing::info!(tenant = %change.tenant.0, "{key} is {state}"),
+                ApiState::Warning => {
+                    tracing::warn!(tenant = %change.tenant.0, "{key} is {state}: most of what the tenant profile allows this month is used");
+                }
+                ApiState::Disabled => {
+                    tracing::warn!(tenant = %change.tenant.0, "{key} is {state}: all that the tenant profile allows this month is used");
+                }
+            }
+            let points = tenants.entry(change.tenant).or_default().entry(now_ms).or_default();
+            points.insert(key.to_owned(), state.into());
+            if let Some(limits) = self.platform.limits(change.tenant) {
+                for counter in Counter::ALL.into_iter().filter(|counter| limits.monthly(*counter) > 0) {
+                    points.insert(counter.limit_key().to_owned(), limits.monthly(counter).into());
+                }
+            }
+        }
+        self.save_all_usage(tenants, now_ms);
+    }
+
+    fn save_all_usage(&self, tenants: BTreeMap<TenantId, Points>, now_ms: i64) {
         for (tenant, points) in tenants {
             match self.save_usage(tenant, points, now_ms) {
                 // Its last messages were counted when it was deleted.

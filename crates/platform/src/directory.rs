@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 
 use crate::credentials::{Credential, MqttLogin, Secret, authenticate};
 use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityType, TenantId};
+use crate::limits::TenantLimits;
 use crate::model::{Device, DeviceCredentials, DeviceProfile};
 use crate::repository::{Repository, RepositoryError};
 
@@ -26,6 +27,10 @@ pub struct Directory {
     devices: HashMap<DeviceId, DeviceEntry, foldhash::fast::RandomState>,
     credentials: HashMap<Box<str>, Credential, foldhash::fast::RandomState>,
     profiles: HashMap<DeviceProfileId, Arc<DeviceProfile>, foldhash::fast::RandomState>,
+    /// Of tenants that have any.
+    limits: std::collections::HashMap<TenantId, Arc<TenantLimits>>,
+    /// Grows when `limits` changes.
+    limits_version: u64,
     text_bytes: usize,
 }
 
@@ -78,6 +83,27 @@ impl Directory {
 
     pub fn profiles(&self) -> impl Iterator<Item = &Arc<DeviceProfile>> {
         self.profiles.values()
+    }
+
+    /// `None`: the tenant may use all it wants.
+    pub fn limits(&self, tenant: TenantId) -> Option<&Arc<TenantLimits>> {
+        self.limits.get(&tenant)
+    }
+
+    pub fn all_limits(&self) -> impl Iterator<Item = (TenantId, &Arc<TenantLimits>)> {
+        self.limits.iter().map(|(tenant, limits)| (*tenant, limits))
+    }
+
+    /// Whoever has a copy of limits looks at this.
+    pub fn limits_version(&self) -> u64 {
+        self.limits_version
+    }
+
+    pub fn put_limits(&mut self, limits: std::collections::HashMap<TenantId, Arc<TenantLimits>>) {
+        if !(self.limits.is_empty() && limits.is_empty()) {
+            self.limits_version += 1;
+        }
+        self.limits = limits;
     }
 
     pub fn device_count(&self) -> usize {

@@ -194,6 +194,7 @@ entity_types! {
     UserCredentials "USER_CREDENTIALS",
     /// Stored like entities; ThingsBoard's JSON never names it.
     AlarmComment "ALARM_COMMENT",
+    Queue "QUEUE",
 }
 
 impl fmt::Display for EntityType {
@@ -325,6 +326,7 @@ typed_ids! {
     RpcId Rpc,
     ApiKeyId ApiKey,
     ApiUsageStateId ApiUsageState,
+    QueueId Queue,
 }
 
 #[cfg(test)]

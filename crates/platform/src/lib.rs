@@ -18,6 +18,7 @@ pub mod decode;
 mod directory;
 pub mod entities;
 pub mod ids;
+mod limits;
 pub mod model;
 mod page;
 mod platform;
@@ -27,9 +28,11 @@ mod usage;
 
 pub use activity::{Activity, ActivityEvent, TIMEOUT_KEY};
 pub use directory::{DeviceEntry, Directory};
+pub use limits::{ApiFeature, ApiState, Bucket, LIMITED_ENTITIES, LimitError, RateLimit, TenantLimits, TransportRates};
 pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
 pub use platform::{
-    AlarmChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options, Outlet, Platform, Said, Stats,
+    AlarmChange, ApiStateChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options, Outlet, Platform,
+    Said, Stats,
 };
 pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};
 pub use usage::{Counter, UsagePoint};

@@ -52,6 +52,7 @@ pub fn has_unique_names(kind: EntityType) -> bool {
             | EntityType::Device
             | EntityType::DeviceProfile
             | EntityType::TenantProfile
+            | EntityType::Queue
     )
 }
 
@@ -101,6 +102,8 @@ pub enum StateKind {
     Usage = 2,
     /// Where the platform is in its log.
     Position = 3,
+    /// Messages that failed, and what waits behind them.
+    Retry = 4,
 }
 
 /// Which entities; what is `None` does not matter.

@@ -45,6 +45,32 @@ impl Counter {
     }
 }
 
+impl Counter {
+    /// Of the limit, among the time series of the usage state.
+    pub fn limit_key(self) -> &'static str {
+        match self {
+            Counter::TransportMessages => "transportMsgLimit",
+            Counter::TransportPoints => "transportDataPointsLimit",
+            Counter::StoredPoints => "storageDataPointsLimit",
+            Counter::RuleNodes => "ruleEngineExecutionLimit",
+            Counter::Scripts => "jsExecutionLimit",
+            Counter::CreatedAlarms => "createdAlarmsLimit",
+        }
+    }
+
+    /// Of the limit, in a tenant profile.
+    pub fn maximum_key(self) -> &'static str {
+        match self {
+            Counter::TransportMessages => "maxTransportMessages",
+            Counter::TransportPoints => "maxTransportDataPoints",
+            Counter::StoredPoints => "maxDPStorageDays",
+            Counter::RuleNodes => "maxREExecutions",
+            Counter::Scripts => "maxJSExecutions",
+            Counter::CreatedAlarms => "maxCreatedAlarms",
+        }
+    }
+}
+
 /// A point of the tenant's usage: its time is the beginning of the month or hour that it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsagePoint {
@@ -86,6 +112,15 @@ impl Usage {
         self.tenants
             .get(&tenant)
             .map_or(0, |counts| counts.month[counter as usize])
+    }
+
+    /// Counts of a month that is over are none of this one, also of a tenant that may do nothing any more.
+    pub fn roll(&mut self, now_ms: i64) {
+        for counts in self.tenants.values_mut() {
+            let before = (counts.hour_ms, counts.month_ms);
+            counts.roll(now_ms);
+            counts.is_changed |= before != (counts.hour_ms, counts.month_ms);
+        }
     }
 
     /// What changed since the last report; saving a point again replaces it.

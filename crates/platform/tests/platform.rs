@@ -567,3 +567,101 @@ fn users_save_telemetry_of_anything() {
     assert_eq!(f.seen.take(), ["telemetry 1 a"]);
     assert_eq!(f.points(f.tenant.entity(), "a"), [(1, Value::Long(1))]);
 }
+
+/// The tenant may use so much; 0 is no limit.
+fn limit(f: &Fixture, configuration: Json) {
+    let entities = f.platform.entities();
+    let mut profile = entities.default_tenant_profile(NOW).unwrap();
+    profile.profile_data = json!({"configuration": configuration});
+    entities.save_tenant_profile(profile, NOW).unwrap();
+}
+
+#[test]
+fn what_a_tenant_has_used_up_is_off_until_the_next_month() {
+    let mut f = fixture();
+    let device = f.meter(json!({"type": "SIMPLE"}));
+    f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#));
+    f.say(device, 2, Said::Telemetry(br#"{"batteryLevel":50}"#));
+    assert!(f.platform.take_api_states().is_empty());
+    let states = |f: &Fixture| -> Vec<(&'static str, &'static str)> {
+        let changes = f.platform.take_api_states();
+        changes
+            .iter()
+            .map(|change| (change.feature.key(), change.state.name()))
+            .collect()
+    };
+    // No new alarm, but the message goes on.
+    limit(&f, json!({"maxCreatedAlarms": 1}));
+    let seen = f.say(device, 3, Said::Telemetry(br#"{"batteryLevel":9}"#));
+    assert_eq!(
+        seen,
+        [
+            "failed alarm rules: Alarms creation is disabled",
+            "telemetry 3 batteryLevel"
+        ]
+    );
+    assert_eq!(f.alarms().len(), 1);
+    assert_eq!(states(&f), [("alarmApiState", "DISABLED")]);
+    assert!(states(&f).is_empty(), "told once");
+    // More is allowed: the rule begins anew.
+    limit(&f, json!({"maxCreatedAlarms": 3}));
+    assert_eq!(states(&f), [("alarmApiState", "ENABLED")]);
+    let seen = f.say(device, 4, Said::Telemetry(br#"{"batteryLevel":9}"#));
+    assert_eq!(seen, ["Alarm Created CRITICAL", "telemetry 4 batteryLevel"]);
+    // Nothing more is stored.
+    let stored = f.platform.usage(f.tenant, Counter::StoredPoints);
+    limit(&f, json!({"maxDPStorageDays": stored + 1}));
+    f.say(device, 5, Said::Telemetry(br#"{"a":1}"#));
+    let seen = f.say(device, 6, Said::Telemetry(br#"{"a":2}"#));
+    assert!(
+        seen.iter()
+            .any(|seen| seen.ends_with("DB storage writes are disabled due to API limits!")),
+        "{seen:?}"
+    );
+    assert_eq!(f.points(device.entity(), "a"), [(5, Value::Long(1))]);
+    assert_eq!(states(&f), [("dbApiState", "DISABLED")]);
+    // No rule node runs.
+    let used = f.platform.usage(f.tenant, Counter::RuleNodes);
+    limit(&f, json!({"maxREExecutions": used}));
+    assert!(f.say(device, 7, Said::Telemetry(br#"{"a":3}"#)).is_empty());
+    assert_eq!(f.platform.stats().over_limit_messages_total, 1);
+    assert_eq!(
+        states(&f),
+        [("dbApiState", "ENABLED"), ("ruleEngineApiState", "DISABLED")]
+    );
+    // The states outlive a restart, since the counts do, and end with the month.
+    f.platform.checkpoint().unwrap();
+    f.restart();
+    f.position = 7;
+    assert_eq!(states(&f), [("ruleEngineApiState", "DISABLED")]);
+    let next_month = 20 * 86_400_000;
+    f.tick(next_month);
+    assert_eq!(states(&f), [("ruleEngineApiState", "ENABLED")]);
+    let seen = f.say(device, next_month + 1, Said::Telemetry(br#"{"a":4}"#));
+    assert!(seen.iter().any(|seen| seen.starts_with("telemetry")), "{seen:?}");
+}
+
+#[test]
+fn scripts_of_a_tenant_that_has_used_them_up_fail() {
+    let mut f = fixture();
+    let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
+    let nodes = [
+        json!({"type": class("filter.TbJsFilterNode"), "name": "script", "configuration": {"jsScript": "return true;"}}),
+        json!({"type": class("telemetry.TbMsgTimeseriesNode"), "name": "save", "configuration": {}}),
+    ];
+    let connections = [json!({"fromIndex": 0, "toIndex": 1, "type": "True"})];
+    let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections});
+    let root = f.platform.entities().root_chain(f.tenant).unwrap().unwrap().id.unwrap();
+    f.platform
+        .entities()
+        .save_rule_chain_metadata(root, metadata, NOW)
+        .unwrap();
+    f.platform.reload_chain(root, NOW).unwrap();
+    let device = f.device("D", "", Json::Null);
+    f.say(device, 1, Said::Telemetry(br#"{"a":1}"#));
+    let used = f.platform.usage(f.tenant, Counter::Scripts);
+    limit(&f, json!({"maxJSExecutions": used}));
+    let seen = f.say(device, 2, Said::Telemetry(br#"{"a":2}"#));
+    assert_eq!(seen, ["failed script: JS Execution is disabled due to API limits!"]);
+    assert_eq!(f.platform.usage(f.tenant, Counter::Scripts), used);
+}

@@ -8,8 +8,8 @@ use platform::decode::{AttributesRequest, Limits, RpcRequest, Telemetry, attribu
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{BODY_MAX, Caller, RPC_BODY_MAX, Raw, TAG, full, platform_of, refused};
-use crate::app::{App, unix_ms};
+use super::{BODY_MAX, Caller, RPC_BODY_MAX, Raw, TAG, full, now_ms, over_limit, platform_of, refused};
+use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::guard::Need;
 use crate::problem::Problem;
@@ -34,6 +34,7 @@ where
         .needs(Need::Nothing)
         .path_parameter("token", "Access token of the device.")
         .fails(StatusCode::UNAUTHORIZED)
+        .fails(StatusCode::TOO_MANY_REQUESTS)
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -61,6 +62,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             .needs(Need::Nothing)
             .path_parameter("token", "Access token of the device.")
             .fails(StatusCode::UNAUTHORIZED)
+            .fails(StatusCode::TOO_MANY_REQUESTS)
             .query::<Keys>()
             .returns::<serde_json::Value>("`client` and `shared`; an empty one is left out."),
         post("/api/v1/{token}/claim", "claim_device", claim)
@@ -83,10 +85,6 @@ pub fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-fn now_ms() -> i64 {
-    unix_ms(std::time::SystemTime::now()) as i64
-}
-
 async fn telemetry(caller: Caller, Raw(body): Raw) -> Result<StatusCode, Problem> {
     Telemetry::decode(&body, now_ms(), &Limits::default()).map_err(refused)?;
     keep(&caller, Kind::Telemetry, &body).await
@@ -99,11 +97,13 @@ async fn client_attributes(caller: Caller, Raw(body): Raw) -> Result<StatusCode,
 
 async fn keep(caller: &Caller, kind: Kind, body: &[u8]) -> Result<StatusCode, Problem> {
     let entry = Entry::new(kind, caller.device.0, now_ms(), body);
+    caller.devices.check_limits(&entry).map_err(over_limit)?;
     caller.devices.append(&entry).map_err(full)?.await.map_err(full)?;
     Ok(StatusCode::OK)
 }
 
 async fn get_attributes(State(app): State<App>, caller: Caller, Query(keys): Query<Keys>) -> Result<Response, Problem> {
+    caller.check(Kind::AttributesRequest)?;
     let request = AttributesRequest::from_query(keys.client_keys.as_deref(), keys.shared_keys.as_deref());
     let Caller { devices, device } = caller;
     let found = app.block(move || devices.attributes_of(device, &request)).await?;
@@ -112,6 +112,7 @@ async fn get_attributes(State(app): State<App>, caller: Caller, Query(keys): Que
 }
 
 async fn claim(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Result<StatusCode, Problem> {
+    caller.check(Kind::Claim)?;
     let Caller { devices, device } = caller;
     app.block(move || devices.claim(device, &body))
         .await?

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
-use devices::Devices;
+use devices::{Devices, Entry, Kind};
 use platform::ids::DeviceId;
 use serde::Deserialize;
 
-use crate::app::App;
+use crate::app::{App, unix_ms};
 use crate::body::read;
 use crate::endpoint::Endpoint;
 use crate::guard::BodyLimit;
@@ -42,6 +42,18 @@ fn platform_of(app: &App) -> Result<Arc<Devices>, Problem> {
 struct Caller {
     devices: Arc<Devices>,
     device: DeviceId,
+}
+
+impl Caller {
+    /// Something else than telemetry and attributes, by the limits of the tenant.
+    fn check(&self, kind: Kind) -> Result<(), Problem> {
+        let entry = Entry::new(kind, self.device.0, now_ms(), &[]);
+        self.devices.check_limits(&entry).map_err(over_limit)
+    }
+}
+
+fn now_ms() -> i64 {
+    unix_ms(std::time::SystemTime::now()) as i64
 }
 
 #[derive(Deserialize)]
@@ -78,6 +90,11 @@ impl FromRequest<App> for Raw {
 
 fn full(error: devices::Full) -> Problem {
     Problem::unavailable(error.to_string())
+}
+
+/// ThingsBoard's status is 500.
+fn over_limit(error: devices::OverLimit) -> Problem {
+    Problem::of_status(StatusCode::TOO_MANY_REQUESTS, error.to_string())
 }
 
 fn refused(error: impl std::fmt::Display) -> Problem {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use devices::Wanted;
+use devices::{Kind, Wanted};
 use platform::decode::RpcRequest;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -50,6 +50,7 @@ fn of_device(endpoint: Endpoint) -> Endpoint {
         .needs(Need::Nothing)
         .path_parameter("token", "Access token of the device.")
         .fails(StatusCode::UNAUTHORIZED)
+        .fails(StatusCode::TOO_MANY_REQUESTS)
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -123,6 +124,7 @@ async fn answer_call(
     Raw(body): Raw,
 ) -> Result<StatusCode, Problem> {
     RpcRequest::check_response(&body).map_err(refused)?;
+    caller.check(Kind::RpcResponse)?;
     let Caller { devices, device } = caller;
     // A rule chain may go on with it, which may wait for a disk.
     app.block(move || devices.answered(device, id, &body)).await?;
@@ -131,6 +133,7 @@ async fn answer_call(
 
 async fn call_server(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Result<Response, Problem> {
     check_call(&body)?;
+    caller.check(Kind::RpcRequest)?;
     let timeout = Wait { timeout: None }.time(&app);
     match caller.devices.ask(caller.device, &body, timeout).await.map_err(full)? {
         Some(answer) => Ok(json(answer)),

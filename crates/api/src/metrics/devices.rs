@@ -51,9 +51,24 @@ pub const FAMILIES: &[Family] = &[
         |s, out| put(s, out, |it| it.refused_messages_total as f64),
     ),
     counter(
+        "tidewire_platform_messages_over_limit",
+        "Messages of devices over a limit of their tenant, whose connection was ended.",
+        |s, out| put(s, out, |it| it.over_limit_messages_total as f64),
+    ),
+    counter(
         "tidewire_platform_messages_unknown_topic",
         "Messages to topics that no device has.",
         |s, out| put(s, out, |it| it.unknown_topics_total as f64),
+    ),
+    counter(
+        "tidewire_platform_messages_retried",
+        "Tries of messages that had failed in a rule chain.",
+        |s, out| put(s, out, |it| it.platform.retried_messages_total as f64),
+    ),
+    gauge(
+        "tidewire_platform_retries_waiting",
+        "Messages that wait for their next try in a rule chain, or behind one that does.",
+        |s, out| put(s, out, |it| it.platform.waiting_retries as f64),
     ),
     counter(
         "tidewire_platform_messages_failed",

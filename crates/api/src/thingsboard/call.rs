@@ -161,7 +161,7 @@ impl Call {
     /// Users of tenants only as far as they administer them.
     fn admin_may(&self, record: &Record) -> bool {
         match record.kind {
-            EntityType::Tenant | EntityType::TenantProfile => true,
+            EntityType::Tenant | EntityType::TenantProfile | EntityType::Queue => true,
             EntityType::User => record.row.customer.is_null(),
             EntityType::ApiKey => record.row.parent == self.person.id.0,
             _ => false,

@@ -1,16 +1,14 @@
-//! What an editor of rule chains offers: the nodes that run here, and the queue that messages wait in.
+//! What an editor of rule chains offers: the nodes that run here.
 
 use axum::Json;
 use axum::http::StatusCode;
 use platform::chain::{COMPONENTS, Component, Connections};
-use platform::{Page, PageLink};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::call::Call;
 use super::failure::{Code, Failure};
-use super::lists::list_query;
 use super::operation::{NoQuery, Outcome, get};
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
@@ -39,15 +37,8 @@ pub fn endpoints() -> Vec<Endpoint> {
             .fails(StatusCode::NOT_FOUND)
             .returns_json("The description of a node."),
     ];
-    let queues = get("/api/queues", "list_queues", Who::ADMINS, queues)
-        .tag("Queues")
-        .says(
-            "List queues",
-            "There is one, Main: messages of a device are processed in their order, and one that fails is counted, not repeated.",
-        )
-        .returns_json("A page of queues.");
     let components = components.into_iter().map(|endpoint| endpoint.tag("Rule chains"));
-    components.chain([queues]).collect()
+    components.collect()
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -56,11 +47,6 @@ struct TypesQuery {
     /// Kinds with commas between them; all without it.
     component_types: Option<String>,
 }
-
-list_query!(QueueQuery {
-    /// TB_RULE_ENGINE; no other service has queues.
-    service_type: Option<String>,
-});
 
 fn of_types(_: &Call, (): (), query: TypesQuery, (): ()) -> Outcome<Vec<Value>> {
     let wanted = query.component_types.unwrap_or_default();
@@ -118,27 +104,4 @@ fn description(component: &Component) -> Value {
             "defaultConfiguration": {},
         }},
     })
-}
-
-fn queues(_: &Call, (): (), query: QueueQuery, (): ()) -> Outcome<Page<Value>> {
-    let link: PageLink = query.link()?;
-    let is_there = query
-        .service_type
-        .as_deref()
-        .is_none_or(|service| service == "TB_RULE_ENGINE");
-    let main = json!({
-        "name": "Main",
-        "topic": "tb_rule_engine.main",
-        "partitions": 1,
-        "consumerPerPartition": false,
-        "pollInterval": 0,
-        "packProcessingTimeout": 0,
-        "submitStrategy": {"type": "SEQUENTIAL_BY_ORIGINATOR", "batchSize": 4096},
-        "processingStrategy": {"type": "SKIP_ALL_FAILURES", "retries": 0, "failurePercentage": 0.0,
-            "pauseBetweenRetries": 0, "maxPauseBetweenRetries": 0},
-    });
-    let all: Vec<Value> = if is_there { vec![main] } else { Vec::new() };
-    let total = all.len();
-    let shown = if link.page == 0 { all } else { Vec::new() };
-    Ok(Json(Page::new(shown, total, &link)))
 }

@@ -26,6 +26,7 @@ pub enum Code {
     NotFound = 32,
     TooManyRequests = 33,
     VersionConflict = 35,
+    EntitiesLimit = 41,
 }
 
 impl Code {
@@ -33,7 +34,7 @@ impl Code {
         match self {
             Code::General => StatusCode::INTERNAL_SERVER_ERROR,
             Code::Authentication | Code::TokenExpired => StatusCode::UNAUTHORIZED,
-            Code::PermissionDenied => StatusCode::FORBIDDEN,
+            Code::PermissionDenied | Code::EntitiesLimit => StatusCode::FORBIDDEN,
             Code::InvalidArguments | Code::BadRequest => StatusCode::BAD_REQUEST,
             Code::NotFound => StatusCode::NOT_FOUND,
             Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
@@ -59,7 +60,7 @@ pub struct ErrorBody {
     /// What went wrong.
     message: String,
     /// 2 general, 10 authentication, 11 token expired, 20 permission denied, 30 invalid arguments, 31 bad request, 32 not
-    /// found, 33 too many requests, 35 version conflict.
+    /// found, 33 too many requests, 35 version conflict, 41 too many entities.
     error_code: u8,
     /// When, in milliseconds since 1970.
     timestamp: u64,
@@ -156,6 +157,7 @@ impl From<EntityError> for Failure {
         match &error {
             EntityError::Invalid(_) => Failure::bad_request(error.to_string()),
             EntityError::NotFound => Failure::not_found(),
+            EntityError::Limit(_) => Failure::new(Code::EntitiesLimit, error.to_string()),
             EntityError::Version(_) => Failure::new(Code::VersionConflict, error.to_string()),
             EntityError::Repository(_) => Failure::internal(&error),
         }

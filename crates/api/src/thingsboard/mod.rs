@@ -16,17 +16,20 @@ mod device_profiles;
 mod devices;
 mod docs;
 mod events;
+mod export;
 mod failure;
 mod info;
 mod lists;
 mod news;
 mod operation;
 mod query;
+mod queues;
 mod relations;
 mod rpc;
 mod rule_chains;
 mod socket;
 mod telemetry;
+mod tenant_profiles;
 mod tenants;
 mod token;
 mod usage;
@@ -46,6 +49,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         auth::endpoints(),
         api_keys::endpoints(),
         tenants::endpoints(),
+        tenant_profiles::endpoints(),
         customers::endpoints(),
         users::endpoints(),
         devices::endpoints(),
@@ -54,12 +58,14 @@ pub fn endpoints() -> Vec<Endpoint> {
         dashboards::endpoints(),
         relations::endpoints(),
         telemetry::endpoints(),
+        export::endpoints(),
         alarms::endpoints(),
         rule_chains::endpoints(),
         query::endpoints(),
         rpc::endpoints(),
         events::endpoints(),
         components::endpoints(),
+        queues::endpoints(),
         usage::endpoints(),
         socket::endpoints(),
     ]

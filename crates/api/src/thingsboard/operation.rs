@@ -144,6 +144,7 @@ fn describe(name: &str) -> &'static str {
         "eventType" => "DEBUG_RULE_NODE; there are no others.",
         "componentType" => "FILTER, ENRICHMENT, TRANSFORMATION, ACTION, EXTERNAL or FLOW.",
         "clazz" => "A Java class, as rule chains have it.",
+        "queueName" => "Name of a queue.",
         "deviceName" => "Name of a device.",
         "enabledValue" => "true or false.",
         _ => "A UUID.",

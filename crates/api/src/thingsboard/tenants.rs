@@ -3,7 +3,7 @@
 use axum::Json;
 use platform::Page;
 use platform::ids::{TenantId, Uuid};
-use platform::model::{Device, Tenant};
+use platform::model::{Device, Tenant, TenantProfile};
 use platform::repository::Selection;
 use serde_json::Value;
 
@@ -54,11 +54,14 @@ pub fn endpoints() -> Vec<Endpoint> {
 fn save(call: &Call, (): (), _: NoQuery, Body(tenant): Body<Tenant>) -> Outcome<Tenant> {
     if let Some(id) = tenant.id {
         call.entity::<Tenant>(id.0, Verb::Write)?;
-        return Ok(Json(call.entities().save_tenant(tenant, call.now_ms)?));
+        let saved = call.entities().save_tenant(tenant, call.now_ms)?;
+        call.world.limits_changed();
+        return Ok(Json(saved));
     }
     let new = call.entities().create_tenant(tenant, call.now_ms)?;
     let chain = new.root_chain.id.unwrap_or_default();
     call.platform().reload_chain(chain, call.now_ms)?;
+    call.world.limits_changed();
     Ok(Json(new.tenant))
 }
 
@@ -67,14 +70,21 @@ fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Tenant> {
 }
 
 fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
-    Ok(Json(with_profile(&call.entity(id, Verb::Read)?)))
+    Ok(Json(with_profile(call, &call.entity(id, Verb::Read)?)?))
 }
 
-/// There are no tenant profiles: every tenant is as the default one says.
-fn with_profile(tenant: &Tenant) -> Value {
+/// A tenant that was made before there were profiles has the default one.
+fn with_profile(call: &Call, tenant: &Tenant) -> Result<Value, Failure> {
+    let own = tenant
+        .tenant_profile_id
+        .map(|id| call.entities().find::<TenantProfile>(id.0));
+    let profile = match own.transpose()?.flatten() {
+        Some(profile) => profile,
+        None => call.entities().default_tenant_profile(call.now_ms)?,
+    };
     let mut fields = fields(tenant);
-    fields.insert("tenantProfileName".into(), "Default".into());
-    Value::Object(fields)
+    fields.insert("tenantProfileName".into(), profile.name.into());
+    Ok(Value::Object(fields))
 }
 
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
@@ -113,5 +123,5 @@ fn list_infos(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Val
     let page = call
         .entities()
         .page::<Tenant>(&Selection::default(), &query.page_link()?)?;
-    Ok(Json(page.try_map(|tenant| Ok::<_, Failure>(with_profile(&tenant)))?))
+    Ok(Json(page.try_map(|tenant| with_profile(call, &tenant))?))
 }

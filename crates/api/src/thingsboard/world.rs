@@ -18,6 +18,7 @@ use platform::model::{ApiKey, Authority, User, UserCredentials};
 use tokio::sync::Semaphore;
 
 use super::call::Person;
+use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
 use super::token::{Claims, REFRESH_SCOPE, Signer, TokenError};
 use crate::admins::{Admins, Role};
@@ -35,6 +36,7 @@ pub struct World {
     logged_out: Mutex<HashMap<String, i64>>,
     docs: OnceLock<Bytes>,
     watchers: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
 }
 
 /// An access token and the token to get the next one with.
@@ -52,6 +54,7 @@ impl World {
             logged_out: Mutex::default(),
             docs: OnceLock::new(),
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         })
     }
 
@@ -66,6 +69,11 @@ impl World {
     /// Where effects of what people do go.
     pub fn outlet(&self) -> Out<'_> {
         self.devices.outlet()
+    }
+
+    /// A tenant or a profile of tenants was changed.
+    pub fn limits_changed(&self) {
+        self.devices.limits_changed();
     }
 
     /// It was deleted, or has other credentials: whoever is connected as it goes.
@@ -83,6 +91,11 @@ impl World {
     /// The OpenAPI document, made once.
     pub fn docs(&self) -> &OnceLock<Bytes> {
         &self.docs
+    }
+
+    /// Exports at the same time.
+    pub fn exports(&self) -> &Arc<Semaphore> {
+        &self.exports
     }
 
     /// WebSockets at the same time.

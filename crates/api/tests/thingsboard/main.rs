@@ -8,13 +8,16 @@ mod access;
 mod alarms;
 mod docs;
 mod entities;
+mod export;
 mod load_tool;
 mod news;
 mod queries;
+mod queues;
 mod rule_chains;
 mod server;
 mod socket;
 mod telemetry;
+mod tenant_profiles;
 
 #[path = "../http/node.rs"]
 #[allow(dead_code, reason = "shared with the tests of the other interface")]

@@ -197,6 +197,7 @@ fn nodes_are_described() {
         .ok()
         .json();
     assert_eq!(queues["data"][0]["name"], "Main");
+    assert_eq!(queues["totalElements"], 3);
 }
 
 #[test]

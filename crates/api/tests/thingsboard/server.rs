@@ -37,7 +37,10 @@ impl Server {
         let chain = demo.root_chain.id.unwrap();
         devices.platform().reload_chain(chain, now_ms()).unwrap();
         let access = Arc::new(PlatformAccess::open(devices.clone(), &data_dir).unwrap());
-        let node = Node::start_with(1, |config| config.platform = Some(access));
+        let node = Node::start_with(1, |config| {
+            config.platform = Some(access);
+            config.devices = Some(devices.clone());
+        });
         Server {
             node,
             devices,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
+use crate::connection::Phase;
 use crate::deliver::{Core, Forms, Link, Terms};
 use crate::durable::checkpoint::entries_of;
 use crate::durable::ledger::{JournalState, Ledger, Waiting};
@@ -257,6 +258,10 @@ impl Shard {
         let Some(connection) = self.core.connections[conn.0 as usize].as_deref_mut() else {
             return;
         };
+        if reason.is_error() && connection.phase == Phase::Closing {
+            // What was refused has ended the connection.
+            return;
+        }
         let ack = PendingAck {
             conn,
             epoch: connection.epoch,

@@ -164,6 +164,16 @@ pub trait Host {
     /// The answer to a call of a device.
     fn reply_to_device(&mut self, device: EntityId, request_id: i32, body: &Json) -> Result<(), NodeError>;
 
+    /// Whether what fails is tried again: then a failure says where it was.
+    fn keeps_failed(&self) -> bool {
+        false
+    }
+
+    /// Whether the tenant has any script left this month.
+    fn may_run_scripts(&self, _originator: EntityId) -> bool {
+        true
+    }
+
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str);
 
     /// Taken over when this returns; whether it arrives is the connector's matter.

@@ -21,5 +21,5 @@ pub use defaults::{RootShape, default_root_chain, root_metadata};
 pub use host::{Continuation, DebugEvent, External, ExternalKind, Host, NodeError, RpcCall, Saving};
 pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, connection_of, fill};
 pub(crate) use nodes::alarm_message;
-pub use run::{DEPTH_MAX, Failure, Run, STEPS_MAX, resume, run, tick};
+pub use run::{DEPTH_MAX, FailedAt, Failure, Run, STEPS_MAX, resume, retry, run, tick};
 pub use script::{Script, ScriptKind};

@@ -17,7 +17,7 @@ pub const STEPS_MAX: usize = 10_000;
 pub const DEPTH_MAX: usize = 50;
 
 /// What became of a message.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
     /// Nodes that were passed.
     pub executions: u64,
@@ -26,11 +26,33 @@ pub struct Run {
     pub failures: Vec<Failure>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     pub chain: RuleChainId,
     pub node: String,
     pub error: String,
+    /// If the host wants to try it again ([`Host::keeps_failed`]).
+    pub at: Option<Box<FailedAt>>,
+}
+
+/// Where a message failed, with all that [`retry`] needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailedAt {
+    pub message: Message<'static>,
+    pub node: usize,
+    /// Of the node: if it is another one meanwhile, the chain was changed.
+    pub name: String,
+    /// Chains and nodes to go on at when chains put something out; the innermost first.
+    pub returns: Vec<(RuleChainId, usize)>,
+}
+
+impl Run {
+    /// With what another run did.
+    pub fn add(&mut self, other: Run) {
+        self.executions += other.executions;
+        self.script_executions += other.script_executions;
+        self.failures.extend(other.failures);
+    }
 }
 
 /// What is still to be done: a message before a node.
@@ -86,6 +108,50 @@ pub fn resume(then: Continuation, label: &str, data: Option<Json>, host: &mut dy
     runner.finish()
 }
 
+/// At the node that failed, with the message that it got. A chain that was changed meanwhile fails for good.
+pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> Run {
+    let gone = |host: &dyn Host| {
+        let chain = host.chain(id);
+        let node = chain.as_ref().and_then(|chain| chain.nodes.get(at.node));
+        node.is_none_or(|node| *node.name != *at.name)
+    };
+    let mut returns = None;
+    let mut is_gone = gone(host);
+    for (depth, (outer, node)) in at.returns.iter().rev().enumerate() {
+        match host.chain(*outer).filter(|chain| *node < chain.node_count()) {
+            Some(chain) => {
+                returns = Some(Rc::new(Return {
+                    chain,
+                    node: *node,
+                    depth: depth + 1,
+                    before: returns,
+                }));
+            }
+            None => is_gone = true,
+        }
+    }
+    match host.chain(id).filter(|_| !is_gone) {
+        Some(chain) => {
+            let task = Task {
+                chain,
+                node: at.node,
+                message: Rc::new(at.message),
+                returns,
+            };
+            Runner::new(Some(task), host).finish()
+        }
+        None => Run {
+            failures: vec![Failure {
+                chain: id,
+                node: at.name,
+                error: "the rule chain was changed while the message waited for its retry".to_owned(),
+                at: None,
+            }],
+            ..Run::default()
+        },
+    }
+}
+
 /// What a periodic node says, along its chain.
 pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: &mut dyn Host) -> Run {
     let Some(source) = chain.nodes.get(node) else {
@@ -100,6 +166,7 @@ pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: 
             chain: chain.id,
             node: source.name.to_string(),
             error: error.0,
+            at: None,
         }),
     }
     runner.finish()
@@ -131,7 +198,12 @@ impl<'a, 'h> Runner<'a, 'h> {
     fn step(&mut self, task: Task<'a>) {
         let node = &task.chain.nodes[task.node];
         self.run.executions += 1;
-        self.run.script_executions += u64::from(node.kind.is_script());
+        if node.kind.is_script() {
+            if !self.host.may_run_scripts(task.message.originator) {
+                return self.fail(&task, "JS Execution is disabled due to API limits!".to_owned());
+            }
+            self.run.script_executions += 1;
+        }
         if node.debugging.wants_all(|| self.host.now_ms()) {
             self.debug(&task, &task.message, None, None);
         }
@@ -256,6 +328,7 @@ impl<'a, 'h> Runner<'a, 'h> {
                 chain: task.chain.id,
                 node: node.name.to_string(),
                 error,
+                at: self.host.keeps_failed().then(|| Box::new(failed_at(task))),
             });
         }
     }
@@ -271,5 +344,20 @@ impl<'a, 'h> Runner<'a, 'h> {
             error,
             message,
         });
+    }
+}
+
+fn failed_at(task: &Task<'_>) -> FailedAt {
+    let mut returns = Vec::new();
+    let mut outer = task.returns.as_ref();
+    while let Some(place) = outer {
+        returns.push((place.chain.id, place.node));
+        outer = place.before.as_ref();
+    }
+    FailedAt {
+        message: Message::clone(&task.message).into_owned(),
+        node: task.node,
+        name: task.chain.nodes[task.node].name.to_string(),
+        returns,
     }
 }

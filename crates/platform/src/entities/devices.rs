@@ -30,8 +30,9 @@ impl Entities {
     ) -> Result<Device, EntityError> {
         let _changing = self.changing();
         let stored = self.stored(&device, "device")?;
-        if let Some(stored) = &stored {
-            device.tenant_id = stored.tenant_id;
+        match &stored {
+            Some(stored) => device.tenant_id = stored.tenant_id,
+            None => self.check_limit(Device::KIND, device.tenant_id)?,
         }
         check_name("Device name", &device.name)?;
         self.check_customer("device", device.tenant_id, device.customer_id)?;

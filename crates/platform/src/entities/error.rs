@@ -12,6 +12,8 @@ pub enum EntityError {
     Invalid(String),
     /// HTTP 404, error code 32.
     NotFound,
+    /// The tenant has as many as its profile allows: HTTP 403, error code 41.
+    Limit(EntityType),
     /// Somebody else changed it: HTTP 409, error code 35.
     Version(EntityType),
     Repository(RepositoryError),
@@ -28,15 +30,8 @@ impl fmt::Display for EntityError {
         match self {
             EntityError::Invalid(text) => f.write_str(text),
             EntityError::NotFound => f.write_str("Requested item wasn't found!"),
-            EntityError::Version(kind) => {
-                let name = kind.name().to_lowercase().replace('_', " ");
-                let mut letters = name.chars();
-                let first = letters
-                    .next()
-                    .map(|letter| letter.to_ascii_uppercase())
-                    .unwrap_or_default();
-                write!(f, "{first}{} was already changed by someone else", letters.as_str())
-            }
+            EntityError::Limit(kind) => write!(f, "{}s limit reached", normal_name(*kind)),
+            EntityError::Version(kind) => write!(f, "{} was already changed by someone else", normal_name(*kind)),
             EntityError::Repository(error) => error.fmt(f),
         }
     }
@@ -67,6 +62,14 @@ impl From<RepositoryError> for EntityError {
     }
 }
 
+/// `Rule chain`.
+fn normal_name(kind: EntityType) -> String {
+    let name = kind.name().to_lowercase().replace('_', " ");
+    let mut letters = name.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
+}
+
 fn unique_text(kind: EntityType, what: Unique) -> &'static str {
     match (kind, what) {
         (EntityType::Device, _) => "Device with such name already exists!",
@@ -76,6 +79,7 @@ fn unique_text(kind: EntityType, what: Unique) -> &'static str {
         (EntityType::AssetProfile, _) => "Asset profile with such name already exists!",
         (EntityType::Customer, _) => "Customer with such title already exists!",
         (EntityType::TenantProfile, _) => "Tenant profile with such name already exists!",
+        (EntityType::Queue, _) => "Queue with such name already exists!",
         (EntityType::DeviceCredentials, _) => "Specified credentials are already registered!",
         _ => "Such an entity already exists!",
     }

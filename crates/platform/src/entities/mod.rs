@@ -10,7 +10,9 @@ mod devices;
 mod error;
 mod people;
 mod provision;
+mod queues;
 mod rpcs;
+mod tenant_profiles;
 mod things;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -43,13 +45,17 @@ impl Entities {
         let directory = Directory::load(&*repository)?;
         let mut node = [0; 8];
         fill_random(&mut node);
-        Ok(Entities {
+        let entities = Entities {
             directory: RwLock::new(directory),
             claims: Mutex::default(),
             changes: Mutex::new(()),
             ids: IdMaker::new(node),
             repository,
-        })
+        };
+        match entities.reload_limits() {
+            Err(EntityError::Repository(error)) => Err(error),
+            _ => Ok(entities),
+        }
     }
 
     pub fn repository(&self) -> &Arc<dyn Repository> {

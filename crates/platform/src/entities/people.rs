@@ -26,6 +26,7 @@ impl Entities {
         let _changing = self.changing();
         check_name("Tenant title", &tenant.title)?;
         tenant.name.clone_from(&tenant.title);
+        self.resolve_tenant_profile(&mut tenant, now_ms)?;
         let mut changes = vec![self.put(&mut tenant, None, now_ms)?];
         let tenant_id = tenant.id.unwrap_or_default();
         let mut device_profile = DeviceProfile {
@@ -48,6 +49,7 @@ impl Entities {
         changes.push(self.put(&mut root_chain, None, now_ms)?);
         self.repository.apply(&changes)?;
         self.directory_mut().put_profile(device_profile.clone());
+        self.reload_limits()?;
         Ok(NewTenant {
             tenant,
             device_profile,
@@ -62,8 +64,11 @@ impl Entities {
         let _changing = self.changing();
         check_name("Tenant title", &tenant.title)?;
         tenant.name.clone_from(&tenant.title);
+        self.resolve_tenant_profile(&mut tenant, now_ms)?;
         let stored = self.stored(&tenant, "tenant")?;
-        self.put_alone(tenant, stored.as_ref(), now_ms)
+        let saved = self.put_alone(tenant, stored.as_ref(), now_ms)?;
+        self.reload_limits()?;
+        Ok(saved)
     }
 
     pub fn save_customer(&self, mut customer: Customer, now_ms: i64) -> Result<Customer, EntityError> {
@@ -76,7 +81,7 @@ impl Entities {
             None if self.find::<Tenant>(customer.tenant_id.0)?.is_none() => {
                 return Err(EntityError::invalid("Customer is referencing to non-existent tenant!"));
             }
-            None => {}
+            None => self.check_limit(Customer::KIND, customer.tenant_id)?,
         }
         self.put_alone(customer, stored.as_ref(), now_ms)
     }
@@ -135,6 +140,9 @@ impl Entities {
                 "User with email '{}' already present in database!",
                 user.email
             )));
+        }
+        if stored.is_none() && user.authority != Authority::SysAdmin {
+            self.check_limit(User::KIND, user.tenant_id)?;
         }
         let mut changes = vec![self.put(&mut user, stored.as_ref(), now_ms)?];
         let mut token = None;
@@ -285,6 +293,8 @@ impl Entities {
         for (device, credentials_id, _) in &credentials {
             directory.remove_device(*device, credentials_id.as_deref());
         }
+        drop(directory);
+        self.reload_limits()?;
         Ok(tenant)
     }
 

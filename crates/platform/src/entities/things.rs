@@ -10,8 +10,9 @@ impl Entities {
     pub fn save_asset(&self, mut asset: Asset, now_ms: i64) -> Result<Asset, EntityError> {
         let _changing = self.changing();
         let stored = self.stored(&asset, "asset")?;
-        if let Some(stored) = &stored {
-            asset.tenant_id = stored.tenant_id;
+        match &stored {
+            Some(stored) => asset.tenant_id = stored.tenant_id,
+            None => self.check_limit(Asset::KIND, asset.tenant_id)?,
         }
         check_name("Asset name", &asset.name)?;
         self.check_customer("asset", asset.tenant_id, asset.customer_id)?;
@@ -78,8 +79,9 @@ impl Entities {
         check_name("Dashboard title", &dashboard.title)?;
         dashboard.name.clone_from(&dashboard.title);
         let stored = self.stored(&dashboard, "dashboard")?;
-        if let Some(stored) = &stored {
-            dashboard.tenant_id = stored.tenant_id;
+        match &stored {
+            Some(stored) => dashboard.tenant_id = stored.tenant_id,
+            None => self.check_limit(Dashboard::KIND, dashboard.tenant_id)?,
         }
         self.put_alone(dashboard, stored.as_ref(), now_ms)
     }
@@ -101,6 +103,7 @@ impl Entities {
             chain.root = stored.root;
             chain.metadata.clone_from(&stored.metadata);
         } else {
+            self.check_limit(RuleChain::KIND, chain.tenant_id)?;
             chain.root = false;
         }
         chain.kind.get_or_insert_with(|| "CORE".to_owned());

@@ -8,8 +8,10 @@ mod attribute;
 mod device;
 mod people;
 mod profile;
+mod queue;
 mod relation;
 mod rpc;
+mod tenant_profile;
 mod things;
 mod usage_state;
 
@@ -20,8 +22,10 @@ pub use attribute::{Attribute, Scope};
 pub use device::{CredentialsType, Device, DeviceCredentials, MqttBasic};
 pub use people::{Authority, Customer, Tenant, User, UserCredentials};
 pub use profile::{DeviceProfile, ProvisionType, default_profile_data};
+pub use queue::{MAIN_QUEUE, ProcessingKind, ProcessingStrategy, Queue, SubmitKind, SubmitStrategy};
 pub use relation::{Relation, RelationGroup};
 pub use rpc::{Rpc, RpcRequestBody, RpcStatus};
+pub use tenant_profile::{TenantProfile, default_tenant_profile_data};
 pub use things::{Asset, AssetProfile, Dashboard, RuleChain};
 pub use usage_state::ApiUsageState;
 

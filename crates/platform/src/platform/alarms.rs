@@ -13,12 +13,16 @@ use crate::chain::{Data, Message, NodeError, POST_ATTRIBUTES, POST_TELEMETRY};
 use crate::decode::{Telemetry, attributes};
 use crate::entities::EntityError;
 use crate::ids::{AlarmId, CustomerId, DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
+use crate::limits::ApiFeature;
 use crate::model::{Alarm, Device, Scope};
 use crate::repository::{Change, RelationSelection, StateKind};
 use crate::usage::Counter;
 
 /// Entities that show one alarm.
 const PROPAGATED_MAX: usize = 1000;
+
+/// A new alarm of a tenant that has had all of this month.
+pub(super) const ALARMS_OFF: &str = "Alarms creation is disabled";
 
 /// What a user does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,9 @@ impl Platform {
         };
         let (action, alarm) = match stored {
             Some(stored) => (Action::Updated, changed_by_user(stored, alarm, now_ms)),
+            None if visit.is_off(alarm.tenant_id, ApiFeature::Alarms) => {
+                return Err(EntityError::invalid(ALARMS_OFF));
+            }
             None => (Action::Created, self.created_by_user(alarm, now_ms)),
         };
         visit.store_alarm(action, &alarm)?;
@@ -235,6 +242,7 @@ impl Visit<'_> {
         let entry = self.platform.entities.directory().device(device).cloned();
         let Some(entry) = entry else { return Ok(Vec::new()) };
         let had_counters = alarms.state.has_counters();
+        let are_off = self.core.is_off(entry.tenant, ApiFeature::Alarms);
         let mut effects = Vec::new();
         {
             let owners = Owners {
@@ -255,6 +263,15 @@ impl Visit<'_> {
             };
             let DeviceAlarms { rules, state } = &mut *alarms;
             state.handle(rules, event, &context, &mut effects);
+            if are_off {
+                // The rule begins anew, as if the alarm had been deleted.
+                let refused = effects.extract_if(.., |effect| effect.action == Action::Created);
+                for refused in refused.collect::<Vec<_>>() {
+                    let id = refused.alarm.id.unwrap_or_default();
+                    state.handle(rules, Event::AlarmEnded(id), &context, &mut effects);
+                    self.outlet.failed(originator, "alarm rules", ALARMS_OFF);
+                }
+            }
         }
         if had_counters || alarms.state.has_counters() {
             self.core.changed_counters.insert(device);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use timeseries::TimedValue;
 
+use super::retries::Work;
 use super::{Core, Outlet, Platform, WaitingCall};
 use crate::alarm_rules::{Action, Effect};
 use crate::chain::{
@@ -12,6 +13,7 @@ use crate::chain::{
 };
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, TenantId};
+use crate::limits::ApiFeature;
 use crate::model::{Alarm, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 use crate::usage::Counter;
@@ -27,6 +29,8 @@ pub(super) struct Visit<'v> {
     pub now_ms: i64,
     /// Only points count: everything else was done before.
     pub is_replay: bool,
+    /// What fails is tried again.
+    pub keeps_failed: bool,
 }
 
 impl<'v> Visit<'v> {
@@ -37,6 +41,7 @@ impl<'v> Visit<'v> {
             outlet,
             now_ms,
             is_replay: false,
+            keeps_failed: false,
         }
     }
 
@@ -69,30 +74,38 @@ impl<'v> Visit<'v> {
                 }))
     }
 
-    /// Counts what a run did.
+    /// Counts what a run did that is not tried again.
     pub fn finish(&mut self, originator: EntityId, tenant: TenantId, done: &Run) {
         if self.is_replay {
             return;
         }
+        self.count_run(tenant, done);
+        self.core.stats.failed_messages_total += u64::from(!done.failures.is_empty());
+        for failure in &done.failures {
+            self.outlet.failed(originator, &failure.node, &failure.error);
+        }
+    }
+
+    pub fn count_run(&mut self, tenant: TenantId, done: &Run) {
         self.core.stats.rule_nodes_total += done.executions;
         self.core.stats.scripts_total += done.script_executions;
-        self.core.stats.failed_messages_total += u64::from(!done.failures.is_empty());
         self.core
             .usage
             .add(tenant, Counter::RuleNodes, done.executions, self.now_ms);
         self.core
             .usage
             .add(tenant, Counter::Scripts, done.script_executions, self.now_ms);
-        for failure in &done.failures {
-            self.outlet.failed(originator, &failure.node, &failure.error);
-        }
     }
 
     /// Messages that went through checkpoints, in their order.
     pub fn drain_queue(&mut self) {
-        while let Some(then) = self.core.queue.pop_front() {
+        while let Some((queue, then)) = self.core.queue.pop_front() {
             let originator = then.message.originator;
             let tenant = self.tenant_of(originator);
+            if let Some(queue) = self.retrying_queue(Some(&queue)) {
+                self.run_in_queue(&queue, tenant, Work::Resume(then));
+                continue;
+            }
             let done = chain::resume(then, "Success", None, self);
             self.finish(originator, tenant, &done);
         }
@@ -173,6 +186,10 @@ impl Host for Visit<'_> {
         saving: Saving,
     ) -> Result<(), NodeError> {
         if saving.is_stored {
+            let tenant = self.limited_tenant(entity);
+            if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Storage)) {
+                return Err(NodeError::new("DB storage writes are disabled due to API limits!"));
+            }
             for value in values {
                 self.core
                     .pending
@@ -256,6 +273,9 @@ impl Host for Visit<'_> {
             _ => Action::Created,
         };
         if action == Action::Created {
+            if self.is_off(alarm.tenant_id, ApiFeature::Alarms) {
+                return Err(NodeError::new(super::alarms::ALARMS_OFF));
+            }
             self.core.stats.alarms_created_total += 1;
             self.core
                 .usage
@@ -291,6 +311,11 @@ impl Host for Visit<'_> {
         self.outlet.reply_to_device(DeviceId(device.id), request_id, body)
     }
 
+    fn may_run_scripts(&self, originator: EntityId) -> bool {
+        let tenant = self.limited_tenant(originator);
+        !tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts))
+    }
+
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str) {
         if !self.is_replay {
             self.outlet.log(chain, node, text);
@@ -305,12 +330,16 @@ impl Host for Visit<'_> {
         }
     }
 
-    fn enqueue(&mut self, _queue: &str, then: Continuation) -> Result<(), NodeError> {
+    fn keeps_failed(&self) -> bool {
+        self.keeps_failed
+    }
+
+    fn enqueue(&mut self, queue: &str, then: Continuation) -> Result<(), NodeError> {
         if self.core.queue.len() >= self.platform.options.queued_max {
             self.core.stats.dropped_queued_total += 1;
             return Err(NodeError::new("the queue of the checkpoint is full"));
         }
-        self.core.queue.push_back(then);
+        self.core.queue.push_back((queue.into(), then));
         Ok(())
     }
 

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use timeseries::{Position, WriteError};
 
 use super::host::Visit;
+use super::retries::Work;
 use super::{Core, Outlet, Platform};
 use crate::activity::ActivityEvent;
 use crate::chain::{self, Chain, Continuation, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY};
 use crate::decode::{DecodeError, KeyValue, RpcRequest, Telemetry, attributes};
 use crate::directory::DeviceEntry;
 use crate::ids::{DeviceId, Uuid};
+use crate::limits::ApiFeature;
 use crate::model::DeviceProfile;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Counter;
@@ -60,10 +62,17 @@ pub struct Ingested {
 pub enum IngestError {
     Store(WriteError),
     Repository(RepositoryError),
+    /// Too many messages that failed in rule chains wait for their retries.
+    RetriesFull,
 }
 
 impl fmt::Display for IngestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let IngestError::RetriesFull = self {
+            return f.write_str(
+                "too many messages that failed in rule chains wait for their retries; more are taken when some of them are done",
+            );
+        }
         f.write_str("messages of devices cannot be stored now; they are taken again when that passes")
     }
 }
@@ -73,6 +82,7 @@ impl std::error::Error for IngestError {
         match self {
             IngestError::Store(error) => Some(error),
             IngestError::Repository(error) => Some(error),
+            IngestError::RetriesFull => None,
         }
     }
 }
@@ -112,8 +122,17 @@ impl Platform {
     ) -> Result<Ingested, IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
+        self.look_at_limits(&mut core);
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
         visit.is_replay = position <= visit.core.applied;
+        if !visit.is_replay {
+            visit.retry_due();
+            visit.drain_queue();
+            if visit.core.retries.is_full(self.options.queued_max) {
+                self.write_pending(&mut core)?;
+                return Err(IngestError::RetriesFull);
+            }
+        }
         let mut ingested = Ingested::default();
         let points_before = visit.core.stats.points_total;
         for (index, incoming) in batch.iter().enumerate() {
@@ -126,6 +145,7 @@ impl Platform {
             }
         }
         visit.drain_queue();
+        visit.judge_batch();
         core.processed = core.processed.max(position);
         core.pending_position = Some(position);
         ingested.messages = batch.len() as u64;
@@ -314,7 +334,20 @@ impl Visit<'_> {
     }
 
     pub fn run(&mut self, sender: &Sender, message: Message<'_>) {
+        if self.is_off(sender.entry.tenant, ApiFeature::RuleEngine) {
+            self.core.stats.over_limit_messages_total += 1;
+            return;
+        }
         let Some(chain) = self.chain_of(sender) else { return };
+        let profile = sender.profile.as_ref();
+        let queue = profile.and_then(|profile| profile.default_queue_name.as_deref());
+        if let Some(queue) = self.retrying_queue(queue) {
+            let work = Work::Message {
+                chain: chain.id,
+                message: message.into_owned(),
+            };
+            return self.run_in_queue(&queue, sender.entry.tenant, work);
+        }
         self.apply_rules_beside(&chain, &message);
         let done = chain::run(&chain, message, self);
         self.finish(sender.id.entity(), sender.entry.tenant, &done);

@@ -23,9 +23,11 @@ mod attributes;
 mod gateway;
 mod host;
 mod ingest;
+mod limited;
 mod news;
 mod outlet;
 mod pending;
+mod retries;
 mod tick;
 
 use std::collections::VecDeque;
@@ -36,6 +38,7 @@ use timeseries::{Position, Store};
 
 pub use alarms::AlarmChange;
 pub use ingest::{Incoming, IngestError, Ingested, Said};
+pub use limited::ApiStateChange;
 pub use news::News;
 pub use outlet::{NoOutlet, Outlet};
 
@@ -45,10 +48,12 @@ use crate::chain::{Chain, ChainError, Continuation, Warning};
 use crate::decode::{Limits, Transport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
+use crate::limits::{ApiFeature, ApiState, TenantLimits};
 use crate::model::RuleChain;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Usage;
 use pending::Pending;
+use retries::{Queues, Retries};
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -64,7 +69,7 @@ pub struct Options {
     pub usage_ms: i64,
     /// Calls to devices that chains wait for.
     pub waiting_calls_max: usize,
-    /// Messages in queues of checkpoint nodes.
+    /// Messages in queues of checkpoint nodes, and as many that wait for a retry.
     pub queued_max: usize,
 }
 
@@ -101,6 +106,12 @@ pub struct Stats {
     /// Calls and queued messages beyond the limits.
     pub dropped_calls_total: u64,
     pub dropped_queued_total: u64,
+    /// Tries of messages that had failed.
+    pub retried_messages_total: u64,
+    /// Messages that wait for a retry, or behind one.
+    pub waiting_retries: u64,
+    /// Of tenants whose rule engine is off until the next month.
+    pub over_limit_messages_total: u64,
     pub waiting_calls: u64,
     pub device_states: u64,
     /// On the heap, of states of devices.
@@ -131,6 +142,11 @@ struct Core {
     transports: HashMap<DeviceProfileId, Arc<Transport>>,
     devices: HashMap<DeviceId, DeviceState>,
     usage: Usage,
+    /// Of tenants that have any: a copy of the directory's.
+    limits: HashMap<TenantId, Arc<TenantLimits>>,
+    limits_version: u64,
+    /// What outlets were told.
+    api_states: HashMap<TenantId, [ApiState; ApiFeature::ALL.len()]>,
     pending: Pending,
     /// Where the batch that is pending ends.
     pending_position: Option<Position>,
@@ -140,7 +156,10 @@ struct Core {
     processed: Position,
     calls: HashMap<u64, WaitingCall>,
     calls_made: u64,
-    queue: VecDeque<Continuation>,
+    /// Behind checkpoints, with the names of their queues.
+    queue: VecDeque<(Box<str>, Continuation)>,
+    queues: Queues,
+    retries: Retries,
     periodic: Vec<Periodic>,
     changed_counters: HashSet<DeviceId>,
     changed_activity: HashSet<DeviceId>,
@@ -230,6 +249,9 @@ impl Platform {
             }
         })?;
         repository.for_each_state(StateKind::Usage, &mut |tenant, bytes| core.usage.restore(tenant, bytes))?;
+        core.queues = Queues::of(entities.stored_queues()?);
+        repository.for_each_state(StateKind::Retry, &mut |id, bytes| core.retries.restore(id, bytes))?;
+        core.retries.restored();
         if let Some(bytes) = repository.state(StateKind::Position, Uuid::NULL)? {
             core.applied = Position(bytes.try_into().map_or(0, u64::from_le_bytes));
         }
@@ -278,6 +300,7 @@ impl Platform {
         Stats {
             waiting_calls: core.calls.len() as u64,
             device_states: core.devices.len() as u64,
+            waiting_retries: core.retries.count() as u64,
             device_state_bytes: (core.devices.allocation_size() + alarm_bytes) as u64,
             ..core.stats.clone()
         }

@@ -18,7 +18,10 @@ impl Platform {
     pub fn tick(&self, position: Position, now_ms: i64, outlet: &mut dyn Outlet) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
+        self.look_at_limits(&mut core);
+        core.usage.roll(now_ms);
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.retry_due();
         visit.tick_chains();
         visit.expire_calls();
         if now_ms >= visit.core.next_check_ms {
@@ -27,6 +30,7 @@ impl Platform {
             visit.check_durations();
         }
         visit.drain_queue();
+        visit.judge_batch();
         if position > core.processed {
             core.processed = position;
             core.pending_position = Some(position);
@@ -34,6 +38,7 @@ impl Platform {
         self.write_pending(&mut core)?;
         if now_ms >= core.next_checkpoint_ms {
             core.next_checkpoint_ms = now_ms.saturating_add(self.options.checkpoint_ms);
+            core.forget_done(self.store.durable_position());
             core.push_checkpoint();
             self.apply_pending(&mut core).map_err(IngestError::Repository)?;
         }
@@ -59,6 +64,7 @@ impl Platform {
     pub fn checkpoint(&self) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
+        core.forget_done(self.store.durable_position());
         core.push_checkpoint();
         self.apply_pending(&mut core).map_err(IngestError::Repository)
     }

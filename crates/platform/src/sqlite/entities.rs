@@ -32,6 +32,7 @@ pub fn number(kind: EntityType) -> i64 {
         EntityType::DeviceCredentials => 17,
         EntityType::UserCredentials => 18,
         EntityType::AlarmComment => 19,
+        EntityType::Queue => 20,
     }
 }
 

@@ -28,6 +28,7 @@ fn a_failure_goes_by_its_connection_or_fails_the_message() {
         chain: CHAIN,
         node: "save".to_owned(),
         error: "Unsupported msg type: OTHER".to_owned(),
+        at: None,
     };
     assert_eq!(failed.failures, [expected]);
 }

@@ -1,0 +1,183 @@
+//! Time series as CSV, straight from the store to the socket: nothing is collected, whatever its length.
+//!
+//! A thread of its own reads the store and waits for the reader; the connection's limits end a reader that stalls, and with it
+//! the thread. What goes wrong in the middle ends the connection, so that nobody takes a part for all of it.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+
+use axum::body::{Body, Bytes};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Frame;
+use platform::ids::{EntityId, EntityType, Uuid};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use timeseries::export_csv;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::call::{Call, Verb};
+use super::failure::{Code, Failure};
+use super::lists::comma_separated;
+use super::operation::get;
+use crate::endpoint::Endpoint;
+use crate::guard::Who;
+
+/// Exports at the same time, of all who ask.
+pub const EXPORTS_MAX: usize = 4;
+
+/// Written at once, and so many of them wait for a slow reader.
+const PIECE_BYTES: usize = 64 << 10;
+const PIECES_MAX: usize = 4;
+
+pub fn endpoints() -> Vec<Endpoint> {
+    vec![
+        get(
+            "/api/plugins/telemetry/{entityType}/{entityId}/export/timeseries",
+            "export_timeseries",
+            Who::ANY,
+            export,
+        )
+        .tag("Telemetry")
+        .says(
+            "Export telemetry as CSV",
+            "All points of the range, of one key after the other, oldest first: `key,ts,type,value` with a header, as RFC 4180 has it. \
+             Times are milliseconds since 1970. It is not in ThingsBoard's Community Edition.",
+        )
+        .fails(StatusCode::TOO_MANY_REQUESTS)
+        .returns_text("text/csv", "The points."),
+    ]
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ExportQuery {
+    /// Keys, with commas between them; all of them without it.
+    keys: Option<String>,
+    /// From this time on, in milliseconds since 1970; from the first point on without it.
+    start_ts: Option<i64>,
+    /// Before this time; to the last point without it.
+    end_ts: Option<i64>,
+}
+
+fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): ()) -> Result<Response, Failure> {
+    call.check_id(EntityId::new(kind, id), Verb::ReadTelemetry)?;
+    let range = query.start_ts.unwrap_or(i64::MIN)..query.end_ts.unwrap_or(i64::MAX);
+    if range.start >= range.end {
+        return Err(Failure::bad_request(format!(
+            "startTs {} is not before endTs {}",
+            range.start, range.end
+        )));
+    }
+    let store = call.platform().store();
+    let keys: Vec<Box<str>> = match query.keys.as_deref().map(comma_separated) {
+        Some(keys) if !keys.is_empty() => keys.into_iter().map(Box::from).collect(),
+        _ => store.keys(id.into())?,
+    };
+    let permit = Arc::clone(call.world.exports()).try_acquire_owned().map_err(|_| {
+        Failure::new(
+            Code::TooManyRequests,
+            format!("{EXPORTS_MAX} exports are under way; try again when one has ended"),
+        )
+        .retry_after(1)
+    })?;
+    let (sender, receiver) = mpsc::channel(PIECES_MAX);
+    let store = Arc::clone(store);
+    let write = move || write(&*store, id, &keys, range, Pieces::new(sender));
+    thread::Builder::new()
+        .name("export".to_owned())
+        .spawn(write)
+        .map_err(|error| Failure::new(Code::General, format!("no thread for the export: {error}")))?;
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            "text/csv; charset=utf-8; header=present".to_owned(),
+        ),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{id}.csv\""),
+        ),
+    ];
+    let text = Text {
+        receiver,
+        _permit: permit,
+    };
+    Ok((headers, Body::new(text)).into_response())
+}
+
+fn write(store: &dyn timeseries::Store, entity: Uuid, keys: &[Box<str>], range: Range<i64>, mut out: Pieces) {
+    let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+    let written = export_csv(store, entity.into(), &keys, range, &mut out);
+    let ended = match written {
+        Ok(_) => out.flush(),
+        Err(error) => {
+            let error = devices::error_chain(&error);
+            tracing::debug!(error, "an export has ended before its end");
+            Err(io::Error::other(error))
+        }
+    };
+    if let Err(error) = ended {
+        // Whoever has gone is not told.
+        let _ = out.sender.blocking_send(Err(error));
+    }
+}
+
+type Piece = io::Result<Bytes>;
+
+/// Gathers what is written into pieces.
+struct Pieces {
+    sender: mpsc::Sender<Piece>,
+    gathered: Vec<u8>,
+}
+
+impl Pieces {
+    fn new(sender: mpsc::Sender<Piece>) -> Pieces {
+        Pieces {
+            sender,
+            gathered: Vec::with_capacity(PIECE_BYTES),
+        }
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.gathered.extend_from_slice(bytes);
+        if self.gathered.len() >= PIECE_BYTES {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.gathered, Vec::with_capacity(PIECE_BYTES));
+        let sent = self.sender.blocking_send(Ok(piece.into()));
+        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// What the socket is given.
+struct Text {
+    receiver: mpsc::Receiver<Piece>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl hyper::body::Body for Text {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.receiver
+            .poll_recv(context)
+            .map(|piece| piece.map(|piece| piece.map(Frame::data)))
+    }
+}

@@ -1,0 +1,108 @@
+//! Time series as CSV.
+
+use serde_json::{Value, json};
+
+use crate::server::{CUSTOMER, Server, refused};
+
+fn export(server: &Server, id: &str, query: &str) -> String {
+    let answer = server
+        .get(&format!("/api/plugins/telemetry/DEVICE/{id}/export/timeseries{query}"))
+        .ok();
+    assert_eq!(answer.header("content-type"), "text/csv; charset=utf-8; header=present");
+    assert_eq!(
+        answer.header("content-disposition"),
+        format!("attachment; filename=\"{id}.csv\"")
+    );
+    assert_eq!(answer.header("transfer-encoding"), "chunked");
+    whole(&answer.body)
+}
+
+/// Of the chunks of a body, the last of which is empty.
+fn whole(mut chunks: &str) -> String {
+    let mut text = String::new();
+    loop {
+        let (size, rest) = chunks.split_once("\r\n").expect("a chunk");
+        let size = usize::from_str_radix(size, 16).expect("its size");
+        if size == 0 {
+            return text;
+        }
+        text.push_str(&rest[..size]);
+        chunks = rest[size..].strip_prefix("\r\n").expect("its end");
+    }
+}
+
+fn save(server: &Server, id: &str, telemetry: &Value) {
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}/timeseries/ANY");
+    server.post(&path, telemetry.clone()).ok();
+}
+
+#[test]
+fn points_are_exported_as_they_are() {
+    let server = Server::start();
+    let id = server.device("A");
+    assert_eq!(export(&server, &id, ""), "key,ts,type,value\r\n");
+    let telemetry = json!([
+        {"ts": 2000, "values": {"a": 2, "b": "x,\"y\"\r\nz"}},
+        {"ts": 1000, "values": {"a": 1.5, "b": true}},
+        {"ts": 3000, "values": {"a": {"c": [1]}}},
+    ]);
+    save(&server, &id, &telemetry);
+    server.wait_for(
+        &format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries?keys=a"),
+        |latest| latest["a"][0]["ts"] == 3000,
+    );
+    let a = "a,1000,double,1.5\r\na,2000,long,2\r\na,3000,json,\"{\"\"c\"\":[1]}\"\r\n";
+    let b = "b,1000,bool,true\r\nb,2000,string,\"x,\"\"y\"\"\r\nz\"\r\n";
+    let head = "key,ts,type,value\r\n";
+    assert_eq!(export(&server, &id, ""), format!("{head}{a}{b}"));
+    assert_eq!(export(&server, &id, "?keys=b,unknown"), format!("{head}{b}"));
+    assert_eq!(
+        export(&server, &id, "?keys=a&startTs=1001&endTs=3000"),
+        format!("{head}a,2000,long,2\r\n")
+    );
+}
+
+/// Many times of what is on its way at once.
+#[test]
+fn a_long_series_is_exported_whole() {
+    const POINTS: i64 = 100_000;
+    let server = Server::start();
+    let id = server.device("A");
+    let all: Vec<i64> = (1..=POINTS).collect();
+    for part in all.chunks(5_000) {
+        let telemetry: Vec<Value> = part
+            .iter()
+            .map(|ts| json!({"ts": ts, "values": {"a": ts * 7}}))
+            .collect();
+        save(&server, &id, &telemetry.into());
+    }
+    server.wait_for(
+        &format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries?keys=a"),
+        |latest| latest["a"][0]["ts"] == POINTS,
+    );
+    let text = export(&server, &id, "?keys=a");
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("key,ts,type,value"));
+    for ts in 1..=POINTS {
+        assert_eq!(lines.next(), Some(&*format!("a,{ts},long,{}", ts * 7)));
+    }
+    assert_eq!(lines.next(), None);
+}
+
+#[test]
+fn who_may_export_what() {
+    let server = Server::start();
+    let id = server.device("A");
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}/export/timeseries");
+    refused(&server.send("GET", &path, None, ""), 401, 10);
+    refused(&server.as_user(CUSTOMER, "GET", &path, &Value::Null), 403, 20);
+    server
+        .post(&format!("/api/customer/{}/device/{id}", server.customer()), Value::Null)
+        .ok();
+    server.as_user(CUSTOMER, "GET", &path, &Value::Null).ok();
+    refused(&server.get(&format!("{path}?startTs=5&endTs=5")), 400, 31);
+    refused(&server.get(&format!("{path}?startTs=x")), 400, 31);
+    let nobody = "/api/plugins/telemetry/DEVICE/784f394c-42b6-11ec-8000-000000000000/export/timeseries";
+    refused(&server.get(nobody), 404, 32);
+    refused(&server.get("/api/plugins/telemetry/THING/x/export/timeseries"), 400, 31);
+}

@@ -1,0 +1,179 @@
+//! Tenant profiles, and that what they limit is asked before something is made.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Entities, EntityError, check_name};
+use crate::ids::{EntityType, TenantId, TenantProfileId};
+use crate::limits::TenantLimits;
+use crate::model::{Entity, Tenant, TenantProfile};
+use crate::page::PageLink;
+use crate::repository::{Change, Selection};
+
+impl Entities {
+    /// That of tenants that name none; made when it is asked for.
+    pub fn default_tenant_profile(&self, now_ms: i64) -> Result<TenantProfile, EntityError> {
+        let _changing = self.changing();
+        self.default_tenant_profile_while_changing(now_ms)
+    }
+
+    pub(super) fn default_tenant_profile_while_changing(&self, now_ms: i64) -> Result<TenantProfile, EntityError> {
+        if let Some(known) = self.stored_default_tenant_profile()? {
+            return Ok(known);
+        }
+        let profile = TenantProfile {
+            name: "Default".to_owned(),
+            description: Some("Default tenant profile".to_owned()),
+            default: true,
+            ..TenantProfile::default()
+        };
+        self.put_alone(profile, None, now_ms)
+    }
+
+    fn stored_default_tenant_profile(&self) -> Result<Option<TenantProfile>, EntityError> {
+        for number in 0.. {
+            let page = self.page::<TenantProfile>(&Selection::default(), &PageLink::new(100, number))?;
+            if let Some(default) = page.data.into_iter().find(|profile| profile.default) {
+                return Ok(Some(default));
+            }
+            if !page.has_next {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn save_tenant_profile(&self, mut profile: TenantProfile, now_ms: i64) -> Result<TenantProfile, EntityError> {
+        let changing = self.changing();
+        check_name("Tenant profile name", &profile.name)?;
+        if profile.profile_data.is_null() {
+            profile.profile_data = crate::model::default_tenant_profile_data();
+        }
+        if let Err(error) = TenantLimits::parse(profile.configuration()) {
+            return Err(EntityError::invalid(format!(
+                "Tenant profile configuration is invalid: {error}"
+            )));
+        }
+        let stored = self.stored(&profile, "tenant profile")?;
+        match &stored {
+            Some(stored) if stored.default != profile.default => {
+                return Err(EntityError::invalid(
+                    "Which tenant profile is the default one is changed by POST /api/tenantProfile/{id}/default!",
+                ));
+            }
+            None if profile.default && self.stored_default_tenant_profile()?.is_some() => {
+                return Err(EntityError::invalid("Another default tenant profile is present!"));
+            }
+            _ => {}
+        }
+        let saved = self.put_alone(profile, stored.as_ref(), now_ms)?;
+        drop(changing);
+        self.reload_limits()?;
+        Ok(saved)
+    }
+
+    /// Takes the mark from the profile that had it.
+    pub fn set_default_tenant_profile(&self, id: TenantProfileId, now_ms: i64) -> Result<TenantProfile, EntityError> {
+        let changing = self.changing();
+        let mut profile: TenantProfile = self.get(id.0)?;
+        let mut changes = Vec::new();
+        if let Some(mut old) = self.stored_default_tenant_profile()?.filter(|old| old.id != profile.id) {
+            let stored = old.clone();
+            old.default = false;
+            changes.push(self.put(&mut old, Some(&stored), now_ms)?);
+        }
+        let stored = profile.clone();
+        profile.default = true;
+        changes.push(self.put(&mut profile, Some(&stored), now_ms)?);
+        self.repository.apply(&changes)?;
+        drop(changing);
+        self.reload_limits()?;
+        Ok(profile)
+    }
+
+    pub fn delete_tenant_profile(&self, id: TenantProfileId) -> Result<(), EntityError> {
+        let _changing = self.changing();
+        let profile: TenantProfile = self.get(id.0)?;
+        if profile.default {
+            return Err(EntityError::invalid(
+                "Deletion of Default Tenant Profile is prohibited!",
+            ));
+        }
+        let mut is_used = false;
+        self.repository.for_each(Tenant::KIND, &mut |record| {
+            is_used |= record
+                .read::<Tenant>()
+                .is_ok_and(|tenant| tenant.tenant_profile_id == Some(id));
+        })?;
+        if is_used {
+            return Err(EntityError::invalid(
+                "The tenant profile referenced by the tenants cannot be deleted!",
+            ));
+        }
+        Ok(self.repository.apply(&[Change::Delete(id.entity())])?)
+    }
+
+    /// A new tenant, or one that names none, has the default one.
+    pub(super) fn resolve_tenant_profile(&self, tenant: &mut Tenant, now_ms: i64) -> Result<(), EntityError> {
+        match tenant.tenant_profile_id {
+            Some(id) if self.find::<TenantProfile>(id.0)?.is_none() => Err(EntityError::invalid(
+                "Tenant is referencing to non-existent tenant profile!",
+            )),
+            Some(_) => Ok(()),
+            None => {
+                tenant.tenant_profile_id = self.default_tenant_profile_while_changing(now_ms)?.id;
+                Ok(())
+            }
+        }
+    }
+
+    /// After a tenant or a profile of tenants was changed, and at the start.
+    pub(super) fn reload_limits(&self) -> Result<(), EntityError> {
+        let mut profiles = HashMap::new();
+        let mut default = None;
+        self.repository.for_each(TenantProfile::KIND, &mut |record| {
+            let Ok(profile) = record.read::<TenantProfile>() else {
+                return;
+            };
+            // Saving a profile refuses what cannot be read.
+            let limits = TenantLimits::parse(profile.configuration()).unwrap_or_default();
+            let limits = Some(limits).filter(|limits| !limits.is_none()).map(Arc::new);
+            if profile.default {
+                default.clone_from(&limits);
+            }
+            profiles.insert(profile.id, limits);
+        })?;
+        let mut tenants = HashMap::new();
+        self.repository.for_each(Tenant::KIND, &mut |record| {
+            let Ok(tenant) = record.read::<Tenant>() else { return };
+            let own = match tenant.tenant_profile_id {
+                None => &default,
+                own => profiles.get(&own).unwrap_or(&default),
+            };
+            if let (Some(id), Some(limits)) = (tenant.id, own) {
+                tenants.insert(id, Arc::clone(limits));
+            }
+        })?;
+        self.directory_mut().put_limits(tenants);
+        Ok(())
+    }
+
+    /// Before an entity is made for the tenant.
+    pub(super) fn check_limit(&self, kind: EntityType, tenant: TenantId) -> Result<(), EntityError> {
+        let limit = self
+            .directory()
+            .limits(tenant)
+            .map_or(0, |limits| limits.entities(kind));
+        if limit == 0 {
+            return Ok(());
+        }
+        let selection = Selection {
+            tenant: Some(tenant.0),
+            ..Selection::default()
+        };
+        match self.repository.count(kind, &selection)? as u64 >= limit {
+            true => Err(EntityError::Limit(kind)),
+            false => Ok(()),
+        }
+    }
+}

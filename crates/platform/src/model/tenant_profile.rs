@@ -1,0 +1,78 @@
+//! Tenant profiles: what a tenant may use. `profileData` is kept and given back as it came; [`crate::TenantLimits`] is what is read
+//! from it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Entity, Row, identity, or_default, row};
+use crate::ids::{EntityType, TenantProfileId, Uuid};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TenantProfile {
+    pub id: Option<TenantProfileId>,
+    #[serde(deserialize_with = "or_default")]
+    pub created_time: i64,
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    pub description: Option<String>,
+    /// That of tenants that name none.
+    #[serde(deserialize_with = "or_default")]
+    pub default: bool,
+    /// Kept; there is one rule engine.
+    #[serde(deserialize_with = "or_default")]
+    pub isolated_tb_rule_engine: bool,
+    pub profile_data: Value,
+    pub version: Option<i64>,
+}
+
+impl Default for TenantProfile {
+    fn default() -> TenantProfile {
+        TenantProfile {
+            id: None,
+            created_time: 0,
+            name: String::new(),
+            description: None,
+            default: false,
+            isolated_tb_rule_engine: false,
+            profile_data: default_tenant_profile_data(),
+            version: None,
+        }
+    }
+}
+
+/// Numbers that are 0 limit nothing.
+pub fn default_tenant_profile_data() -> Value {
+    json!({
+        "configuration": {
+            "type": "DEFAULT",
+            "maxDevices": 0, "maxAssets": 0, "maxCustomers": 0, "maxUsers": 0, "maxDashboards": 0, "maxRuleChains": 0,
+            "transportTenantMsgRateLimit": null,
+            "transportTenantTelemetryMsgRateLimit": null,
+            "transportTenantTelemetryDataPointsRateLimit": null,
+            "transportDeviceMsgRateLimit": null,
+            "transportDeviceTelemetryMsgRateLimit": null,
+            "transportDeviceTelemetryDataPointsRateLimit": null,
+            "maxTransportMessages": 0, "maxTransportDataPoints": 0, "maxREExecutions": 0, "maxJSExecutions": 0,
+            "maxDPStorageDays": 0, "maxCreatedAlarms": 0,
+            "warnThreshold": 0,
+        },
+        "queueConfiguration": null,
+    })
+}
+
+impl TenantProfile {
+    pub fn configuration(&self) -> &Value {
+        &self.profile_data["configuration"]
+    }
+}
+
+impl Entity for TenantProfile {
+    const KIND: EntityType = EntityType::TenantProfile;
+
+    identity!(TenantProfileId);
+
+    fn row(&self) -> Row {
+        row(self.id(), Uuid::NULL, &self.name)
+    }
+}

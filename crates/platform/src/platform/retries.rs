@@ -1,0 +1,505 @@
+//! Messages that failed in a rule chain, and wait for their next try, as the strategy of their queue says.
+//!
+//! A message that waits is in the repository, in the transaction that has the position of its batch: so it is tried again after a crash.
+//! It stays there until the points of the try that went well are durable; so a try may happen twice, and points replace
+//! themselves. Nobody else waits for it, unless the queue is sequential: then what is of the same originator (or tenant, or all of the
+//! queue) waits behind it, in order. What waits is bounded: when it is full no batch is taken.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use timeseries::Position;
+
+use super::host::Visit;
+use super::{Core, HashMap, Platform};
+use crate::chain::{self, Continuation, Data, FailedAt, Message, Metadata, Run};
+use crate::ids::{CustomerId, EntityId, RuleChainId, TenantId, Uuid};
+use crate::model::{MAIN_QUEUE, ProcessingKind, Queue, SubmitKind};
+use crate::repository::{Change, StateKind};
+
+/// Of all messages that wait, as they are stored.
+const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Queues by their names.
+#[derive(Default)]
+pub(super) struct Queues(HashMap<Box<str>, Arc<Queue>>);
+
+impl Queues {
+    /// Stored ones, over the three that are always there.
+    pub fn of(stored: impl IntoIterator<Item = Queue>) -> Queues {
+        let all = Queue::defaults().into_iter().chain(stored);
+        Queues(all.map(|queue| (queue.name.as_str().into(), Arc::new(queue))).collect())
+    }
+
+    /// One that is not there is Main.
+    fn named(&self, name: Option<&str>) -> Option<&Arc<Queue>> {
+        let named = name.and_then(|name| self.0.get(name));
+        named.or_else(|| self.0.get(MAIN_QUEUE))
+    }
+}
+
+/// What has to be done again.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Work {
+    /// From the first node on, with the alarm rules beside the chain.
+    Message {
+        chain: RuleChainId,
+        message: Message<'static>,
+    },
+    /// Behind a checkpoint.
+    Resume(Continuation),
+    /// At the nodes that failed.
+    Failed(Vec<(RuleChainId, FailedAt)>),
+}
+
+impl Work {
+    fn originator(&self) -> Option<EntityId> {
+        match self {
+            Work::Message { message, .. } => Some(message.originator),
+            Work::Resume(then) => Some(then.message.originator),
+            Work::Failed(all) => all.first().map(|(_, at)| at.message.originator),
+        }
+    }
+}
+
+/// Messages of one lane are done one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lane {
+    queue: Box<str>,
+    of: Uuid,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    queue: Box<str>,
+    tenant: TenantId,
+    work: Work,
+    /// Tries that failed.
+    tries: i64,
+    pause_s: i64,
+    /// `i64::MAX`: when those before it in the lane are done.
+    due_ms: i64,
+    lane: Option<Lane>,
+    /// Of the last try.
+    failures: Vec<(String, String)>,
+    bytes: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Retries {
+    /// By their numbers, in the order in which they came.
+    waiting: BTreeMap<u64, Waiting>,
+    lanes: HashMap<Lane, VecDeque<u64>>,
+    next_number: u64,
+    next_due_ms: i64,
+    bytes: usize,
+    /// Done, and forgotten when what was written behind this position is durable.
+    done: Vec<(Position, u64)>,
+    /// By queue, of the batch at hand: how many there were, and which failed.
+    batch: HashMap<Box<str>, (u64, Vec<u64>)>,
+}
+
+impl Retries {
+    pub fn count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn is_full(&self, most: usize) -> bool {
+        self.waiting.len() >= most || self.bytes >= WAITING_BYTES_MAX
+    }
+
+    /// What a start finds; what cannot be read is gone.
+    pub fn restore(&mut self, id: Uuid, bytes: &[u8]) {
+        let number = number_of(id);
+        self.next_number = self.next_number.max(number + 1);
+        if let Some(waiting) = Waiting::from_bytes(bytes) {
+            self.insert(number, waiting);
+        }
+    }
+
+    /// After all were restored: they are in the order of their numbers.
+    pub fn restored(&mut self) {
+        for numbers in self.lanes.values_mut() {
+            numbers.make_contiguous().sort_unstable();
+        }
+        let heads: Vec<u64> = self.lanes.values().filter_map(|lane| lane.front().copied()).collect();
+        for head in heads {
+            if let Some(waiting) = self.waiting.get_mut(&head)
+                && waiting.due_ms == i64::MAX
+            {
+                waiting.due_ms = 0;
+            }
+        }
+        self.next_due_ms = 0;
+    }
+
+    fn insert(&mut self, number: u64, waiting: Waiting) {
+        self.bytes += waiting.bytes;
+        self.next_due_ms = self.next_due_ms.min(waiting.due_ms);
+        if let Some(lane) = &waiting.lane {
+            let numbers = self.lanes.entry(lane.clone()).or_default();
+            // One that was tried again is still the first.
+            if numbers.front() != Some(&number) {
+                numbers.push_back(number);
+            }
+        }
+        self.waiting.insert(number, waiting);
+    }
+
+    fn take(&mut self, number: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&number)?;
+        self.bytes -= waiting.bytes;
+        Some(waiting)
+    }
+
+    /// The next one of its lane.
+    fn leave_lane(&mut self, number: u64, lane: Option<&Lane>) -> Option<u64> {
+        let lane = lane?;
+        let numbers = self.lanes.get_mut(lane)?;
+        numbers.retain(|known| *known != number);
+        let next = numbers.front().copied();
+        if next.is_none() {
+            self.lanes.remove(lane);
+        }
+        next
+    }
+}
+
+impl Queue {
+    fn lane(&self, originator: EntityId, tenant: TenantId) -> Option<Lane> {
+        let of = match self.submit() {
+            SubmitKind::Burst | SubmitKind::Batch => return None,
+            SubmitKind::SequentialByOriginator => originator.id,
+            SubmitKind::SequentialByTenant => tenant.0,
+            SubmitKind::Sequential => Uuid::NULL,
+        };
+        Some(Lane {
+            queue: self.name.as_str().into(),
+            of,
+        })
+    }
+}
+
+impl Platform {
+    /// After a queue was changed or deleted.
+    pub fn reload_queues(&self) -> Result<(), crate::repository::RepositoryError> {
+        let queues = Queues::of(self.entities.stored_queues()?);
+        self.core().queues = queues;
+        Ok(())
+    }
+}
+
+impl Core {
+    /// What was done is forgotten once nothing of it can be lost.
+    pub(super) fn forget_done(&mut self, durable: Position) {
+        let pending = &mut self.pending;
+        self.retries.done.retain(|(before, number)| {
+            let is_kept = durable > *before;
+            if is_kept {
+                pending.push_change(Change::PutState {
+                    state: StateKind::Retry,
+                    id: id_of(*number),
+                    bytes: None,
+                });
+            }
+            !is_kept
+        });
+    }
+
+    fn keep(&mut self, number: u64, waiting: &mut Waiting) {
+        let bytes = waiting.to_bytes();
+        waiting.bytes = bytes.len();
+        self.pending.push_change(Change::PutState {
+            state: StateKind::Retry,
+            id: id_of(number),
+            bytes: Some(bytes),
+        });
+    }
+}
+
+impl Visit<'_> {
+    /// The queue of this name, if what fails in it is tried again. What is replayed is tried again by what was kept of it.
+    pub fn retrying_queue(&self, name: Option<&str>) -> Option<Arc<Queue>> {
+        let queue = self.core.queues.named(name)?;
+        (queue.is_retrying() && !self.is_replay).then(|| Arc::clone(queue))
+    }
+
+    /// At once, unless it has to wait behind others.
+    pub fn run_in_queue(&mut self, queue: &Queue, tenant: TenantId, work: Work) {
+        let lane = work.originator().and_then(|originator| queue.lane(originator, tenant));
+        let is_held = lane
+            .as_ref()
+            .is_some_and(|lane| self.core.retries.lanes.contains_key(lane));
+        let mut waiting = Waiting {
+            queue: queue.name.as_str().into(),
+            tenant,
+            work,
+            tries: 0,
+            pause_s: 0,
+            due_ms: i64::MAX,
+            lane,
+            failures: Vec::new(),
+            bytes: 0,
+        };
+        let counts = self.core.retries.batch.entry(waiting.queue.clone()).or_default();
+        counts.0 += 1;
+        if !is_held && self.try_once(&mut waiting) {
+            return;
+        }
+        let number = self.core.retries.next_number;
+        self.core.retries.next_number += 1;
+        if !is_held && let Some((_, failed)) = self.core.retries.batch.get_mut(&waiting.queue) {
+            failed.push(number);
+        }
+        self.core.keep(number, &mut waiting);
+        self.core.retries.insert(number, waiting);
+    }
+
+    /// Those whose pause is over, and what waits behind them.
+    pub fn retry_due(&mut self) {
+        if self.core.retries.next_due_ms > self.now_ms {
+            return;
+        }
+        let waiting = self.core.retries.waiting.iter();
+        let due: Vec<u64> = waiting
+            .filter(|(_, waiting)| waiting.due_ms <= self.now_ms)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in due {
+            self.retry(number);
+        }
+        let next = self.core.retries.waiting.values().map(|waiting| waiting.due_ms).min();
+        self.core.retries.next_due_ms = next.unwrap_or(i64::MAX);
+    }
+
+    fn retry(&mut self, mut number: u64) {
+        while let Some(mut waiting) = self.core.retries.take(number) {
+            self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
+            if !self.try_once(&mut waiting) {
+                self.core.keep(number, &mut waiting);
+                return self.core.retries.insert(number, waiting);
+            }
+            match self.is_done(number, waiting.lane.as_ref()) {
+                Some(next) => number = next,
+                None => return,
+            }
+        }
+    }
+
+    /// The number of the one that may go on.
+    fn is_done(&mut self, number: u64, lane: Option<&Lane>) -> Option<u64> {
+        let before = self.core.processed;
+        self.core.retries.done.push((before, number));
+        self.core.retries.leave_lane(number, lane)
+    }
+
+    /// True: it went well, or it is given up. False: it has to wait, as it is now.
+    fn try_once(&mut self, waiting: &mut Waiting) -> bool {
+        self.keeps_failed = true;
+        let done = self.perform(&waiting.work);
+        self.keeps_failed = false;
+        self.count_run(waiting.tenant, &done);
+        if done.failures.is_empty() {
+            return true;
+        }
+        waiting.tries += 1;
+        let failures = done.failures.iter();
+        waiting.failures = failures
+            .map(|failure| (failure.node.clone(), failure.error.clone()))
+            .collect();
+        let queue = self.core.queues.named(Some(&waiting.queue)).cloned();
+        let strategy = queue.filter(|queue| queue.is_retrying());
+        let Some(strategy) = strategy.as_ref().and_then(|queue| queue.processing_strategy.as_ref()) else {
+            self.give_up(waiting);
+            return true;
+        };
+        let failed: Vec<_> = done
+            .failures
+            .into_iter()
+            .filter_map(|failure| Some((failure.chain, *failure.at?)))
+            .collect();
+        let is_last = strategy.retries > 0 && waiting.tries > strategy.retries;
+        if is_last || failed.is_empty() {
+            self.give_up(waiting);
+            return true;
+        }
+        if strategy.kind != ProcessingKind::RetryAll {
+            waiting.work = Work::Failed(failed);
+        }
+        waiting.pause_s = match waiting.tries {
+            1 => strategy.pause_between_retries,
+            _ if strategy.max_pause_between_retries > strategy.pause_between_retries => {
+                (waiting.pause_s.saturating_mul(2)).min(strategy.max_pause_between_retries)
+            }
+            _ => strategy.pause_between_retries,
+        };
+        let pause_ms = waiting.pause_s.max(0).saturating_mul(1000);
+        waiting.due_ms = self.now_ms.saturating_add(pause_ms).min(i64::MAX - 1);
+        false
+    }
+
+    fn perform(&mut self, work: &Work) -> Run {
+        match work {
+            Work::Message { chain, message } => match self.core.chains.get(chain).cloned() {
+                Some(chain) => {
+                    self.apply_rules_beside(&chain, message);
+                    chain::run(&chain, message.clone(), self)
+                }
+                None => Run::default(),
+            },
+            Work::Resume(then) => chain::resume(then.clone(), "Success", None, self),
+            Work::Failed(all) => {
+                let mut whole = Run::default();
+                for (chain, at) in all {
+                    whole.add(chain::retry(*chain, at.clone(), self));
+                }
+                whole
+            }
+        }
+    }
+
+    fn give_up(&mut self, waiting: &Waiting) {
+        self.core.stats.failed_messages_total += 1;
+        let originator = waiting.work.originator().unwrap_or(waiting.tenant.entity());
+        for (node, error) in &waiting.failures {
+            self.outlet.failed(originator, node, error);
+        }
+    }
+
+    /// The end of a batch: where too much of it has failed, nothing of that is tried again.
+    pub fn judge_batch(&mut self) {
+        let batch = std::mem::take(&mut self.core.retries.batch);
+        for (name, (total, failed)) in batch {
+            let queue = self.core.queues.named(Some(&name));
+            let strategy = queue.and_then(|queue| queue.processing_strategy.as_ref());
+            let most = strategy.map_or(0.0, |strategy| strategy.failure_percentage);
+            if most <= 0.0 || failed.len() as f64 * 100.0 <= most * total as f64 {
+                continue;
+            }
+            for number in failed {
+                let Some(waiting) = self.core.retries.take(number) else {
+                    continue;
+                };
+                self.give_up(&waiting);
+                if let Some(next) = self.is_done(number, waiting.lane.as_ref()) {
+                    self.retry(next);
+                }
+            }
+        }
+    }
+}
+
+/// Of the state in the repository.
+fn id_of(number: u64) -> Uuid {
+    let mut id = [0; 16];
+    id[8..].copy_from_slice(&number.to_be_bytes());
+    Uuid(id)
+}
+
+fn number_of(id: Uuid) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&id.0[8..]);
+    u64::from_be_bytes(number)
+}
+
+impl Waiting {
+    fn to_bytes(&self) -> Vec<u8> {
+        let work = match &self.work {
+            Work::Message { chain, message } => {
+                json!({"kind": "message", "chain": chain, "message": message_json(message)})
+            }
+            Work::Resume(then) => json!({
+                "kind": "resume", "chain": then.chain, "node": then.node, "message": message_json(&then.message),
+            }),
+            Work::Failed(all) => {
+                let all = all.iter().map(|(chain, at)| {
+                    json!({
+                        "chain": chain, "node": at.node, "name": at.name, "returns": at.returns, "message": message_json(&at.message),
+                    })
+                });
+                json!({"kind": "failed", "at": all.collect::<Vec<_>>()})
+            }
+        };
+        let waiting = json!({
+            "queue": self.queue,
+            "tenant": self.tenant,
+            "tries": self.tries,
+            "pause": self.pause_s,
+            "due": self.due_ms,
+            "lane": self.lane.as_ref().map(|lane| lane.of),
+            "failures": self.failures,
+            "work": work,
+        });
+        waiting.to_string().into_bytes()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Waiting> {
+        let json: Json = serde_json::from_slice(bytes).ok()?;
+        let queue: Box<str> = json["queue"].as_str()?.into();
+        let of: Option<Uuid> = serde_json::from_value(json["lane"].clone()).ok()?;
+        let work = &json["work"];
+        let chain = |json: &Json| serde_json::from_value(json["chain"].clone()).ok();
+        let node = |json: &Json| usize::try_from(json["node"].as_u64()?).ok();
+        let work = match work["kind"].as_str()? {
+            "message" => Work::Message {
+                chain: chain(work)?,
+                message: message_of(&work["message"])?,
+            },
+            "resume" => Work::Resume(Continuation {
+                chain: chain(work)?,
+                node: node(work)?,
+                message: message_of(&work["message"])?,
+            }),
+            "failed" => {
+                let at = |json: &Json| {
+                    let at = FailedAt {
+                        message: message_of(&json["message"])?,
+                        node: node(json)?,
+                        name: json["name"].as_str()?.to_owned(),
+                        returns: serde_json::from_value(json["returns"].clone()).ok()?,
+                    };
+                    Some((chain(json)?, at))
+                };
+                Work::Failed(work["at"].as_array()?.iter().map(at).collect::<Option<_>>()?)
+            }
+            _ => return None,
+        };
+        Some(Waiting {
+            lane: of.map(|of| Lane {
+                queue: queue.clone(),
+                of,
+            }),
+            queue,
+            tenant: serde_json::from_value(json["tenant"].clone()).ok()?,
+            work,
+            tries: json["tries"].as_i64()?,
+            pause_s: json["pause"].as_i64()?,
+            due_ms: json["due"].as_i64()?,
+            failures: serde_json::from_value(json["failures"].clone()).ok()?,
+            bytes: bytes.len(),
+        })
+    }
+}
+
+fn message_json(message: &Message<'_>) -> Json {
+    json!({
+        "type": message.kind,
+        "originator": message.originator,
+        "customer": message.customer,
+        "metadata": message.metadata.to_json(),
+        "data": message.json(),
+        "ts": message.ts_ms,
+    })
+}
+
+fn message_of(json: &Json) -> Option<Message<'static>> {
+    Some(Message {
+        kind: json["type"].as_str()?.to_owned().into(),
+        originator: serde_json::from_value(json["originator"].clone()).ok()?,
+        customer: serde_json::from_value::<CustomerId>(json["customer"].clone()).ok()?,
+        metadata: Metadata::from_json(&json["metadata"]),
+        data: Data::Json(json["data"].clone()),
+        ts_ms: json["ts"].as_i64()?,
+    })
+}

@@ -1,0 +1,429 @@
+//! Queues of rule chains: what becomes of messages that fail, by the strategy of their queue; and that none is lost by a restart.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod scratch;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use platform::chain::{External, NodeError};
+use platform::entities::Entities;
+use platform::ids::{DeviceId, EntityId, TenantId};
+use platform::model::{Device, DeviceProfile, ProcessingKind, Queue, SubmitKind, Tenant};
+use platform::{Incoming, IngestError, Options, Outlet, Platform, Said, SqliteRepository};
+use scratch::Scratch;
+use serde_json::{Value as Json, json};
+use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Order, Position, Query, Store, Value};
+
+const NOW: i64 = 1_700_000_000_000;
+
+/// Another system, which refuses messages with a value of `a` so many times.
+#[derive(Default)]
+struct Other {
+    refuses: HashMap<i64, u32>,
+    /// Values of `a`, by what became of them.
+    said: Vec<String>,
+}
+
+impl Outlet for Other {
+    fn send(&mut self, external: &External<'_>) -> Result<(), NodeError> {
+        let value = external.message.json()["a"].as_i64().unwrap();
+        match self.refuses.get_mut(&value) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                self.said.push(format!("refused {value}"));
+                Err(NodeError::new("busy"))
+            }
+            _ => {
+                self.said.push(format!("took {value}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn log(&mut self, _: platform::ids::RuleChainId, node: &str, _: &str) {
+        self.said.push(node.to_owned());
+    }
+
+    fn failed(&mut self, _: EntityId, node: &str, problem: &str) {
+        self.said.push(format!("{node} failed: {problem}"));
+    }
+}
+
+impl Other {
+    fn refuses(&mut self, value: i64, times: u32) {
+        self.refuses.insert(value, times);
+    }
+
+    fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.said)
+    }
+}
+
+struct World {
+    platform: Platform,
+    store: Arc<ColumnStore>,
+    tenant: TenantId,
+    devices: Vec<DeviceId>,
+    other: Other,
+    position: u64,
+    directory: Scratch,
+}
+
+fn open(directory: &Scratch, options: Options) -> (Platform, Arc<ColumnStore>) {
+    let repository = Arc::new(SqliteRepository::open(directory.path()).unwrap());
+    let entities = Arc::new(Entities::open(repository).unwrap());
+    let disk = Arc::new(Directory::open(directory.path(), DIRECTORY_NAME).unwrap());
+    let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
+    let opened = Platform::open(entities, store.clone(), options).unwrap();
+    (opened, store)
+}
+
+impl World {
+    /// Two devices whose messages go to this queue: they are logged, sent to the other system, and stored when it has taken them.
+    fn new(queue: Option<&str>) -> World {
+        World::with(queue, Options::default())
+    }
+
+    fn with(queue: Option<&str>, options: Options) -> World {
+        let directory = Scratch::new();
+        let (platform, store) = open(&directory, options);
+        let entities = platform.entities();
+        let tenant = Tenant {
+            title: "T".to_owned(),
+            ..Tenant::default()
+        };
+        let start = entities.create_tenant(tenant, NOW).unwrap();
+        let tenant = start.tenant.id.unwrap();
+        let mut profile = DeviceProfile {
+            tenant_id: tenant,
+            name: "P".to_owned(),
+            ..DeviceProfile::default()
+        };
+        profile.default_queue_name = queue.map(str::to_owned);
+        entities.save_device_profile(profile, NOW).unwrap();
+        let device = |name: &str| Device {
+            tenant_id: tenant,
+            name: name.to_owned(),
+            kind: "P".to_owned(),
+            ..Device::default()
+        };
+        let devices = ["A", "B"].map(|name| entities.save_device(device(name), Some(name), NOW).unwrap().id.unwrap());
+        let world = World {
+            tenant,
+            devices: devices.to_vec(),
+            other: Other::default(),
+            position: 0,
+            directory,
+            platform,
+            store,
+        };
+        world.chain(None);
+        world
+    }
+
+    /// With a checkpoint to this queue before the other system.
+    fn chain(&self, checkpoint: Option<&str>) {
+        let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
+        let nodes = json!([
+            {"type": class("filter.TbMsgTypeFilterNode"), "name": "telemetry", "configuration": {"messageTypes": ["POST_TELEMETRY_REQUEST"]}},
+            {"type": class("action.TbLogNode"), "name": "log", "configuration": {}},
+            {"type": class("rest.TbRestApiCallNode"), "name": "other", "configuration": {"restEndpointUrlPattern": "http://other"}},
+            {"type": class("telemetry.TbMsgTimeseriesNode"), "name": "save", "configuration": {}},
+            {"type": class("flow.TbCheckpointNode"), "name": "checkpoint", "queueName": checkpoint, "configuration": {"queueName": checkpoint}},
+        ]);
+        let connection = |(from, to, label): (i64, i64, &str)| json!({"fromIndex": from, "toIndex": to, "type": label});
+        let connections = match checkpoint {
+            None => vec![(0, 1, "True"), (1, 2, "Success"), (2, 3, "Success")],
+            Some(_) => vec![(0, 1, "True"), (1, 4, "Success"), (4, 2, "Success"), (2, 3, "Success")],
+        };
+        let connections: Vec<Json> = connections.into_iter().map(connection).collect();
+        let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections});
+        let entities = self.platform.entities();
+        let root = entities.root_chain(self.tenant).unwrap().unwrap().id.unwrap();
+        entities.save_rule_chain_metadata(root, metadata, NOW).unwrap();
+        self.platform.reload_chain(root, NOW).unwrap();
+    }
+
+    /// Changes the queue Main.
+    fn queue(&self, change: impl FnOnce(&mut Queue)) {
+        let entities = self.platform.entities();
+        let mut main = entities
+            .queues(NOW)
+            .unwrap()
+            .into_iter()
+            .find(|queue| queue.name == "Main")
+            .unwrap();
+        change(&mut main);
+        entities.save_queue(main, NOW).unwrap();
+        self.platform.reload_queues().unwrap();
+    }
+
+    fn strategy(&self, kind: ProcessingKind, retries: i64) {
+        self.queue(|main| {
+            let strategy = main.processing_strategy.as_mut().unwrap();
+            (strategy.kind, strategy.retries) = (kind, retries);
+        });
+    }
+
+    fn try_say(&mut self, device: usize, after_s: i64, values: &[i64]) -> Result<Vec<String>, IngestError> {
+        let now_ms = NOW + after_s * 1000;
+        let bodies: Vec<String> = values
+            .iter()
+            .map(|value| format!("{{\"ts\":{},\"values\":{{\"a\":{value}}}}}", NOW + value))
+            .collect();
+        let batch: Vec<Incoming<'_>> = bodies
+            .iter()
+            .map(|body| Incoming {
+                device: self.devices[device],
+                received_ms: now_ms,
+                said: Said::Telemetry(body.as_bytes()),
+            })
+            .collect();
+        let position = Position(self.position + 1);
+        self.platform.ingest(&batch, position, now_ms, &mut self.other)?;
+        self.position += 1;
+        Ok(self.other.take())
+    }
+
+    fn say(&mut self, device: usize, after_s: i64, values: &[i64]) -> Vec<String> {
+        self.try_say(device, after_s, values).unwrap()
+    }
+
+    fn tick(&mut self, after_s: i64) -> Vec<String> {
+        self.position += 1;
+        self.platform
+            .tick(Position(self.position), NOW + after_s * 1000, &mut self.other)
+            .unwrap();
+        self.other.take()
+    }
+
+    /// As after a kill: what was not on the disk is gone.
+    fn restart(&mut self) {
+        let directory = std::mem::replace(&mut self.directory, Scratch::new());
+        // The lock of the time-series store goes with the old platform.
+        let (platform, store) = open(&self.directory, Options::default());
+        drop(std::mem::replace(&mut self.platform, platform));
+        drop(std::mem::replace(&mut self.store, store));
+        (self.platform, self.store) = open(&directory, Options::default());
+        self.directory = directory;
+    }
+
+    fn stored(&self, device: usize) -> Vec<Value> {
+        let query = Query::Points {
+            range: 0..i64::MAX,
+            order: Order::Ascending,
+            limit: 100,
+        };
+        let found = self.store.query(self.devices[device].0.into(), &["a"], &query).unwrap();
+        found.into_iter().flatten().map(|point| point.value).collect()
+    }
+}
+
+fn longs(values: &[i64]) -> Vec<Value> {
+    values.iter().map(|value| Value::Long(*value)).collect()
+}
+
+#[test]
+fn the_queues_that_are_always_there() {
+    let world = World::new(None);
+    let queues = world.platform.entities().queues(NOW).unwrap();
+    let names: Vec<&str> = queues.iter().map(|queue| queue.name.as_str()).collect();
+    assert_eq!(names, ["Main", "HighPriority", "SequentialByOriginator"]);
+    let retrying: Vec<bool> = queues.iter().map(Queue::is_retrying).collect();
+    assert_eq!(retrying, [false, true, true]);
+    assert_eq!(world.platform.entities().queues(NOW).unwrap(), queues, "made once");
+}
+
+#[test]
+fn a_failure_is_skipped_or_tried_again_as_the_strategy_says() {
+    use ProcessingKind::{
+        RetryAll, RetryFailed, RetryFailedAndTimedOut, RetryTimedOut, SkipAllFailures, SkipAllFailuresAndTimedOut,
+    };
+    for kind in [SkipAllFailures, SkipAllFailuresAndTimedOut, RetryTimedOut] {
+        let mut world = World::new(None);
+        world.strategy(kind, 3);
+        world.other.refuses(1, 2);
+        assert_eq!(
+            world.say(0, 0, &[1]),
+            ["log", "refused 1", "other failed: busy"],
+            "{kind:?}"
+        );
+        assert!(world.tick(60).is_empty());
+        assert!(world.stored(0).is_empty());
+        assert_eq!(world.platform.stats().failed_messages_total, 1);
+    }
+    for kind in [RetryFailed, RetryFailedAndTimedOut, RetryAll] {
+        // From its start, or at the node that failed.
+        let again = if kind == RetryAll { &["log"][..] } else { &[] };
+        let mut world = World::new(None);
+        world.strategy(kind, 3);
+        world.other.refuses(1, 2);
+        assert_eq!(world.say(0, 0, &[1]), ["log", "refused 1"], "{kind:?}");
+        assert_eq!(world.platform.stats().waiting_retries, 1);
+        assert!(world.tick(2).is_empty(), "the pause is three seconds");
+        // Others do not wait.
+        assert_eq!(world.say(0, 2, &[2]), ["log", "took 2"]);
+        assert_eq!(world.tick(3), [again, &["refused 1"]].concat());
+        assert!(world.tick(5).is_empty());
+        assert_eq!(world.tick(6), [again, &["took 1"]].concat());
+        assert_eq!(world.stored(0), longs(&[1, 2]));
+        assert!(world.tick(60).is_empty());
+        let stats = world.platform.stats();
+        let counts = (
+            stats.waiting_retries,
+            stats.retried_messages_total,
+            stats.failed_messages_total,
+        );
+        assert_eq!(counts, (0, 2, 0));
+        // As often as is allowed, not once more.
+        world.other.refuses(3, 10);
+        world.say(0, 60, &[3]);
+        let mut said = Vec::new();
+        for after_s in 61..120 {
+            said.extend(world.tick(after_s));
+        }
+        said.retain(|said| said != "log");
+        assert_eq!(said, ["refused 3", "refused 3", "refused 3", "other failed: busy"]);
+        assert_eq!(world.platform.stats().failed_messages_total, 1);
+        assert_eq!(world.stored(0), longs(&[1, 2]));
+    }
+}
+
+#[test]
+fn retries_without_an_end_and_pauses_that_double() {
+    let mut world = World::new(None);
+    world.queue(|main| {
+        let strategy = main.processing_strategy.as_mut().unwrap();
+        (strategy.kind, strategy.retries) = (ProcessingKind::RetryFailed, 0);
+        (strategy.pause_between_retries, strategy.max_pause_between_retries) = (1, 5);
+    });
+    world.other.refuses(1, 6);
+    world.say(0, 0, &[1]);
+    let mut tried = Vec::new();
+    for after_s in 1..60 {
+        if !world.tick(after_s).is_empty() {
+            tried.push(after_s);
+        }
+    }
+    assert_eq!(tried, [1, 3, 7, 12, 17, 22]);
+    assert_eq!(world.stored(0), longs(&[1]));
+}
+
+#[test]
+fn sequential_by_originator_keeps_the_order_of_each_device_and_no_other() {
+    let mut world = World::new(Some("SequentialByOriginator"));
+    world.other.refuses(1, 2);
+    assert_eq!(world.say(0, 0, &[1, 2, 3]), ["log", "refused 1"]);
+    assert_eq!(world.platform.stats().waiting_retries, 3);
+    assert_eq!(world.say(1, 0, &[10]), ["log", "took 10"], "another device");
+    world.other.refuses(3, 1);
+    assert!(world.say(0, 1, &[4]).is_empty());
+    assert_eq!(world.tick(5), ["refused 1"]);
+    assert_eq!(world.tick(10), ["took 1", "log", "took 2", "log", "refused 3"]);
+    assert!(world.say(0, 11, &[5]).is_empty());
+    assert_eq!(world.tick(15), ["took 3", "log", "took 4", "log", "took 5"]);
+    assert_eq!(world.say(0, 16, &[6]), ["log", "took 6"]);
+    assert_eq!(world.stored(0), longs(&[1, 2, 3, 4, 5, 6]));
+    assert_eq!(world.platform.stats().failed_messages_total, 0);
+}
+
+#[test]
+fn sequential_by_tenant_and_of_all() {
+    for submit in [SubmitKind::SequentialByTenant, SubmitKind::Sequential] {
+        let mut world = World::new(None);
+        world.queue(|main| main.submit_strategy.as_mut().unwrap().kind = submit);
+        world.strategy(ProcessingKind::RetryFailed, 3);
+        world.other.refuses(1, 1);
+        world.say(0, 0, &[1]);
+        assert!(world.say(1, 0, &[2]).is_empty(), "{submit:?}");
+        assert_eq!(world.tick(3), ["took 1", "log", "took 2"]);
+    }
+}
+
+#[test]
+fn where_too_much_fails_nothing_is_tried_again() {
+    let mut world = World::new(None);
+    world.strategy(ProcessingKind::RetryFailed, 3);
+    world.queue(|main| main.processing_strategy.as_mut().unwrap().failure_percentage = 40.0);
+    for value in [1, 2, 4] {
+        world.other.refuses(value, 1);
+    }
+    // Two of four: that the device is active now is a message too.
+    let said = world.say(0, 0, &[1, 2, 3]);
+    assert_eq!(
+        said.iter().filter(|said| *said == "other failed: busy").count(),
+        2,
+        "{said:?}"
+    );
+    // One of three.
+    world.say(0, 0, &[4, 5, 6]);
+    assert_eq!(world.tick(3), ["took 4"]);
+    assert_eq!(world.stored(0), longs(&[3, 4, 5, 6]));
+}
+
+#[test]
+fn a_checkpoint_moves_a_message_to_another_queue() {
+    let mut world = World::new(None);
+    world.chain(Some("HighPriority"));
+    world.other.refuses(1, 1);
+    assert_eq!(world.say(0, 0, &[1]), ["log", "refused 1"]);
+    assert!(world.tick(4).is_empty());
+    assert_eq!(world.tick(5), ["took 1"], "behind the checkpoint");
+    assert_eq!(world.stored(0), longs(&[1]));
+}
+
+#[test]
+fn what_waits_survives_a_kill() {
+    let mut world = World::new(Some("SequentialByOriginator"));
+    world.other.refuses(1, 1);
+    world.say(0, 0, &[1, 2]);
+    world.restart();
+    assert_eq!(world.platform.stats().waiting_retries, 2);
+    assert!(world.tick(4).is_empty());
+    assert_eq!(world.tick(5), ["took 1", "log", "took 2"]);
+    assert_eq!(world.stored(0), longs(&[1, 2]));
+    // Its points were in memory only: it is tried once more.
+    world.restart();
+    assert!(world.stored(0).is_empty());
+    assert_eq!(world.tick(20), ["took 1", "log", "took 2"]);
+    assert_eq!(world.stored(0), longs(&[1, 2]));
+    // They are on the disk: it is done.
+    world.store.flush().unwrap();
+    world.platform.checkpoint().unwrap();
+    world.restart();
+    assert!(world.tick(40).is_empty());
+    assert_eq!(world.stored(0), longs(&[1, 2]));
+    assert_eq!(world.platform.stats().waiting_retries, 0);
+}
+
+#[test]
+fn what_waits_is_bounded_and_a_changed_chain_ends_it() {
+    let options = Options {
+        queued_max: 2,
+        ..Options::default()
+    };
+    let mut world = World::with(None, options);
+    world.strategy(ProcessingKind::RetryFailed, 0);
+    for value in [1, 2] {
+        world.other.refuses(value, 100);
+    }
+    world.say(0, 0, &[1, 2]);
+    let refused = world.try_say(0, 1, &[3]).unwrap_err();
+    assert!(matches!(refused, IngestError::RetriesFull), "{refused}");
+    // A try that goes well makes room, also while nothing else is taken.
+    world.other.refuses(1, 0);
+    assert_eq!(world.say(0, 3, &[3]), ["took 1", "refused 2", "log", "took 3"]);
+    let entities = world.platform.entities();
+    let root = entities.root_chain(world.tenant).unwrap().unwrap().id.unwrap();
+    let metadata = json!({"firstNodeIndex": null, "nodes": [], "connections": []});
+    entities.save_rule_chain_metadata(root, metadata, NOW).unwrap();
+    world.platform.reload_chain(root, NOW).unwrap();
+    let said = world.tick(10);
+    assert_eq!(
+        said,
+        ["other failed: the rule chain was changed while the message waited for its retry"]
+    );
+    assert_eq!(world.platform.stats().waiting_retries, 0);
+}

@@ -1,0 +1,147 @@
+//! Limits of tenant profiles on the wire: a device over one is not acknowledged and its connection ends, others go on.
+
+use serde_json::{Value as Json, json};
+
+use crate::rest::Rest;
+use crate::support::*;
+use crate::world::login;
+
+const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
+const TELEMETRY: &str = "v1/devices/me/telemetry";
+
+/// The tenant of the demonstration has these limits from now on.
+fn limit(server: &Server, configuration: Json) {
+    let admin = Rest::login_as(server, "sysadmin");
+    let default = admin.ok("GET", "/api/tenantProfileInfo/default", &Json::Null);
+    let id = default["id"]["id"].as_str().expect("an identifier");
+    let mut profile = admin.ok("GET", &format!("/api/tenantProfile/{id}"), &Json::Null);
+    profile["profileData"]["configuration"] = configuration;
+    admin.ok("POST", "/api/tenantProfile", &profile);
+}
+
+fn connect(server: &Server, version: Version, token: &str) -> Peer {
+    server.session(&login(version, token))
+}
+
+fn publish(peer: &mut Peer, body: &str) -> u8 {
+    peer.publish(&Publish::new(TELEMETRY, body).qos(1))
+}
+
+/// Sends a message and sees the connection end instead of an acknowledgement.
+fn expect_ended(mut peer: Peer, topic: &str, body: &str, qos: u8, reason: u8) {
+    let version = peer.version();
+    let message = Publish::new(topic, body).qos(qos).id(77);
+    peer.send(&message.bytes(version));
+    match version {
+        V5 => _ = peer.expect_disconnect(reason),
+        _ => {
+            let closed = peer.expect_closed(PATIENCE);
+            assert!(closed.packets.is_empty(), "{version:?} {:?}", closed.packets);
+        }
+    }
+}
+
+#[test]
+fn a_device_over_its_rate_is_not_heard() {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let id = rest.device("A", "TOKEN");
+    rest.device("B", "OTHER");
+    limit(
+        &server,
+        json!({"type": "DEFAULT", "transportDeviceTelemetryMsgRateLimit": "4:3600", "transportDeviceMsgRateLimit": "1:3600"}),
+    );
+    for (at, version) in ALL_VERSIONS.into_iter().enumerate() {
+        let mut peer = connect(&server, version, "TOKEN");
+        assert_eq!(publish(&mut peer, &format!("{{\"{version:?}\":1}}")), 0);
+        if at == 0 {
+            // Attributes count as telemetry does; a question does not.
+            assert_eq!(
+                peer.publish(&Publish::new("v1/devices/me/attributes", "{\"a\":1}").qos(1)),
+                0
+            );
+            peer.publish(&Publish::new("v1/devices/me/attributes/request/1", "{}").qos(1));
+        }
+    }
+    for (at, version) in ALL_VERSIONS.into_iter().enumerate() {
+        // A new connection has no new limit.
+        for qos in [1, 0] {
+            expect_ended(connect(&server, version, "TOKEN"), TELEMETRY, "{\"over\":1}", qos, 0x96);
+        }
+        if at == 0 {
+            let question = "v1/devices/me/attributes/request/2";
+            expect_ended(connect(&server, version, "TOKEN"), question, "{}", 1, 0x96);
+        }
+    }
+    let mut other = connect(&server, V4, "OTHER");
+    assert_eq!(publish(&mut other, "{\"a\":1}"), 0, "each device has its own");
+    let latest = rest.wait_for(
+        &server,
+        &format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries"),
+        |latest| {
+            latest
+                .as_object()
+                .is_some_and(|latest| latest.len() >= ALL_VERSIONS.len())
+        },
+    );
+    assert!(latest.get("over").is_none(), "{latest}");
+    assert!(
+        server
+            .http_get("/metrics")
+            .1
+            .contains("tidewire_platform_messages_over_limit_total 7")
+    );
+
+    limit(
+        &server,
+        json!({"type": "DEFAULT", "transportTenantTelemetryDataPointsRateLimit": "3:3600"}),
+    );
+    assert_eq!(publish(&mut other, "[{\"a\":1},{\"b\":2,\"c\":3}]"), 0);
+    expect_ended(connect(&server, V5, "TOKEN"), TELEMETRY, "{\"a\":1}", 1, 0x96);
+    expect_ended(other, TELEMETRY, "{\"a\":1}", 1, 0x96);
+    limit(&server, json!({"type": "DEFAULT"}));
+    assert_eq!(publish(&mut connect(&server, V5, "TOKEN"), "{\"a\":1}"), 0);
+}
+
+#[test]
+fn a_tenant_that_has_used_its_month_is_off_until_it_may_use_more() {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    rest.device("A", "TOKEN");
+    limit(
+        &server,
+        json!({"type": "DEFAULT", "maxTransportMessages": 5, "warnThreshold": 0.6}),
+    );
+    let mut peer = connect(&server, V5, "TOKEN");
+    let used = |count: u64| {
+        let usage = rest.wait_for(&server, "/api/usage", |usage| usage["transportMessages"] == count);
+        assert_eq!(usage["maxTransportMessages"], 5);
+    };
+    let state = |wanted: &str| {
+        let query = json!({
+            "entityFilter": {"type": "apiUsageState"},
+            "latestValues": [{"type": "TIME_SERIES", "key": "transportApiState"}, {"type": "TIME_SERIES", "key": "transportMsgLimit"}],
+            "pageLink": {"pageSize": 10, "page": 0},
+        });
+        server.wait_until(wanted, |_| {
+            let found = rest.ok("POST", "/api/entitiesQuery/find", &query);
+            found["data"][0]["latest"]["TIME_SERIES"]["transportApiState"]["value"] == wanted
+        });
+    };
+    for _ in 0..3 {
+        assert_eq!(publish(&mut peer, "{\"a\":1}"), 0);
+    }
+    used(3);
+    state("WARNING");
+    for _ in 0..2 {
+        assert_eq!(publish(&mut peer, "{\"a\":1}"), 0);
+    }
+    used(5);
+    state("DISABLED");
+    expect_ended(peer, TELEMETRY, "{\"a\":1}", 1, 0x97);
+    expect_ended(connect(&server, V4, "TOKEN"), TELEMETRY, "{\"a\":1}", 1, 0);
+    used(5);
+    limit(&server, json!({"type": "DEFAULT", "maxTransportMessages": 100}));
+    assert_eq!(publish(&mut connect(&server, V4, "TOKEN"), "{\"a\":1}"), 0);
+    state("ENABLED");
+}
