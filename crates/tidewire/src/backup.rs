@@ -1,4 +1,4 @@
-//! `tidewire backup` and `restore`: the data directory as a whole, the journal and the files beside it, definitions of rules and
+//! `tidewire backup` and `restore`, and the copy that the API makes: the data directory as a whole, the journal and the files beside it, definitions of rules and
 //! connectors, what waits in the buffers of actions, and the device platform.
 //!
 //! A backup is taken from the files, also while a server runs on them: it holds all that was acknowledged before it began. It is
@@ -44,8 +44,7 @@ fn directory(name: &'static str, help: &'static str) -> Arg {
 
 pub fn backup(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
     let to: &PathBuf = matches.get_one("to").expect("clap requires it");
-    let result = hold_platform(data_dir).and_then(|_held| copy(data_dir, to));
-    report("backed up", data_dir, to, result)
+    report("backed up", data_dir, to, copy_with_platform(data_dir, to))
 }
 
 pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
@@ -88,14 +87,14 @@ fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) ->
     print(&text)
 }
 
-struct Copied {
+pub struct Copied {
     segments: usize,
     journal_bytes: u64,
     /// Beside the journal.
     files: Vec<String>,
     integration: Integration,
     platform_bytes: u64,
-    holdings: Holdings,
+    pub holdings: Holdings,
 }
 
 /// What waits for actions.
@@ -105,21 +104,34 @@ struct Integration {
     bytes: u64,
 }
 
+/// All of a data directory.
 fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
+    let mut copied = copy_without_platform(from, to)?;
+    let platform = devices::DIRECTORY_NAME;
+    copied.platform_bytes = copy_tree(&from.join(platform), &to.join(platform))?;
+    Ok(copied)
+}
+
+/// As `tidewire backup` does it; refuses when somebody is at work on the device platform.
+pub fn copy_with_platform(from: &Path, to: &Path) -> Result<Copied, String> {
+    let _held = hold_platform(from)?;
+    copy(from, to)
+}
+
+/// What can be copied while a server runs on it.
+pub fn copy_without_platform(from: &Path, to: &Path) -> Result<Copied, String> {
     refuse_what_is_there(to)?;
     fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
     let mut files = copy_files(from, to)?;
     let integration = copy_integration(from, to, &mut files)?;
-    let platform = devices::DIRECTORY_NAME;
-    let platform_bytes = copy_tree(&from.join(platform), &to.join(platform))?;
     let (report, holdings) = Holdings::read(to).map_err(|error| chain(&error))?;
     Ok(Copied {
         segments: report.segments.len(),
         journal_bytes: report.file_bytes,
         files,
         integration,
-        platform_bytes,
+        platform_bytes: 0,
         holdings,
     })
 }
