@@ -53,6 +53,31 @@ impl<'s> Api<'s> {
         (status, serde_json::from_str(body).unwrap_or(Value::Null))
     }
 
+    /// The body of a file.
+    #[track_caller]
+    #[allow(dead_code, reason = "several tests include this file")]
+    pub fn bytes(&self, path: &str) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.server.http()).expect("the API listens");
+        let token = &self.token;
+        write!(
+            stream,
+            "GET {path} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        )
+        .expect("the API takes a request");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("the API answers");
+        let end = answer
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .expect("an HTTP answer");
+        assert!(
+            answer.starts_with(b"HTTP/1.0 200"),
+            "{:?}",
+            String::from_utf8_lossy(&answer[..end])
+        );
+        answer.split_off(end + 4)
+    }
+
     #[track_caller]
     pub fn ok(&self, method: &str, path: &str, body: &Value) -> Value {
         let (status, answer) = self.call(method, path, body);

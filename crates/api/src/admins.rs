@@ -3,13 +3,17 @@
 //! The file has the format of an MQTT password file, so that `tidewire passwd` works on it; the third field `superuser`
 //! makes an admin, without it the user is a viewer. They are not MQTT users. Verifying takes tens of milliseconds: never on
 //! the runtime's own threads.
+//!
+//! Who was given a password by somebody else stands in a file beside it, and may do nothing but set one of their own. There is
+//! always an admin.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use auth::{
     CreateError, Credentials, LoadError, Outcome, Password, PasswordHash, Provider, UserError, Users, UsersProvider,
@@ -23,6 +27,8 @@ use zeroize::Zeroizing;
 /// Name of the user that the first start makes.
 pub const FIRST_ADMIN: &str = "admin";
 const FILE: &str = "admins";
+/// Beside it, the names of those whose password somebody else knows, one a line.
+const ONE_TIME_FILE: &str = "admins-one-time";
 /// Beside it, the password of the first admin for as long as it holds.
 const FIRST_PASSWORD_FILE: &str = "admin-password";
 /// Without those that are mistaken for others.
@@ -42,9 +48,19 @@ pub struct Admins {
     path: PathBuf,
     users: Arc<Users>,
     provider: UsersProvider,
+    /// Who has to set a password of their own; locked for the length of a change.
+    one_time: Mutex<BTreeSet<String>>,
 }
 
-/// The password of the first admin. Shown once by whoever started the node; only its hash is kept.
+/// What may be shown of a user.
+#[derive(Clone, Debug)]
+pub(crate) struct AdminSummary {
+    pub name: String,
+    pub role: Role,
+    pub has_one_time_password: bool,
+}
+
+/// A password that was made for a user. Shown once; only its hash is kept.
 pub struct OneTimePassword(Zeroizing<String>);
 
 impl OneTimePassword {
@@ -111,7 +127,13 @@ impl Admins {
         let users = Arc::new(users);
         // A login is rare enough to pay for its hash every time.
         let nothing_kept = VerifiedPasswords::new(0).map_err(AdminsError::Password)?;
+        let one_time = match fs::read_to_string(path.with_file_name(ONE_TIME_FILE)) {
+            Ok(text) => text.lines().map(str::to_owned).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
+            Err(error) => return Err(AdminsError::Read { path, error }),
+        };
         Ok(Admins {
+            one_time: Mutex::new(one_time),
             path,
             provider: UsersProvider::new(users.clone(), nothing_kept),
             users,
@@ -127,7 +149,7 @@ impl Admins {
 
     pub(crate) fn role(&self, name: &str) -> Option<Role> {
         let user = self.users.get(name)?;
-        Some(if user.is_superuser { Role::Admin } else { Role::Viewer })
+        Some(role_of(user.is_superuser))
     }
 
     /// Changes with the password.
@@ -154,16 +176,119 @@ impl Admins {
     /// Slow. On disk when it returns; when that fails the old password holds.
     pub(crate) fn set_password(&self, name: &str, password: &Password) -> Result<(), AdminsError> {
         let hash = PasswordHash::create(password).map_err(AdminsError::Password)?;
-        let before = self.users.snapshot(name);
-        self.users.set_password(name, hash).map_err(AdminsError::User)?;
-        if let Err(error) = self.save() {
-            self.users.restore(name, before);
-            return Err(error);
-        }
+        let mut one_time = self.lock();
+        self.change(name, |users| users.set_password(name, hash))?;
         if name == FIRST_ADMIN {
             self.forget_first_password();
         }
+        if let Err(error) = self.keep_one_time(&mut one_time, |names| _ = names.remove(name)) {
+            // The new password holds; the user is asked for another one.
+            warn!(%error, "a one-time password that was changed is still held for one");
+        }
         Ok(())
+    }
+
+    /// Sorted by name.
+    pub(crate) fn list(&self) -> Vec<AdminSummary> {
+        let one_time = self.lock();
+        let summary = |user: auth::UserSummary| AdminSummary {
+            role: role_of(user.is_superuser),
+            has_one_time_password: one_time.contains(&user.name),
+            name: user.name,
+        };
+        self.users.list().into_iter().map(summary).collect()
+    }
+
+    /// Whether somebody else has made the password.
+    pub(crate) fn has_one_time_password(&self, name: &str) -> bool {
+        self.lock().contains(name)
+    }
+
+    /// Slow. A new user with a password that has to be changed before anything else.
+    pub(crate) fn add(&self, name: &str, role: Role) -> Result<OneTimePassword, AdminsError> {
+        self.with_one_time_password(name, |users, hash| users.add(name, hash, role == Role::Admin))
+    }
+
+    /// Slow. In place of a password that was forgotten.
+    pub(crate) fn reset_password(&self, name: &str) -> Result<OneTimePassword, AdminsError> {
+        let password = self.with_one_time_password(name, |users, hash| users.set_password(name, hash))?;
+        if name == FIRST_ADMIN {
+            self.forget_first_password();
+        }
+        Ok(password)
+    }
+
+    pub(crate) fn set_role(&self, name: &str, role: Role) -> Result<(), AdminsError> {
+        let _one_change = self.lock();
+        if role != Role::Admin {
+            self.refuse_last_admin(name)?;
+        }
+        self.change(name, |users| users.set_superuser(name, role == Role::Admin))
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<(), AdminsError> {
+        let mut one_time = self.lock();
+        self.refuse_last_admin(name)?;
+        self.change(name, |users| users.remove(name))?;
+        if name == FIRST_ADMIN {
+            self.forget_first_password();
+        }
+        self.keep_one_time(&mut one_time, |names| _ = names.remove(name))
+    }
+
+    fn refuse_last_admin(&self, name: &str) -> Result<(), AdminsError> {
+        let mut admins = self.users.list().into_iter().filter(|user| user.is_superuser);
+        match (admins.next(), admins.next()) {
+            (Some(only), None) if only.name == name => Err(AdminsError::LastAdmin),
+            _ => Ok(()),
+        }
+    }
+
+    /// The mark first: a password that others know is never taken for one's own.
+    fn with_one_time_password(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Users, PasswordHash) -> Result<(), UserError>,
+    ) -> Result<OneTimePassword, AdminsError> {
+        let password = random_password().map_err(AdminsError::Password)?;
+        let hash = PasswordHash::create(&Password::new(password.expose())).map_err(AdminsError::Password)?;
+        let mut one_time = self.lock();
+        let was_there = one_time.contains(name);
+        self.keep_one_time(&mut one_time, |names| _ = names.insert(name.to_owned()))?;
+        let changed = self.change(name, |users| change(users, hash));
+        if changed.is_err() && !was_there {
+            self.keep_one_time(&mut one_time, |names| _ = names.remove(name))?;
+        }
+        changed.map(|()| password)
+    }
+
+    /// On disk when it returns; when that fails everything is as before.
+    fn change(&self, name: &str, change: impl FnOnce(&Users) -> Result<(), UserError>) -> Result<(), AdminsError> {
+        let before = self.users.snapshot(name);
+        change(&self.users).map_err(AdminsError::User)?;
+        self.save().inspect_err(|_| self.users.restore(name, before))
+    }
+
+    fn keep_one_time(
+        &self,
+        names: &mut BTreeSet<String>,
+        change: impl FnOnce(&mut BTreeSet<String>),
+    ) -> Result<(), AdminsError> {
+        let mut changed = names.clone();
+        change(&mut changed);
+        if changed == *names {
+            return Ok(());
+        }
+        let path = self.path.with_file_name(ONE_TIME_FILE);
+        let lines: Vec<&str> = changed.iter().map(String::as_str).collect();
+        replace_private(&path, &lines.join("\n")).map_err(|error| AdminsError::Write { path, error })?;
+        *names = changed;
+        Ok(())
+    }
+
+    // A set is replaced whole, so a panic elsewhere cannot have broken it.
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.one_time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the user's password is still the one that the first start made.
@@ -179,6 +304,21 @@ impl Admins {
             }
             _ => {}
         }
+    }
+}
+
+fn role_of(is_superuser: bool) -> Role {
+    if is_superuser { Role::Admin } else { Role::Viewer }
+}
+
+/// All of it or nothing.
+fn replace_private(path: &Path, text: &str) -> io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    write_private(&temporary, text)?;
+    fs::rename(&temporary, path)?;
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => fs::File::open(parent)?.sync_all(),
+        _ => Ok(()),
     }
 }
 
@@ -210,9 +350,18 @@ fn random_password() -> Result<OneTimePassword, CreateError> {
 #[derive(Debug)]
 pub enum AdminsError {
     Load(LoadError),
-    Write { path: PathBuf, error: io::Error },
+    Write {
+        path: PathBuf,
+        error: io::Error,
+    },
     Password(CreateError),
     User(UserError),
+    Read {
+        path: PathBuf,
+        error: io::Error,
+    },
+    /// Nobody could change anything any more.
+    LastAdmin,
 }
 
 impl fmt::Display for AdminsError {
@@ -222,6 +371,10 @@ impl fmt::Display for AdminsError {
             AdminsError::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
             AdminsError::Password(error) => error.fmt(f),
             AdminsError::User(error) => error.fmt(f),
+            AdminsError::Read { path, error } => {
+                write!(f, "cannot read {ONE_TIME_FILE} beside {}: {error}", path.display())
+            }
+            AdminsError::LastAdmin => f.write_str("this is the last administrator; make somebody else one first"),
         }
     }
 }
@@ -231,7 +384,11 @@ impl std::error::Error for AdminsError {
         match self {
             // The text of the others has it all.
             AdminsError::Load(error) => error.source(),
-            AdminsError::Write { .. } | AdminsError::Password(_) | AdminsError::User(_) => None,
+            AdminsError::Write { .. }
+            | AdminsError::Password(_)
+            | AdminsError::User(_)
+            | AdminsError::Read { .. }
+            | AdminsError::LastAdmin => None,
         }
     }
 }
@@ -308,6 +465,42 @@ mod tests {
             admins.verify(FIRST_ADMIN, Password::new("another one")),
             Some(Role::Admin)
         );
+        fs::remove_dir_all(&data_dir).unwrap();
+    }
+
+    #[test]
+    fn the_last_admin_stays_and_a_one_time_password_is_marked_until_it_is_changed() {
+        let data_dir = directory("users");
+        let (admins, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert!(matches!(admins.remove(FIRST_ADMIN), Err(AdminsError::LastAdmin)));
+        assert!(matches!(
+            admins.set_role(FIRST_ADMIN, Role::Viewer),
+            Err(AdminsError::LastAdmin)
+        ));
+        let password = admins.add("ada", Role::Viewer).unwrap();
+        assert!(matches!(
+            admins.add("ada", Role::Admin),
+            Err(AdminsError::User(UserError::Exists))
+        ));
+        assert!(matches!(
+            admins.reset_password("eve"),
+            Err(AdminsError::User(UserError::Unknown))
+        ));
+        assert_eq!(
+            admins.verify("ada", Password::new(password.expose())),
+            Some(Role::Viewer)
+        );
+        let (again, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert!(again.has_one_time_password("ada") && !again.has_one_time_password("eve"));
+        again.set_password("ada", &Password::new("of her own")).unwrap();
+        assert!(!again.has_one_time_password("ada"));
+        again.set_role("ada", Role::Admin).unwrap();
+        again.remove(FIRST_ADMIN).unwrap();
+        assert_eq!(Admins::first_password_file(&data_dir), None);
+        assert!(matches!(again.remove("ada"), Err(AdminsError::LastAdmin)));
+        let (again, _) = Admins::open_or_create(&data_dir).unwrap();
+        assert_eq!(again.list().len(), 1);
+        assert!(!again.list()[0].has_one_time_password);
         fs::remove_dir_all(&data_dir).unwrap();
     }
 

@@ -24,6 +24,9 @@ const HASHES_AT_ONCE: usize = 2;
 /// WebSockets at the same time: they are no requests, and last.
 const VIEWERS_MAX: usize = 32;
 
+/// Archives that are sent at the same time; each has a thread.
+const DOWNLOADS_MAX: usize = 2;
+
 /// Of the data directory.
 const API_KEYS_FILE: &str = "api-keys.json";
 
@@ -45,6 +48,7 @@ struct Inner {
     hashing: Semaphore,
     requests: Semaphore,
     viewers: Arc<Semaphore>,
+    downloads: Arc<Semaphore>,
     /// Changes of users and rules, one after the other.
     changes: tokio::sync::Mutex<()>,
     readiness: Readiness,
@@ -132,6 +136,7 @@ impl App {
                 hashing: Semaphore::new(HASHES_AT_ONCE),
                 requests,
                 viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
+                downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)),
                 changes: tokio::sync::Mutex::default(),
                 readiness: Readiness::default(),
                 counters: ApiCounters::default(),
@@ -194,6 +199,10 @@ impl App {
     /// Those who watch something over a WebSocket.
     pub fn viewers(&self) -> &Arc<Semaphore> {
         &self.inner.viewers
+    }
+
+    pub fn downloads(&self) -> &Arc<Semaphore> {
+        &self.inner.downloads
     }
 
     pub fn changes(&self) -> &tokio::sync::Mutex<()> {

@@ -8,6 +8,9 @@ use std::time::{Duration, SystemTime};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::backup_admin::BackupAdmin;
+use crate::bench_admin::BenchAdmin;
+use crate::certificate_admin::CertificateAdmin;
 use crate::log_ring::LogRing;
 use crate::sys_publisher::SysConfig;
 use crate::thingsboard::World as PlatformAccess;
@@ -35,6 +38,12 @@ pub struct ApiConfig {
     pub platform_listener: Option<Arc<TcpListener>>,
     /// Where API keys and the audit log are; without it, keys end with the process, and there is no such log.
     pub data_dir: Option<PathBuf>,
+    /// Of the data directory; without it there are none.
+    pub backups: Option<Arc<dyn BackupAdmin>>,
+    /// Of this node; without it there are none.
+    pub benchmarks: Option<Arc<dyn BenchAdmin>>,
+    /// Those of the listeners; without it there are none to see.
+    pub certificates: Option<Arc<dyn CertificateAdmin>>,
     /// The last lines of the log.
     pub log: Arc<LogRing>,
     pub limits: ApiLimits,
@@ -54,6 +63,9 @@ impl ApiConfig {
             platform: None,
             platform_listener: None,
             data_dir: None,
+            backups: None,
+            benchmarks: None,
+            certificates: None,
             log: Arc::default(),
             limits: ApiLimits::default(),
         }

@@ -15,6 +15,9 @@ use crate::guard::{BodyLimit, Need, guard};
 /// Of a body that may be large: a dashboard, a rule chain.
 const JSON_BYTES_MAX: usize = 16 << 20;
 
+/// Beside what an administrator changes: what takes secrets along, and what everybody may change.
+const ALSO_AUDITED: [&str; 2] = ["change_password", "download_backup"];
+
 /// Makes the schema of a type, or a reference to it.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
@@ -214,7 +217,7 @@ impl Endpoint {
     pub fn into_route(self, app: &App) -> (&'static str, MethodRouter<App>) {
         let (app, need, limit) = (app.clone(), self.need, self.body_limit);
         let is_change = self.method != Method::GET && need == Need::Admin && audit::is_change(self.operation.id);
-        let audited = (is_change || self.operation.id == "change_password").then_some(self.operation.id);
+        let audited = (is_change || ALSO_AUDITED.contains(&self.operation.id)).then_some(self.operation.id);
         let guarded = move |mut request: Request, next: Next| {
             let app = app.clone();
             async move {

@@ -30,6 +30,8 @@ pub enum Need {
     Nothing,
     /// A login, unless metrics are open.
     Metrics,
+    /// A login, also with a password that has to be changed first.
+    OneTime,
     Viewer,
     Admin,
     /// Part of the device platform's interface, without a login.
@@ -99,7 +101,14 @@ pub async fn guard(app: &App, need: Need, audited: Option<&'static str>, mut req
     let is_open = matches!(need, Need::Nothing | Need::NoPerson) || (need == Need::Metrics && app.is_metrics_open());
     match login(app, request.headers()) {
         Err(problem) if !is_open => return problem.into_response(),
+        // Who sends a key thinks that it is good.
+        Err(problem) if need == Need::Metrics && bearer(request.headers()).is_some() => return problem.into_response(),
         Err(_) => {}
+        Ok(login) if need != Need::OneTime && app.admins().has_one_time_password(&login.user) => {
+            if !is_open {
+                return Problem::password_change_required().into_response();
+            }
+        }
         Ok(login) if need == Need::Admin && login.role != Role::Admin => {
             let refused = Problem::forbidden("this needs a login with the role `admin`").into_response();
             if let Some(operation) = audited {

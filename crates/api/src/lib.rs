@@ -16,8 +16,11 @@ mod admins;
 mod api_keys;
 mod app;
 mod audit;
+mod backup_admin;
+mod bench_admin;
 mod blocking;
 mod body;
+mod certificate_admin;
 mod config;
 mod console_files;
 mod device_api;
@@ -45,16 +48,23 @@ mod stall;
 mod strict;
 mod suggest;
 mod sys_publisher;
+mod tar;
 mod thingsboard;
 mod trace;
 mod websocket;
 
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};
+pub use backup_admin::{Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RunningBackup};
+pub use bench_admin::{
+    BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState,
+    BenchVerdict, FailedBench, FinishedBench, RunningBench,
+};
+pub use certificate_admin::{CertificateAdmin, CertificateError, CertificateField, OnDisk, ServerCertificate};
 pub use config::{ApiConfig, ApiLimits, ConfigValue, NodeInfo};
 pub use history_store::DIRECTORY_NAME as HISTORY_NAME;
 pub use log_ring::{LogLevel, LogRing};
-pub use server::{ApiHandle, StartError, bind, start, start_on};
+pub use server::{ApiHandle, StartError, TlsReloader, bind, start, start_on};
 pub use suggest::nearest;
 pub use sys_publisher::{ClientEventSender, ClientEvents, SysConfig, client_events};
 pub use thingsboard::World as PlatformAccess;

@@ -122,7 +122,7 @@ fn description(endpoint: &Endpoint) -> String {
     let role = match endpoint.need {
         Need::Admin => " Needs the role `admin`.",
         Need::Person(who) => return format!("{} {}", endpoint.operation.description, who.describe()),
-        Need::Nothing | Need::NoPerson | Need::Metrics | Need::Viewer => "",
+        Need::Nothing | Need::NoPerson | Need::Metrics | Need::OneTime | Need::Viewer => "",
     };
     format!("{}{role}", endpoint.operation.description)
 }
@@ -132,7 +132,7 @@ fn security(need: Need) -> Value {
         Need::Nothing | Need::NoPerson => json!([]),
         Need::Person(_) => json!([{ "token": [] }, { "key": [] }]),
         Need::Metrics => json!([{}, { "token": [] }]),
-        Need::Viewer | Need::Admin => json!([{ "token": [] }]),
+        Need::OneTime | Need::Viewer | Need::Admin => json!([{ "token": [] }]),
     }
 }
 
@@ -228,9 +228,8 @@ fn failures(endpoint: &Endpoint) -> Vec<u16> {
     failures.extend([421, 500, 503]);
     match endpoint.need {
         Need::Nothing | Need::NoPerson => {}
-        Need::Person(_) => failures.extend([401, 403]),
-        Need::Metrics | Need::Viewer => failures.push(401),
-        Need::Admin => failures.extend([401, 403]),
+        Need::Metrics | Need::OneTime => failures.push(401),
+        Need::Person(_) | Need::Viewer | Need::Admin => failures.extend([401, 403]),
     }
     if doc.query.is_some() || doc.body.is_some() || !doc.path_parameters.is_empty() {
         failures.push(400);

@@ -99,6 +99,15 @@ impl Problem {
         Problem::new(StatusCode::FORBIDDEN, "forbidden", "This login may not do that", detail)
     }
 
+    pub fn password_change_required() -> Problem {
+        Problem::new(
+            StatusCode::FORBIDDEN,
+            "password-change-required",
+            "The password has to be changed first",
+            "somebody else has made this password; set one of your own with POST /api/v1/password, then log in again",
+        )
+    }
+
     pub fn not_found(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "not-found", "There is no such thing", detail)
     }

@@ -215,9 +215,9 @@ impl ApiHandle {
         self.address
     }
 
-    /// Certificate and key for connections accepted from now on; without them the port speaks plain HTTP.
-    pub fn reload_tls(&self, config: Option<Arc<rustls::ServerConfig>>) {
-        self.tls.send_replace(config.map(TlsAcceptor::from));
+    /// For whoever changes the port's certificate while it is served.
+    pub fn tls_reloader(&self) -> TlsReloader {
+        TlsReloader(self.tls.clone())
     }
 
     /// What the console shows as the configuration in force.
@@ -252,6 +252,17 @@ impl ApiHandle {
             let _ = tokio::time::timeout(grace, self.stop.closed()).await;
         });
         runtime.shutdown_timeout(Duration::from_millis(100));
+    }
+}
+
+/// Changes the certificate of a port.
+#[derive(Clone)]
+pub struct TlsReloader(watch::Sender<Option<TlsAcceptor>>);
+
+impl TlsReloader {
+    /// Certificate and key for connections accepted from now on; without them the port speaks plain HTTP.
+    pub fn reload(&self, config: Option<Arc<rustls::ServerConfig>>) {
+        self.0.send_replace(config.map(TlsAcceptor::from));
     }
 }
 

@@ -1,17 +1,27 @@
-//! The subject common name of an X.509 certificate, and nothing else of it.
+//! What an X.509 certificate says, as far as people and rules want to know it: its names and how long it holds.
 //!
-//! The certificate has been verified by the TLS library before; this only walks its DER as far as the subject. Whatever does not
-//! look as expected has no common name.
+//! Nothing is verified here, the TLS library does that; this only walks the DER. Whatever does not look as expected has no
+//! common name, or is left out.
 //!
 //! ```text
-//! Certificate { TBSCertificate { [0] version?, serial, algorithm, issuer, validity, subject, … }, … }
+//! Certificate { TBSCertificate { [0] version?, serial, algorithm, issuer, validity, subject, key, …, [3] extensions? }, … }
 //! subject     SEQUENCE OF SET OF SEQUENCE { OBJECT IDENTIFIER, string }
+//! validity    SEQUENCE { time, time }
+//! extensions  SEQUENCE OF SEQUENCE { OBJECT IDENTIFIER, BOOLEAN?, OCTET STRING }
 //! ```
+
+use std::fmt::Write;
+use std::net::IpAddr;
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
+const INTEGER: u8 = 0x02;
+const OCTET_STRING: u8 = 0x04;
 const EXPLICIT_VERSION: u8 = 0xA0;
+const EXPLICIT_EXTENSIONS: u8 = 0xA3;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 const UTF8_STRING: u8 = 0x0C;
 const PRINTABLE_STRING: u8 = 0x13;
 const TELETEX_STRING: u8 = 0x14;
@@ -20,13 +30,163 @@ const BMP_STRING: u8 = 0x1E;
 
 /// 2.5.4.3
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+/// 2.5.29.17
+const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1D, 0x11];
+/// GeneralName: rfc822Name, dNSName, uniformResourceIdentifier, iPAddress.
+const EMAIL_NAME: u8 = 0x81;
+const DNS_NAME: u8 = 0x82;
+const URI_NAME: u8 = 0x86;
+const IP_NAME: u8 = 0x87;
+
+/// Short names of attributes [RFC 4514].
+const ATTRIBUTES: [(&[u8], &str); 9] = [
+    (COMMON_NAME, "CN"),
+    (&[0x55, 0x04, 0x05], "serialNumber"),
+    (&[0x55, 0x04, 0x06], "C"),
+    (&[0x55, 0x04, 0x07], "L"),
+    (&[0x55, 0x04, 0x08], "ST"),
+    (&[0x55, 0x04, 0x0A], "O"),
+    (&[0x55, 0x04, 0x0B], "OU"),
+    (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xF2, 0x2C, 0x64, 0x01, 0x19], "DC"),
+    (&[0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 0x01, 0x09, 0x01], "emailAddress"),
+];
+
+/// For people to look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// `CN=meter-17, O=Example`; empty when the names below are all there is.
+    pub subject: String,
+    pub issuer: String,
+    /// Host names and addresses that it is good for.
+    pub names: Vec<String>,
+    /// Hexadecimal.
+    pub serial: String,
+    pub not_before_unix_s: i64,
+    pub not_after_unix_s: i64,
+}
+
+/// `None` when it does not look like a certificate.
+pub fn describe(certificate: &[u8]) -> Option<Description> {
+    let mut certificate = Der(certificate).enter(SEQUENCE)?;
+    let mut tbs = certificate.enter(SEQUENCE)?;
+    tbs.skip(EXPLICIT_VERSION);
+    let serial = tbs.next().filter(|(tag, _)| *tag == INTEGER)?.1;
+    let _algorithm = tbs.next()?;
+    let issuer = tbs.enter(SEQUENCE)?;
+    let mut validity = tbs.enter(SEQUENCE)?;
+    let subject = tbs.enter(SEQUENCE)?;
+    Some(Description {
+        subject: distinguished_name(subject)?,
+        issuer: distinguished_name(issuer)?,
+        names: alternative_names(tbs).unwrap_or_default(),
+        // A zero before it only says that it is positive.
+        serial: hexadecimal(serial.strip_prefix(&[0]).unwrap_or(serial)),
+        not_before_unix_s: time(validity.next()?)?,
+        not_after_unix_s: time(validity.next()?)?,
+    })
+}
+
+fn distinguished_name(mut name: Der<'_>) -> Option<String> {
+    let mut parts = Vec::new();
+    while !name.0.is_empty() {
+        let mut set = name.enter(SET)?;
+        while !set.0.is_empty() {
+            let mut attribute = set.enter(SEQUENCE)?;
+            let (_, oid) = attribute.next()?;
+            let (tag, value) = attribute.next()?;
+            let known = ATTRIBUTES.iter().find(|(known, _)| *known == oid);
+            let kind = known.map_or_else(|| hexadecimal(oid), |(_, word)| (*word).to_owned());
+            let value = text(tag, value).map_or_else(|| format!("#{}", hexadecimal(value)), String::from);
+            parts.push(format!("{kind}={value}"));
+        }
+    }
+    Some(parts.join(", "))
+}
+
+/// From what follows the subject.
+fn alternative_names(mut tbs: Der<'_>) -> Option<Vec<String>> {
+    let extensions = loop {
+        let (tag, content) = tbs.next()?;
+        if tag == EXPLICIT_EXTENSIONS {
+            break content;
+        }
+    };
+    let mut extensions = Der(extensions).enter(SEQUENCE)?;
+    while !extensions.0.is_empty() {
+        let mut extension = extensions.enter(SEQUENCE)?;
+        if extension.next()? != (OBJECT_IDENTIFIER, SUBJECT_ALTERNATIVE_NAME) {
+            continue;
+        }
+        let mut value = extension.next()?;
+        if value.0 != OCTET_STRING {
+            // What came was whether it is critical.
+            value = extension.next()?;
+        }
+        let mut list = Der(value.1).enter(SEQUENCE)?;
+        let mut names = Vec::new();
+        while !list.0.is_empty() {
+            names.extend(general_name(list.next()?));
+        }
+        return Some(names);
+    }
+    None
+}
+
+fn general_name((tag, value): (u8, &[u8])) -> Option<String> {
+    match tag {
+        EMAIL_NAME | DNS_NAME | URI_NAME => text(IA5_STRING, value).map(String::from),
+        IP_NAME => match value.len() {
+            4 => Some(IpAddr::from(<[u8; 4]>::try_from(value).ok()?).to_string()),
+            _ => Some(IpAddr::from(<[u8; 16]>::try_from(value).ok()?).to_string()),
+        },
+        _ => None,
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ` [RFC 5280 4.1.2.5].
+fn time((tag, value): (u8, &[u8])) -> Option<i64> {
+    let digits = std::str::from_utf8(value).ok()?.strip_suffix('Z')?;
+    let years = match tag {
+        UTC_TIME => 2,
+        GENERALIZED_TIME => 4,
+        _ => return None,
+    };
+    if digits.len() != years + 10 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number = |from: usize, length: usize| digits.get(from..from + length)?.parse::<i64>().ok();
+    let year = match number(0, years)? {
+        year if tag == GENERALIZED_TIME => year,
+        year if year >= 50 => 1900 + year,
+        year => 2000 + year,
+    };
+    let [month, day, hour, minute, second] = [0, 2, 4, 6, 8].map(|at| number(years + at, 2));
+    let (month, day) = (month?, day?);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    Some(days_since_1970(year, month, day) * 86_400 + hour? * 3_600 + minute? * 60 + second?)
+}
+
+/// Of the Gregorian calendar. Years are counted from March on, so that a leap day is the last of its year.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
 
 pub(crate) fn common_name(certificate: &[u8]) -> Option<Box<str>> {
     let mut certificate = Der(certificate).enter(SEQUENCE)?;
     let mut tbs = certificate.enter(SEQUENCE)?;
-    if tbs.0.first() == Some(&EXPLICIT_VERSION) {
-        tbs.next()?;
-    }
+    tbs.skip(EXPLICIT_VERSION);
     for _serial_algorithm_issuer_validity in 0..4 {
         tbs.next()?;
     }
@@ -79,6 +239,14 @@ impl<'a> Der<'a> {
         let (content, rest) = rest.split_at_checked(length)?;
         self.0 = rest;
         Some((tag, content))
+    }
+
+    /// The next element, if it has this tag.
+    fn skip(&mut self, tag: u8) {
+        if self.0.first() == Some(&tag) {
+            // What cannot be read fails where it is wanted.
+            let _ = self.next();
+        }
     }
 
     fn enter(&mut self, wanted: u8) -> Option<Der<'a>> {
@@ -144,15 +312,41 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_is_described() {
+        let mut params = CertificateParams::new(vec!["host.example".to_owned(), "192.0.2.7".to_owned()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, utf8("Example"));
+        params.distinguished_name.push(DnType::CommonName, utf8("host.example"));
+        params.serial_number = Some(vec![0x0A, 0xFF].into());
+        params.not_before = rcgen::date_time_ymd(2024, 2, 29);
+        params.not_after = rcgen::date_time_ymd(2051, 1, 1);
+        let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let told = describe(made.der()).unwrap();
+        assert_eq!(told.subject, "O=Example, CN=host.example");
+        assert_eq!(told.issuer, told.subject);
+        assert_eq!(told.names, ["host.example", "192.0.2.7"]);
+        assert_eq!(told.serial, "0aff");
+        // The first is UTCTime, the second, beyond 2049, GeneralizedTime.
+        assert_eq!(
+            (told.not_before_unix_s, told.not_after_unix_s),
+            (1_709_164_800, 2_556_144_000)
+        );
+    }
+
+    #[test]
     fn no_damage_panics() {
         let der = certificate(&[(DnType::CommonName, utf8("meter-17"))]);
         for end in 0..der.len().min(200) {
             assert_eq!(common_name(&der[..end]), None);
+            let _ = describe(&der[..end]);
         }
         for index in 0..der.len() {
             let mut damaged = der.clone();
             damaged[index] ^= 0xFF;
             let _ = common_name(&damaged);
+            let _ = describe(&damaged);
         }
     }
 }

@@ -9,7 +9,7 @@
 
 mod accept;
 mod auth_pool;
-mod certificate;
+pub mod certificate;
 mod close;
 mod compaction;
 mod config;

@@ -150,7 +150,8 @@ fn client_verifier(
     builder.build().map(Some).map_err(|source| rejected(path, source))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// Those in a file, in their order.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|source| TlsError::File {

@@ -1,5 +1,5 @@
-//! `tidewire backup` and `restore`: the data directory as a whole, the journal and the files beside it, definitions of rules and
-//! connectors, what waits in the buffers of actions, and the device platform.
+//! `tidewire backup` and `restore`, and the copy that the API makes: the data directory as a whole, the journal and the files beside it,
+//! definitions of rules and connectors, what waits in the buffers of actions, the device platform, and the console's charts.
 //!
 //! A backup is taken from the files, also while a server runs on them: it holds all that was acknowledged before it began. It is
 //! verified, and so is what is restored. Neither overwrites anything.
@@ -81,14 +81,14 @@ fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) ->
     print(&text)
 }
 
-struct Copied {
+pub struct Copied {
     segments: usize,
     journal_bytes: u64,
     /// Beside the journal.
     files: Vec<String>,
     integration: Integration,
     platform_bytes: Option<u64>,
-    holdings: Holdings,
+    pub holdings: Holdings,
 }
 
 /// What waits for actions.
@@ -98,7 +98,7 @@ struct Integration {
     bytes: u64,
 }
 
-fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
+pub fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
     refuse_what_is_there(to)?;
     fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;

@@ -1,14 +1,16 @@
-//! SIGHUP, seen from outside: what changes at once, what waits for a restart, and what must never change by accident.
+//! SIGHUP and the API's way to new certificates, seen from outside: what changes at once, what waits for a restart, and what must never change by accident.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
 
 const TIDEWIRE: &str = env!("CARGO_BIN_EXE_tidewire");
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -217,4 +219,146 @@ fn a_mistake_changes_nothing_and_what_waits_for_a_restart_is_named() {
         "the new limit holds for new connections"
     );
     assert!(TcpStream::connect(("127.0.0.1", server.ports[0])).is_ok());
+}
+
+fn pair() -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
+    (made.cert.pem(), made.signing_key.serialize_pem())
+}
+
+impl Server {
+    /// Status and body of the API's answer.
+    fn ask(&self, method: &str, path: &str, token: &str, body: &Value) -> (u16, Value) {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[4])).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap())
+    }
+
+    fn login(&self) -> String {
+        let password = fs::read_to_string(self.dir.join("data/admin-password")).unwrap();
+        let body = json!({ "user": "admin", "password": password.trim() });
+        let (status, answer) = self.ask("POST", "/api/v1/login", "", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Whether a client that trusts this certificate alone gets in by TLS.
+    fn is_shown(&self, certificate: &str) -> bool {
+        self.write("trusted.pem", certificate);
+        let ca = self.dir.join("trusted.pem").display().to_string();
+        self.publish(self.ports[1], &["-h", "localhost", "--cafile", &ca]) == Some(0)
+    }
+}
+
+#[test]
+fn a_certificate_is_replaced_over_the_api_and_connections_stay() {
+    let server = Server::start("certificates", "");
+    let token = server.login();
+    let old = fs::read_to_string(server.dir.join("cert.pem")).unwrap();
+    assert!(server.is_shown(&old));
+    let port = server.ports[1].to_string();
+    let ca = server.dir.join("trusted.pem").display().to_string();
+    let mut child = Command::new(TIDEWIRE)
+        .args([
+            "sub",
+            "-d",
+            "-h",
+            "localhost",
+            "-p",
+            &port,
+            "--cafile",
+            &ca,
+            "-t",
+            "over/tls",
+            "-C",
+            "1",
+        ])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("received SUBACK")));
+
+    let (certificate, key) = pair();
+    let put = |certificate: &str, key: &str| {
+        let body = json!({ "certificate": certificate, "key": key });
+        server.ask("PUT", "/api/v1/certificates/tls.default", &token, &body)
+    };
+    for (certificate, key, field) in [
+        (certificate.as_str(), pair().1.as_str(), "certificate"),
+        ("no PEM", &key, "certificate"),
+        (&certificate, "no PEM", "key"),
+    ] {
+        let (status, problem) = put(certificate, key);
+        assert_eq!((status, &problem["field"]), (422, &json!(field)), "{problem}");
+    }
+    assert_eq!(fs::read_to_string(server.dir.join("cert.pem")).unwrap(), old);
+    assert!(server.is_shown(&old));
+
+    let (status, answer) = put(&certificate, &key);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["items"].as_array().unwrap().len(), 2);
+    for (item, other) in [(0, "wss.default"), (1, "tls.default")] {
+        let item = &answer["items"][item];
+        assert_eq!(
+            (&item["on_disk"], &item["shared_with"]),
+            (&json!("same"), &json!([other]))
+        );
+        assert_eq!(item["chain"][0]["names"], json!(["localhost"]));
+    }
+    assert!(!answer.to_string().contains("PRIVATE"));
+    assert!(server.is_shown(&certificate) && !server.is_shown(&old));
+    assert_eq!(
+        fs::read_dir(&server.dir)
+            .unwrap()
+            .filter(|file| file
+                .as_ref()
+                .unwrap()
+                .path()
+                .extension()
+                .is_some_and(|end| end == "new"))
+            .count(),
+        0
+    );
+    let port = server.ports[0].to_string();
+    let published = Command::new(TIDEWIRE)
+        .args(["pub", "-p", &port, "-q", "1", "-t", "over/tls", "-m", "x"])
+        .status()
+        .unwrap();
+    assert!(published.success());
+    assert!(child.wait().unwrap().success(), "the connection from before has got it");
+
+    let (renewed, key) = pair();
+    server.write("cert.pem", &renewed);
+    let state = || server.ask("GET", "/api/v1/certificates", &token, &json!(null)).1["items"][0]["on_disk"].clone();
+    assert_eq!(state(), "unusable");
+    let (status, problem) = server.ask("POST", "/api/v1/certificates/reload", &token, &json!(null));
+    assert_eq!(status, 409, "{problem}");
+    server.write("key.pem", &key);
+    assert_eq!(state(), "changed");
+    assert_eq!(
+        server
+            .ask("POST", "/api/v1/certificates/reload", &token, &json!(null))
+            .0,
+        200
+    );
+    assert_eq!(state(), "same");
+    assert!(server.is_shown(&renewed));
+
+    fs::rename(server.dir.join("cert.pem"), server.dir.join("real.pem")).unwrap();
+    std::os::unix::fs::symlink(server.dir.join("real.pem"), server.dir.join("cert.pem")).unwrap();
+    let (status, problem) = put(&certificate, &key);
+    assert_eq!(status, 409, "what a link points to is somebody else's: {problem}");
 }

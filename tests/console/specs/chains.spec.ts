@@ -50,6 +50,17 @@ test("a chain is imported, edited, saved and exported; messages go along it", as
   await page.reload();
   await expect(renamed).toHaveCSS("left", "60px");
 
+  const strange = graph.getByRole("button", { name: "Node Strange", exact: true });
+  await expect(strange).toBeInViewport({ ratio: 1 });
+  await page.getByRole("button", { name: "Larger", exact: true }).click();
+  await page.getByRole("button", { name: "Fit", exact: true }).click();
+  await expect(strange).toBeInViewport({ ratio: 1 });
+  await renamed.click();
+  await expect(panel.getByText("Debug the node, and save, to see the messages that go through it.", { exact: true })).toBeVisible();
+  await panel.getByRole("checkbox", { name: "Debug: keep the messages that go through it", exact: true }).check();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Save", exact: true })).toBeDisabled();
+
   const chains = (await platform.call("GET", "/api/ruleChains?page=0&pageSize=100")) as { data: { name: string; id: unknown }[] };
   const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" } };
   const profile = (await platform.call("POST", "/api/deviceProfile", { name: "kitchen", type: "DEFAULT", transportType: "DEFAULT", profileData, defaultRuleChainId: chains.data.find((one) => one.name === "Kitchen")?.id })) as { id: unknown };
@@ -57,6 +68,14 @@ test("a chain is imported, edited, saved and exported; messages go along it", as
   expect(await node.publish("v1/devices/me/telemetry", '{"t": 5}', "-u", "stove", "-q", "1")).toBe(0);
   await open(page, `devices/${device.id.id}`);
   await expect(page.getByRole("region", { name: "Table: Latest telemetry", exact: true }).getByRole("row", { name: /temperature 5/ })).toBeVisible();
+  await open(page, `chains/${(chains.data.find((one) => one.name === "Kitchen")?.id as { id: string }).id}`);
+  await renamed.click();
+  const events = panel.getByRole("list", { name: "Messages of the node, the newest first", exact: true });
+  await expect(events.getByText(/POST_TELEMETRY_REQUEST → Success/)).toBeVisible();
+  await events.getByText(/POST_TELEMETRY_REQUEST → Success/).click();
+  await expect(events.getByText('"temperature": 5')).toBeVisible();
+  await panel.getByRole("button", { name: "Clear", exact: true }).click();
+  await expect(events).toBeHidden();
 
   await open(page, "chains");
   const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export Kitchen", exact: true }).click()]);

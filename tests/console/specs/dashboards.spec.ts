@@ -137,3 +137,72 @@ test("what somebody else has changed meanwhile is not overwritten, and the messa
   await close.click();
   await expect(close).toBeHidden();
 });
+
+test("a widget is dragged and resized by the mouse, and those in its way go down", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("kiln");
+  await node.publish("v1/devices/me/telemetry", '{"heat": 7.25}', "-u", "kiln", "-q", "1");
+  const source = { type: "entity", entityAliasId: "a", dataKeys: [] };
+  const text = (title: string, row: number) => ({ typeFullFqn: "system.cards.markdown_card", type: "latest", row, col: 0, sizeX: 8, sizeY: 4, config: { title, datasources: [source], settings: { markdownTextPattern: `# ${title}\n\nIt has **\${heat:1} °C**.\n\n- one\n- two <b>bold</b>\n\n[a page](https://example.com) [a trap](javascript:alert(1))` } } });
+  const configuration = {
+    entityAliases: { a: { id: "a", alias: "Kiln", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id } } } },
+    widgets: { u: text("Upper", 0), l: text("Lower", 4) },
+  };
+  const made = (await platform.call("POST", "/api/dashboard", { title: "Texts", configuration })) as { id: { id: string } };
+  await open(page, `dashboards/${made.id.id}`);
+  const [upper, lower] = [page.getByRole("region", { name: "Upper", exact: true }), page.getByRole("region", { name: "Lower", exact: true })];
+  await expect(upper.getByText("7.3 °C", { exact: true })).toHaveCSS("font-weight", "700");
+  await expect(upper.getByRole("listitem").nth(1)).toHaveText("two <b>bold</b>");
+  await expect(upper.getByRole("link")).toHaveCount(1);
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  const column = ((await page.locator(".grid").boundingBox())?.width ?? 0) / 24;
+  const drag = async (from: { x: number; y: number }, dx: number, dy: number) => {
+    await page.mouse.move(from.x, from.y);
+    await page.mouse.down();
+    for (let step = 1; step <= 5; step += 1) await page.mouse.move(from.x + (dx * step) / 5, from.y + (dy * step) / 5);
+    await page.mouse.up();
+  };
+  const middle = async (of: typeof upper) => {
+    const box = await of.boundingBox();
+    return { x: (box?.x ?? 0) + (box?.width ?? 0) / 2, y: (box?.y ?? 0) + (box?.height ?? 0) / 2 };
+  };
+  await drag(await middle(upper.getByRole("button", { name: "Move Upper", exact: true })), 4 * column, 2 * 60);
+  await expect(upper).toHaveCSS("grid-column-start", "5");
+  await expect(upper).toHaveCSS("grid-row-start", "3");
+  await expect(lower).toHaveCSS("grid-row-start", "7");
+  await expect(lower).toHaveCSS("grid-column-start", "1");
+  await drag(await middle(upper.locator(".corner")), 3 * column, 60);
+  await expect(upper).toHaveCSS("grid-column-end", "span 11");
+  await expect(upper).toHaveCSS("grid-row-end", "span 5");
+  await expect(lower).toHaveCSS("grid-row-start", "8");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  const kept = (await platform.call("GET", `/api/dashboard/${made.id.id}`)) as { configuration: { widgets: Record<string, { row: number; col: number; sizeX: number; sizeY: number }> } };
+  expect(kept.configuration.widgets["u"]).toMatchObject({ row: 2, col: 4, sizeX: 11, sizeY: 5 });
+});
+
+test("a map shows devices where they say they are", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const ids = [await platform.device("oslo"), await platform.device("rome"), await platform.device("nowhere")];
+  for (const [name, latitude, longitude] of [["oslo", 59.91, 10.75], ["rome", 41.9, 12.5]] as const) expect(await node.publish("v1/devices/me/telemetry", JSON.stringify({ latitude, longitude }), "-u", name, "-q", "1")).toBe(0);
+  const configuration = {
+    entityAliases: { all: { id: "all", alias: "All", filter: { type: "entityList", resolveMultiple: true, entityType: "DEVICE", entityList: ids } } },
+    widgets: { m: { typeFullFqn: "system.maps_v2.openstreetmap", type: "latest", row: 0, col: 0, sizeX: 12, sizeY: 8, config: { title: "Where", datasources: [{ type: "entity", entityAliasId: "all", dataKeys: [] }], settings: {} } } },
+  };
+  const made = (await platform.call("POST", "/api/dashboard", { title: "Europe", configuration })) as { id: { id: string } };
+  await open(page, `dashboards/${made.id.id}`);
+  const map = page.getByRole("region", { name: "Map Where", exact: true });
+  const [oslo, rome] = [map.getByRole("link", { name: "oslo", exact: true }), map.getByRole("link", { name: "rome", exact: true })];
+  await expect(oslo).toBeVisible();
+  await expect(rome).toBeVisible();
+  await expect(map.getByRole("link")).toHaveCount(2);
+  const top = async (of: typeof oslo) => (await of.boundingBox())?.y ?? 0;
+  const apart = (await top(rome)) - (await top(oslo));
+  expect(apart).toBeGreaterThan(50);
+  await expect(map.getByText(/^\d+ km$/)).toBeVisible();
+  await map.press("+");
+  await expect.poll(async () => (await top(rome)) - (await top(oslo))).toBeGreaterThan(apart * 1.4);
+  await map.getByRole("button", { name: "All", exact: true }).click();
+  await oslo.click();
+  await expect(page.getByRole("heading", { level: 1, name: "oslo", exact: true })).toBeVisible();
+});

@@ -80,3 +80,19 @@ test("a server that refuses says why", async ({ console: page }) => {
   await page.getByRole("button", { name: "Connect", exact: true }).click();
   await expect(page.getByText(/Bad user name or password \(0x86\)|Not authorized \(0x87\)/)).toBeVisible();
 });
+
+test("a Sparkplug B payload is read as what it says", async ({ console: page, node }) => {
+  await open(page, "topics");
+  await page.getByLabel("Topic filter", { exact: true }).fill("spBv1.0/#");
+  await page.getByRole("button", { name: "Watch", exact: true }).click();
+  await expect(page.getByText("Nothing was published yet.")).toBeVisible();
+  // seq 88, and one metric: name "t", datatype 10 (double), 21.5
+  const metric = [0x0a, 1, 0x74, 0x20, 10, 0x69, 0, 0, 0, 0, 0, 0x80, 0x35, 0x40];
+  const payload = Buffer.from([0x12, metric.length, ...metric, 0x18, 88]).toString("base64");
+  await node.call("POST", "/api/v1/publish", { topic: "spBv1.0/plant/NDATA/edge", payload, payload_encoding: "base64" });
+  await page.getByRole("button", { name: "edge", exact: true }).click();
+  const shown = page.getByRole("region", { name: "Payload", exact: true });
+  await expect(shown).toHaveText(/"metrics": \[\s*\{\s*"name": "t",\s*"datatype": 10,\s*"double_value": 21\.5\s*\}\s*\],\s*"seq": 88/);
+  await page.getByRole("button", { name: "Hex", exact: true }).click();
+  await expect(shown).toContainText("12 0e 0a 01 74");
+});

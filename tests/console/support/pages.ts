@@ -3,10 +3,10 @@ import type { Node } from "./node";
 import { Platform } from "./platform";
 
 export const PAGES = [
-  "home", "clients", "clients/gateway-1", "refused", "bans", "subscriptions", "topics", "retained", "mqtt",
-  "devices", ...["telemetry", "attributes", "commands", "alarms", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "dashboards", "dashboards/{plant}", "profiles", "profiles/{furnace}", "chains", "chains/{root}", "alarms",
+  "home", "benchmarks", "clients", "clients/gateway-1", "refused", "bans", "subscriptions", "topics", "retained", "mqtt",
+  "devices", ...["telemetry", "attributes", "commands", "alarms", "relations", "connection"].map((tab) => `devices/{boiler}?tab=${tab}`), "dashboards", "dashboards/{plant}", "profiles", "profiles/{furnace}", "chains", "chains/{root}", "usage", "alarms",
   "rules", "rules/new", "rules/hot", "actions", "actions/http:alert", "actions/new",
-  "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "access", "configuration", "keys", "audit", "logs", "account", "about", "nowhere",
+  "sources", "sources/new", "connectors", "connectors/hook", "connectors/new", "users", "access", "certificates", "configuration", "backup", "console-users", "keys", "audit", "logs", "account", "about", "nowhere",
 ];
 
 const ids = new Map<string, string>();

@@ -139,6 +139,31 @@ export type ActionView = {
   type: string;
 };
 
+/** An API key, without its secret. */
+export type ApiKey = {
+  /** Who has made it. */
+  by: string;
+  created_at_unix_ms: number;
+  description: string;
+  enabled: boolean;
+  /** `null`: never. */
+  expires_at_unix_ms: (number | null);
+  is_expired: boolean;
+  /** `null`: not since the server started. */
+  last_used_unix_ms: (number | null);
+  name: string;
+  role: Role;
+};
+
+/** What is absent stays as it is. */
+export type ApiKeyChange = {
+  description?: (string | null);
+  enabled?: (boolean | null);
+  /** 0: it never expires. */
+  expires_at_unix_ms?: (number | null);
+  role?: (Role | null);
+};
+
 /** Something that was done, or tried. */
 export type AuditEntry = {
   /** Where the request came from. */
@@ -157,6 +182,31 @@ export type AuditEntry = {
   /** The user, or `key:` and the name of an API key. */
   user: string;
 };
+
+/** A finished one. */
+export type Backup = {
+  bytes: number;
+  /** What is in it, in words. */
+  holds: string;
+  made_at_unix_ms: number;
+  name: string;
+};
+
+/** Backups and the one that is being made. */
+export type Backups = {
+  /** Of the server's machine. */
+  directory: string;
+  /** Of the last one that did not come to its end. */
+  failure: (FailedBackup | null);
+  /** A device platform is at work: a backup made now has to leave it out. */
+  is_platform_running: boolean;
+  /** The newest first. */
+  items: Backup[];
+  running: (RunningBackup | null);
+};
+
+/** What a ban goes by. */
+export type BanKind = ("client_id" | "user_name" | "user_name_pattern" | "address" | "client_id_pattern" | "network");
 
 export type Banned = {
   at_unix_ms: number;
@@ -178,6 +228,109 @@ export type BatchConfig = {
   linger_ms?: number;
   /** Messages. */
   records_max?: number;
+};
+
+export type Benchmark = {
+  at_unix_ms: number;
+  duration_s: number;
+  /** Nothing was lost, nothing came twice, and the rest of what the load tool asks for by itself. */
+  is_good: boolean;
+  /** It was stopped before its time. */
+  is_interrupted: boolean;
+  name: string;
+  scale: number;
+  scenario: string;
+};
+
+export type BenchmarkErrors = {
+  count: number;
+  what: string;
+};
+
+/** One number; two results have the same ones in the same order. */
+export type BenchmarkMeasure = {
+  about: string;
+  /** `more`, `less` or `neither`. */
+  better: string;
+  name: string;
+  /** `count`, `per_second`, `milliseconds`, `seconds`, `bytes`, `share` or `cores`. */
+  unit: string;
+  /** `null`: not measured. */
+  value: (number | null);
+};
+
+/** Which scenario, and how large. */
+export type BenchmarkOrder = {
+  /** Has to be `true`: the load slows down whatever else this node does. */
+  confirmed?: boolean;
+  /** Seconds for which publishing is measured. */
+  duration_s: number;
+  /** Multiplies the clients. */
+  scale?: number;
+  /** One of those that are listed. */
+  scenario: string;
+};
+
+/** What came of one. */
+export type BenchmarkResult = {
+  about: string;
+  clients: number;
+  errors: BenchmarkErrors[];
+  is_interrupted: boolean;
+  measured_s: number;
+  measures: BenchmarkMeasure[];
+  name: string;
+  scenario: string;
+  started_at: string;
+  verdicts: BenchmarkVerdict[];
+};
+
+/** A scenario as it is without a scale. */
+export type BenchmarkScenario = {
+  about: string;
+  clients: number;
+  duration_s: number;
+  name: string;
+  publishers: number;
+};
+
+/** One second of a run, as the load tool tells it. */
+export type BenchmarkSecond = {
+  /** That are to be connected. */
+  clients: number;
+  connected: number;
+  delivered_per_s: number;
+  elapsed_s: number;
+  /** Refused connections, subscriptions and messages, and lost connections, since the beginning. */
+  errors: number;
+  /** Latency from when a message was due to when a subscriber had it. */
+  p50_ms: number;
+  p99_ms: number;
+  /** `connecting`, `warm_up`, `measuring`, `returning` or `comparing`. */
+  phase: string;
+  published_per_s: number;
+  /** Until publishing ends. */
+  remaining_s: (number | null);
+};
+
+export type BenchmarkVerdict = {
+  found: string;
+  is_met: boolean;
+  rule: string;
+};
+
+/** What can be run, what runs, and what came of it. */
+export type Benchmarks = {
+  clients_max: number;
+  duration_max_s: number;
+  /** Of the last one that gave no report. */
+  failure: (FailedBenchmark | null);
+  /** The newest first. */
+  items: Benchmark[];
+  /** Why none can be run here. */
+  off_because: (string | null);
+  running: (RunningBenchmark | null);
+  scenarios: BenchmarkScenario[];
 };
 
 /** Where messages wait for the target. */
@@ -202,6 +355,29 @@ export type ByQoS = {
   qos0: number;
   qos1: number;
   qos2: number;
+};
+
+/** One certificate of a chain. */
+export type Certificate = {
+  /** SHA-256 of the whole, hexadecimal. */
+  fingerprint: string;
+  issuer: string;
+  /** Host names and addresses that it is good for. */
+  names: string[];
+  not_after_unix_ms: number;
+  not_before_unix_ms: number;
+  /** Hexadecimal. */
+  serial: string;
+  /** `CN=mqtt.example.org, O=Example`; may be empty. */
+  subject: string;
+};
+
+/** `changed` waits for a reload; `unusable` would make a reload or a start fail. */
+export type CertificateFileState = "same" | "changed" | "unusable";
+
+/** The listeners that have certificates. */
+export type Certificates = {
+  items: ListenerCertificate[];
 };
 
 /** A session and, if it has one, its connection. */
@@ -246,6 +422,8 @@ export type Client = {
   transport: (TransportView | null);
   user_name: (string | null);
 };
+
+export type ClientCertificates = "none" | "optional" | "required";
 
 /** One value of the configuration, for the operator to see. */
 export type ConfigValue = {
@@ -325,6 +503,20 @@ export type ConnectorView = {
   type: string;
 };
 
+/** Who may log in to the console. */
+export type ConsoleUser = {
+  /** Somebody else has made the password: it has to be changed before anything else. */
+  has_one_time_password: boolean;
+  /** The one who asks. */
+  is_self: boolean;
+  name: string;
+  role: Role;
+};
+
+export type ConsoleUserChange = {
+  role: Role;
+};
+
 /** How an action buffers and sends. */
 export type DeliveryConfig = {
   batch?: BatchConfig;
@@ -388,6 +580,18 @@ export type DryRunResult = {
 export type ErrorPosition = {
   column: number;
   line: number;
+};
+
+export type FailedBackup = {
+  at_unix_ms: number;
+  because: string;
+  name: string;
+};
+
+export type FailedBenchmark = {
+  at_unix_ms: number;
+  because: string;
+  name: string;
 };
 
 /** It gets what was given up as if the rule had named it. */
@@ -470,6 +674,24 @@ export type Level = {
   maximum: number;
 };
 
+/** What a listener shows to its clients. */
+export type ListenerCertificate = {
+  certificate_file: string;
+  /** In force: the listener's own, then those up to an authority. */
+  chain: Certificate[];
+  /** Whether clients have to show one. */
+  client_certificates: ClientCertificates;
+  key_file: string;
+  /** `tls.default`; `api` is the port of this API. */
+  listener: string;
+  /** The files, compared with what is in force. */
+  on_disk: CertificateFileState;
+  /** Why the files are unusable. */
+  problem?: (string | null);
+  /** Others that have one of these files, too. */
+  shared_with: string[];
+};
+
 /** A listener and what happened at it. */
 export type ListenerView = {
   accepted: number;
@@ -503,6 +725,8 @@ export type LoginAnswer = {
   expires_at_unix_ms: number;
   /** The password is the one of the first start, which lies readable in the data directory until it is changed. */
   has_first_password: boolean;
+  /** Somebody else has made the password: nothing but `change_password` is allowed until it is another. */
+  must_change_password: boolean;
   role: Role;
   token: string;
   user: string;
@@ -512,6 +736,20 @@ export type LoginAnswer = {
 export type LoginRequest = {
   password: Secret;
   user: string;
+};
+
+/** A key that was just made. */
+export type MadeApiKey = {
+  key: ApiKey;
+  /** Send it as `Authorization: Bearer <secret>`. It is shown here and never again. */
+  secret: string;
+};
+
+/** A password that was just made. */
+export type MadePassword = {
+  name: string;
+  /** It is shown here and never again, and is good for one thing: setting another. */
+  password: string;
 };
 
 /** MQTT 5 properties of a message. */
@@ -545,6 +783,21 @@ export type NewAcl = {
   rules: AclRule[];
 };
 
+export type NewApiKey = {
+  description?: string;
+  enabled?: boolean;
+  /** Without it, never. */
+  expires_at_unix_ms?: (number | null);
+  /** Letters, digits, hyphens, underscores and dots. */
+  name: string;
+  role: Role;
+};
+
+export type NewBackup = {
+  /** Leaves the device platform out, which can only be copied while no server runs on it. */
+  without_platform?: boolean;
+};
+
 export type NewBan = {
   kind: BanKind;
   /** For other operators. */
@@ -552,6 +805,19 @@ export type NewBan = {
   /** When it ends by itself; without it, never. */
   until_unix_ms?: (number | null);
   who: string;
+};
+
+/** A new certificate and its key. */
+export type NewCertificate = {
+  /** PEM: the listener's own first, then those up to an authority. */
+  certificate: string;
+  /** PEM, without a pass phrase. */
+  key: Secret;
+};
+
+export type NewConsoleUser = {
+  name: string;
+  role: Role;
 };
 
 /** A message to publish. */
@@ -609,53 +875,60 @@ export type Overflow = ("back-pressure" | "drop-oldest" | "drop-newest");
 export type Page = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: ApiKey[];
+  items: ConsoleUser[];
 };
 
 /** A part of a list. */
 export type Page2 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: AuditEntry[];
+  items: ApiKey[];
 };
 
 /** A part of a list. */
 export type Page3 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: LogLine[];
+  items: AuditEntry[];
 };
 
 /** A part of a list. */
 export type Page4 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: Client[];
+  items: LogLine[];
 };
 
 /** A part of a list. */
 export type Page5 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: Subscription[];
+  items: Client[];
 };
 
 /** A part of a list. */
 export type Page6 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: RetainedMessage[];
+  items: Subscription[];
 };
 
 /** A part of a list. */
 export type Page7 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
-  items: User[];
+  items: RetainedMessage[];
 };
 
 /** A part of a list. */
 export type Page8 = {
+  /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
+  cursor?: (string | null);
+  items: User[];
+};
+
+/** A part of a list. */
+export type Page9 = {
   /** Send it as `cursor` to get what follows; absent at the end. A page may be short and still have one. */
   cursor?: (string | null);
   items: Banned[];
@@ -841,6 +1114,26 @@ export type RuleView = {
   version: number;
 };
 
+export type RunningBackup = {
+  copied_bytes: number;
+  name: string;
+  started_at_unix_ms: number;
+  /** As far as can be told beforehand. */
+  total_bytes: number;
+};
+
+export type RunningBenchmark = {
+  duration_s: number;
+  is_stopping: boolean;
+  name: string;
+  /** `connecting`, `warm_up`, `measuring`, `returning` or `comparing`. */
+  phase: string;
+  scale: number;
+  scenario: string;
+  seconds: BenchmarkSecond[];
+  started_at_unix_ms: number;
+};
+
 export type Schema = (Record<string, unknown> | boolean);
 
 /** Text that is wiped when it goes, and that nothing prints. */
@@ -896,6 +1189,14 @@ export type SourceView = {
   /** How a message from there is published here. None: rules see it, nobody else. */
   publish: (RepublishArguments | null);
   type: string;
+};
+
+export type StartedBackup = {
+  name: string;
+};
+
+export type StartedBenchmark = {
+  name: string;
 };
 
 /** Numbers of the node. Totals count from its start. */
@@ -994,62 +1295,6 @@ export type Waiting = {
   retain: boolean;
 };
 
-/** A part of the messages that wait, oldest first. */
-export type WaitingPage = {
-  /** Send it as `cursor` to get what follows; absent at the end. What was acknowledged meanwhile moves the list. */
-  cursor?: (string | null);
-  items: Waiting[];
-  /** All that wait. */
-  messages: number;
-  /** Of them, those deep in the journal, which are not listed. */
-  unlisted: number;
-};
-
-/** What a ban goes by. */
-export type BanKind = ("client_id" | "user_name" | "user_name_pattern" | "address" | "client_id_pattern" | "network");
-
-/** An API key, without its secret. */
-export type ApiKey = {
-  /** Who has made it. */
-  by: string;
-  created_at_unix_ms: number;
-  description: string;
-  enabled: boolean;
-  /** `null`: never. */
-  expires_at_unix_ms: (number | null);
-  is_expired: boolean;
-  /** `null`: not since the server started. */
-  last_used_unix_ms: (number | null);
-  name: string;
-  role: Role;
-};
-
-/** A key that was just made. */
-export type MadeApiKey = {
-  key: ApiKey;
-  /** Send it as `Authorization: Bearer <secret>`. It is shown here and never again. */
-  secret: string;
-};
-
-export type NewApiKey = {
-  description?: string;
-  enabled?: boolean;
-  /** Without it, never. */
-  expires_at_unix_ms?: (number | null);
-  /** Letters, digits, hyphens, underscores and dots. */
-  name: string;
-  role: Role;
-};
-
-/** What is absent stays as it is. */
-export type ApiKeyChange = {
-  description?: (string | null);
-  enabled?: (boolean | null);
-  /** 0: it never expires. */
-  expires_at_unix_ms?: (number | null);
-  role?: (Role | null);
-};
-
 export type WaitingMessage = {
   expires_in_s: (number | null);
   /** What keeping the message costs. */
@@ -1060,6 +1305,17 @@ export type WaitingMessage = {
   payload_bytes: number;
   payload_encoding: PayloadEncoding;
   topic: string;
+};
+
+/** A part of the messages that wait, oldest first. */
+export type WaitingPage = {
+  /** Send it as `cursor` to get what follows; absent at the end. What was acknowledged meanwhile moves the list. */
+  cursor?: (string | null);
+  items: Waiting[];
+  /** All that wait. */
+  messages: number;
+  /** Of them, those deep in the journal, which are not listed. */
+  unlisted: number;
 };
 
 /** This document */
@@ -1123,7 +1379,7 @@ export const resumeAction = (id: string, signal?: AbortSignal): Promise<ActionVi
   request("POST", `/api/v1/actions/${part(id)}/resume`, { signal });
 
 /** API keys, page by page */
-export const apiKeys = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page> =>
+export const apiKeys = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page2> =>
   request("GET", "/api/v1/api-keys", { query, signal });
 
 /** Make an API key */
@@ -1139,11 +1395,27 @@ export const changeApiKey = (name: string, body: ApiKeyChange, signal?: AbortSig
   request("PUT", `/api/v1/api-keys/${part(name)}`, { body, signal });
 
 /** Who changed what over the API */
-export const audit = (query?: { cursor?: string | undefined; from_unix_ms?: number | undefined; limit?: number | undefined; operation?: string | undefined; text?: string | undefined; until_unix_ms?: number | undefined; user?: string | undefined }, signal?: AbortSignal): Promise<Page2> =>
+export const audit = (query?: { cursor?: string | undefined; from_unix_ms?: number | undefined; limit?: number | undefined; operation?: string | undefined; text?: string | undefined; until_unix_ms?: number | undefined; user?: string | undefined }, signal?: AbortSignal): Promise<Page3> =>
   request("GET", "/api/v1/audit", { query, signal });
 
+/** Backups */
+export const backups = (signal?: AbortSignal): Promise<Backups> =>
+  request("GET", "/api/v1/backups", { signal });
+
+/** Make a backup */
+export const startBackup = (body: NewBackup, signal?: AbortSignal): Promise<StartedBackup> =>
+  request("POST", "/api/v1/backups", { body, signal });
+
+/** Delete a backup */
+export const removeBackup = (name: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/backups/${part(name)}`, { signal });
+
+/** Take a backup along */
+export const downloadBackup = (name: string, signal?: AbortSignal): Promise<string> =>
+  request("GET", `/api/v1/backups/${part(name)}/download`, { signal });
+
 /** Bans, page by page */
-export const banned = (query?: { cursor?: string | undefined; kind?: BanKind | undefined; limit?: number | undefined; who?: string | undefined }, signal?: AbortSignal): Promise<Page8> =>
+export const banned = (query?: { cursor?: string | undefined; kind?: BanKind | undefined; limit?: number | undefined; who?: string | undefined }, signal?: AbortSignal): Promise<Page9> =>
   request("GET", "/api/v1/banned", { query, signal });
 
 /** Ban clients */
@@ -1154,8 +1426,44 @@ export const ban = (body: NewBan, signal?: AbortSignal): Promise<Banned> =>
 export const liftBan = (kind: string, who: string, signal?: AbortSignal): Promise<void> =>
   request("DELETE", `/api/v1/banned/${part(kind)}/${part(who)}`, { signal });
 
+/** Benchmarks of this node */
+export const benchmarks = (signal?: AbortSignal): Promise<Benchmarks> =>
+  request("GET", "/api/v1/benchmarks", { signal });
+
+/** Run a benchmark against this node */
+export const startBenchmark = (body: BenchmarkOrder, signal?: AbortSignal): Promise<StartedBenchmark> =>
+  request("POST", "/api/v1/benchmarks", { body, signal });
+
+/** Stop the benchmark that runs */
+export const stopBenchmark = (signal?: AbortSignal): Promise<void> =>
+  request("POST", "/api/v1/benchmarks/stop", { signal });
+
+/** Delete a report */
+export const removeBenchmark = (name: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/benchmarks/${part(name)}`, { signal });
+
+/** What came of a benchmark */
+export const benchmark = (name: string, signal?: AbortSignal): Promise<BenchmarkResult> =>
+  request("GET", `/api/v1/benchmarks/${part(name)}`, { signal });
+
+/** The report of a benchmark as a page */
+export const benchmarkReport = (name: string, signal?: AbortSignal): Promise<string> =>
+  request("GET", `/api/v1/benchmarks/${part(name)}/report`, { signal });
+
+/** Certificates of listeners */
+export const certificates = (signal?: AbortSignal): Promise<Certificates> =>
+  request("GET", "/api/v1/certificates", { signal });
+
+/** Load certificates anew */
+export const reloadCertificates = (signal?: AbortSignal): Promise<Certificates> =>
+  request("POST", "/api/v1/certificates/reload", { signal });
+
+/** Replace a listener's certificate */
+export const replaceCertificate = (listener: string, body: NewCertificate, signal?: AbortSignal): Promise<Certificates> =>
+  request("PUT", `/api/v1/certificates/${part(listener)}`, { body, signal });
+
 /** Clients, page by page */
-export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<Page4> =>
+export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<Page5> =>
   request("GET", "/api/v1/clients", { query, signal });
 
 /** Disconnect a client */
@@ -1230,6 +1538,26 @@ export const enableConnector = (name: string, signal?: AbortSignal): Promise<Con
 export const testConnector = (name: string, signal?: AbortSignal): Promise<ConnectorTest> =>
   request("POST", `/api/v1/connectors/${part(name)}/test`, { signal });
 
+/** Users of the console, page by page */
+export const consoleUsers = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page> =>
+  request("GET", "/api/v1/console-users", { query, signal });
+
+/** Add a user of the console */
+export const addConsoleUser = (body: NewConsoleUser, signal?: AbortSignal): Promise<MadePassword> =>
+  request("POST", "/api/v1/console-users", { body, signal });
+
+/** Remove a user of the console */
+export const removeConsoleUser = (name: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/console-users/${part(name)}`, { signal });
+
+/** Change the role of a user of the console */
+export const changeConsoleUser = (name: string, body: ConsoleUserChange, signal?: AbortSignal): Promise<ConsoleUser> =>
+  request("PUT", `/api/v1/console-users/${part(name)}`, { body, signal });
+
+/** Make a new password for a user of the console */
+export const resetConsolePassword = (name: string, signal?: AbortSignal): Promise<MadePassword> =>
+  request("POST", `/api/v1/console-users/${part(name)}/password`, { signal });
+
 /** The node's numbers over time */
 export const history = (query?: { window_s?: number | undefined }, signal?: AbortSignal): Promise<HistoryView> =>
   request("GET", "/api/v1/history", { query, signal });
@@ -1247,7 +1575,7 @@ export const logout = (signal?: AbortSignal): Promise<void> =>
   request("POST", "/api/v1/logout", { signal });
 
 /** The last lines of the log */
-export const logs = (query?: { cursor?: string | undefined; level?: LogLevel | undefined; limit?: number | undefined; text?: string | undefined }, signal?: AbortSignal): Promise<Page3> =>
+export const logs = (query?: { cursor?: string | undefined; level?: LogLevel | undefined; limit?: number | undefined; text?: string | undefined }, signal?: AbortSignal): Promise<Page4> =>
   request("GET", "/api/v1/logs", { query, signal });
 
 /** Change one's own password */
@@ -1271,7 +1599,7 @@ export const refusedClients = (query?: { limit?: number | undefined }, signal?: 
   request("GET", "/api/v1/refused-clients", { query, signal });
 
 /** Retained messages by filter, page by page */
-export const retainedMessages = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page6> =>
+export const retainedMessages = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page7> =>
   request("GET", "/api/v1/retained", { query, signal });
 
 /** Delete the retained message of a topic */
@@ -1363,11 +1691,11 @@ export const stats = (signal?: AbortSignal): Promise<StatsView> =>
   request("GET", "/api/v1/stats", { signal });
 
 /** Subscriptions of all clients, page by page */
-export const subscriptions = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page5> =>
+export const subscriptions = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page6> =>
   request("GET", "/api/v1/subscriptions", { query, signal });
 
 /** MQTT users, page by page */
-export const users = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page7> =>
+export const users = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page8> =>
   request("GET", "/api/v1/users", { query, signal });
 
 /** Add an MQTT user */

@@ -16,7 +16,10 @@ export interface Group { title: string; pages: Page[] }
 export const groups: Group[] = [
   {
     title: "Node",
-    pages: [{ path: "home", title: "Home", load: () => import("../routes/Home.svelte") }],
+    pages: [
+      { path: "home", title: "Home", load: () => import("../routes/Home.svelte") },
+      { path: "benchmarks", title: "Benchmarks", load: () => import("../routes/Benchmarks.svelte") },
+    ],
   },
   {
     title: "MQTT",
@@ -37,6 +40,7 @@ export const groups: Group[] = [
       { path: "dashboards", title: "Dashboards", isOfPlatform: true, load: () => import("../routes/Dashboards.svelte"), one: () => import("../routes/Dashboard.svelte") },
       { path: "profiles", title: "Device profiles", isOfPlatform: true, load: () => import("../routes/Profiles.svelte"), one: () => import("../routes/Profile.svelte") },
       { path: "chains", title: "Rule chains", isOfPlatform: true, load: () => import("../routes/Chains.svelte"), one: () => import("../routes/Chain.svelte") },
+      { path: "usage", title: "Usage", isOfPlatform: true, load: () => import("../routes/Usage.svelte") },
       { path: "alarms", title: "Alarms", isOfPlatform: true, load: () => import("../routes/Alarms.svelte") },
     ],
   },
@@ -54,7 +58,10 @@ export const groups: Group[] = [
     pages: [
       { path: "users", title: "MQTT users", load: () => import("../routes/Users.svelte") },
       { path: "access", title: "Access rules", load: () => import("../routes/Access.svelte") },
+      { path: "certificates", title: "Certificates", load: () => import("../routes/Certificates.svelte") },
       { path: "configuration", title: "Configuration", load: () => import("../routes/Configuration.svelte") },
+      { path: "backup", title: "Backup", load: () => import("../routes/Backup.svelte") },
+      { path: "console-users", title: "Console users", load: () => import("../routes/ConsoleUsers.svelte") },
       { path: "keys", title: "API keys", load: () => import("../routes/Keys.svelte") },
       { path: "audit", title: "Audit log", load: () => import("../routes/Audit.svelte") },
       { path: "logs", title: "Logs", load: () => import("../routes/Logs.svelte") },

@@ -1,6 +1,6 @@
 // What a payload is, and how it is read: JSON, text, or bytes in hexadecimal.
 
-export type View = "json" | "text" | "hex";
+export type View = "sparkplug" | "json" | "text" | "hex";
 
 const strict = new TextDecoder("utf-8", { fatal: true });
 const HEX_BYTES_MAX = 4096;

@@ -25,6 +25,11 @@ class Session {
     return this.#login?.has_first_password ?? false;
   }
 
+  /** Somebody else has made the password: the server allows nothing but changing it. */
+  get mustChangePassword(): boolean {
+    return this.#login?.must_change_password ?? false;
+  }
+
   begin(login: LoginAnswer): void {
     this.#login = login;
     this.notice = "";

@@ -75,3 +75,24 @@ export const makeRoot = (id: string) => ask<unknown>("POST", `/api/ruleChain/${p
 export const chainMetadata = (id: string, signal?: AbortSignal) => ask<Metadata>("GET", `/api/ruleChain/${part(id)}/metadata`, { signal });
 export const saveChainMetadata = (body: Metadata) => ask<Metadata>("POST", "/api/ruleChain/metadata", { body });
 export const importRuleChains = (body: Json) => ask<{ ruleChainName: string; error: string | null }[]>("POST", "/api/ruleChains/import", { body });
+
+export interface Usage {
+  devices: number; assets: number; customers: number; users: number; dashboards: number;
+  transportMessages: number; transportDataPoints: number; storageDataPoints: number; ruleEngineExecutions: number; jsExecutions: number; alarms: number;
+}
+export const usage = (signal?: AbortSignal) => ask<Usage>("GET", "/api/usage", { signal });
+/** Whose time series say what the tenant uses; none until something has been counted. */
+export async function usageState(signal?: AbortSignal): Promise<EntityId | null> {
+  const body = { entityFilter: { type: "apiUsageState" }, pageLink: { page: 0, pageSize: 1 }, entityFields: [], latestValues: [] };
+  const found = await ask<Page<{ entityId: EntityId }>>("POST", "/api/entitiesQuery/find", { body, signal });
+  return found.data[0]?.entityId ?? null;
+}
+
+export interface NodeEvent {
+  id: EntityId;
+  createdTime: number;
+  body: { type: "IN" | "OUT"; entityId: string; entityType: string; msgType: string; data: string; metadata: string; relationType?: string; error?: string };
+}
+/** What went into a rule node that is debugged and what came out, the newest first. */
+export const nodeEvents = (id: string, signal?: AbortSignal) => ask<Page<NodeEvent>>("GET", `/api/events/RULE_NODE/${part(id)}/DEBUG_RULE_NODE`, { query: { page: 0, pageSize: 50 }, signal });
+export const clearNodeEvents = (id: string) => ask<void>("POST", `/api/events/RULE_NODE/${part(id)}/clear`, { body: {} });

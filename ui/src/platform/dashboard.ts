@@ -3,7 +3,7 @@ import type { EntityId, Json } from "./model";
 
 export const COLUMNS = 24;
 const HOUR_MS = 3_600_000;
-export const KINDS = ["chart", "value", "gauge", "table", "alarms", "switch"] as const;
+export const KINDS = ["chart", "value", "gauge", "table", "alarms", "switch", "text", "map"] as const;
 export type Kind = (typeof KINDS)[number];
 
 export interface Place { row: number; col: number; sizeX: number; sizeY: number }
@@ -24,6 +24,11 @@ export interface Widget {
   max: number;
   /** What a switch calls. */
   method: string;
+  /** Markdown; `${key}` stands for a value. */
+  text: string;
+  /** Of a map. */
+  latitudeKey: string;
+  longitudeKey: string;
   place: Place;
 }
 
@@ -35,8 +40,10 @@ const NAMES: Record<Kind, { fqn: string; type: string }> = {
   table: { fqn: "system.cards.attributes_card", type: "latest" },
   alarms: { fqn: "system.alarm_widgets.alarms_table", type: "alarm" },
   switch: { fqn: "system.single_switch", type: "rpc" },
+  text: { fqn: "system.cards.markdown_card", type: "latest" },
+  map: { fqn: "system.maps_v2.openstreetmap", type: "latest" },
 };
-const SIZES: Record<Kind, [number, number]> = { chart: [12, 6], value: [4, 3], gauge: [6, 5], table: [8, 5], alarms: [12, 5], switch: [4, 3] };
+const SIZES: Record<Kind, [number, number]> = { chart: [12, 6], value: [4, 3], gauge: [6, 5], table: [8, 5], alarms: [12, 5], switch: [4, 3], text: [8, 4], map: [12, 7] };
 
 export interface Configuration extends Json {
   widgets?: Record<string, Json>;
@@ -78,6 +85,9 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration):
     min: number(settings["minValue"], number(settings["tickMin"], 0)),
     max: number(settings["maxValue"], number(settings["tickMax"], 100)),
     method: text(settings["method"]) || "setValue",
+    text: text(settings["markdownTextPattern"]),
+    latitudeKey: text(settings["latKeyName"]) || "latitude",
+    longitudeKey: text(settings["lngKeyName"]) || "longitude",
     place: { row: place("row", 0), col: Math.min(COLUMNS - 1, place("col", 0)), sizeX: Math.min(COLUMNS, place("sizeX", 8)), sizeY: place("sizeY", 5) },
   };
 }
@@ -89,6 +99,7 @@ function kindOf(json: Json): Kind | undefined {
   if (/gauge/.test(fqn)) return "gauge";
   if (/value_card|simple_card|label_card/.test(fqn)) return "value";
   if (json["type"] === "timeseries" && /chart|timeseries|flot|graph|line/.test(fqn)) return "chart";
+  if (/^system\.maps(_v2)?\.(openstreetmap|google_maps|here_map|tencent_maps)$/.test(fqn) && json["type"] === "latest") return "map";
   if (/alarms_table/.test(fqn)) return "alarms";
   if (/attributes_card|latest|entities_table|timeseries_table/.test(fqn) && json["type"] !== "alarm") return "table";
   return /switch|toggle/.test(fqn) && json["type"] === "rpc" ? "switch" : undefined;
@@ -152,7 +163,7 @@ export function put(dashboard: Dashboard, one: Widget): Dashboard {
       config: {
         ...config, title: one.title, showTitle: true, units: one.unit,
         ...(type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source] } : { datasources: [source] }),
-        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" ? { method: one.method } : {}) },
+        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" ? { method: one.method } : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
       },
     },
   };
@@ -192,7 +203,7 @@ export function remove(dashboard: Dashboard, id: string): Dashboard {
 /** A new widget below all others. */
 export function fresh(kind: Kind, all: Widget[]): Widget {
   const row = Math.max(0, ...all.map((one) => one.place.row + one.place.sizeY));
-  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], windowMs: HOUR_MS, keys: [], unit: "", min: 0, max: 100, method: "setValue", place: { row, col: 0, ...size(kind) } };
+  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], windowMs: HOUR_MS, keys: [], unit: "", min: 0, max: 100, method: "setValue", text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
 }
 
 /** Of a new widget. */

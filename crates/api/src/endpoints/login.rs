@@ -40,6 +40,8 @@ pub struct LoginAnswer {
     pub role: Role,
     /// The password is the one of the first start, which lies readable in the data directory until it is changed.
     pub has_first_password: bool,
+    /// Somebody else has made the password: nothing but `change_password` is allowed until it is another.
+    pub must_change_password: bool,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -59,6 +61,10 @@ pub struct Secret(String);
 impl Secret {
     pub fn characters(&self) -> usize {
         self.0.chars().count()
+    }
+
+    pub fn read<R>(&self, read: impl FnOnce(&str) -> R) -> R {
+        read(&self.0)
     }
 
     pub fn to_password(&self) -> Password {
@@ -88,15 +94,15 @@ pub fn endpoints() -> Vec<Endpoint> {
         Endpoint::post("/api/v1/logout", "logout", logout)
             .tag("Login")
             .says("Log out", "The token is worth nothing afterwards.")
-            .needs(Need::Viewer)
+            .needs(Need::OneTime)
             .returns_nothing("Logged out."),
         Endpoint::post("/api/v1/password", "change_password", change_password)
             .tag("Login")
             .says(
                 "Change one's own password",
-                "Ends every login of this user, this one included. Limited like logins.",
+                "Ends every login of this user, this one included. Limited like logins. The new password is not the old one.",
             )
-            .needs(Need::Viewer)
+            .needs(Need::OneTime)
             .takes::<PasswordChange>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::TOO_MANY_REQUESTS)
@@ -132,6 +138,7 @@ async fn login(
     Ok(Json(LoginAnswer {
         token: token.to_string(),
         expires_at_unix_ms: unix_ms(SystemTime::now() + lifetime),
+        must_change_password: app.admins().has_one_time_password(&request.user),
         has_first_password: app.admins().has_first_password(&request.user),
         user: request.user,
         role,
@@ -180,6 +187,9 @@ async fn change_password(
     if change.new_password.characters() < PASSWORD_CHARACTERS_MIN {
         let expected = format!("at least {PASSWORD_CHARACTERS_MIN} characters");
         return Err(Problem::invalid("new_password", "the password is too short").expected(expected));
+    }
+    if change.new_password.0 == change.current_password.0 {
+        return Err(Problem::invalid("new_password", "this is the present password"));
     }
     if verify(&app, peer, &login.user, &change.current_password)
         .await?

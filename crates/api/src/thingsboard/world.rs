@@ -180,7 +180,9 @@ impl World {
     fn stamp(&self, admins: &Admins, person: &Person) -> Result<Option<String>, Failure> {
         let hash = if person.is_node_admin() {
             let is_admin = admins.role(&person.name) == Some(Role::Admin);
-            admins.password_hash(&person.name).filter(|_| is_admin)
+            // Somebody else knows a one-time password.
+            let is_own = !admins.has_one_time_password(&person.name);
+            admins.password_hash(&person.name).filter(|_| is_admin && is_own)
         } else {
             let credentials: Option<UserCredentials> = self.entities().find(person.id.0)?;
             let credentials = credentials.filter(|credentials| credentials.enabled);

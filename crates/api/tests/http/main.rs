@@ -6,8 +6,12 @@ extern crate tidewire_api as api;
 
 mod access;
 mod access_test;
+mod backups;
 mod banned;
+mod benchmarks;
+mod certificates;
 mod clients;
+mod console_users;
 mod health;
 mod history;
 mod keys_and_audit;

@@ -1,11 +1,13 @@
 //! From a scenario to its result: drivers, displays, outputs, exit code. The same for `run` and the verbs.
 
+use std::io;
 use std::process;
+use std::thread;
 use std::time::Instant;
 
 use clap::{Arg, ArgMatches, value_parser};
 
-use super::lines::{Counters, Seconds};
+use super::lines::{Counters, Json, Seconds};
 use super::live::Live;
 use super::outputs::Outputs;
 use super::{EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_REQUIRED, Refusal, agents};
@@ -51,6 +53,8 @@ pub struct Options {
     /// At most one of these two.
     pub broker_pid: Option<u32>,
     pub broker_metrics: Option<String>,
+    /// Progress for programs.
+    pub tells_json: bool,
     pub agents: agents::Agents,
 }
 
@@ -72,6 +76,11 @@ pub fn args() -> Vec<Arg> {
             .value_name("URL")
             .group("broker-cost")
             .help("Say what the broker uses by its own metrics, for example http://HOST:18083/metrics"),
+        Arg::new("progress")
+            .long("progress")
+            .value_name("FORMAT")
+            .value_parser(["json"])
+            .help("Print a line of JSON per second, for programs; the run ends when standard input does"),
     ];
     args.extend(agents::orchestrator_args());
     args
@@ -82,6 +91,7 @@ pub fn options(matches: &ArgMatches) -> Result<Options, Refusal> {
         threads: matches.get_one("threads").copied(),
         broker_pid: matches.get_one("broker-pid").copied(),
         broker_metrics: matches.get_one("broker-metrics").cloned(),
+        tells_json: matches.contains_id("progress"),
         agents: agents::parse(matches)?,
     })
 }
@@ -100,7 +110,9 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
     outputs.check()?;
     let gauge = gauge(&options)?;
     let stop = Stop::on_signals().map_err(|error| Refusal::failure(format!("cannot listen for signals: {error}")))?;
-    if display == Display::Run {
+    if options.tells_json {
+        end_with_input(stop.clone());
+    } else if display == Display::Run {
         output::line(format_args!(
             "{}: {} clients, {} of them publishers, {} flows",
             scenario.name, reach.clients, reach.publishers, reach.flows
@@ -120,7 +132,10 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
     let bridge = build_bridge(&setup, kafka.as_ref())?;
     let devices = make_devices(&setup, platform.as_ref())?;
     let is_endless = setup.scenario.duration_s >= orchestrator::FOREVER_S;
-    let mut observer = observer(display);
+    let mut observer = match options.tells_json {
+        true => Box::new(Json) as Box<dyn Observer>,
+        false => observer(display),
+    };
     let finished = orchestrator::run(setup, members, observer.as_mut(), gauge, &stop);
     let mut result = finished.result;
     if let Some(bridge) = bridge {
@@ -140,6 +155,14 @@ pub fn run(order: Order) -> Result<u8, Refusal> {
         () if result.is_interrupted && !is_endless => EXIT_INTERRUPTED,
         () => 0,
     })
+}
+
+/// Who watches by a program has no terminal for Ctrl-C, and may die.
+fn end_with_input(stop: Stop) {
+    thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        stop.ask();
+    });
 }
 
 fn build_bridge(setup: &Setup, access: Option<&Access>) -> Result<Option<Bridge>, Refusal> {

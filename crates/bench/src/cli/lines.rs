@@ -102,6 +102,44 @@ impl Observer for Seconds {
     fn end(&mut self, _: &RunResult) {}
 }
 
+/// A line per second for programs: those that do not begin with a brace are not for them.
+#[derive(Debug, Default)]
+pub struct Json;
+
+impl Observer for Json {
+    fn phase(&mut self, phase: Phase) {
+        output::line(serde_json::json!({ "phase": word(phase) }));
+    }
+
+    fn second(&mut self, moment: &Moment<'_>) {
+        let (second, totals) = (moment.second, moment.totals);
+        output::line(serde_json::json!({
+            "phase": word(moment.phase),
+            "elapsed_s": moment.elapsed_s,
+            "remaining_s": moment.remaining_s,
+            "clients": moment.clients,
+            "connected": second.connected,
+            "published_per_s": second.published,
+            "delivered_per_s": second.delivered,
+            "p50_ms": second.end_to_end.p50_ms,
+            "p99_ms": second.end_to_end.p99_ms,
+            "errors": totals.connects_failed + totals.subscribes_failed + totals.disconnects + totals.refused,
+        }));
+    }
+
+    fn end(&mut self, _: &RunResult) {}
+}
+
+fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Connecting => "connecting",
+        Phase::WarmUp => "warm_up",
+        Phase::Measuring => "measuring",
+        Phase::Returning => "returning",
+        Phase::Comparing => "comparing",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::duration;

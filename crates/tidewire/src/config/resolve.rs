@@ -42,6 +42,7 @@ pub struct Config {
     pub rules: BTreeMap<String, Table<RuleDefinition>>,
     pub sys: server::Sys,
     pub api: server::Api,
+    pub benchmark: server::Benchmark,
     pub log: server::Log,
 }
 
@@ -118,6 +119,7 @@ pub fn resolve(raw: &mut RawConfig, sources: &Sources) -> (Config, Vec<Effective
         rules: resolver.take_map(&["rules"], &integration::RULES),
         sys: server::Sys::resolve(&mut resolver, &["sys"]),
         api: server::Api::resolve(&mut resolver, &["api"]),
+        benchmark: server::Benchmark::resolve(&mut resolver, &["benchmark"]),
         log: server::Log::resolve(&mut resolver, &["log"]),
     };
     resolver.check(&config);

@@ -1,5 +1,6 @@
 //! The HTTP side of the server: the API's configuration, its administrators, its life.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,10 +9,14 @@ use api::{Admins, ApiConfig, ApiHandle, ClientEvents, ConfigValue, NodeInfo, One
 use devices::Devices;
 
 use super::access::NodeAccess;
+use super::backups::Backups;
+use super::benchmarks::{self, Benchmarks};
+use super::certificates::Certificates;
 use super::translate::bind_address;
 use crate::banner::{self, AdminLogin};
 use crate::config::files::{self, chain};
 use crate::config::option::Apply;
+use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
 use crate::config::{Config, Effective, Origin};
 use crate::secret::Secret;
 
@@ -35,6 +40,7 @@ pub struct Parts<'a> {
     pub engine: &'a integration::Engine,
     pub devices: Option<&'a Arc<Devices>>,
     pub log: &'a Arc<api::LogRing>,
+    pub certificates: &'a Arc<Certificates>,
 }
 
 pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<ClientEvents>) -> Result<Http, String> {
@@ -57,6 +63,12 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
         is_emqx_tree: config.sys.emqx_tree,
     });
     api_config.data_dir = Some(config.data_dir.clone());
+    let backups = Backups::new(&config.data_dir, config.durability.reserve_bytes.0);
+    api_config.backups = Some(Arc::new(backups));
+    let target = load_target(config, parts.net);
+    let benchmarks = Benchmarks::new(&config.data_dir, &config.benchmark, target);
+    api_config.benchmarks = Some(Arc::new(benchmarks));
+    api_config.certificates = Some(parts.certificates.clone());
     api_config.log = parts.log.clone();
     api_config.engine = Some(parts.engine.clone());
     api_config.devices = parts.devices.cloned();
@@ -94,12 +106,22 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
     if let Some(events) = events {
         api.publish_client_events(events);
     }
+    parts.certificates.connect(api.tls_reloader());
     http.api = Some(api);
     Ok(http)
 }
 
+/// Where a benchmark's clients connect.
+fn load_target(config: &Config, net: &net::Handle) -> Option<SocketAddr> {
+    let mut listeners = config.listeners.iter().zip(net.listeners());
+    let plain = listeners.find(|(listener, _)| {
+        listener.kind == ListenerKind::Tcp && listener.options.proxy_protocol == ProxyProtocol::Off
+    });
+    plain.map(|(_, info)| benchmarks::reachable(info.address))
+}
+
 /// The certificate as it is on disk now.
-pub fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
+fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
     let Some(files) = files::api_tls_files(&config.api) else {
         return Ok(None);
     };
@@ -147,13 +169,6 @@ impl Http {
     pub fn set_configuration(&self, effective: &[Effective]) {
         if let Some(api) = &self.api {
             api.set_configuration(effective.iter().map(config_value).collect());
-        }
-    }
-
-    /// For connections from now on.
-    pub fn reload_tls(&self, config: Option<Arc<rustls::ServerConfig>>) {
-        if let Some(api) = &self.api {
-            api.reload_tls(config);
         }
     }
 

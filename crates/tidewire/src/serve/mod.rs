@@ -4,6 +4,9 @@
 //! down what happens; `reload` is SIGHUP. This file puts them together and waits for signals.
 
 mod access;
+mod backups;
+mod benchmarks;
+mod certificates;
 mod http;
 mod keep;
 mod observe;
@@ -32,6 +35,7 @@ use crate::output::{EXIT_FAILURE, fail, print};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
 use api::{ClientEventSender, ClientEvents};
+use certificates::Certificates;
 use devices::Devices;
 use observe::EventLog;
 
@@ -100,12 +104,20 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     if let Some(devices) = &devices {
         devices.serve(handle.clone());
     }
+    let certificates = match Certificates::new(config, handle.clone()) {
+        Ok(certificates) => Arc::new(certificates),
+        Err(message) => {
+            handle.shutdown(Duration::ZERO);
+            return Err(message);
+        }
+    };
     let parts = http::Parts {
         net: &handle,
         access: &access,
         engine: &engine,
         devices: devices.as_ref(),
         log: &options.log,
+        certificates: &certificates,
     };
     let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,
@@ -147,6 +159,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         access: &access,
         http: &http,
         engine: &engine,
+        certificates: &certificates,
         log_file: options.log_file.as_ref(),
     };
     if let Some(beside) = &options.beside {

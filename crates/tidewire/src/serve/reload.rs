@@ -3,14 +3,15 @@
 //! Everything that can be wrong is found before anything changes: a configuration with a mistake leaves the running one
 //! as it was. Afterwards only a worker that does not answer can stop a part of it, which is said.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use broker::ShardConfig;
 
 use super::access::{Configured, NodeAccess};
-use super::http::{self, Http};
+use super::certificates::{self, Certificates, Fresh};
+use super::http::Http;
 use super::translate;
 use crate::config::option::Apply;
 use crate::config::{self, Effective, Loaded, Origin, Sources};
@@ -27,14 +28,14 @@ pub struct Running<'a> {
     pub net: &'a net::Handle,
     pub access: &'a NodeAccess,
     pub http: &'a Http,
+    pub certificates: &'a Certificates,
     pub engine: &'a integration::Engine,
     pub log_file: Option<&'a LogFile>,
 }
 
 /// A new configuration that is good, as far as it can be told beforehand.
 struct Prepared {
-    tls: HashMap<String, Arc<rustls::ServerConfig>>,
-    api_tls: Option<Arc<rustls::ServerConfig>>,
+    certificates: Vec<Fresh>,
     access: Configured,
     shard: Arc<ShardConfig>,
 }
@@ -76,8 +77,7 @@ impl Running<'_> {
 
     fn prepare(&self, loaded: &Loaded) -> Result<Prepared, String> {
         Ok(Prepared {
-            tls: translate::tls_by_listener(&loaded.config)?,
-            api_tls: http::tls(&loaded.config)?,
+            certificates: certificates::read(&loaded.config)?,
             access: Configured::new(loaded)?,
             shard: Arc::new(translate::shard_config(&loaded.config, self.net.shards())),
         })
@@ -86,8 +86,7 @@ impl Running<'_> {
     /// Goes on after a failure: each part is better in force than not.
     fn take_over(&self, prepared: Prepared) -> Vec<String> {
         let Prepared {
-            tls,
-            api_tls,
+            certificates,
             access,
             shard,
         } = prepared;
@@ -100,14 +99,7 @@ impl Running<'_> {
                 .map(drop)
                 .map_err(|e| format!("not every worker has the new limits: {e}")),
         );
-        for (index, info) in self.net.listeners().iter().enumerate() {
-            let label = translate::label(info);
-            if let Some(config) = tls.get(&label) {
-                let sent = self.net.reload_tls(index as u16, config.clone());
-                done.push(sent.map_err(|e| format!("not every worker has the new certificate of {label}: {e}")));
-            }
-        }
-        self.http.reload_tls(api_tls);
+        done.extend(self.certificates.take_over(certificates).into_iter().map(Err));
         done.into_iter().filter_map(Result::err).collect()
     }
 }

@@ -1,6 +1,5 @@
 //! From the configuration to what `net` and `broker` are started with.
 
-use std::collections::HashMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -116,17 +115,6 @@ fn tls(listener: &Listener) -> Result<Option<Arc<rustls::ServerConfig>>, String>
     net::tls::server_config(&files::tls_files(tls))
         .map(Some)
         .map_err(|e| format!("listeners.{}: {}", listener.label(), files::chain(&e)))
-}
-
-/// The certificates as they are on disk now, by listener, as in `tls.default`.
-pub fn tls_by_listener(config: &Config) -> Result<HashMap<String, Arc<rustls::ServerConfig>>, String> {
-    let mut made = HashMap::new();
-    for listener in &config.listeners {
-        if let Some(config) = tls(listener)? {
-            made.insert(listener.label(), config);
-        }
-    }
-    Ok(made)
 }
 
 /// As `Listener::label` of the configuration that it was started with.

@@ -32,5 +32,6 @@ pub const SECTIONS: &[Section] = &[
     platform::Platform::SECTION,
     server::Sys::SECTION,
     server::Api::SECTION,
+    server::Benchmark::SECTION,
     server::Log::SECTION,
 ];

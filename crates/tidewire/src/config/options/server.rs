@@ -112,6 +112,19 @@ section! {
     }
 }
 
+section! {
+    /// Benchmarks of this node that the console and the API start, for administrators only. `tidewire bench` on the command line is not
+    /// bound by this.
+    pub struct Benchmark at [Fixed("benchmark")] {
+        /// Whether any can be started.
+        restart enabled: bool = "true";
+        /// Clients that one may have.
+        restart max_clients: u32 = "5000" ["1", "1000000"] in "clients";
+        /// How long one may publish.
+        restart max_duration: Duration = "5m" ["1s", "1d"];
+    }
+}
+
 choice! {
     /// How loud the log is.
     pub enum LogLevel { Error = "error", Warn = "warn", Info = "info", Debug = "debug", Trace = "trace" }

@@ -1,0 +1,111 @@
+//! Benchmarks over the API: who may start them, what is refused before one begins. Running them is the binary's.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use api::{BenchAdmin, BenchError, BenchOrder, BenchResult, BenchState, RunningBench};
+use serde_json::json;
+
+use crate::node::Node;
+
+#[derive(Default)]
+struct Bench {
+    running: Mutex<Option<BenchOrder>>,
+}
+
+impl BenchAdmin for Bench {
+    fn state(&self) -> BenchState {
+        let running = self.running.lock().unwrap().clone();
+        BenchState {
+            off_because: None,
+            clients_max: 10,
+            duration_max_s: 60.0,
+            scenarios: Vec::new(),
+            running: running.map(|order| RunningBench {
+                name: "one".into(),
+                order,
+                started_at: SystemTime::now(),
+                phase: "measuring".into(),
+                is_stopping: false,
+                seconds: Vec::new(),
+            }),
+            failure: None,
+            finished: Vec::new(),
+        }
+    }
+
+    fn start(&self, order: BenchOrder) -> Result<String, BenchError> {
+        if order.scenario == "off" {
+            let because = "benchmark.enabled is false".into();
+            return Err(BenchError::Off { because });
+        }
+        let mut running = self.running.lock().unwrap();
+        if running.is_some() {
+            return Err(BenchError::Running);
+        }
+        *running = Some(order);
+        Ok("one".into())
+    }
+
+    fn stop(&self) -> Result<(), BenchError> {
+        let running = self.running.lock().unwrap().take();
+        running.map(drop).ok_or(BenchError::NotRunning)
+    }
+
+    fn result(&self, _: &str) -> Result<BenchResult, BenchError> {
+        Err(BenchError::Unknown)
+    }
+
+    fn page(&self, _: &str) -> Result<PathBuf, BenchError> {
+        Err(BenchError::Unknown)
+    }
+
+    fn remove(&self, _: &str) -> Result<(), BenchError> {
+        Err(BenchError::Unknown)
+    }
+}
+
+const ALL: &str = "/api/v1/benchmarks";
+
+#[test]
+fn one_benchmark_at_a_time_is_started_on_purpose_and_stopped() {
+    let node = Node::start_with(1, |config| config.benchmarks = Some(Arc::new(Bench::default()))).with_login();
+    let start = |scenario: &str, duration_s: f64, confirmed: bool| {
+        let order = json!({ "scenario": scenario, "duration_s": duration_s, "confirmed": confirmed });
+        node.send("POST", ALL, &order)
+    };
+    assert_eq!(start("fanout", 5.0, false).problem(422)["field"], "confirmed");
+    assert_eq!(start("fanout", 0.0, true).problem(422)["field"], "duration_s");
+    assert_eq!(
+        start("off", 5.0, true).problem(409)["type"],
+        "urn:tidewire:problem:benchmarks-off"
+    );
+    node.send("POST", "/api/v1/benchmarks/stop", &json!(null)).problem(409);
+    let started = start("fanout", 5.0, true);
+    assert_eq!((started.status, &started.json()["name"]), (202, &json!("one")));
+    start("fanout", 5.0, true).problem(409);
+    let state = node.get(ALL).ok().json();
+    assert_eq!(
+        (&state["running"]["scenario"], &state["running"]["scale"]),
+        (&json!("fanout"), &json!(1.0))
+    );
+    assert_eq!(node.send("POST", "/api/v1/benchmarks/stop", &json!(null)).status, 204);
+    for target in ["/api/v1/benchmarks/nobody", "/api/v1/benchmarks/nobody/report"] {
+        node.get(target).problem(404);
+    }
+    node.delete("/api/v1/benchmarks/nobody").problem(404);
+    assert_eq!(node.all_pages("/api/v1/audit?operation=start_benchmark", 10).len(), 5);
+}
+
+#[test]
+fn a_viewer_runs_no_benchmark_and_a_server_without_a_load_tool_says_so() {
+    let node = Node::start(1).with_login();
+    let order = json!({ "scenario": "fanout", "duration_s": 5, "confirmed": true });
+    node.send("POST", ALL, &order).problem(409);
+    let node = Node::start(1).with_viewer("eve", "only looking");
+    node.send("POST", ALL, &order).problem(403);
+    node.get(ALL).problem(403);
+    node.send("POST", "/api/v1/benchmarks/stop", &json!(null)).problem(403);
+    node.delete("/api/v1/benchmarks/x").problem(403);
+}

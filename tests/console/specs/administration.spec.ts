@@ -1,0 +1,170 @@
+// Administering a node: its certificates, who may log in, backups, benchmarks.
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { connect } from "node:tls";
+import { freePort, Node } from "../support/node";
+import { expect, logIn, open, test } from "../support/test";
+
+/** A certificate of its own authority, and its key, as files. */
+function pair(directory: string, name: string): { certificate: string; key: string } {
+  const [certificate, key] = [join(directory, `${name}.pem`), join(directory, `${name}.key`)];
+  execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "20", "-subj", `/CN=${name}.example`, "-addext", `subjectAltName=DNS:${name}.example`, "-keyout", key, "-out", certificate], { stdio: "ignore" });
+  return { certificate, key };
+}
+
+/** The common name that a listener shows. */
+function shown(port: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ port, host: "127.0.0.1", rejectUnauthorized: false }, () => {
+      resolve(String(socket.getPeerCertificate().subject.CN));
+      socket.end();
+    });
+    socket.on("error", reject);
+  });
+}
+
+test("a certificate is looked at, replaced by one that fits, and loaded from disk", async ({ page }) => {
+  const directory = mkdtempSync(join(tmpdir(), "tidewire-certificates-"));
+  const [used, old, other, port] = [pair(directory, "used"), pair(directory, "old"), pair(directory, "other"), await freePort()];
+  const node = await Node.start(`tls.cert_file=${used.certificate}`, `tls.key_file=${used.key}`, `listeners.tls.default.bind=127.0.0.1:${port}`);
+  await logIn(page, node);
+  await open(page, "certificates");
+  const listener = page.getByRole("region", { name: "tls.default", exact: true });
+  await expect(listener.getByText("CN=used.example", { exact: true })).toBeVisible();
+  await expect(listener.getByText(/^1\d days left$/)).toBeVisible();
+  await expect(listener.getByText("itself", { exact: true })).toBeVisible();
+
+  await listener.getByRole("button", { name: "Replace the certificate of tls.default", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), dialog.getByRole("button", { name: "Certificate from a file…", exact: true }).click()]);
+  await chooser.setFiles(other.certificate);
+  await expect(dialog.getByLabel("Certificate", { exact: true })).toHaveValue(/BEGIN CERTIFICATE/);
+  await dialog.getByLabel("Private key", { exact: true }).fill(readFileSync(old.key, "utf8"));
+  await dialog.getByRole("button", { name: "Replace", exact: true }).click();
+  await expect(dialog.getByRole("alert")).toContainText("Nothing has changed. certificate: certificate and key cannot be used together");
+  expect(await shown(port)).toBe("used.example");
+  await dialog.getByLabel("Private key", { exact: true }).fill(readFileSync(other.key, "utf8"));
+  await dialog.getByRole("button", { name: "Replace", exact: true }).click();
+  await expect(dialog).toBeHidden();
+  await expect(listener.getByText("CN=other.example", { exact: true })).toBeVisible();
+  expect(await shown(port)).toBe("other.example");
+
+  for (const [from, to] of [[old.certificate, used.certificate], [old.key, used.key]] as const) execFileSync("cp", [from, to]);
+  await expect(listener.getByText("another one is on disk", { exact: true })).toBeVisible();
+  await page.getByRole("button", { name: "Load from disk", exact: true }).click();
+  await expect(listener.getByText("CN=old.example", { exact: true })).toBeVisible();
+  expect(await shown(port)).toBe("old.example");
+  await node.stop();
+  rmSync(directory, { recursive: true });
+});
+
+test("a user of the console is made, sets a password of its own, changes role, is reset and removed", async ({ page, browser }) => {
+  const node = await Node.start();
+  await logIn(page, node);
+  await open(page, "console-users");
+  const table = page.getByRole("region", { name: "Table: Console users", exact: true });
+  await expect(table.getByRole("row", { name: /admin \(you\)/ })).toContainText("administrator");
+  await page.getByRole("button", { name: "Make admin a viewer", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByRole("button", { name: "Change", exact: true }).click();
+  await expect(page.getByText(/this is the last administrator/)).toBeVisible();
+  await page.getByRole("button", { name: "New user…", exact: true }).click();
+  await dialog.getByLabel("Name", { exact: true }).fill("ada");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  const password = (await dialog.locator("code").textContent()) ?? "";
+  expect(password).toMatch(/^(\w{5}-){3}\w{5}$/);
+  await dialog.getByRole("button", { name: "I have it", exact: true }).click();
+  await expect(table.getByRole("row", { name: /ada/ })).toContainText("has to be changed");
+
+  const context = await browser.newContext();
+  const hers = await context.newPage();
+  await hers.goto(node.url);
+  const enter = async (with_: string) => {
+    await hers.getByLabel("User", { exact: true }).fill("ada");
+    await hers.getByLabel("Password", { exact: true }).fill(with_);
+    await hers.getByRole("button", { name: "Log in", exact: true }).click();
+  };
+  await enter(password);
+  await expect(hers.getByRole("heading", { name: "Set a password of your own", exact: true })).toBeVisible();
+  await expect(hers.getByRole("navigation", { name: "Pages", exact: true })).toBeHidden();
+  await hers.getByLabel("Present password", { exact: true }).fill(password);
+  await hers.getByLabel("New password", { exact: true }).fill("one of her own");
+  await hers.getByLabel("Once more", { exact: true }).fill("one of her own");
+  await hers.getByRole("button", { name: "Change", exact: true }).click();
+  await expect(hers.getByText("The password was changed. Please log in with the new one.")).toBeVisible();
+  await enter("one of her own");
+  await expect(hers.getByText("ada (viewer)")).toBeVisible();
+
+  await expect(table.getByRole("row", { name: /ada/ })).toContainText("of their own");
+  await page.getByRole("button", { name: "Make ada an administrator", exact: true }).click();
+  await dialog.getByRole("button", { name: "Change", exact: true }).click();
+  await expect(table.getByRole("row", { name: /ada/ })).toContainText("administrator");
+  await page.getByRole("button", { name: "New password for ada", exact: true }).click();
+  await dialog.getByRole("button", { name: "Make", exact: true }).click();
+  await expect(dialog.getByText(/^The password of ada/)).toBeVisible();
+  await dialog.getByRole("button", { name: "I have it", exact: true }).click();
+  await expect(hers.getByText("Your login has ended. Please log in again.")).toBeVisible();
+  await page.getByRole("button", { name: "Remove ada", exact: true }).click();
+  await dialog.getByLabel("Type ada to confirm", { exact: true }).fill("ada");
+  await dialog.getByRole("button", { name: "Remove", exact: true }).click();
+  await expect(table.getByRole("row", { name: /ada/ })).toBeHidden();
+  await context.close();
+  await node.stop();
+});
+
+test("a backup is made while the server runs, downloaded and deleted", async ({ console: page, node }) => {
+  await node.publish("kept/here", "x", "-r");
+  await open(page, "backup");
+  await expect(page.getByText("There is no backup.")).toBeVisible();
+  await page.getByRole("button", { name: "Make a backup", exact: true }).click();
+  const table = page.getByRole("region", { name: "Table: Backups", exact: true });
+  await expect(table.getByText(/1 retained message/)).toBeVisible();
+  const name = (await table.getByRole("row").nth(1).getByRole("cell").first().textContent()) ?? "";
+  await expect(page.getByText(/^tidewire restore --from /)).toContainText(`${node.directory}/backups`);
+  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: `Download ${name}`, exact: true }).click()]);
+  expect(file.suggestedFilename()).toBe(`${name}.tar`);
+  const list = execFileSync("tar", ["-tf", await file.path()]).toString();
+  expect(list).toContain(`${name}/journal/`);
+  await page.getByRole("button", { name: `Delete ${name}`, exact: true }).click();
+  await page.getByRole("dialog").getByLabel(`Type ${name} to confirm`, { exact: true }).fill(name);
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByText("There is no backup.")).toBeVisible();
+});
+
+test("a benchmark is confirmed, watched, stopped, and two are compared", async ({ console: page }) => {
+  test.setTimeout(150_000);
+  await open(page, "benchmarks");
+  await expect(page.getByText("There is no report yet.")).toBeVisible();
+  const start = async (seconds: string) => {
+    await page.getByRole("button", { name: "Run a benchmark…", exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("combobox", { name: "Scenario", exact: true }).selectOption("p2p");
+    await dialog.getByLabel("Clients, about", { exact: true }).fill("20");
+    await dialog.getByLabel("Duration, in seconds", { exact: true }).fill(seconds);
+    await expect(dialog.getByRole("button", { name: "Start", exact: true })).toBeDisabled();
+    await dialog.getByRole("checkbox").check();
+    await dialog.getByRole("button", { name: "Start", exact: true }).click();
+    await expect(dialog).toBeHidden();
+  };
+  await start("60");
+  const running = page.getByRole("region", { name: "Running", exact: true });
+  await expect(running.getByRole("figure").first().getByRole("listitem").filter({ hasText: "delivered" })).toContainText(/[1-9]/);
+  await expect(page.getByRole("button", { name: "Run a benchmark…", exact: true })).toBeDisabled();
+  await running.getByRole("button", { name: "Stop", exact: true }).click();
+  const table = page.getByRole("region", { name: "Table: Reports", exact: true });
+  await expect(table.getByText("stopped", { exact: true })).toBeVisible({ timeout: 60_000 });
+  await expect(running).toBeHidden();
+  await start("2");
+  await expect(table.getByRole("row")).toHaveCount(3, { timeout: 60_000 });
+  for (const box of await table.getByRole("checkbox").all()) await box.check();
+  const results = page.getByRole("region", { name: "Results", exact: true });
+  await expect(results.getByRole("row", { name: /^delivered / }).getByRole("cell")).toHaveCount(2);
+  await expect(results.getByRole("row", { name: /^delivered / })).toContainText("×");
+  const [file] = await Promise.all([page.waitForEvent("download"), table.getByRole("button", { name: /^Download / }).first().click()]);
+  expect(readFileSync(await file.path(), "utf8")).toContain("<html");
+  await table.getByRole("button", { name: /^Delete / }).first().click();
+  await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(table.getByRole("row")).toHaveCount(2);
+});

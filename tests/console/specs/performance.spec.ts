@@ -1,0 +1,78 @@
+// The console beside a node at work: the page stays quick, and what it has seen does not pile up.
+import { spawn, type ChildProcess } from "node:child_process";
+import type { Page } from "@playwright/test";
+import { until, type Node } from "../support/node";
+import { expect, open, test } from "../support/test";
+
+const CLIENTS = 10_000;
+const MESSAGES_PER_S = 10_000;
+const LONG_TASK_MS = 200;
+const WATCHED_MS = 5_000;
+
+/** The load tool against the node, until it is killed. */
+function bench(node: Node, ...options: string[]): ChildProcess {
+  return spawn(process.env["TIDEWIRE"] as string, ["bench", "run", ...options, "-h", "127.0.0.1", "-p", String(node.mqttPort)], { stdio: "ignore" });
+}
+
+const numbers = async (node: Node) => (await node.call("GET", "/api/v1/stats")) as { connections: { current: number } };
+
+/** The longest task of the page while it is looked at, in milliseconds. */
+async function longestTask(page: Page): Promise<number> {
+  return page.evaluate((ms) => new Promise<number>((resolve) => {
+    let longest = 0;
+    const observer = new PerformanceObserver((list) => { for (const task of list.getEntries()) longest = Math.max(longest, task.duration); });
+    observer.observe({ type: "longtask" });
+    setTimeout(() => { observer.disconnect(); resolve(longest); }, ms);
+  }), WATCHED_MS);
+}
+
+/** What is in use when nothing is left to be collected. */
+async function heapBytes(page: Page): Promise<number> {
+  const session = await page.context().newCDPSession(page);
+  // What is freed in one round may free more in the next.
+  for (let round = 0; round < 3; round += 1) await session.send("HeapProfiler.collectGarbage");
+  const { usedSize } = await session.send("Runtime.getHeapUsage");
+  await session.detach();
+  return usedSize;
+}
+
+test("10,000 clients and 10,000 messages a second make no long task", async ({ console: page, node }) => {
+  test.setTimeout(240_000);
+  const idle = bench(node, "idle", "--set", `idle.clients=${CLIENTS}`, "--duration", "200", "--threads", "1");
+  await until(async () => (await numbers(node)).connections.current >= CLIENTS);
+  const load = bench(node, "fanin", "--set", "publishers.clients=100", "--set", `publishers.publish.rate=${MESSAGES_PER_S / 100}`, "--duration", "200", "--threads", "1");
+  const incoming = page.locator("dl > div", { has: page.getByText("Messages in", { exact: true }) }).locator("dd").first();
+  await open(page, "home");
+  await expect(incoming).toHaveText(/^(9,\d{3}|1\d,\d{3})\/s$/, { timeout: 60_000 });
+  for (const path of ["home", "clients", "topics"]) {
+    await open(page, path);
+    await expect(page.getByText("Loading…")).toHaveCount(0);
+    if (path === "topics") await page.getByRole("button", { name: "Watch", exact: true }).click();
+    expect.soft(await longestTask(page), path).toBeLessThan(LONG_TASK_MS);
+  }
+  for (const child of [idle, load]) child.kill("SIGKILL");
+});
+
+test("what the pages use does not grow", async ({ console: page, node }) => {
+  test.setTimeout(240_000);
+  node.load("heap/temp", 500);
+  await node.subscriber("heap-1", "heap/#");
+  const round = async () => {
+    for (const path of ["home", "clients", "topics", "subscriptions", "rules", "logs"]) {
+      await open(page, path);
+      await expect(page.getByText("Loading…")).toHaveCount(0);
+      if (path === "topics") {
+        await page.getByRole("button", { name: "Watch", exact: true }).click();
+        await expect(page.getByText("1 topic", { exact: false }).first()).toBeVisible();
+      }
+    }
+  };
+  // Code and caches come with the first looks.
+  for (let n = 0; n < 3; n += 1) await round();
+  await open(page, "about");
+  const before = await heapBytes(page);
+  for (let n = 0; n < 12; n += 1) await round();
+  await open(page, "about");
+  const after = await heapBytes(page);
+  expect(after - before, `${before} bytes became ${after}`).toBeLessThan(1_000_000);
+});
