@@ -8,7 +8,7 @@ use crate::web_server::WebServer;
 
 /// The value of a metric with these labels.
 #[track_caller]
-fn metric(server: &Server, name: &str, labels: &[&str]) -> f64 {
+pub fn metric(server: &Server, name: &str, labels: &[&str]) -> f64 {
     let (status, text) = server.http_get("/metrics");
     assert_eq!(status, 200);
     let has_all = |line: &&str| line.starts_with(name) && labels.iter().all(|label| line.contains(label));

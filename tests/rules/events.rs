@@ -82,9 +82,10 @@ fn properties_are_republished_as_emqx_writes_it() {
     let republish = |arguments: Value| json!([{"function": "republish", "args": arguments}]);
     let arguments = json!({
         "topic": "out/${topic}", "payload": "", "qos": "${qos}", "retain": false, "user_properties": "${props}",
-        "mqtt_properties": {"Content-Type": "text/${kind}", "Response-Topic": "answers", "Payload-Format-Indicator": "1"},
+        "mqtt_properties": {"Content-Type": "text/${kind}", "Response-Topic": "answers", "Payload-Format-Indicator": "1",
+            "Correlation-Data": "${topic}-7", "Message-Expiry-Interval": "${expiry}"},
     });
-    let sql = "SELECT pub_props.'User-Property' AS props, topic, qos, 'plain' AS kind FROM \"in\"";
+    let sql = "SELECT pub_props.'User-Property' AS props, topic, qos, 'plain' AS kind, 60 AS expiry FROM \"in\"";
     let rule = json!({"id": "r", "sql": sql, "actions": republish(arguments)});
     api.ok("POST", "/api/v1/rules", &rule);
     let unknown = json!({"id": "u", "sql": sql, "actions": republish(json!({"topic": "t", "mqtt_properties": {"Reason-String": "x"}}))});
@@ -101,11 +102,57 @@ fn properties_are_republished_as_emqx_writes_it() {
     let output: Value = serde_json::from_slice(&message.payload).expect("all of the output, as JSON");
     assert_eq!(
         output,
-        json!({"kind": "plain", "props": {"a": "1"}, "qos": 1, "topic": "in"})
+        json!({"expiry": 60, "kind": "plain", "props": {"a": "1"}, "qos": 1, "topic": "in"})
     );
     let properties = &message.properties;
     assert_eq!(properties.bytes(property::CONTENT_TYPE), Some(&b"text/plain"[..]));
     assert_eq!(properties.bytes(property::RESPONSE_TOPIC), Some(&b"answers"[..]));
     assert_eq!(properties.number(property::PAYLOAD_FORMAT_INDICATOR), Some(1));
+    assert_eq!(properties.bytes(property::CORRELATION_DATA), Some(&b"in-7"[..]));
+    let expiry = properties.number(property::MESSAGE_EXPIRY_INTERVAL);
+    assert!((1..=60).contains(&expiry.unwrap_or_default()), "{expiry:?}");
     assert_eq!(properties.user_properties(), [("a".to_owned(), "1".to_owned())]);
+}
+
+/// To subscribers only, by a value or a template.
+#[test]
+fn what_is_dispatched_directly_is_seen_by_no_rule_and_not_retained() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let rule = |id: &str, from: &str, arguments: Value| json!({"id": id, "sql": format!("SELECT payload, topic FROM \"{from}\""), "actions": [{"function": "republish", "args": arguments}]});
+    let arguments = json!({"topic": "out/${topic}", "retain": true, "direct_dispatch": "${payload}"});
+    api.ok("POST", "/api/v1/rules", &rule("first", "in/#", arguments.clone()));
+    api.ok(
+        "POST",
+        "/api/v1/rules",
+        &rule("second", "out/#", json!({"topic": "again/${topic}"})),
+    );
+    let shown = api.get("/api/v1/rules/first")["actions"][0]["args"].clone();
+    assert_eq!(shown["direct_dispatch"], arguments["direct_dispatch"]);
+    let wrong = rule("wrong", "in/#", json!({"topic": "t", "direct_dispatch": 7}));
+    let (status, problem) = api.call("POST", "/api/v1/rules", &wrong);
+    assert_eq!(
+        (status, &problem["field"], &problem["detail"]),
+        (
+            422,
+            &json!("actions[0].args.direct_dispatch"),
+            &json!("7 is not true, false or a template")
+        )
+    );
+    let mut watcher = server.session(&Connect::new(V5, "w"));
+    watcher.subscribe("out/#", 1);
+    watcher.subscribe("again/#", 1);
+    let mut client = server.session(&Connect::new(V5, "c"));
+    for (topic, direct) in [("in/1", "true"), ("in/2", "false")] {
+        client.publish(&Publish::new(topic, direct).qos(1));
+    }
+    let mut topics: Vec<String> = (0..3).map(|_| watcher.receive().topic_str().to_owned()).collect();
+    topics.sort();
+    assert_eq!(topics, ["again/out/in/2", "out/in/1", "out/in/2"]);
+    watcher.ping_alone();
+    let mut late = server.session(&Connect::new(V5, "late"));
+    late.subscribe("out/#", 1);
+    assert_eq!(late.receive().topic_str(), "out/in/2");
+    late.ping_alone();
+    assert_eq!(api.get("/api/v1/rules/second")["metrics"]["matched"], 1);
 }

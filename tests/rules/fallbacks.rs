@@ -179,3 +179,110 @@ fn a_fallback_that_cannot_be_is_refused_with_its_field() {
         "{status} {problem:#}"
     );
 }
+
+/// Of this overflow policy, with a quota of some hundred of the messages below, whose target is away.
+fn small(api: &Api<'_>, web: &WebServer, overflow: &str) {
+    add_connector(api, "web", web);
+    let mut action = http("web", &json!(["file:dead"]));
+    action["delivery"] = json!({
+        "buffer": {"max_bytes": 262_144, "segment_bytes": 65_536, "overflow": overflow},
+        "retry": {"first_ms": 10, "longest_ms": 50},
+    });
+    api.ok("POST", "/api/v1/actions", &action);
+    let rule = json!({"id": "r", "sql": "SELECT payload FROM \"t\"", "actions": ["http:web"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+}
+
+fn dead_letters(server: &Server) -> Vec<String> {
+    let text = std::fs::read_to_string(server.dir().join("dead.jsonl")).unwrap_or_default();
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
+    lines
+        .map(|line| line["payload"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// In the order in which they came or not.
+fn assert_all_are_there(mut found: Vec<String>, total: usize) {
+    found.sort();
+    found.dedup();
+    let expected: Vec<String> = (0..total).map(|number| format!("{number:0>1000}")).collect();
+    assert!(found == expected, "{} of {total} messages are there", found.len());
+}
+
+#[test]
+fn what_a_full_buffer_drops_goes_to_the_fallback_action_and_is_acknowledged_when_that_has_it() {
+    const TOTAL: usize = 1500;
+    for overflow in ["drop-oldest", "drop-newest"] {
+        let mut server = Server::start(&Config::new(""));
+        let web = WebServer::away();
+        {
+            let api = Api::of(&server);
+            api.ok("POST", "/api/v1/actions", &file(&server));
+            small(&api, &web, overflow);
+        }
+        let mut client = server.session(&Connect::new(V5, "c"));
+        for number in 0..TOTAL {
+            let message = Publish::new("t", format!("{number:0>1000}")).qos(1);
+            assert!(client.publish(&message) < 0x80, "{overflow}: nobody is held back");
+        }
+        {
+            let api = Api::of(&server);
+            let counts = metrics(&api, "http:web");
+            let kind = overflow.replace("drop-", "overflow_");
+            assert!(
+                counts["dropped"][&kind].as_u64() > Some(500) && counts["fallback_lost"] == 0,
+                "{counts:#}"
+            );
+        }
+        // All of it was acknowledged.
+        server.kill();
+        server.spawn_again();
+        server.wait_until_ready();
+        web.come();
+        let api = Api::of(&server);
+        server.wait_until("it is done with", |_| {
+            ["http:web", "file:dead"]
+                .iter()
+                .all(|action| metrics(&api, action)["queued_messages"] == 0)
+        });
+        let dead = dead_letters(&server);
+        assert!(
+            dead.len() > 500 && !web.bodies().is_empty(),
+            "{overflow}: {}",
+            dead.len()
+        );
+        assert_all_are_there([dead, web.bodies()].concat(), TOTAL);
+    }
+}
+
+/// Nobody can be held back for QoS 0.
+#[test]
+fn what_waits_for_a_full_buffer_too_long_goes_to_the_fallback_action() {
+    const TOTAL: usize = 9000;
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let web = WebServer::away();
+    api.ok("POST", "/api/v1/actions", &file(&server));
+    small(&api, &web, "back-pressure");
+    let mut client = server.session(&Connect::new(V5, "c"));
+    for number in 0..TOTAL {
+        client.send(&Publish::new("t", format!("{number:0>1000}")).bytes(V5));
+    }
+    client.ping_alone();
+    server.wait_until("the rule has seen all", |_| {
+        api.get("/api/v1/rules/r")["metrics"]["matched"] == TOTAL
+    });
+    let discarded = api.get("/api/v1/rules/r")["metrics"]["actions.discarded"].as_u64();
+    assert!(discarded > Some(1000), "{discarded:?}");
+    server.wait_until("they are in the file", |_| {
+        dead_letters(&server).len() as u64 == discarded.unwrap_or_default()
+    });
+    assert_eq!(metrics(&api, "http:web")["fallen_back"].as_u64(), discarded);
+    web.come();
+    server.wait_until("the others are with the target", |_| {
+        web.bodies().len() + dead_letters(&server).len() >= TOTAL
+    });
+    assert_all_are_there([dead_letters(&server), web.bodies()].concat(), TOTAL);
+}

@@ -23,5 +23,6 @@ mod kafka_server;
 mod kills;
 mod messages;
 mod mqtt_source;
+mod real_servers;
 mod tail;
 mod web_server;

@@ -93,6 +93,8 @@ pub struct MadeMessage {
     pub properties: Vec<u8>,
     pub qos: QoS,
     pub retain: bool,
+    /// Message Expiry Interval.
+    pub expiry_s: Option<u32>,
     /// So that the tap knows it when it sees it: it is given what it makes too. Not 0.
     pub mark: u64,
 }

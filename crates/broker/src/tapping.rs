@@ -390,6 +390,7 @@ impl Shard {
                     properties: &message.properties,
                     qos: message.qos,
                     retain: message.retain,
+                    expires_at_ms: message.expiry_s.map(|s| now.monotonic_ms + u64::from(s) * 1000),
                     provenance: Provenance::from_written(&provenance),
                     ..Publication::of_server(&message.topic, &message.payload)
                 };

@@ -109,9 +109,9 @@ pub enum Overflow {
     /// Publishers are held back until there is room. Nothing is dropped.
     #[default]
     BackPressure,
-    /// The oldest messages that wait are dropped, and counted.
+    /// The oldest messages that wait are dropped, and counted; fallback actions get them.
     DropOldest,
-    /// The new message is dropped, and counted.
+    /// The new message is dropped, and counted; fallback actions get it.
     DropNewest,
 }
 

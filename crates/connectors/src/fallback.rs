@@ -1,4 +1,5 @@
-//! Where messages go that an action has given up: refused by the target for good, tried too often, or too old.
+//! Where messages go that an action has given up: refused by the target for good, tried too often, too old, or dropped by a full
+//! buffer.
 
 use crate::record::Record;
 use crate::sink::BoxFuture;

@@ -37,7 +37,7 @@ mod stream;
 mod tls;
 
 pub use backoff::Backoff;
-pub use buffer::{Buffer, BufferError, BufferStats, Full, Ticket};
+pub use buffer::{Buffer, BufferError, BufferStats, Full, NoRoom, Ticket};
 pub use config::{BatchConfig, BufferConfig, BufferMode, DeliveryConfig, Overflow, QueryMode, RetryConfig, SyncMode};
 pub use fallback::{Fallback, FellBack};
 pub use health::{Health, HealthCell, HealthState};

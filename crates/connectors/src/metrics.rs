@@ -91,9 +91,9 @@ pub struct ActionStats {
     pub sent_bytes: u64,
     /// Messages that the target has refused for good, or that were tried too often.
     pub failed: u64,
-    /// Of those that failed or have expired, messages that fallback actions have taken; for each of these.
+    /// Of those that failed or were dropped, messages that fallback actions have taken; for each of these.
     pub fallen_back: u64,
-    /// Of those that failed or have expired, messages that a fallback action could not take; for each of these.
+    /// Of those that failed or were dropped, messages that a fallback action could not take; for each of these.
     pub fallback_lost: u64,
     /// Messages that were sent once more.
     pub retried: u64,
@@ -133,7 +133,7 @@ impl Metrics {
             sent_bytes: self.sent_bytes.load(Relaxed),
             failed: self.failed.load(Relaxed),
             fallen_back: self.fallen_back.load(Relaxed),
-            fallback_lost: self.fallback_lost.load(Relaxed),
+            fallback_lost: self.fallback_lost.load(Relaxed) + buffer.undiverted,
             retried: self.retried.load(Relaxed),
             dropped: Dropped {
                 overflow_oldest: buffer.dropped_oldest,

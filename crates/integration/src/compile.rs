@@ -104,35 +104,44 @@ pub fn republish(arguments: &RepublishArguments) -> Result<Republish, String> {
         "" => "${.}",
         payload => payload,
     };
-    let [content_type, response_topic, correlation_data, payload_format] = properties(arguments)?;
+    let [
+        content_type,
+        response_topic,
+        correlation_data,
+        payload_format,
+        message_expiry,
+    ] = properties(arguments)?;
     Ok(Republish {
         topic: topic(&arguments.topic)?,
         payload: template("payload", payload)?,
         qos: qos(&arguments.qos)?,
-        retain: retain(&arguments.retain)?,
+        retain: boolean("retain", &arguments.retain)?,
         user_properties,
         more_user_properties,
         content_type,
         response_topic,
         correlation_data,
         payload_format,
+        message_expiry,
+        direct_dispatch: boolean("direct_dispatch", &arguments.direct_dispatch)?,
     })
 }
 
-/// Content type, response topic, correlation data, payload format: by our names, or by EMQX's.
-fn properties(arguments: &RepublishArguments) -> Result<[Option<Template>; 4], String> {
+/// Content type, response topic, correlation data, payload format, expiry: by our names, or by EMQX's.
+fn properties(arguments: &RepublishArguments) -> Result<[Option<Template>; 5], String> {
     let all = [
         ("content_type", "Content-Type", &arguments.content_type),
         ("response_topic", "Response-Topic", &arguments.response_topic),
         ("correlation_data", "Correlation-Data", &arguments.correlation_data),
         ("mqtt_properties", "Payload-Format-Indicator", &None),
+        ("mqtt_properties", "Message-Expiry-Interval", &None),
     ];
     let given = &arguments.mqtt_properties;
     if let Some(unknown) = given.keys().find(|name| !all.iter().any(|(_, known, _)| known == name)) {
         let known = all.map(|(_, known, _)| known).join(", ");
         return Err(format!("mqtt_properties: {unknown:?} is none of {known}"));
     }
-    let mut templates = [const { None }; 4];
+    let mut templates = [const { None }; 5];
     for (template, (field, name, text)) in templates.iter_mut().zip(all) {
         *template = optional(field, text.as_ref().or(given.get(name)))?;
     }
@@ -170,11 +179,11 @@ fn qos(value: &Value) -> Result<Field<QoS>, String> {
     }
 }
 
-fn retain(value: &Value) -> Result<Field<bool>, String> {
+fn boolean(field: &str, value: &Value) -> Result<Field<bool>, String> {
     match value {
         Value::Null => Ok(Field::Fixed(false)),
         Value::Bool(retain) => Ok(Field::Fixed(*retain)),
-        Value::String(text) if text.contains("${") => Ok(Field::Template(template("retain", text)?)),
-        _ => Err(format!("retain: {value} is not true, false or a template")),
+        Value::String(text) if text.contains("${") => Ok(Field::Template(template(field, text)?)),
+        _ => Err(format!("{field}: {value} is not true, false or a template")),
     }
 }

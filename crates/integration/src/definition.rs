@@ -150,7 +150,7 @@ pub struct RepublishArguments {
     pub retain: Value,
     #[serde(default)]
     pub user_properties: UserProperties,
-    /// EMQX's way to give `Content-Type`, `Response-Topic`, `Correlation-Data` and `Payload-Format-Indicator`.
+    /// EMQX's way to give `Content-Type`, `Response-Topic`, `Correlation-Data`, `Payload-Format-Indicator` and `Message-Expiry-Interval`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mqtt_properties: BTreeMap<String, String>,
     #[serde(default)]
@@ -159,6 +159,9 @@ pub struct RepublishArguments {
     pub response_topic: Option<String>,
     #[serde(default)]
     pub correlation_data: Option<String>,
+    /// A boolean, or a template. True: to subscribers only; no rule sees it, and it is not retained.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub direct_dispatch: Value,
 }
 
 /// Of a message.

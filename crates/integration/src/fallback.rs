@@ -90,9 +90,9 @@ pub fn write_fields(writer: &mut RecordWriter<'_>, templates: &[Template], outpu
     problem
 }
 
-/// Fields: topic | payload | properties | QoS u8 | retain u8 | mark u64, little-endian.
+/// Fields: topic | payload | properties | QoS u8 | retain u8 | mark u64, little-endian | expiry in s u32, or null.
 fn carry_message(records: &mut Records, name: &str, message: &MadeMessage) {
-    records.carry(name, 6, |writer| {
+    records.carry(name, 7, |writer| {
         for part in [message.topic.as_bytes(), &message.payload, &message.properties] {
             writer.field(|out| out.extend_from_slice(part));
         }
@@ -100,6 +100,10 @@ fn carry_message(records: &mut Records, name: &str, message: &MadeMessage) {
             writer.field(|out| out.push(part));
         }
         writer.field(|out| out.extend_from_slice(&message.mark.to_le_bytes()));
+        match message.expiry_s {
+            Some(expiry_s) => writer.field(|out| out.extend_from_slice(&expiry_s.to_le_bytes())),
+            None => writer.null(),
+        }
         true
     });
 }
@@ -117,6 +121,9 @@ fn message_of(record: &Record) -> Option<MadeMessage> {
         properties: record.field(2)?.to_vec(),
         qos,
         retain: record.field(4)? == [1],
+        expiry_s: record
+            .field(6)
+            .and_then(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?))),
         mark: u64::from_le_bytes(record.field(5)?.try_into().ok()?),
     })
 }

@@ -54,6 +54,8 @@ struct Track {
     action: Arc<Action>,
     headroom: Option<u64>,
     records: Records,
+    /// What the action is not given, for its fallback actions.
+    diverted: Records,
     is_touched: bool,
     is_full: bool,
     /// By the first tick that each has something of.
@@ -113,7 +115,7 @@ pub enum Lost {
 impl Handover {
     /// The actions are these now.
     pub fn renew(&mut self, actions: &[LiveAction], unix_ms: u64) {
-        let is_idle = self.tracks.iter().all(|track| track.records.is_empty());
+        let is_idle = self.tracks.iter().all(Track::is_empty);
         if is_idle && self.oldest_unkept(EVERYTHING).is_none() {
             // Whoever still has a receipt finds that it is kept, whatever its lane is called now.
             self.tracks.clear();
@@ -142,6 +144,7 @@ impl Handover {
             action: live.action.clone(),
             headroom: live.headroom,
             records: Records::new(),
+            diverted: Records::new(),
             is_touched: false,
             is_full: false,
             in_flight: VecDeque::new(),
@@ -168,20 +171,14 @@ impl Handover {
     ) -> Result<(), Lost> {
         let live = &set.actions[index];
         let at = self.by_action[index];
-        let track = &mut self.tracks[at as usize];
-        if track.is_full && !cause.is_waited_for && track.records.len() > LEFT_OVER_MAX {
-            return Err(Lost::Discarded);
-        }
-        let key = match &live.ordering_key {
-            None => cause.key,
-            Some(template) => {
-                self.scratch.clear();
-                let rendered = template.render(output, Missing::Empty, &mut self.scratch);
-                rendered.map_err(|error| Lost::Failed(error.to_string()))?;
-                hash(&self.scratch)
-            }
+        let given = match self.tracks[at as usize].is_overdue(cause) {
+            true => Err(Lost::Discarded),
+            false => self.give(live, at, output, cause, stamp),
         };
-        fill_in(&mut track.records, live, output, stamp, key)?;
+        if given.is_err() && !self.tracks[at as usize].divert(live, output, cause, stamp) {
+            return given;
+        }
+        let track = &mut self.tracks[at as usize];
         if !std::mem::replace(&mut track.is_touched, true) {
             self.touched.push(at);
         }
@@ -192,7 +189,20 @@ impl Handover {
                 self.awaited.insert(place, at);
             }
         }
-        Ok(())
+        given
+    }
+
+    fn give(&mut self, live: &LiveAction, at: u32, output: &Map, cause: Cause, stamp: Stamp) -> Result<(), Lost> {
+        let key = match &live.ordering_key {
+            None => cause.key,
+            Some(template) => {
+                self.scratch.clear();
+                let rendered = template.render(output, Missing::Empty, &mut self.scratch);
+                rendered.map_err(|error| Lost::Failed(error.to_string()))?;
+                hash(&self.scratch)
+            }
+        };
+        fill_in(&mut self.tracks[at as usize].records, live, output, stamp, key)
     }
 
     /// The receipt for what has been recorded of a message that its publisher waits for; none if nothing has to be kept.
@@ -229,7 +239,7 @@ impl Handover {
             let track = &mut tracks[index as usize];
             track.append(unix_ms);
             is_any_full |= track.is_full;
-            track.is_touched = track.is_full || !track.records.is_empty();
+            track.is_touched = track.is_full || !track.is_empty();
             track.is_touched
         });
         is_any_full
@@ -267,6 +277,29 @@ impl Handover {
 }
 
 impl Track {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.diverted.is_empty()
+    }
+
+    /// So much waits already that nobody is waited for.
+    fn is_overdue(&self, cause: Cause) -> bool {
+        self.is_full && !cause.is_waited_for && self.records.len() > LEFT_OVER_MAX
+    }
+
+    /// What the action is not given goes to its fallback actions. False: there are none, or there is no room.
+    fn divert(&mut self, live: &LiveAction, output: &Map, cause: Cause, stamp: Stamp) -> bool {
+        if live.fallbacks.is_empty() {
+            return false;
+        }
+        if self.diverted.len() > LEFT_OVER_MAX {
+            self.action.buffer().could_not_divert(1);
+            return false;
+        }
+        self.diverted.write(stamp.unix_ms, cause.key, 0, |_| ());
+        carry(&mut self.diverted, &live.fallbacks, output, stamp.mark);
+        true
+    }
+
     /// The action is as this says, and has the buffer that it had, or a new one.
     fn go_on(&mut self, live: &LiveAction) {
         self.gone_since_ms = None;
@@ -283,10 +316,11 @@ impl Track {
     fn append(&mut self, unix_ms: u64) {
         if let Some(since_ms) = self.gone_since_ms {
             self.is_full = false;
-            if unix_ms.saturating_sub(since_ms) >= GONE_MAX_MS && !self.records.is_empty() {
-                let (action, records) = (&self.id, self.records.count());
+            if unix_ms.saturating_sub(since_ms) >= GONE_MAX_MS && !self.is_empty() {
+                let (action, records) = (&self.id, self.records.count() + self.diverted.count());
                 tracing::warn!(%action, records, "an action that exists no more does not get what had no room in its buffer");
                 self.records.clear();
+                self.diverted.clear();
                 self.pending_since = None;
             }
             return;
@@ -296,14 +330,20 @@ impl Track {
             return;
         }
         let buffer = self.action.buffer();
-        if !self.records.is_empty()
-            && let Ok(ticket) = buffer.append(&mut self.records)
+        let mut ticket = None;
+        if !self.diverted.is_empty() {
+            ticket = buffer.divert(&mut self.diverted).ok();
+        }
+        if !self.records.is_empty() {
+            ticket = buffer.append(&mut self.records).ok().max(ticket);
+        }
+        let has_room = |bytes| self.records.is_empty() && self.diverted.is_empty() && buffer.has_room_for(bytes);
+        self.is_full = self.headroom.is_some_and(|bytes| !has_room(bytes));
+        if let (Some(ticket), true) = (ticket, self.is_empty())
             && let Some(tick) = self.pending_since.take()
         {
             self.in_flight.push_back((tick, ticket));
         }
-        let has_room = |bytes| self.records.is_empty() && buffer.has_room_for(bytes);
-        self.is_full = self.headroom.is_some_and(|bytes| !has_room(bytes));
     }
 
     fn oldest_unkept(&mut self) -> Option<u64> {

@@ -6,7 +6,7 @@ use mqtt::{Property, PropertyWriter, QoS};
 use rules::{JsonForm, Map, Missing, Template, Value};
 use tokio::sync::oneshot;
 
-use crate::runner::hash;
+use crate::runner::{hash, seen_by_no_rule};
 use crate::set::{Field, Republish};
 
 /// The message that the templates make of an output, or what is wrong with it.
@@ -28,14 +28,35 @@ pub fn republish(templates: &Republish, output: &Map, mark: u64) -> Result<MadeM
         Field::Fixed(retain) => *retain,
         Field::Template(template) => is_true(template, output, "retain")?,
     };
+    let is_direct = match &templates.direct_dispatch {
+        Field::Fixed(is_direct) => *is_direct,
+        Field::Template(template) => is_true(template, output, "direct_dispatch")?,
+    };
     Ok(MadeMessage {
         topic,
         payload: bytes(&templates.payload, output, "payload")?,
         properties: properties(templates, output)?,
         qos,
-        retain,
-        mark,
+        // In EMQX it is the hooks, which direct dispatch goes past, that keep retained messages.
+        retain: retain && !is_direct,
+        expiry_s: expiry(templates, output)?,
+        mark: if is_direct { seen_by_no_rule(mark) } else { mark },
     })
+}
+
+/// Seconds; none where the template gives nothing.
+fn expiry(templates: &Republish, output: &Map) -> Result<Option<u32>, String> {
+    let value = match &templates.message_expiry {
+        Some(template) => value(template, output),
+        None => return Ok(None),
+    };
+    let seconds = match &value {
+        Value::Undefined => return Ok(None),
+        Value::Int(seconds) => u32::try_from(*seconds).ok(),
+        value => value.as_str().and_then(|text| text.parse().ok()),
+    };
+    let wrong = || format!("republish: Message-Expiry-Interval: {value:?} is no number of seconds");
+    seconds.map(Some).ok_or_else(wrong)
 }
 
 /// Publishes off the data plane, in order per topic, and waits until all of it is kept.
@@ -75,7 +96,7 @@ fn server_message(message: &MadeMessage) -> ServerMessage<'_> {
         properties: &message.properties,
         qos: message.qos,
         retain: message.retain,
-        expiry_s: None,
+        expiry_s: message.expiry_s,
         mark: message.mark,
     }
 }

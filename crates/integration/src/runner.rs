@@ -242,6 +242,11 @@ impl Hands<'_> {
     }
 }
 
+/// The mark of a message of which rules make nothing.
+pub fn seen_by_no_rule(mark: u64) -> u64 {
+    u64::from(GENERATIONS_MAX) << 32 | (mark & u64::from(u32::MAX))
+}
+
 pub fn hash(bytes: &[u8]) -> u64 {
     use std::hash::BuildHasher;
     foldhash::quality::FixedState::default().hash_one(bytes)

@@ -48,6 +48,9 @@ pub struct Republish {
     pub response_topic: Option<Template>,
     pub correlation_data: Option<Template>,
     pub payload_format: Option<Template>,
+    pub message_expiry: Option<Template>,
+    /// It goes to subscribers only: no rule sees it, and it is not retained.
+    pub direct_dispatch: Field<bool>,
 }
 
 /// A value, or where to find it.
@@ -65,7 +68,7 @@ pub struct LiveAction {
     pub ordering_key: Option<Template>,
     /// Publishers wait until its buffer has their messages.
     pub is_kept: bool,
-    /// Its buffer holds publishers back when there is no room for so many bytes in it; none if it drops messages instead.
+    /// Its buffer holds publishers back when there is no room for so many bytes in it; none if it drops messages for good instead.
     pub headroom: Option<u64>,
     /// What gets what it gives up, as far as that runs.
     pub fallbacks: Vec<LiveFallback>,

@@ -12,7 +12,7 @@ use crate::compare::compare;
 use crate::error::{EvalError, Fault, Position};
 use crate::event::{Column, Environment, Event};
 use crate::expr::{Expr, Field, Form, Step, Target, Variable};
-use crate::functions::{Call, RegexCache, arithmetic};
+use crate::functions::{Call, ProgramCache, RegexCache, arithmetic};
 use crate::json::{self, JsonError, Node, Tape};
 use crate::rule::{Body, Foreach, Limits, Rule};
 use crate::text::Text;
@@ -37,6 +37,7 @@ struct Cache {
     tape: Tape,
     payload: PayloadState,
     regexes: RegexCache,
+    programs: ProgramCache,
 }
 
 /// What is known of the payload of the current message.
@@ -111,6 +112,17 @@ impl Budget {
             None => return Err(Fault::from("the rule takes more steps than one message may")),
         }
         Ok(())
+    }
+
+    /// Steps and bytes.
+    pub fn left(&self) -> (u64, usize) {
+        (self.steps, self.bytes)
+    }
+
+    /// What something has used that was told what is left.
+    pub fn use_up(&mut self, steps: u64, bytes: usize) -> Result<(), Fault> {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.step(steps)
     }
 
     /// Before so many bytes are made.
@@ -394,7 +406,7 @@ impl Run<'_> {
         let Form::Call {
             function,
             arguments,
-            regex,
+            constant,
         } = &expr.form
         else {
             return Ok(Value::Undefined);
@@ -416,7 +428,7 @@ impl Run<'_> {
         let mut call = Call {
             function,
             arguments: values,
-            regex: regex.as_deref(),
+            constant: constant.as_deref(),
             run: self,
         };
         (function.run)(&mut call).map_err(|fault| fault.at(expr.position))
@@ -583,5 +595,10 @@ impl Run<'_> {
     /// Patterns that come with messages; those in the text of a rule are compiled with it.
     pub fn regexes(&mut self) -> &mut RegexCache {
         &mut self.cache.regexes
+    }
+
+    /// The same of jq.
+    pub fn programs(&mut self) -> &mut ProgramCache {
+        &mut self.cache.programs
     }
 }

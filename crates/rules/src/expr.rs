@@ -1,10 +1,8 @@
 //! A compiled expression: what the parser builds, `resolve` completes, and `eval` walks.
 
-use regex::bytes::Regex;
-
 use crate::error::Position;
 use crate::event::Column;
-use crate::functions::Function;
+use crate::functions::{Compiled, Function};
 use crate::text::Text;
 use crate::value::Value;
 
@@ -60,7 +58,8 @@ pub(crate) enum Form {
     Call {
         function: &'static Function,
         arguments: Vec<Expr>,
-        regex: Option<Box<Regex>>,
+        /// Its pattern or program, if that is constant.
+        constant: Option<Box<Compiled>>,
     },
 }
 

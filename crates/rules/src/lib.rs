@@ -17,6 +17,7 @@ mod event;
 mod expr;
 mod functions;
 mod index;
+mod jq;
 mod json;
 mod kinds;
 mod lex;

@@ -461,7 +461,7 @@ impl Parser {
         let form = Form::Call {
             function,
             arguments,
-            regex: None,
+            constant: None,
         };
         self.make(position, form)
     }

@@ -10,6 +10,8 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::error::{Position, RuleError, nearest};
 use crate::event::{Column, EventKind};
 use crate::expr::{Arithmetic, Comparison, Expr, Field, Form, Step, Target, Variable};
+use crate::functions::{Compiled, Function};
+use crate::jq::Program;
 use crate::kinds::Kinds;
 use crate::number;
 use crate::rule::{Body, Foreach, Limits, UnknownColumns, columns_of};
@@ -241,7 +243,7 @@ impl Resolver<'_> {
         let Form::Call {
             function,
             arguments,
-            regex,
+            constant,
         } = &mut expr.form
         else {
             return Ok(Kinds::ANY);
@@ -255,26 +257,36 @@ impl Resolver<'_> {
             }
         }
         self.has_state |= function.has_state;
-        if let (
-            true,
-            Some(Expr {
-                form: Form::Const(Value::Text(pattern)),
-                position,
-                ..
-            }),
-        ) = (function.takes_regex, arguments.get(1))
+        let at = usize::from(function.takes_regex);
+        if let Some(Expr {
+            form: Form::Const(Value::Text(text)),
+            position,
+            ..
+        }) = arguments.get(at)
         {
-            let compiled = compile_regex(pattern, self.limits.regex_bytes_max);
-            let error = |message| {
-                RuleError::new(
-                    *position,
-                    pattern.to_string(),
-                    format!("a regular expression ({message})"),
-                )
+            let compiled = self.compiled(function, text);
+            let error = |message: String| {
+                let expected = match function.takes_regex {
+                    true => format!("a regular expression ({message})"),
+                    false => format!("a jq program ({message})"),
+                };
+                RuleError::new(*position, text.to_string(), expected)
             };
-            *regex = Some(Box::new(compiled.map_err(error)?));
+            *constant = compiled.map_err(error)?.map(Box::new);
         }
         Ok(function.returns)
+    }
+
+    /// A constant argument of a function that needs it in another form.
+    fn compiled(&self, function: &Function, text: &Text) -> Result<Option<Compiled>, String> {
+        if function.takes_regex {
+            let regex = compile_regex(text, self.limits.regex_bytes_max)?;
+            return Ok(Some(Compiled::Regex(regex)));
+        }
+        match function.takes_program {
+            true => Ok(Some(Compiled::Program(Program::compile(text)?))),
+            false => Ok(None),
+        }
     }
 
     fn variable(&mut self, variable: &mut Variable, position: Position) -> Result<Kinds, RuleError> {

@@ -78,6 +78,13 @@ impl Map {
         }
     }
 
+    pub(crate) fn remove(&mut self, key: &[u8]) {
+        let entries = self.entries();
+        if let Ok(index) = entries.binary_search_by(|entry| entry.0.as_bytes().cmp(key)) {
+            self.entries_mut().remove(index);
+        }
+    }
+
     /// The value to change in place; `Undefined` is put there when there is none.
     pub(crate) fn entry(&mut self, key: &Text) -> &mut Value {
         let entries = self.entries_mut();

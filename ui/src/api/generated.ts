@@ -82,9 +82,9 @@ export type ActionStats = {
   dropped: Dropped;
   /** Messages that the target has refused for good, or that were tried too often. */
   failed: number;
-  /** Of those that failed or have expired, messages that a fallback action could not take; for each of these. */
+  /** Of those that failed or were dropped, messages that a fallback action could not take; for each of these. */
   fallback_lost: number;
-  /** Of those that failed or have expired, messages that fallback actions have taken; for each of these. */
+  /** Of those that failed or were dropped, messages that fallback actions have taken; for each of these. */
   fallen_back: number;
   /** Of the buffer on the disk. */
   file_bytes: number;
@@ -1008,7 +1008,9 @@ export type RefusedClient = {
 export type RepublishArguments = {
   content_type?: (string | null);
   correlation_data?: (string | null);
-  /** EMQX's way to give `Content-Type`, `Response-Topic`, `Correlation-Data` and `Payload-Format-Indicator`. */
+  /** A boolean, or a template. True: to subscribers only; no rule sees it, and it is not retained. */
+  direct_dispatch?: unknown;
+  /** EMQX's way to give `Content-Type`, `Response-Topic`, `Correlation-Data`, `Payload-Format-Indicator` and `Message-Expiry-Interval`. */
   mqtt_properties?: Record<string, string>;
   /** Empty: all of what the rule puts out, as JSON. */
   payload?: string;

@@ -74,6 +74,7 @@ impl Tap for Recorder {
                 properties: Vec::new(),
                 qos: AtLeastOnce,
                 retain: false,
+                expiry_s: None,
                 mark: 7,
             });
         }

@@ -24,7 +24,7 @@ use journal::{
 };
 
 use super::queue::{Cursor, FRAME_BYTES, Place, Queue};
-use crate::config::{BufferConfig, SyncMode};
+use crate::config::{BufferConfig, Overflow, SyncMode};
 use crate::record;
 
 const KIND_CURSOR: u8 = 2;
@@ -143,13 +143,19 @@ fn create(directory: &Path) -> Result<(), BufferError> {
 }
 
 fn log_config(config: &BufferConfig) -> LogConfig {
+    let given_up = match config.overflow {
+        Overflow::DropOldest => super::given_up_bytes_max(config.max_bytes),
+        Overflow::BackPressure | Overflow::DropNewest => 0,
+    };
     LogConfig {
         policy: match config.sync {
             SyncMode::Fsync => Policy::Fsync,
             SyncMode::Os => Policy::Os,
         },
         segment_bytes: config.segment_bytes,
-        max_bytes: config.max_bytes.saturating_add(SLACK_SEGMENTS * config.segment_bytes),
+        max_bytes: config
+            .max_bytes
+            .saturating_add(given_up + SLACK_SEGMENTS * config.segment_bytes),
         reserve_bytes: RESERVE_BYTES,
     }
 }

@@ -5,10 +5,14 @@
 //! memory too, so that a pump that keeps up reads no disk. With `hybrid` chunks go to memory first and to the disk
 //! beyond a size; then all go there until the disk has been read empty, which keeps the order.
 //!
+//! What the overflow policy drops is gone, unless fallback actions are to get it: then the newest wait in memory (`dropped.rs`) and the
+//! oldest where they are until the pump has handed them over. Tickets of such records are due when that is done.
+//!
 //! Appending takes one short mutex per call and never waits for the disk. Whoever was told [`Full`] is woken by the
 //! callback of [`Buffer::open`], which also tells that more is committed.
 
 mod disk;
+mod dropped;
 mod queue;
 mod reader;
 
@@ -22,15 +26,21 @@ use journal::{Appended, Batch, Journal, Lsn, State};
 use tokio::sync::Notify;
 
 pub use disk::BufferError;
+pub(crate) use dropped::DroppedChunk;
+pub use dropped::NoRoom;
 pub(crate) use queue::{Chunk, Cursor, Place};
 pub(crate) use reader::{Reader, Returned};
 
 use crate::config::{BufferConfig, BufferMode, Overflow, QueryMode};
 use crate::record::Records;
+use dropped::Dropped;
 use queue::{FRAME_BYTES, Noted, Queue};
 
 /// Appended and not yet written: beyond it appending waits for the disk.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+/// What was given up in favour of what came later may take this, and an eighth of the quota, until the pump has got rid of it.
+const GIVEN_UP_BYTES: u64 = 2 << 20;
 
 /// Between two indexes, at least; with large segments it is half a segment.
 const INDEX_EVERY_MIN: u64 = 256 << 10;
@@ -76,6 +86,8 @@ pub struct BufferStats {
     pub dropped_oldest: u64,
     pub dropped_newest: u64,
     pub dropped_disk: u64,
+    /// Records for fallback actions for which there was no room either.
+    pub undiverted: u64,
     /// Appends that were told [`Full`].
     pub refused_appends: u64,
     /// Of the files on the disk.
@@ -104,6 +116,9 @@ struct Inner {
     indexed: AtomicU64,
     was_refused: AtomicBool,
     reader: Mutex<Option<Reader>>,
+    /// Fallback actions are to get what is dropped.
+    keeps_dropped: AtomicBool,
+    dropped: Dropped,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +144,7 @@ struct Counters {
     dropped_oldest: AtomicU64,
     dropped_newest: AtomicU64,
     dropped_disk: AtomicU64,
+    undiverted: AtomicU64,
     refused_appends: AtomicU64,
 }
 
@@ -173,12 +189,14 @@ impl Buffer {
             counters: Counters::default(),
             was_refused: AtomicBool::new(false),
             reader: Mutex::new(Some(reader)),
+            keeps_dropped: AtomicBool::new(false),
+            dropped: Dropped::default(),
         };
         Ok(Buffer { inner: Arc::new(inner) })
     }
 
     /// Takes all of the records, leaving `records` empty, or none of them. What is dropped by the overflow policy counts as
-    /// taken.
+    /// taken; when fallback actions are to get it and there is no room for what they have not taken yet, nothing is.
     pub fn append(&self, records: &mut Records) -> Result<Ticket, Full> {
         if records.is_empty() {
             return Ok(Ticket(self.inner.appended.load(Acquire)));
@@ -201,22 +219,34 @@ impl Buffer {
     /// The buffer has all up to this where it keeps it, whatever the target has confirmed.
     pub fn stored(&self) -> Ticket {
         let inner = &*self.inner;
-        Ticket(match &inner.journal {
+        let stored = match &inner.journal {
             Some(journal) if inner.config.mode == BufferMode::Disk => journal.committed().0,
             _ => inner.appended.load(Acquire),
-        })
-    }
-
-    /// An append would be told [`Full`] now, as far as can be told without trying: for holding publishers back early.
-    pub fn is_full(&self) -> bool {
-        let used = self.inner.queue().used_bytes();
-        self.inner.config.overflow == Overflow::BackPressure && self.inner.obstacle(used, 0).is_some()
+        };
+        Ticket(stored.min(inner.dropped.due_before()))
     }
 
     /// So many bytes would be taken now, if nobody else gives it any.
     pub fn has_room_for(&self, bytes: u64) -> bool {
-        let used = self.inner.queue().used_bytes();
-        self.inner.obstacle(used, bytes).is_none()
+        let inner = &*self.inner;
+        match inner.config.overflow {
+            Overflow::BackPressure => inner.obstacle(&inner.queue(), bytes).is_none(),
+            Overflow::DropOldest | Overflow::DropNewest => inner.dropped.has_room_for(bytes as usize),
+        }
+    }
+
+    /// Records that will never be tried, and of which fallback actions are to get what they carry. Takes all of them, leaving
+    /// `records` empty, or none.
+    pub fn divert(&self, records: &mut Records) -> Result<Ticket, NoRoom> {
+        let ticket = self.inner.appended.load(Acquire);
+        self.inner.dropped.keep(records, ticket)?;
+        self.inner.signals.readable.notify_one();
+        Ok(Ticket(ticket))
+    }
+
+    /// There was no room for so many records that were to be diverted.
+    pub fn could_not_divert(&self, records: u64) {
+        self.inner.counters.undiverted.fetch_add(records, Relaxed);
     }
 
     pub fn stats(&self) -> BufferStats {
@@ -234,6 +264,7 @@ impl Buffer {
             dropped_oldest: counters.dropped_oldest.load(Relaxed),
             dropped_newest: counters.dropped_newest.load(Relaxed),
             dropped_disk: counters.dropped_disk.load(Relaxed),
+            undiverted: counters.undiverted.load(Relaxed),
             refused_appends: counters.refused_appends.load(Relaxed),
             file_bytes: inner.journal.as_ref().map_or(0, |journal| journal.stats().file_bytes),
         }
@@ -241,6 +272,7 @@ impl Buffer {
 
     /// Saves the cursor and, with `disk`, syncs all that was appended. What is appended later is lost.
     pub fn shut_down(&self) -> Result<(), BufferError> {
+        self.could_not_divert(self.inner.dropped.clear());
         self.save_cursor();
         match &self.inner.journal {
             Some(journal) => journal.clone().shut_down().map_err(BufferError::Close),
@@ -296,10 +328,48 @@ impl Buffer {
 
     /// Drops all that nobody has read yet. Returns how many records it was.
     pub(crate) fn purge(&self) -> u64 {
-        let mut queue = self.inner.queue();
-        let all = queue.next.base - queue.read.base;
-        queue.drop_oldest(all)
+        self.inner.queue().skip_unread()
     }
+
+    /// From now on fallback actions are to get what is dropped.
+    pub(crate) fn keep_dropped(&self) {
+        self.inner.keeps_dropped.store(true, Release);
+    }
+
+    /// What stands before this was given up in favour of what came later.
+    pub(crate) fn given_up_before(&self) -> u64 {
+        self.inner.queue().given_up.base
+    }
+
+    /// The pump has got rid of so many that were given up.
+    pub(crate) fn count_given_up(&self, records: u64) {
+        self.inner.counters.dropped_oldest.fetch_add(records, Relaxed);
+    }
+
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.inner.dropped.due_before() < u64::MAX
+    }
+
+    /// What fallback actions are to get of what there was no room for. Say [`Buffer::took_dropped`] or [`Buffer::return_dropped`] before
+    /// the next ones.
+    pub(crate) fn take_dropped(&self) -> Vec<DroppedChunk> {
+        self.inner.dropped.take()
+    }
+
+    /// They have it, or nothing can be done with it.
+    pub(crate) fn took_dropped(&self) {
+        self.inner.dropped.took();
+        (self.inner.signals.on_progress)();
+    }
+
+    pub(crate) fn return_dropped(&self) {
+        self.inner.dropped.put_back();
+    }
+}
+
+/// Above the quota, when the oldest are dropped: for what was given up and is still there.
+fn given_up_bytes_max(max_bytes: u64) -> u64 {
+    max_bytes / 8 + GIVEN_UP_BYTES
 }
 
 fn start(log: journal::Log, signals: &Arc<Signals>) -> Result<Journal, BufferError> {
@@ -316,7 +386,7 @@ impl Inner {
         let count = u64::from(records.count());
         let mut batch = self.batch(records);
         let mut queue = self.queue();
-        if let Some(full) = self.obstacle(queue.used_bytes(), log_bytes) {
+        if let Some(full) = self.obstacle(&queue, log_bytes) {
             return Err(full);
         }
         let mut chunk = Chunk {
@@ -387,13 +457,15 @@ impl Inner {
     }
 
     /// Why `bytes` more cannot be taken.
-    fn obstacle(&self, used: u64, bytes: u64) -> Option<Full> {
+    fn obstacle(&self, queue: &Queue, bytes: u64) -> Option<Full> {
         let max_bytes = match self.config.mode {
             BufferMode::Memory => self.config.memory_bytes,
             BufferMode::Disk | BufferMode::Hybrid => self.config.max_bytes,
         };
+        let (used, kept) = (queue.used_bytes(), queue.kept_bytes());
         // A buffer that is empty takes anything: otherwise a long message would wait for ever.
-        if used >= max_bytes || (used > 0 && used + bytes > max_bytes) {
+        let is_above = used >= max_bytes || (used > 0 && used + bytes > max_bytes);
+        if is_above || (kept > used && kept + bytes > max_bytes + given_up_bytes_max(max_bytes)) {
             return Some(Full::Quota { max_bytes });
         }
         let journal = self.journal.as_ref()?;
@@ -408,30 +480,48 @@ impl Inner {
 
     fn overflow(&self, records: &mut Records, full: Full) -> Result<Ticket, Full> {
         let counters = &self.counters;
-        match (self.config.overflow, &full) {
-            (Overflow::BackPressure, _) => {
-                counters.refused_appends.fetch_add(1, Relaxed);
-                self.was_refused.store(true, Release);
-                return Err(full);
-            }
+        let counter = match (self.config.overflow, &full) {
+            (Overflow::BackPressure, _) => return self.refuse(full),
             (Overflow::DropOldest, Full::Quota { .. }) => {
-                let dropped = self.queue().drop_oldest(FRAME_BYTES + records.len() as u64);
-                counters.dropped_oldest.fetch_add(dropped, Relaxed);
-                self.release();
+                self.give_up_oldest(FRAME_BYTES + records.len() as u64);
                 if let Ok(ticket) = self.append(records) {
                     return Ok(ticket);
                 }
-                counters.dropped_newest.fetch_add(u64::from(records.count()), Relaxed);
+                &counters.dropped_newest
             }
-            (Overflow::DropNewest, Full::Quota { .. }) => {
-                counters.dropped_newest.fetch_add(u64::from(records.count()), Relaxed);
+            (Overflow::DropNewest, Full::Quota { .. }) => &counters.dropped_newest,
+            (_, Full::Behind | Full::Disk { .. }) => &counters.dropped_disk,
+        };
+        let (count, ticket) = (u64::from(records.count()), self.appended.load(Acquire));
+        if self.keeps_dropped.load(Acquire) {
+            if self.dropped.keep(records, ticket).is_err() {
+                return self.refuse(full);
             }
-            (_, Full::Behind | Full::Disk { .. }) => {
-                counters.dropped_disk.fetch_add(u64::from(records.count()), Relaxed);
+            self.signals.readable.notify_one();
+        }
+        counter.fetch_add(count, Relaxed);
+        records.clear();
+        Ok(Ticket(ticket))
+    }
+
+    fn refuse(&self, full: Full) -> Result<Ticket, Full> {
+        self.counters.refused_appends.fetch_add(1, Relaxed);
+        self.was_refused.store(true, Release);
+        Err(full)
+    }
+
+    /// What the pump has, it gives up itself; also what it has not read, if that goes to fallback actions.
+    fn give_up_oldest(&self, bytes: u64) {
+        {
+            let mut queue = self.queue();
+            queue.give_up_oldest(bytes);
+            if !self.keeps_dropped.load(Acquire) {
+                let skipped = queue.skip_given_up();
+                self.counters.dropped_oldest.fetch_add(skipped, Relaxed);
             }
         }
-        records.clear();
-        Ok(Ticket(self.appended.load(Acquire)))
+        self.signals.readable.notify_one();
+        self.release();
     }
 
     /// Gives back the space of what is done with.

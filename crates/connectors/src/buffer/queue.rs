@@ -5,6 +5,8 @@
 //! `hot` holds chunks that nobody has read yet, in order; what stands before the first of them is on the disk. Marks say how
 //! many records had been appended when the log was so long, so that the oldest can be dropped without reading it. There are
 //! never more than some thousands, however much waits: then they stand further apart.
+//!
+//! What stands before `given_up` counts no longer as waiting, though it is there until the pump has got rid of it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,6 +66,8 @@ pub(super) struct Queue {
     pub next: Place,
     pub read: Place,
     pub cursor: Cursor,
+    /// What is older has been dropped in favour of what came later. It may be behind the cursor.
+    pub given_up: Place,
     pub hot: VecDeque<Chunk>,
     pub hot_bytes: usize,
     /// The last one.
@@ -82,6 +86,7 @@ impl Queue {
                 place: start,
                 position: start.base,
             },
+            given_up: start,
             hot: VecDeque::new(),
             hot_bytes: 0,
             noted: Noted::default(),
@@ -100,7 +105,20 @@ impl Queue {
 
     /// What waits or is being sent, as it counts against the quota.
     pub fn used_bytes(&self) -> u64 {
+        self.next.base - self.oldest().base
+    }
+
+    /// With what was given up and is still there.
+    pub fn kept_bytes(&self) -> u64 {
         self.next.base - self.cursor.place.base
+    }
+
+    /// Where what waits or is being sent begins.
+    fn oldest(&self) -> Place {
+        match self.given_up.base > self.cursor.place.base {
+            true => self.given_up,
+            false => self.cursor.place,
+        }
     }
 
     pub fn unread_records(&self) -> u64 {
@@ -164,17 +182,34 @@ impl Queue {
         });
     }
 
-    /// Drops the oldest that nobody has read, at least `bytes` if there are so many. Returns how many records it was.
-    pub fn drop_oldest(&mut self, bytes: u64) -> u64 {
-        let from = self.read;
-        let target = from.base + bytes;
+    /// Gives up the oldest, at least `bytes` if there are so many.
+    pub fn give_up_oldest(&mut self, bytes: u64) {
+        let target = self.oldest().base + bytes;
         let mark = self.marks.iter().find(|mark| mark.base >= target);
-        self.go_to(mark.copied().unwrap_or(self.next));
+        self.given_up = mark.copied().unwrap_or(self.next);
+    }
+
+    /// Nobody is to read what was given up. Returns how many records it was.
+    pub fn skip_given_up(&mut self) -> u64 {
+        match self.given_up.base > self.read.base {
+            true => self.skip_to(self.given_up),
+            false => 0,
+        }
+    }
+
+    /// Drops all that nobody has read yet. Returns how many records it was.
+    pub fn skip_unread(&mut self) -> u64 {
+        self.skip_to(self.next)
+    }
+
+    fn skip_to(&mut self, place: Place) -> u64 {
+        let from = self.read;
+        self.go_to(place);
         // Without anything being sent, nobody would move the cursor.
         if self.cursor.place.base == from.base {
             self.set_cursor(self.at_read());
         }
-        self.read.records - from.records
+        place.records - from.records
     }
 
     fn go_to(&mut self, place: Place) {

@@ -190,6 +190,27 @@ impl Lane {
         }
     }
 
+    /// Takes out what stands before this in the buffer and is not in flight.
+    pub fn take_before(&mut self, position: u64) -> Vec<Entry> {
+        let is_before = |entry: &Entry| entry.record.position() < position;
+        let mut taken: Vec<Entry> = self.back.extract_if(.., |entry| is_before(entry)).collect();
+        let parked = self.parked.len();
+        for entry in std::mem::take(&mut self.parked) {
+            match is_before(&entry) {
+                true => taken.push(entry),
+                false => self.parked.push_back(entry),
+            }
+        }
+        if self.parked.len() < parked {
+            self.parked_keys = self.parked.iter().map(|entry| entry.record.key_hash()).collect();
+        }
+        while let Some(entry) = self.queue.pop_front_if(|entry| is_before(entry)) {
+            self.bytes -= entry.record.len();
+            taken.push(entry);
+        }
+        taken
+    }
+
     /// Takes out what is not in flight.
     pub fn clear(&mut self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = self.queue.drain(..).collect();

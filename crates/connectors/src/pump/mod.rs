@@ -61,6 +61,9 @@ impl Action {
 
     /// `fallback` gets what the action gives up.
     pub fn with_fallback(name: impl Into<String>, buffer: Buffer, fallback: Option<Arc<dyn Fallback>>) -> Action {
+        if fallback.is_some() {
+            buffer.keep_dropped();
+        }
         Action {
             shared: Arc::new(Shared {
                 name: name.into(),

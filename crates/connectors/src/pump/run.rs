@@ -50,6 +50,10 @@ pub(super) struct Pump {
     given_up: Vec<Entry>,
     /// Batches on their way to the fallback.
     falling_back: usize,
+    /// The fallback is being given what had no room in the buffer.
+    is_diverting: bool,
+    /// What stands before this in the buffer is dropped in favour of what came later.
+    dropped_before: u64,
     tasks: JoinSet<Done>,
     control: watch::Receiver<Control>,
     purges: u64,
@@ -114,6 +118,8 @@ impl Pump {
             lanes: (0..lanes).map(|_| Lane::new(&config, now)).collect(),
             given_up: Vec::new(),
             falling_back: 0,
+            is_diverting: false,
+            dropped_before: 0,
             tasks: JoinSet::new(),
             control,
             purges: 0,
@@ -142,9 +148,11 @@ impl Pump {
             if self.is_at_end(&control, now) {
                 break;
             }
+            self.drop_oldest();
             self.fill(now);
             let due = self.dispatch(&control, now);
             self.fall_back();
+            self.divert();
             let due = due.earlier(self.check_if_due(now)).earlier(self.save_if_due(now));
             self.publish();
             self.wait(due).await;
@@ -168,7 +176,10 @@ impl Pump {
         };
         let is_stuck = self.away_until.is_some() || control.is_paused;
         let is_idle = self.lanes.iter().all(Lane::is_idle) && self.given_up.is_empty() && self.falling_back == 0;
-        is_idle || now >= stop_at || (is_stuck && self.in_flight_batches() == 0)
+        let has_dropped = self.shared.fallback.is_some() && self.shared.buffer.has_dropped();
+        let may_end = is_idle || (is_stuck && self.in_flight_batches() == 0);
+        // What had no room in the buffer is in memory only.
+        now >= stop_at || (may_end && !has_dropped)
     }
 
     fn in_flight_batches(&self) -> u32 {
@@ -192,7 +203,31 @@ impl Pump {
             tries: 0,
             record,
         };
+        if place.base < self.dropped_before {
+            self.shared.buffer.count_given_up(1);
+            return self.give_up(entry);
+        }
         self.lanes[lane].push(entry, now);
+    }
+
+    /// What the buffer has given up in favour of what came later.
+    fn drop_oldest(&mut self) {
+        self.dropped_before = self.shared.buffer.given_up_before();
+        let is_before = |record: &Record| record.position() < self.dropped_before;
+        if !self.window.oldest().is_some_and(is_before) {
+            return;
+        }
+        let before = self.dropped_before;
+        let dropped: Vec<Entry> = self
+            .lanes
+            .iter_mut()
+            .flat_map(|lane| lane.take_before(before))
+            .collect();
+        if !dropped.is_empty() {
+            self.shared.buffer.count_given_up(dropped.len() as u64);
+            dropped.into_iter().for_each(|entry| self.give_up(entry));
+            self.moved();
+        }
     }
 
     /// Reads as much as memory allows.
@@ -314,8 +349,31 @@ impl Pump {
         }
     }
 
-    fn fell_back(&mut self, entries: &[Entry], FellBack { taken, lost, reason }: FellBack) {
+    /// One after the other, so that they keep their order.
+    fn divert(&mut self) {
+        if let (Some(fallback), false) = (&self.shared.fallback, self.is_diverting) {
+            let chunks = self.shared.buffer.take_dropped();
+            if !chunks.is_empty() {
+                self.is_diverting = true;
+                self.tasks.spawn(task::divert(Arc::clone(fallback), chunks));
+            }
+        }
+    }
+
+    fn fell_back(&mut self, entries: &[Entry], how: FellBack) {
         self.falling_back -= 1;
+        self.count_fallback(how);
+        entries.iter().for_each(|entry| self.window.done(entry.sequence));
+        self.moved();
+    }
+
+    fn diverted(&mut self, how: FellBack) {
+        self.is_diverting = false;
+        self.count_fallback(how);
+        self.shared.buffer.took_dropped();
+    }
+
+    fn count_fallback(&mut self, FellBack { taken, lost, reason }: FellBack) {
         self.shared.metrics.fallen_back.fetch_add(taken, Relaxed);
         self.shared.metrics.fallback_lost.fetch_add(lost, Relaxed);
         if lost > 0 {
@@ -330,8 +388,6 @@ impl Pump {
             }
             self.shared.health.error(reason);
         }
-        entries.iter().for_each(|entry| self.window.done(entry.sequence));
-        self.moved();
     }
 
     /// Asks the target whether it is there: when it is away, and now and then while it confirms nothing.
@@ -406,6 +462,7 @@ impl Pump {
             Ok(Done::Batch(batch)) => self.batch_done(batch),
             Ok(Done::Check(result)) => self.check_done(result),
             Ok(Done::FellBack(entries, how)) => self.fell_back(&entries, how),
+            Ok(Done::Diverted(how)) => self.diverted(how),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => {}
         }
@@ -566,6 +623,7 @@ impl Pump {
             self.done(done);
         }
         self.tasks.shutdown().await;
+        self.shared.buffer.return_dropped();
         let metrics = &self.shared.metrics;
         metrics.in_flight.store(0, Relaxed);
         self.publish();

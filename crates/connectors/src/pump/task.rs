@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::lane::Entry;
+use crate::buffer::DroppedChunk;
 use crate::fallback::{Fallback, FellBack};
 use crate::record::Record;
 use crate::sink::{Failure, Outcome, Sink};
@@ -18,6 +19,8 @@ pub(super) enum Done {
     Check(Result<(), String>),
     /// These were given up, and the fallback has done with them what it can.
     FellBack(Vec<Entry>, FellBack),
+    /// The fallback has done what it can with what had no room in the buffer.
+    Diverted(FellBack),
 }
 
 /// A batch that came back.
@@ -81,6 +84,14 @@ pub(super) async fn fall_back(fallback: Arc<dyn Fallback>, entries: Vec<Entry>) 
     let records: Vec<Record> = entries.iter().map(|entry| entry.record.clone()).collect();
     let fell_back = fallback.take(&records).await;
     Done::FellBack(entries, fell_back)
+}
+
+pub(super) async fn divert(fallback: Arc<dyn Fallback>, chunks: Vec<DroppedChunk>) -> Done {
+    let mut records = Vec::new();
+    for chunk in chunks {
+        chunk.records(&mut |record| records.push(record));
+    }
+    Done::Diverted(fallback.take(&records).await)
 }
 
 pub(super) async fn check(sink: Arc<dyn Sink>, time_limit: Duration) -> Done {

@@ -9,7 +9,8 @@ use std::{env, fs, process};
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::config::{BatchConfig, BufferConfig, BufferMode, QueryMode, RetryConfig};
+use crate::buffer::Full;
+use crate::config::{BatchConfig, BufferConfig, BufferMode, Overflow, QueryMode, RetryConfig};
 use crate::fallback::{Fallback, FellBack};
 use crate::health::HealthState;
 use crate::record::{Record, Records};
@@ -549,4 +550,172 @@ async fn memory_is_bounded_while_the_target_hangs() {
     until("all is sent", || action.stats().sent == 200_000).await;
     assert_order_per_key(&sink.taken(), 10);
     action.stop(PATIENCE).await;
+}
+
+/// More of the records below than this have no room in a small buffer.
+const FIT: u64 = 40_000;
+
+/// So small that some ten thousand records fill it.
+fn open_small(scratch: &Scratch, mode: BufferMode, overflow: Overflow) -> Buffer {
+    let config = BufferConfig {
+        mode,
+        overflow,
+        max_bytes: 3 << 20,
+        memory_bytes: 3 << 20,
+        segment_bytes: 256 << 10,
+        ..BufferConfig::default()
+    };
+    Buffer::open(&scratch.0, &config, QueryMode::Async, || ()).unwrap()
+}
+
+/// Until then somebody may wait for room.
+async fn append_slowly(buffer: &Buffer, numbers: std::ops::Range<u32>) {
+    for first in numbers.clone().step_by(25) {
+        let mut records = Records::new();
+        for number in first..(first + 25).min(numbers.end) {
+            records.push(
+                crate::health::unix_ms(),
+                u64::from(number % 7),
+                &[Some(&number.to_le_bytes()), Some(&[9; 50])],
+            );
+        }
+        let mut ticket = None;
+        until("there is room", || {
+            ticket = buffer.append(&mut records).ok();
+            ticket.is_some()
+        })
+        .await;
+        // Otherwise the disk, not the quota, decides.
+        until("it is committed", || Some(buffer.committed()) >= ticket).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_full_buffer_drops_reaches_the_fallback() {
+    const TOTAL: u32 = 60_000;
+    for mode in [BufferMode::Disk, BufferMode::Memory, BufferMode::Hybrid] {
+        for overflow in [Overflow::DropOldest, Overflow::DropNewest] {
+            let scratch = scratch();
+            let buffer = open_small(&scratch, mode, overflow);
+            let sink = Arc::new(Script::taking());
+            sink.is_there.store(false, Relaxed);
+            let (away, collector) = (Arc::new(AwayUntilThere(sink.clone())), Collector::new(usize::MAX >> 4));
+            let fallback: Arc<dyn Fallback> = collector.clone();
+            let action = Action::with_fallback("test", buffer.clone(), Some(fallback));
+            action.start(away, &config(), &Handle::current());
+            append_slowly(&buffer, 0..TOTAL).await;
+            until("all that is dropped is counted", || {
+                let stats = action.stats();
+                stats.queued_messages < FIT
+                    && stats.queued_messages + stats.dropped.total() == u64::from(TOTAL)
+                    && stats.fallen_back == stats.dropped.total()
+            })
+            .await;
+            let (dropped, kept) = (collector.taken(), action.stats().queued_messages);
+            assert!(
+                dropped.len() > 10_000 && kept > 1000,
+                "{mode:?} {overflow:?} {} {kept}",
+                dropped.len()
+            );
+            match overflow {
+                Overflow::DropOldest => assert_eq!(dropped, (0..dropped.len() as u32).collect::<Vec<_>>()),
+                _ => assert_eq!(dropped.last(), Some(&(TOTAL - 1))),
+            }
+            sink.is_there.store(true, Relaxed);
+            until("the rest is sent", || action.stats().queued_messages == 0).await;
+            let mut all = [collector.taken(), sink.taken()].concat();
+            all.sort_unstable();
+            assert_eq!(all, (0..TOTAL).collect::<Vec<_>>(), "{mode:?} {overflow:?}");
+            assert_eq!(action.stats().fallback_lost, 0);
+            action.stop(PATIENCE).await;
+            buffer.shut_down().unwrap();
+        }
+    }
+}
+
+/// With nobody to have them, the oldest go, also those that the pump has read; the newest stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_target_is_away_the_newest_stay_and_the_oldest_go() {
+    const TOTAL: u32 = 100_000;
+    let scratch = scratch();
+    let buffer = open_small(&scratch, BufferMode::Disk, Overflow::DropOldest);
+    let sink = Arc::new(Script::taking());
+    sink.is_there.store(false, Relaxed);
+    let action = Action::new("test", buffer.clone());
+    action.start(Arc::new(AwayUntilThere(sink.clone())), &config(), &Handle::current());
+    append_slowly(&buffer, 0..TOTAL).await;
+    until("all that is dropped is counted", || {
+        let stats = action.stats();
+        stats.queued_messages < FIT && stats.queued_messages + stats.dropped.total() == u64::from(TOTAL)
+    })
+    .await;
+    let stats = action.stats();
+    assert_eq!(stats.dropped.overflow_newest, 0);
+    assert!(stats.queued_bytes > 1 << 20, "{stats:?}");
+    sink.is_there.store(true, Relaxed);
+    until("the rest is sent", || action.stats().queued_messages == 0).await;
+    let mut taken = sink.taken();
+    taken.sort_unstable();
+    let first = TOTAL - stats.queued_messages as u32;
+    assert_eq!(taken, (first..TOTAL).collect::<Vec<_>>());
+    action.stop(PATIENCE).await;
+}
+
+/// Whoever published what had no room waits until the fallback has it, and the others wait when there is too much of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_dropped_is_acknowledged_when_the_fallback_has_it() {
+    let scratch = scratch();
+    let buffer = open_small(&scratch, BufferMode::Disk, Overflow::DropNewest);
+    let sink = Arc::new(Script::taking());
+    sink.is_there.store(false, Relaxed);
+    let collector = Collector::new(0);
+    let fallback: Arc<dyn Fallback> = collector.clone();
+    let action = Action::with_fallback("test", buffer.clone(), Some(fallback));
+    action.start(Arc::new(AwayUntilThere(sink.clone())), &config(), &Handle::current());
+    let (mut number, mut records) = (0_u32, Records::new());
+    let full = loop {
+        records.clear();
+        for _ in 0..100 {
+            records.push(1, 1, &[Some(&number.to_le_bytes()), Some(&[9; 1000])]);
+            number += 1;
+        }
+        match buffer.append(&mut records) {
+            Ok(ticket) if action.stats().dropped.total() == 0 => {
+                until("it is committed", || buffer.committed() >= ticket).await;
+            }
+            Ok(ticket) => assert!(buffer.committed() < ticket, "nobody has it"),
+            Err(full) => break full,
+        }
+        assert!(number < 1_000_000, "it takes more and more");
+    };
+    assert!(matches!(full, Full::Quota { .. }) && !buffer.has_room_for(1 << 20));
+    let ticket = buffer.append(&mut Records::new()).unwrap();
+    assert!(buffer.committed() < ticket);
+    collector.gate.add_permits(1 << 20);
+    until("the fallback has it", || buffer.committed() >= ticket).await;
+    let dropped = action.stats().dropped.overflow_newest;
+    until("all of it is counted", || action.stats().fallen_back == dropped).await;
+    buffer.append(&mut records).expect("there is room again");
+    action.stop(PATIENCE).await;
+    assert_eq!(
+        action.stats().fallen_back,
+        dropped + 100,
+        "a stop waits for what is in memory only"
+    );
+}
+
+/// The script's sink, away until it is there.
+struct AwayUntilThere(Arc<Script>);
+
+impl Sink for AwayUntilThere {
+    fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
+        match self.0.is_there.load(Relaxed) {
+            true => self.0.send(batch),
+            false => Box::pin(async move { crate::sink::all(batch, Err(Failure::Away("nobody there".to_owned()))) }),
+        }
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.0.check()
+    }
 }

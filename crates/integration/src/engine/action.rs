@@ -159,10 +159,11 @@ impl Engine {
             action,
             templates,
             ordering_key,
-            fallbacks,
             is_kept: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,
-            headroom: (delivery.buffer.overflow == Overflow::BackPressure)
+            // What is dropped for others waits for these.
+            headroom: (delivery.buffer.overflow == Overflow::BackPressure || !fallbacks.is_empty())
                 .then(|| HEADROOM_MAX.min(delivery.buffer.max_bytes / 8)),
+            fallbacks,
             is_open: true,
         })
     }

@@ -57,7 +57,7 @@ struct Moment {
 }
 
 /// Days since 1970-01-01 of a date, in eras of 400 years that begin in March.
-fn days_of(year: i128, month: u32, day: u32) -> i128 {
+pub(crate) fn days_of(year: i128, month: u32, day: u32) -> i128 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
@@ -66,7 +66,7 @@ fn days_of(year: i128, month: u32, day: u32) -> i128 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-fn date_of(days: i128) -> (i128, u32, u32) {
+pub(crate) fn date_of(days: i128) -> (i128, u32, u32) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);

@@ -8,8 +8,9 @@ mod arrays;
 mod bits;
 mod codec;
 mod convert;
-mod dates;
+pub(crate) mod dates;
 mod format;
+mod jq;
 mod maps;
 mod message;
 mod regexes;
@@ -23,10 +24,12 @@ use regex::bytes::Regex;
 
 use crate::error::Fault;
 use crate::eval::Run;
+use crate::jq::Program;
 use crate::kinds::Kinds;
 use crate::value::{Map, Value};
 
 pub(crate) use convert::to_text;
+pub(crate) use jq::ProgramCache;
 pub(crate) use regexes::RegexCache;
 
 /// One function: what it takes, what it gives, and an example that holds.
@@ -44,6 +47,8 @@ pub struct Function {
     pub example: &'static str,
     /// The second argument is a pattern, which is compiled with the rule if it is constant.
     pub(crate) takes_regex: bool,
+    /// The same of the first argument, which is a jq program.
+    pub(crate) takes_program: bool,
     /// The order of calls matters.
     pub(crate) has_state: bool,
     pub(crate) run: fn(&mut Call<'_, '_>) -> Result<Value, Fault>,
@@ -137,6 +142,7 @@ macro_rules! function_table {
                 about: $about,
                 example: $example,
                 takes_regex: $crate::functions::has_flag(&[$(stringify!($flag)),*], "regex"),
+                takes_program: $crate::functions::has_flag(&[$(stringify!($flag)),*], "program"),
                 has_state: $crate::functions::has_flag(&[$(stringify!($flag)),*], "state"),
                 run: $run,
             }
@@ -158,6 +164,7 @@ const TABLES: &[&[Function]] = &[
     strings::TABLE,
     regexes::TABLE,
     format::TABLE,
+    jq::TABLE,
     maps::TABLE,
     arrays::TABLE,
     bits::TABLE,
@@ -184,10 +191,6 @@ pub(crate) fn find(name: &str) -> Option<&'static Function> {
 
 /// Functions of EMQX that do not exist here, and why.
 const ABSENT: &[(&str, &str)] = &[
-    (
-        "jq",
-        "the interpreter in Rust (jaq 3.1) takes 43 s of CPU to build; FOREACH, paths and map functions do most of it",
-    ),
     (
         "term_encode",
         "Erlang's external term format has no readers outside of Erlang",
@@ -218,12 +221,19 @@ pub(crate) fn absent(name: &str) -> Option<&'static str> {
         .map(|absent| absent.1)
 }
 
+/// A constant argument that was compiled with the rule.
+#[derive(Debug)]
+pub(crate) enum Compiled {
+    Regex(Regex),
+    Program(Program),
+}
+
 /// A function and its arguments, whose number has been checked.
 pub(crate) struct Call<'a, 'r> {
     pub function: &'static Function,
     pub arguments: &'a [Value],
-    /// Of a constant pattern.
-    pub regex: Option<&'a Regex>,
+    /// Of a constant pattern or program.
+    pub constant: Option<&'a Compiled>,
     pub run: &'a mut Run<'r>,
 }
 

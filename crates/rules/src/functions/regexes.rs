@@ -3,7 +3,7 @@
 
 use regex::bytes::{Captures, Regex};
 
-use super::{Call, Group, function_table};
+use super::{Call, Compiled, Group, function_table};
 use crate::error::Fault;
 use crate::resolve::compile_regex;
 use crate::text::Text;
@@ -50,7 +50,7 @@ fn with_regex<T>(
 ) -> Result<T, Fault> {
     // An automaton may look at every byte in several states.
     call.run.budget.step(call.text(0)?.len() as u64 / 8)?;
-    if let Some(regex) = call.regex {
+    if let Some(Compiled::Regex(regex)) = call.constant {
         return apply(call, regex);
     }
     let pattern = call.text(1)?;

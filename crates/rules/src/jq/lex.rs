@@ -1,0 +1,188 @@
+//! Tokens of jq's language, read as the parser asks for them; strings, which have programs in them.
+
+use super::parse::{Parsed, Parser};
+use super::term::{Form, Part, Term, TextFormat};
+use crate::value::Value;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Token<'a> {
+    /// `.name`
+    Field(&'a str),
+    Name(&'a str),
+    Variable(&'a str),
+    Format(&'a str),
+    Number(&'a str),
+    /// The quote; the rest is read by who knows what stands in it.
+    Quote,
+    Symbol(&'static str),
+    End,
+}
+
+/// Longer ones first.
+const SYMBOLS: [&str; 36] = [
+    "//=", "|=", "+=", "-=", "*=", "/=", "%=", "==", "!=", "<=", ">=", "//", "..", "and", "or", "|", ",", "=", "<",
+    ">", "+", "-", "*", "/", "%", "(", ")", "[", "]", "{", "}", ":", ";", ".", "?", "$",
+];
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+impl<'a> Parser<'a> {
+    pub(super) fn skip_blank(&mut self) {
+        let bytes = self.text.as_bytes();
+        while let Some(byte) = bytes.get(self.at) {
+            match byte {
+                b'#' => {
+                    let rest = &bytes[self.at..];
+                    self.at += rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+                }
+                byte if byte.is_ascii_whitespace() => self.at += 1,
+                _ => return,
+            }
+        }
+    }
+
+    pub(super) fn name_at(&self, at: usize) -> &'a str {
+        let rest = &self.text[at..];
+        let length = rest.bytes().position(|byte| !is_name(byte)).unwrap_or(rest.len());
+        &rest[..length]
+    }
+
+    /// The next token and where it ends.
+    pub(super) fn peek(&mut self) -> Parsed<(Token<'a>, usize)> {
+        self.skip_blank();
+        let (at, bytes) = (self.at, self.text.as_bytes());
+        let Some(&first) = bytes.get(at) else {
+            return Ok((Token::End, at));
+        };
+        let starts_name = |at: usize| {
+            bytes
+                .get(at)
+                .is_some_and(|byte| is_name(*byte) && !byte.is_ascii_digit())
+        };
+        let named = |at: usize, token: fn(&'a str) -> Token<'a>| {
+            let name = self.name_at(at);
+            Ok((token(name), at + name.len()))
+        };
+        match first {
+            b'"' => return Ok((Token::Quote, at + 1)),
+            b'.' if starts_name(at + 1) => return named(at + 1, Token::Field),
+            b'$' if starts_name(at + 1) => return named(at + 1, Token::Variable),
+            b'@' if starts_name(at + 1) => return named(at + 1, Token::Format),
+            b'0'..=b'9' => return Ok(self.number(at)),
+            b'.' if bytes.get(at + 1).is_some_and(u8::is_ascii_digit) => return Ok(self.number(at)),
+            _ if starts_name(at) => {
+                let name = self.name_at(at);
+                let token = match name {
+                    "and" => Token::Symbol("and"),
+                    "or" => Token::Symbol("or"),
+                    name => Token::Name(name),
+                };
+                return Ok((token, at + name.len()));
+            }
+            _ => {}
+        }
+        match SYMBOLS.iter().find(|symbol| self.text[at..].starts_with(**symbol)) {
+            Some(symbol) => Ok((Token::Symbol(symbol), at + symbol.len())),
+            None => {
+                let found = self.text[at..].chars().next().unwrap_or_default();
+                self.error(at, format!("found {found:?}, which is no part of jq"))
+            }
+        }
+    }
+
+    pub(super) fn number(&self, at: usize) -> (Token<'a>, usize) {
+        let bytes = self.text.as_bytes();
+        let digits = |mut at: usize| {
+            while bytes.get(at).is_some_and(u8::is_ascii_digit) {
+                at += 1;
+            }
+            at
+        };
+        let mut end = digits(at);
+        if bytes.get(end) == Some(&b'.') {
+            end = digits(end + 1);
+        }
+        if matches!(bytes.get(end), Some(b'e' | b'E')) {
+            let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+            if bytes.get(end + 1 + sign).is_some_and(u8::is_ascii_digit) {
+                end = digits(end + 1 + sign);
+            }
+        }
+        (Token::Number(&self.text[at..end]), end)
+    }
+
+    /// From the quote on.
+    pub(super) fn string(&mut self, format: Option<TextFormat>) -> Parsed<Term> {
+        self.skip_blank();
+        let at = self.at;
+        self.at += 1;
+        let (mut parts, mut text) = (Vec::new(), String::new());
+        loop {
+            let Some(char) = self.text[self.at..].chars().next() else {
+                return self.error(at, "the string does not end");
+            };
+            self.at += char.len_utf8();
+            match char {
+                '"' => break,
+                '\\' if self.text[self.at..].starts_with('(') => {
+                    self.at += 1;
+                    if !text.is_empty() {
+                        parts.push(Part::Text(std::mem::take(&mut text)));
+                    }
+                    parts.push(Part::Term(self.pipe()?));
+                    self.expect(")")?;
+                }
+                '\\' => text.push(self.escape()?),
+                char => text.push(char),
+            }
+        }
+        if parts.is_empty() {
+            return self.term(at, Form::Literal(Value::from(text)));
+        }
+        if !text.is_empty() {
+            parts.push(Part::Text(text));
+        }
+        self.term(at, Form::Text(format, parts))
+    }
+
+    fn escape(&mut self) -> Parsed<char> {
+        let at = self.at;
+        let Some(char) = self.text[at..].chars().next() else {
+            return self.error(at, "the string does not end");
+        };
+        self.at += char.len_utf8();
+        Ok(match char {
+            '"' | '\\' | '/' => char,
+            'n' => '\n',
+            't' => '\t',
+            'r' => '\r',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'u' => return self.unicode(at),
+            _ => return self.error(at, format!("\\{char} is no escape sequence")),
+        })
+    }
+
+    fn unicode(&mut self, at: usize) -> Parsed<char> {
+        let Some(high) = self.hex() else {
+            return self.error(at, "\\u is followed by four hexadecimal digits");
+        };
+        let mut code = high;
+        if (0xD800..0xDC00).contains(&high) && self.text[self.at..].starts_with("\\u") {
+            self.at += 2;
+            if let Some(low) = self.hex().filter(|low| (0xDC00..0xE000).contains(low)) {
+                code = 0x1_0000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+            }
+        }
+        Ok(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
+    }
+
+    fn hex(&mut self) -> Option<u32> {
+        let digits = self.text.get(self.at..self.at + 4)?;
+        let code = u32::from_str_radix(digits, 16).ok()?;
+        self.at += 4;
+        Some(code)
+    }
+}

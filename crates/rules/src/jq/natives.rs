@@ -1,0 +1,194 @@
+//! Calls of what is not written in jq: functions of values, of numbers, and those that get filters.
+
+use std::ops::ControlFlow;
+
+use super::machine::{Flow, Item, Machine, Out, Path, Scope, Stop};
+use super::term::{Native, Special, Term};
+use super::{paths, values};
+use crate::value::Value;
+
+pub(super) fn call<'e>(
+    machine: &mut Machine,
+    (native, at): (Native, u32),
+    arguments: &'e [Term],
+    item: Item,
+    scope: Scope<'e>,
+    out: &mut Out<'_>,
+) -> Flow {
+    match native {
+        Native::Values(function) => with_values(
+            machine,
+            arguments,
+            &item.value,
+            Vec::new(),
+            scope,
+            &mut |machine, given| {
+                let result = function(machine, item.value.clone(), given).map_err(|stop| stop.from_here(at))?;
+                let path = match item.path {
+                    Path::Off => Path::Off,
+                    _ => Path::Lost,
+                };
+                out(machine, Item { value: result, path })
+            },
+        ),
+        Native::Number(function) => {
+            let result = function(values::float(&item.value)?);
+            out(machine, Item::plain(values::number(result)))
+        }
+        Native::Numbers(function) => with_values(
+            machine,
+            arguments,
+            &item.value,
+            Vec::new(),
+            scope,
+            &mut |machine, given| {
+                let (a, b) = (values::float(&given[0])?, values::float(&given[1])?);
+                out(machine, Item::plain(values::number(function(a, b))))
+            },
+        ),
+        Native::Special(special) => self::special(machine, special, arguments, item, scope, out),
+    }
+}
+
+/// All combinations of what the arguments give; the first one changes fastest.
+fn with_values<'e>(
+    machine: &mut Machine,
+    arguments: &'e [Term],
+    input: &Value,
+    given: Vec<Value>,
+    scope: Scope<'e>,
+    then: &mut dyn FnMut(&mut Machine, &[Value]) -> Flow,
+) -> Flow {
+    let Some((last, before)) = arguments.split_last() else {
+        let given: Vec<Value> = given.into_iter().rev().collect();
+        return then(machine, &given);
+    };
+    machine.each(last, input, scope, &mut |machine, value| {
+        let mut given = given.clone();
+        given.push(value);
+        with_values(machine, before, input, given, scope, then)
+    })
+}
+
+#[inline(never)]
+fn special<'e>(
+    machine: &mut Machine,
+    special: Special,
+    arguments: &'e [Term],
+    item: Item,
+    scope: Scope<'e>,
+    out: &mut Out<'_>,
+) -> Flow {
+    match (special, arguments) {
+        (Special::Empty, _) => Ok(()),
+        (Special::Path, [of]) => {
+            let inner = Item {
+                value: item.value.clone(),
+                path: Path::At(Default::default()),
+            };
+            machine.eval(of, inner, scope, &mut |machine, found| {
+                let path = values::path_of(found)?;
+                let path = machine.array(path.to_vec())?;
+                out(machine, Item::plain(path))
+            })
+        }
+        (Special::GetPath, [of]) => machine.each(of, &item.value, scope, &mut |machine, path| {
+            get_path(machine, &item, &path, out)
+        }),
+        (Special::Range, [from, to, by]) => range(machine, [from, to, by], &item, scope, out),
+        (Special::Limit, [count, of]) => machine.each(count, &item.value, scope, &mut |machine, count| {
+            limit(machine, values::float(&count)?, of, item.clone(), scope, out)
+        }),
+        (Special::Until, [condition, update]) => machine.unfold(item, &mut |machine, item, next| {
+            machine.each(
+                condition,
+                &item.value,
+                scope,
+                &mut |machine, is_done| match values::is_true(&is_done) {
+                    true => out(machine, item.clone()),
+                    false => machine.eval(update, item.clone(), scope, &mut |machine, item| {
+                        machine.make(64)?;
+                        next.push(item);
+                        Ok(())
+                    }),
+                },
+            )
+        }),
+        (Special::While, [condition, update]) => machine.unfold(item, &mut |machine, item, next| {
+            machine.each(condition, &item.value, scope, &mut |machine, goes_on| {
+                if !values::is_true(&goes_on) {
+                    return Ok(());
+                }
+                out(machine, item.clone())?;
+                machine.eval(update, item.clone(), scope, &mut |machine, item| {
+                    machine.make(64)?;
+                    next.push(item);
+                    Ok(())
+                })
+            })
+        }),
+        (Special::Repeat | Special::Recurse, [step]) => machine.recurse(Some(step), item, scope, out),
+        _ => Ok(()),
+    }
+}
+
+fn get_path(machine: &mut Machine, item: &Item, path: &Value, out: &mut Out<'_>) -> Flow {
+    let Value::Array(keys) = path else {
+        return Err(Stop::error(format!(
+            "Path must be specified as an array, not {}",
+            values::told(path)
+        )));
+    };
+    let value = paths::get(machine, &item.value, keys)?;
+    let mut at = item.path.clone();
+    if !matches!(at, Path::Off) {
+        for key in keys.iter() {
+            at = machine.step_into(&at, key.clone())?;
+        }
+    }
+    out(machine, Item { value, path: at })
+}
+
+fn range<'e>(
+    machine: &mut Machine,
+    [from, to, by]: [&'e Term; 3],
+    item: &Item,
+    scope: Scope<'e>,
+    out: &mut Out<'_>,
+) -> Flow {
+    machine.each(from, &item.value, scope, &mut |machine, from| {
+        machine.each(to, &item.value, scope, &mut |machine, to| {
+            machine.each(by, &item.value, scope, &mut |machine, by| {
+                let (mut at, to, by) = (values::float(&from)?, values::float(&to)?, values::float(&by)?);
+                while (by > 0.0 && at < to) || (by < 0.0 && at > to) {
+                    machine.step(1)?;
+                    out(machine, Item::plain(values::number(at)))?;
+                    at += by;
+                }
+                Ok(())
+            })
+        })
+    })
+}
+
+fn limit<'e>(machine: &mut Machine, count: f64, of: &'e Term, item: Item, scope: Scope<'e>, out: &mut Out<'_>) -> Flow {
+    if count <= 0.0 {
+        return Ok(());
+    }
+    let (mut left, mut end) = (count, ControlFlow::Continue(()));
+    let flow = machine.eval(of, item, scope, &mut |machine, item| {
+        left -= 1.0;
+        if let Err(stop) = out(machine, item) {
+            end = ControlFlow::Break(Err(stop));
+        } else if left <= 0.0 {
+            end = ControlFlow::Break(Ok(()));
+        } else {
+            return Ok(());
+        }
+        Err(Stop::Below)
+    });
+    match end {
+        ControlFlow::Break(flow) => flow,
+        ControlFlow::Continue(()) => flow,
+    }
+}

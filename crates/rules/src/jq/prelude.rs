@@ -1,0 +1,45 @@
+//! The functions of `prelude.jq`, read once.
+
+use std::sync::OnceLock;
+
+use super::parse::{self, Names};
+use super::term::Def;
+
+const TEXT: &str = include_str!("prelude.jq");
+
+struct Prelude {
+    names: Vec<(String, usize)>,
+    defs: Vec<Def>,
+}
+
+fn prelude() -> &'static Prelude {
+    static PRELUDE: OnceLock<Prelude> = OnceLock::new();
+    PRELUDE.get_or_init(|| {
+        let (names, defs) = parse::definitions(TEXT).unwrap_or_default();
+        Prelude { names, defs }
+    })
+}
+
+pub(super) fn names() -> Names<'static> {
+    Names {
+        prelude: &prelude().names,
+    }
+}
+
+pub(super) fn def(index: usize) -> Option<&'static Def> {
+    prelude().defs.get(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prelude_is_good_jq() {
+        let read = parse::definitions(TEXT).map_err(|error| {
+            let line = TEXT[..error.at].lines().count();
+            format!("line {line}: {}", error.message)
+        });
+        assert_eq!(read.map(|(names, _)| names.len() > 80), Ok(true));
+    }
+}

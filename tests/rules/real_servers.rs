@@ -1,0 +1,288 @@
+//! PostgreSQL, Redis, Mosquitto and Kafka as they are: who is not there, who does not take our credentials and what they refuse is told in
+//! the API, the log and the metrics, and stops nothing else.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::bad_input::metric;
+use crate::kafka_server::Kafka;
+use crate::support::*;
+
+/// What a script in `dev/` has started; it ends with this.
+struct Started {
+    script: PathBuf,
+    directory: PathBuf,
+    address: String,
+}
+
+impl Started {
+    fn new(script: &str, options: &[&str]) -> Started {
+        let name = unique(&format!("tidewire-rules-{script}-{}", std::process::id()));
+        let mut started = Started {
+            script: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev").join(script),
+            directory: std::env::temp_dir().join(name),
+            address: String::new(),
+        };
+        std::fs::create_dir_all(&started.directory).expect("the directory for temporary files can be written to");
+        let output = started.call("start", options).expect("the script runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "dev/{script}: {errors}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let first = said.lines().next().and_then(|line| line.split_once('='));
+        started.address = first.expect("the script prints NAME=VALUE").1.to_owned();
+        started
+    }
+
+    fn call(&self, verb: &str, options: &[&str]) -> std::io::Result<std::process::Output> {
+        let mut command = Command::new(&self.script);
+        command.arg(verb).arg(&self.directory).args(options).output()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.call("kill", &[]);
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// With one user, `me`, whose password is `right`.
+struct Mosquitto {
+    process: Child,
+    directory: PathBuf,
+    address: String,
+}
+
+impl Mosquitto {
+    fn start() -> Mosquitto {
+        let directory = std::env::temp_dir().join(unique(&format!("tidewire-rules-mosquitto-{}", std::process::id())));
+        std::fs::create_dir_all(&directory).expect("the directory for temporary files can be written to");
+        let (passwords, settings) = (directory.join("passwords"), directory.join("mosquitto.conf"));
+        let made = Command::new("mosquitto_passwd")
+            .args(["-c", "-b"])
+            .arg(&passwords)
+            .args(["me", "right"])
+            .status();
+        assert!(
+            made.expect("mosquitto_passwd is installed: dev/setup.sh test")
+                .success()
+        );
+        let address = nobody();
+        let port = address.rsplit(':').next().unwrap_or_default();
+        let passwords = passwords.display();
+        let text = format!("listener {port} 127.0.0.1\nallow_anonymous false\npassword_file {passwords}\nuser root\n");
+        std::fs::write(&settings, text).expect("a file can be written");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let process = Command::new("mosquitto")
+            .env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin"))
+            .arg("-c")
+            .arg(settings)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Mosquitto {
+            process: process.expect("mosquitto is installed: dev/setup.sh test"),
+            directory,
+            address,
+        }
+    }
+}
+
+impl Drop for Mosquitto {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Where nobody listens.
+fn nobody() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it has an address").to_string()
+}
+
+/// A kind of target, and what may be wrong with it.
+struct Target<'a> {
+    kind: &'a str,
+    config: Value,
+    /// What takes the place of entries of the configuration, and what is told then.
+    wrong: &'a [(&'a str, Value, &'a str)],
+    parameters: Value,
+    /// A payload that it never takes, and what is told then.
+    poison: (&'a str, &'a str),
+    /// A parameter with a template that has no end.
+    bad: Value,
+    bad_field: &'a str,
+}
+
+impl Target<'_> {
+    fn add(&self, api: &Api<'_>, name: &str, config: &Value) {
+        let connector = json!({"type": self.kind, "name": name, "config": config});
+        api.ok("POST", "/api/v1/connectors", &connector);
+        let action = json!({
+            "type": self.kind, "name": name, "connector": name, "parameters": self.parameters,
+            "delivery": {"retry": {"first_ms": 10, "longest_ms": 100}},
+        });
+        api.ok("POST", "/api/v1/actions", &action);
+        let sql = format!("SELECT payload FROM \"{name}\"");
+        let rule = json!({"id": name, "sql": sql, "actions": [format!("{}:{name}", self.kind)]});
+        api.ok("POST", "/api/v1/rules", &rule);
+    }
+
+    fn check(&self, server: &Server) {
+        let api = Api::of(server);
+        let mut client = server.session(&Connect::new(V5, "c"));
+        self.add(&api, "good", &self.config);
+        for (number, (field, value, _)) in self.wrong.iter().enumerate() {
+            let mut config = self.config.clone();
+            config[*field] = value.clone();
+            self.add(&api, &format!("wrong{number}"), &config);
+            client.publish(&Publish::new(format!("wrong{number}"), "1").qos(1));
+        }
+        for payload in ["1", self.poison.0, "2"] {
+            client.publish(&Publish::new("good", payload).qos(1));
+        }
+        for (number, (field, _, told)) in self.wrong.iter().enumerate() {
+            self.is_told_to_be_away(server, &api, &format!("wrong{number}"), told, field);
+        }
+        self.has_refused_one(server, &api);
+        let mut parameters = self.parameters.clone();
+        parameters[self.bad_field.split(['.', '[']).next().unwrap_or_default()] = self.bad.clone();
+        let action = json!({"type": self.kind, "name": "bad", "connector": "good", "parameters": parameters});
+        let (status, problem) = api.call("POST", "/api/v1/actions", &action);
+        let field = format!("parameters.{}", self.bad_field);
+        assert_eq!((status, &problem["field"]), (422, &json!(field)), "{problem:#}");
+    }
+
+    fn is_told_to_be_away(&self, server: &Server, api: &Api<'_>, name: &str, told: &str, field: &str) {
+        let id = format!("{}:{name}", self.kind);
+        let path = format!("/api/v1/actions/{id}");
+        server.wait_until(&format!("{id} tells what is wrong with {field}"), |_| {
+            let health = &api.get(&path)["health"];
+            let error = health["last_error"].as_str().unwrap_or_default().to_lowercase();
+            health["state"] == "disconnected" && error.contains(told)
+        });
+        let action = api.get(&path);
+        assert_eq!(action["metrics"]["queued_messages"], 1, "{action:#}");
+        assert!(!action.to_string().contains("guessed-it"), "{action:#}");
+        let label = format!("action=\"{id}\"");
+        assert_eq!(metric(server, "tidewire_action_state", &[&label, "disconnected"]), 1.0);
+        assert_eq!(metric(server, "tidewire_action_queued_messages", &[&label]), 1.0);
+        server.wait_until("the log tells", |server| {
+            let log = server.log().to_lowercase();
+            assert!(!log.contains("guessed-it"));
+            let mut lines = log.lines().filter(|line| line.contains(&id) && line.contains("away"));
+            lines.any(|line| line.contains(told))
+        });
+        let result = api.ok("POST", &format!("/api/v1/connectors/{name}/test"), &Value::Null);
+        assert_eq!(result["is_reachable"], false, "{result:#}");
+    }
+
+    fn has_refused_one(&self, server: &Server, api: &Api<'_>) {
+        let id = format!("{}:good", self.kind);
+        let path = format!("/api/v1/actions/{id}");
+        server.wait_until(&format!("{id} has sent what can be sent"), |_| {
+            let metrics = &api.get(&path)["metrics"];
+            metrics["sent"] == 2 && metrics["failed"] == 1 && metrics["queued_messages"] == 0
+        });
+        let action = api.get(&path);
+        let error = action["health"]["last_error"].as_str().unwrap_or_default();
+        assert!(error.contains(self.poison.1), "{action:#}");
+        assert_eq!(action["health"]["state"], "connected");
+        let label = format!("action=\"{id}\"");
+        assert_eq!(metric(server, "tidewire_action_failed_total", &[&label]), 1.0);
+        assert_eq!(metric(server, "tidewire_action_sent_total", &[&label]), 2.0);
+        let log = server.log();
+        let mut lines = log.lines().filter(|line| line.contains(&id) && line.contains("failed"));
+        assert!(lines.any(|line| line.contains(self.poison.1)), "{log}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_postgresql_is_told() {
+    let postgres = Started::new("postgres", &[]);
+    let (host, port) = postgres.address.rsplit_once(':').expect("an address");
+    let port: u16 = port.parse().expect("a port");
+    let away: u16 = nobody()
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse().ok())
+        .expect("a port");
+    let target = Target {
+        kind: "postgresql",
+        config: json!({"host": host, "port": port, "database": "postgres", "user": "postgres", "password": "tidewire"}),
+        wrong: &[
+            ("password", json!("guessed-it"), "password authentication failed"),
+            ("database", json!("nothere"), "does not exist"),
+            ("port", json!(away), "connection refused"),
+        ],
+        parameters: json!({"sql": "SELECT ${payload}::integer"}),
+        poison: ("warm", "invalid input syntax"),
+        bad: json!("SELECT ${payload"),
+        bad_field: "sql",
+    };
+    target.check(&Server::start(&Config::new("")));
+}
+
+#[test]
+fn what_is_wrong_with_redis_is_told() {
+    let redis = Started::new("redis", &["--requirepass", "right"]);
+    let target = Target {
+        kind: "redis",
+        config: json!({"servers": [redis.address], "password": "right"}),
+        wrong: &[
+            ("password", json!("guessed-it"), "authentication failed"),
+            ("servers", json!([nobody()]), "refused"),
+        ],
+        parameters: json!({"command": ["INCRBY", "n", "${payload}"]}),
+        poison: ("warm", "not an integer"),
+        bad: json!(["GET", "${payload"]),
+        bad_field: "command[1]",
+    };
+    target.check(&Server::start(&Config::new("")));
+}
+
+#[test]
+fn what_is_wrong_with_an_mqtt_broker_is_told() {
+    let mosquitto = Mosquitto::start();
+    let target = Target {
+        kind: "mqtt",
+        config: json!({
+            "server": mosquitto.address, "client_id": "bridge", "user": "me", "password": "right",
+            "reconnect": {"first_ms": 20, "longest_ms": 200},
+        }),
+        wrong: &[
+            ("password", json!("guessed-it"), "not authorized"),
+            ("server", json!(nobody()), "refused"),
+        ],
+        parameters: json!({"topic": "out/${payload}", "qos": "1"}),
+        poison: ("#", "topic"),
+        bad: json!("out/${payload"),
+        bad_field: "topic",
+    };
+    target.check(&Server::start(&Config::new("")));
+}
+
+#[test]
+fn what_is_wrong_with_kafka_is_told() {
+    let kafka = Kafka::start(1);
+    for name in ["t-1", "t-2"] {
+        kafka.topic(name, 1);
+    }
+    let away = nobody();
+    let target = Target {
+        kind: "kafka",
+        config: json!({"bootstrap_hosts": kafka.address, "connect_timeout_ms": 2000}),
+        wrong: &[("bootstrap_hosts", json!(away), &away)],
+        parameters: json!({"kafka_topic": "t-${payload}"}),
+        poison: ("warm", "t-warm"),
+        bad: json!("t-${payload"),
+        bad_field: "kafka_topic",
+    };
+    target.check(&Server::start(&Config::new("")));
+}
