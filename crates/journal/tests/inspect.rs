@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use scratch::Scratch;
-use tidewire_journal::inspect::{InspectError, Mode, copy_to, inspect, repair, verify};
+use tidewire_journal::inspect::{InspectError, Mode, copy_around, copy_to, inspect, repair, verify};
 use tidewire_journal::{Batch, DIRECTORY_NAME, Directory, Journal, Log, LogConfig, Lsn, OpenError};
 
 const BATCHES: u32 = 40;
@@ -330,6 +330,34 @@ fn a_damaged_journal_is_not_copied() {
         assert!(error.to_string().contains("the journal is damaged"), "{error}");
         assert!(!copy.join("journal").exists());
     }
+}
+
+#[test]
+fn a_copy_around_something_begins_before_it_and_ends_after_it() {
+    let scratch = Scratch::new();
+    let (directory, target) = (scratch.path().join("a"), scratch.path().join("b"));
+    let bases = journal_with_checkpoint(&directory);
+    let mut end = Lsn(0);
+    let copied = copy_around::<InspectError>(&directory, DIRECTORY_NAME, &target, || {
+        // More than a segment, and what was needed before is not needed any more.
+        let (mut log, opened) = try_open(&directory).unwrap();
+        for number in 0..BATCHES {
+            log.append(&mut batch(number));
+        }
+        log.flush().unwrap();
+        end = log.committed();
+        log.set_checkpoint(opened.next).unwrap();
+        log.truncate_before(opened.next).unwrap();
+        log.close().unwrap();
+        Ok(())
+    });
+    let copied = copied.unwrap();
+    assert_eq!(copied.replay_from, Some(bases[20]));
+    assert!(copied.next >= end, "{copied:?}");
+    assert!(
+        inspect(&directory).unwrap().first > bases[20],
+        "the log itself has lost that"
+    );
 }
 
 #[test]
