@@ -61,6 +61,9 @@ fn a_backup_of_a_platform_at_work_holds_what_was_acknowledged_before() {
         devices.shut_down();
     }
 
+    assert!(!directory.join("data/platform.backup").exists());
+    let _ = fs::remove_dir_all(copy(BACKUPS - 1));
+
     world.server.spawn_again();
     world.server.wait_until_ready();
     world.connect(V4, "T").ping_alone();
@@ -75,8 +78,12 @@ impl Drop for Over<'_> {
     }
 }
 
+/// The last one is on another disk, where there is one.
 fn copy(number: usize) -> String {
-    format!("copy-{number}")
+    match number + 1 == BACKUPS && Path::new("/dev/shm").is_dir() {
+        true => format!("/dev/shm/tidewire-test-{}", std::process::id()),
+        false => format!("copy-{number}"),
+    }
 }
 
 fn tidewire(directory: &Path, args: &[&str]) -> Output {

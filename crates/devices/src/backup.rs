@@ -1,14 +1,17 @@
 //! A consistent copy of the platform, also while a server runs on it: a backup.
 //!
 //! As after a crash: each store says up to where it has the log, and the log has the rest. So the copy of the log begins before the stores
-//! are copied and ends after that.
+//! are copied and ends after that. That has to be quick, because the log goes on and forgets meanwhile: for a target on another disk, a copy
+//! beside the platform, which is mostly links, comes first.
 
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use journal::inspect::{InspectError, copy_around};
+use journal::{Directory, DirectoryError};
 use platform::{FILE_NAME, SqliteOpenError, SqliteRepository};
 use timeseries::StoreError;
 
@@ -24,6 +27,7 @@ pub enum BackupError {
     Store(StoreError),
     Repository(SqliteOpenError),
     Log(InspectError),
+    Stage(DirectoryError),
 }
 
 impl fmt::Display for BackupError {
@@ -33,6 +37,9 @@ impl fmt::Display for BackupError {
             BackupError::Store(_) => f.write_str("the time series cannot be copied"),
             BackupError::Repository(_) => f.write_str("the platform's entities cannot be copied"),
             BackupError::Log(_) => f.write_str("the log of devices cannot be copied"),
+            BackupError::Stage(_) => {
+                f.write_str("no copy can be made beside the platform, for a target on another disk")
+            }
         }
     }
 }
@@ -44,6 +51,7 @@ impl std::error::Error for BackupError {
             BackupError::Store(error) => error,
             BackupError::Repository(error) => error,
             BackupError::Log(error) => error,
+            BackupError::Stage(error) => error,
         })
     }
 }
@@ -54,13 +62,60 @@ impl From<InspectError> for BackupError {
     }
 }
 
+/// Within the data directory, while a copy goes to another disk.
+const STAGE_NAME: &str = "platform.backup";
+
 /// Copies the platform of one data directory into another, which must not have one; how many bytes, or `None` if there is none.
 /// After an error the copy is removed.
 pub fn copy_to(data_dir: &Path, target: &Path) -> Result<Option<u64>, BackupError> {
-    let (from, to) = (data_dir.join(DIRECTORY_NAME), target.join(DIRECTORY_NAME));
-    if !from.join(LOG_NAME).is_dir() {
+    if !data_dir.join(DIRECTORY_NAME).join(LOG_NAME).is_dir() {
         return Ok(None);
     }
+    if device(data_dir)? == device(target)? {
+        return copy_here(data_dir, target);
+    }
+    let stage = data_dir.join(STAGE_NAME);
+    // Also what one that was interrupted has left; one that is at work keeps others out.
+    let held = Directory::open(data_dir, STAGE_NAME).map_err(BackupError::Stage)?;
+    let (staged, to) = (stage.join(DIRECTORY_NAME), target.join(DIRECTORY_NAME));
+    remove(fs::remove_dir_all(&staged), &staged)?;
+    let result = copy_here(data_dir, &stage).and_then(|bytes| {
+        copy_tree(&staged, &to)?;
+        sync_directory(target)?;
+        Ok(bytes)
+    });
+    if result.is_err() {
+        let _ = fs::remove_dir_all(&to);
+    }
+    remove(fs::remove_dir_all(&stage), &stage)?;
+    drop(held);
+    result
+}
+
+fn device(path: &Path) -> Result<u64, BackupError> {
+    fs::metadata(path)
+        .map(|there| there.dev())
+        .map_err(failed("look at", path))
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<(), BackupError> {
+    fs::create_dir_all(to).map_err(failed("create", to))?;
+    for entry in fs::read_dir(from).map_err(failed("read", from))? {
+        let path = entry.map_err(failed("read", from))?.path();
+        let copy = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            copy_tree(&path, &copy)?;
+            continue;
+        }
+        let copied = fs::copy(&path, &copy).and_then(|_| File::open(&copy)?.sync_all());
+        copied.map_err(failed("copy", &path))?;
+    }
+    sync_directory(to)
+}
+
+/// To the same disk.
+fn copy_here(data_dir: &Path, target: &Path) -> Result<Option<u64>, BackupError> {
+    let (from, to) = (data_dir.join(DIRECTORY_NAME), target.join(DIRECTORY_NAME));
     fs::create_dir_all(&to).map_err(failed("create", &to))?;
     let mut bytes = 0;
     let log = copy_around(&from, LOG_NAME, &to, || {
