@@ -87,9 +87,10 @@ pub fn copy_to(data_dir: &Path, target: &Path) -> Result<Option<u64>, BackupErro
     if result.is_err() {
         let _ = fs::remove_dir_all(&to);
     }
-    remove(fs::remove_dir_all(&stage), &stage)?;
+    let removed = remove(fs::remove_dir_all(&stage), &stage);
     drop(held);
-    result
+    let bytes = result?;
+    removed.map(|()| bytes)
 }
 
 fn device(path: &Path) -> Result<u64, BackupError> {
