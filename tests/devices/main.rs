@@ -7,8 +7,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acceptance;
 mod backup;
 mod calls;
+mod certificates;
 mod connecting;
 mod demo;
 mod downward;
