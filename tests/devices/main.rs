@@ -7,8 +7,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acceptance;
 mod backup;
 mod calls;
+mod certificates;
 mod connecting;
 mod demo;
 mod downward;
@@ -18,6 +20,7 @@ mod http;
 mod kills;
 mod limits;
 mod namespaces;
+mod protobuf;
 mod rest;
 mod sdk;
 mod upward;

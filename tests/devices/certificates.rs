@@ -1,0 +1,145 @@
+//! Devices that log in with certificates, over a TLS listener that asks for one; all certificates are made here.
+
+use std::process::Command;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use serde_json::{Value as Json, json};
+
+use crate::rest::Rest;
+use crate::support::*;
+
+/// Of the server and of devices.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        Authority(CertifiedIssuer::self_signed(params, key).expect("a certificate"))
+    }
+
+    /// Certificate and key, PEM.
+    fn issue(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.0).expect("a certificate");
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+struct World {
+    server: Server,
+    rest: Rest,
+    port: u16,
+}
+
+impl World {
+    fn new(authority: &Authority) -> World {
+        let bind = server::free_port();
+        let (certificate, key) = authority.issue("127.0.0.1", ExtendedKeyUsagePurpose::ServerAuth);
+        let toml = format!(
+            "[platform]\nenabled = true\ndemo = true\n[listeners.tls.devices]\nbind = \"{bind}\"\ncert_file = \"{{dir}}/cert.pem\"\n\
+             key_file = \"{{dir}}/key.pem\"\nca_file = \"{{dir}}/ca.pem\"\nverify_client = \"optional\"\n"
+        );
+        let config = Config::new(toml)
+            .file("cert.pem", certificate)
+            .file("key.pem", key)
+            .file("ca.pem", authority.0.pem());
+        let server = Server::start(&config);
+        let rest = Rest::login(&server);
+        World {
+            server,
+            rest,
+            port: bind.port(),
+        }
+    }
+
+    /// A device that logs in with this certificate.
+    fn device(&self, name: &str, certificate: &str) -> String {
+        let credentials = json!({"credentialsType": "X509_CERTIFICATE", "credentialsValue": certificate});
+        let device = json!({"name": name, "type": "default"});
+        let body = json!({"device": device, "credentials": credentials});
+        let device = self.rest.ok("POST", "/api/device-with-credentials", &body);
+        device["id"]["id"].as_str().expect("an identifier").to_owned()
+    }
+
+    /// Whether the server takes a message from whoever shows this.
+    fn publish(&self, shown: Option<&(String, String)>, more: &[&str], body: &str) -> bool {
+        let dir = self.server.dir();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
+        command
+            .args([
+                "pub",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                &self.port.to_string(),
+                "--qos",
+                "1",
+            ])
+            .args(["--topic", "v1/devices/me/telemetry", "--message", body])
+            .arg("--cafile")
+            .arg(dir.join("ca.pem"))
+            .args(more);
+        if let Some((certificate, key)) = shown {
+            std::fs::write(dir.join("shown.pem"), certificate).expect("the directory is writable");
+            std::fs::write(dir.join("shown.key"), key).expect("the directory is writable");
+            command.arg("--cert").arg(dir.join("shown.pem"));
+            command.arg("--key").arg(dir.join("shown.key"));
+        }
+        let done = command.output().expect("the program runs");
+        println!(
+            "{}{}",
+            String::from_utf8_lossy(&done.stdout),
+            String::from_utf8_lossy(&done.stderr)
+        );
+        done.status.success()
+    }
+
+    fn wait_for_value(&self, id: &str, key: &str, value: &str) {
+        let path = format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries?keys={key}");
+        self.rest
+            .wait_for(&self.server, &path, |latest| latest[key][0]["value"] == value);
+    }
+}
+
+#[test]
+fn a_device_is_who_its_certificate_says() {
+    let authority = Authority::new();
+    let world = World::new(&authority);
+    let client = |name: &str| authority.issue(name, ExtendedKeyUsagePurpose::ClientAuth);
+    let (first, second, unknown) = (client("first"), client("second"), client("unknown"));
+    let one = world.device("One", &first.0);
+    let two = world.device("Two", &second.0);
+    let with_token = world.rest.device("Three", "TOKEN");
+    assert!(world.publish(Some(&first), &[], "{\"a\":1}"));
+    world.wait_for_value(&one, "a", "1");
+    // It wins over a user name.
+    assert!(world.publish(Some(&second), &["--username", "TOKEN"], "{\"a\":2}"));
+    world.wait_for_value(&two, "a", "2");
+    // A certificate that is no device's opens the door and no more: the token says who it is.
+    assert!(world.publish(Some(&unknown), &["--username", "TOKEN"], "{\"a\":3}"));
+    world.wait_for_value(&with_token, "a", "3");
+    assert!(!world.publish(Some(&unknown), &["--username", "NO-TOKEN"], "{\"a\":4}"));
+    assert!(!world.publish(None, &["--username", "NO-TOKEN"], "{\"a\":4}"));
+    // Of an authority that the listener does not know.
+    let stranger = Authority::new().issue("first", ExtendedKeyUsagePurpose::ClientAuth);
+    assert!(!world.publish(Some(&stranger), &["--username", "TOKEN"], "{\"a\":4}"));
+    // The same credentials twice are refused, as is what is no certificate.
+    let again = json!({"device": {"name": "Four"}, "credentials": {"credentialsType": "X509_CERTIFICATE", "credentialsValue": first.0}});
+    let (status, refused) = world.rest.call("POST", "/api/device-with-credentials", &again);
+    assert_eq!((status, &refused["errorCode"]), (400, &json!(31)), "{refused}");
+
+    // Other credentials: the old ones are worth nothing.
+    let third = client("third");
+    let path = format!("/api/device/{one}/credentials");
+    let mut credentials = world.rest.ok("GET", &path, &Json::Null);
+    assert_eq!(credentials["credentialsType"], "X509_CERTIFICATE");
+    credentials["credentialsValue"] = json!(third.0);
+    world.rest.ok("POST", "/api/device/credentials", &credentials);
+    assert!(world.publish(Some(&third), &[], "{\"a\":5}"));
+    world.wait_for_value(&one, "a", "5");
+    assert!(!world.publish(Some(&first), &["--username", "NO-TOKEN"], "{\"a\":6}"));
+}
