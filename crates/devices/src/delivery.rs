@@ -147,17 +147,19 @@ impl Hub {
                         form: *form,
                         id: sent.id,
                     },
-                    rpc_request(&sent.method, &sent.params),
+                    self.protobuf_of(device.0, *form)
+                        .and_then(|transport| transport.rpc_request(sent.id, &sent.method, &sent.params))
+                        .unwrap_or_else(|| rpc_request(&sent.method, &sent.params).into_bytes()),
                 ),
                 Way::Gateway(_, name) => (
                     Downlink::GatewayRpc,
-                    gateway_rpc_request(name, i64::from(sent.id), &sent.method, &sent.params),
+                    gateway_rpc_request(name, i64::from(sent.id), &sent.method, &sent.params).into_bytes(),
                 ),
             };
             list.push(Downward {
                 session: target.session,
                 topic: downlink.topic(),
-                payload: payload.into_bytes(),
+                payload,
                 qos: target.qos,
                 call: Some((device, sent.id)),
             });

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use broker::tap::Tap;
 use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
-use platform::decode::AttributesRequest;
+use platform::decode::{AttributesRequest, Form, Format};
 use platform::entities::{Entities, EntityError};
 use platform::ids::{DeviceId, EntityId, EntityType, RpcId, RuleNodeId, TenantId, Uuid};
 use platform::model::Rpc;
@@ -304,6 +304,7 @@ impl Devices {
         self.hub.asked.insert(device, id, waiting);
         let entry = Entry {
             id,
+            form: Form::Short(Format::Json),
             ..Entry::new(Kind::RpcRequest, device.0, unix_ms(), body)
         };
         self.append(&entry)?.await?;

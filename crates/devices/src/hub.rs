@@ -9,8 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use broker::ShardId;
 use journal::Lsn;
 use platform::Platform;
-use platform::ids::{DeviceId, Uuid};
-use platform::model::Rpc;
+use platform::decode::{Form, Format, Transport};
+use platform::ids::{DeviceId, DeviceProfileId, Uuid};
+use platform::model::{DeviceProfile, Rpc};
 use serde_json::Value as Json;
 
 use crate::calls::Calls;
@@ -31,6 +32,9 @@ const HEARD_MAX: usize = 1_000_000;
 
 /// How long a stop waits for what is in the log.
 const STOP_MAX: Duration = Duration::from_secs(20);
+
+/// A profile as it was when its transport was read.
+type Read = (Arc<DeviceProfile>, Arc<Transport>);
 
 /// What all threads share.
 pub struct Hub {
@@ -63,6 +67,8 @@ pub struct Hub {
     /// Sessions that can be called since a moment ago.
     came: Mutex<HashSet<Uuid, foldhash::fast::RandomState>>,
     pub provisioning: AtomicU64,
+    /// By profiles as they were when they were read.
+    transports: Mutex<HashMap<DeviceProfileId, Read>>,
     paused: Mutex<()>,
     pub resume: Condvar,
 }
@@ -125,6 +131,7 @@ impl Hub {
             changed_calls: Mutex::default(),
             came: Mutex::default(),
             provisioning: AtomicU64::new(0),
+            transports: Mutex::default(),
             paused: Mutex::new(()),
             resume: Condvar::new(),
         }
@@ -208,6 +215,30 @@ impl Hub {
         });
         self.has_own_topics.store(has_own, Relaxed);
         has_own
+    }
+
+    /// What a device's profile says of payloads, if what it is told in this form is Protobuf. Never asks the platform, which may
+    /// be telling the device something right now.
+    pub fn protobuf_of(&self, device: Uuid, form: Form) -> Option<Arc<Transport>> {
+        if !self.has_own_topics.load(Relaxed) || form == Form::Short(Format::Json) {
+            return None;
+        }
+        let profile = {
+            let directory = self.platform.entities().directory();
+            let id = directory.device(DeviceId(device))?.profile;
+            Arc::clone(directory.profile(id)?)
+        };
+        let id = profile.id?;
+        let mut known = lock(&self.transports);
+        if let Some((of, transport)) = known.get(&id)
+            && Arc::ptr_eq(of, &profile)
+        {
+            return Some(Arc::clone(transport)).filter(|transport| transport.is_protobuf());
+        }
+        // Saving a profile refuses what cannot be parsed.
+        let transport = Arc::new(Transport::of(&profile).ok()?);
+        known.insert(id, (profile, Arc::clone(&transport)));
+        Some(transport).filter(|transport| transport.is_protobuf())
     }
 
     /// A message was not understood. Before MQTT 5 the connection is closed, unless the profile says otherwise.

@@ -224,12 +224,18 @@ impl Ingest {
                 Kind::Telemetry if entry.has_profile_format() => (PayloadKind::Telemetry, entry.body),
                 Kind::Attributes if entry.has_profile_format() => (PayloadKind::Attributes, entry.body),
                 Kind::RpcResponse if entry.has_profile_format() => (PayloadKind::RpcResponse, entry.body),
+                Kind::AttributesRequest if entry.has_profile_format() => (PayloadKind::AttributesRequest, entry.body),
+                Kind::RpcRequest if entry.has_profile_format() => (PayloadKind::RpcRequest, entry.body),
+                Kind::Claim if entry.has_profile_format() => (PayloadKind::Claim, entry.body),
                 _ => return None,
             };
             let kind_of = match kind {
                 PayloadKind::Telemetry => Kind::Telemetry,
                 PayloadKind::Attributes => Kind::Attributes,
                 PayloadKind::RpcResponse => Kind::RpcResponse,
+                PayloadKind::AttributesRequest => Kind::AttributesRequest,
+                PayloadKind::RpcRequest => Kind::RpcRequest,
+                PayloadKind::Claim => Kind::Claim,
             };
             // What cannot be converted is refused where JSON is expected.
             let json = transport

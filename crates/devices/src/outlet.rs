@@ -10,7 +10,10 @@ use net::CallError as NetError;
 use platform::Outlet;
 use platform::alarm_rules::Action;
 use platform::chain::{DebugEvent, NodeError, RpcCall};
-use platform::decode::{Downlink, Form, KeyValue, Subscription, attribute_update, gateway_attribute_update};
+use platform::decode::{
+    Downlink, Form, KeyValue, Subscription, attribute_update, gateway_attribute_update, protobuf_attribute_update,
+    protobuf_rpc_response,
+};
 use platform::ids::{DeviceId, EntityId, RuleChainId, TenantId, Uuid};
 use platform::model::{Alarm, Attribute, Scope};
 use serde_json::Value as Json;
@@ -54,11 +57,11 @@ impl<'h> Out<'h> {
         }
     }
 
-    pub fn send(&mut self, target: Target, downlink: Downlink, payload: String) {
+    pub fn send(&mut self, target: Target, downlink: Downlink, payload: impl Into<Vec<u8>>) {
         let downward = Downward {
             session: target.session,
             topic: downlink.topic(),
-            payload: payload.into_bytes(),
+            payload: payload.into(),
             qos: target.qos,
             call: None,
         };
@@ -119,7 +122,10 @@ impl Outlet for Out<'_> {
         for way in self.hub.sessions.ways(device, Wanted::Attributes) {
             match way {
                 Way::Direct(target, form) => {
-                    let body = attribute_update(updated, &deleted);
+                    let body = match self.hub.protobuf_of(device.0, form) {
+                        Some(_) => protobuf_attribute_update(updated, &deleted),
+                        None => attribute_update(updated, &deleted).into_bytes(),
+                    };
                     self.send(target, Downlink::Attributes(form), body);
                 }
                 Way::Gateway(target, name) => {
@@ -171,6 +177,7 @@ impl Outlet for Out<'_> {
             Form::Long,
             Form::Short(platform::decode::Format::Profile),
             Form::Short(platform::decode::Format::Json),
+            Form::Short(platform::decode::Format::Protobuf),
         ];
         let reachable = forms.into_iter().find_map(|form| {
             let target = self.hub.sessions.target(device.0, Subscription::RpcResponse(form))?;
@@ -178,7 +185,12 @@ impl Outlet for Out<'_> {
         });
         let (target, form) = reachable.ok_or_else(|| NodeError::new(CallError::NoActiveConnection.name()))?;
         let downlink = Downlink::RpcResponse { form, id: request_id };
-        self.send(target, downlink, body.to_string());
+        let body = body.to_string();
+        let payload = match self.hub.protobuf_of(device.0, form) {
+            Some(_) => protobuf_rpc_response(request_id, &body),
+            None => body.into_bytes(),
+        };
+        self.send(target, downlink, payload);
         Ok(())
     }
 

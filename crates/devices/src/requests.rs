@@ -2,7 +2,8 @@
 
 use platform::decode::{
     AttributesRequest, Claim, DecodeError, Downlink, Provision, RpcRequest, Subscription, Telemetry,
-    attribute_response, provision_failure, provision_not_found, provision_success,
+    attribute_response, protobuf_attribute_response, protobuf_rpc_response, provision_failure, provision_not_found,
+    provision_success,
 };
 use platform::entities::{EntityError, ProvisionOutcome};
 use platform::ids::{DeviceId, EntityId, EntityType};
@@ -20,6 +21,9 @@ const LIMITS_METHOD: &str = "getSessionLimits";
 /// Longest payload and messages in flight, as devices are told.
 const PAYLOAD_BYTES_MAX: u32 = 65_536;
 const INFLIGHT_MAX: u32 = 100;
+
+/// Client and shared attributes.
+type BothScopes = (Vec<Attribute>, Vec<Attribute>);
 
 pub fn asks_for_limits(body: &[u8]) -> bool {
     let name = LIMITS_METHOD.as_bytes();
@@ -105,7 +109,11 @@ impl Hub {
                 text(&rates.telemetry_messages),
                 text(&rates.telemetry_points),
             );
-            self.out(entry.received_ms).send(target, downlink, body);
+            let payload = match self.protobuf_of(entry.device, entry.form) {
+                Some(_) => protobuf_rpc_response(entry.id, &body),
+                None => body.into_bytes(),
+            };
+            self.out(entry.received_ms).send(target, downlink, payload);
         }
     }
 
@@ -123,17 +131,27 @@ impl Hub {
         let Some(target) = self.sessions.target(entry.device, subscription) else {
             return Ok(());
         };
-        let body = self.attributes_of(DeviceId(entry.device), &request)?;
+        let (client, shared) = self.attributes_for(DeviceId(entry.device), &request)?;
+        let payload = match self.protobuf_of(entry.device, entry.form) {
+            Some(_) => protobuf_attribute_response(entry.id, &client, &shared),
+            None => attribute_response(&client, &shared).into_bytes(),
+        };
         let downlink = Downlink::AttributesResponse {
             form: entry.form,
             id: entry.id,
         };
-        self.out(entry.received_ms).send(target, downlink, body);
+        self.out(entry.received_ms).send(target, downlink, payload);
         Ok(())
     }
 
     /// As a device is told its attributes.
     pub fn attributes_of(&self, device: DeviceId, request: &AttributesRequest) -> Result<String, EntityError> {
+        let (client, shared) = self.attributes_for(device, request)?;
+        Ok(attribute_response(&client, &shared))
+    }
+
+    /// Client and shared ones.
+    fn attributes_for(&self, device: DeviceId, request: &AttributesRequest) -> Result<BothScopes, EntityError> {
         let of_scope = |scope: Scope, keys: &Option<Vec<String>>| -> Result<Vec<Attribute>, EntityError> {
             match keys {
                 None if request.is_everything() => self.platform.attributes(device.entity(), scope, None),
@@ -146,7 +164,7 @@ impl Hub {
         };
         let client = of_scope(Scope::ClientScope, &request.client_keys)?;
         let shared = of_scope(Scope::SharedScope, &request.shared_keys)?;
-        Ok(attribute_response(&client, &shared))
+        Ok((client, shared))
     }
 
     pub fn claim(&self, device: DeviceId, body: &[u8], now_ms: i64) -> Result<(), Unanswered> {

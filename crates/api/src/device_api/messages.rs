@@ -4,7 +4,7 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use devices::{Entry, Kind};
-use platform::decode::{AttributesRequest, Limits, RpcRequest, Telemetry, attributes};
+use platform::decode::{AttributesRequest, Form, Format, Limits, RpcRequest, Telemetry, attributes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -96,7 +96,11 @@ async fn client_attributes(caller: Caller, Raw(body): Raw) -> Result<StatusCode,
 }
 
 async fn keep(caller: &Caller, kind: Kind, body: &[u8]) -> Result<StatusCode, Problem> {
-    let entry = Entry::new(kind, caller.device.0, now_ms(), body);
+    // Over HTTP payloads are JSON, whatever the profile says.
+    let entry = Entry {
+        form: Form::Short(Format::Json),
+        ..Entry::new(kind, caller.device.0, now_ms(), body)
+    };
     caller.devices.check_limits(&entry).map_err(over_limit)?;
     caller.devices.append(&entry).map_err(full)?.await.map_err(full)?;
     Ok(StatusCode::OK)

@@ -17,7 +17,9 @@ pub use answer::{
 };
 pub use error::DecodeError;
 pub use gateway::{GatewayAttributesRequest, GatewayConnect, GatewayPart, GatewayRpcResponse, gateway_parts};
-pub use protobuf::{PayloadKind, Transport};
+pub use protobuf::{
+    PayloadKind, Transport, protobuf_attribute_response, protobuf_attribute_update, protobuf_rpc_response,
+};
 pub use request::{AttributesRequest, Claim, Provision, RpcRequest};
 pub use telemetry::Telemetry;
 pub use topic::{Downlink, Form, Format, OtaKind, Subscription, Uplink};

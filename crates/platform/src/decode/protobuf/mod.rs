@@ -1,8 +1,14 @@
 //! Protobuf payloads, by the schemas that a device profile has: a schema is read once, a payload becomes the JSON that
 //! ThingsBoard makes of it, and that is decoded as any other.
 
+mod encode;
 mod message;
 mod schema;
+
+pub use encode::{
+    attribute_response as protobuf_attribute_response, attribute_update as protobuf_attribute_update,
+    rpc_response as protobuf_rpc_response,
+};
 
 use std::borrow::Cow;
 
@@ -26,8 +32,18 @@ struct Schemas {
     telemetry: Schema,
     attributes: Schema,
     rpc_response: Schema,
+    rpc_request: Schema,
+    asked: Asked,
     /// What is not Protobuf may be JSON.
     accepts_json: bool,
+}
+
+/// Messages that are ThingsBoard's own, whatever the profile says.
+#[derive(Debug)]
+struct Asked {
+    attributes: Schema,
+    call: Schema,
+    claim: Schema,
 }
 
 /// Which schema a payload has.
@@ -36,6 +52,11 @@ pub enum PayloadKind {
     Telemetry,
     Attributes,
     RpcResponse,
+    /// A question for attributes.
+    AttributesRequest,
+    /// A call of the device.
+    RpcRequest,
+    Claim,
 }
 
 /// The schemas that ThingsBoard's editor begins with.
@@ -44,6 +65,13 @@ const TELEMETRY_DEFAULT: &str = "message Telemetry { optional double temperature
 const ATTRIBUTES_DEFAULT: &str =
     "message Attributes { optional string firmwareVersion = 1; optional string serialNumber = 2; }";
 const RPC_RESPONSE_DEFAULT: &str = "message RpcResponseMsg { optional string payload = 1; }";
+const RPC_REQUEST_DEFAULT: &str =
+    "message RpcRequestMsg { optional string method = 1; optional int32 requestId = 2; optional string params = 3; }";
+
+const ATTRIBUTES_REQUEST: &str =
+    "message AttributesRequest { optional string clientKeys = 1; optional string sharedKeys = 2; }";
+const CALL: &str = "message RpcRequest { optional string method = 1; optional string params = 2; }";
+const CLAIM: &str = "message ClaimDevice { optional string secretKey = 1; optional int64 durationMs = 2; }";
 
 impl Transport {
     /// An error names the schema that cannot be read.
@@ -89,11 +117,40 @@ impl Transport {
             return Ok(Cow::Borrowed(payload));
         };
         match schemas.of(kind).to_json(payload) {
+            Ok(json) if kind == PayloadKind::RpcRequest => Ok(Cow::Owned(with_params(&json)?)),
+            Ok(json) if kind == PayloadKind::Claim => Ok(Cow::Owned(with_duration(&json)?)),
             Ok(json) => Ok(Cow::Owned(json.into_bytes())),
             Err(_) if schemas.accepts_json && super::values::check_json(payload).is_ok() => Ok(Cow::Borrowed(payload)),
             Err(error) => Err(error),
         }
     }
+}
+
+impl Transport {
+    /// A call of the server, by the profile's schema; `params` is JSON. `None`: payloads are JSON.
+    pub fn rpc_request(&self, id: i32, method: &str, params: &str) -> Option<Vec<u8>> {
+        let schemas = self.protobuf.as_ref()?;
+        let params: Json = serde_json::from_str(params).unwrap_or_default();
+        let call = serde_json::json!({"method": method, "requestId": id, "params": params});
+        Some(schemas.rpc_request.encode(&call))
+    }
+}
+
+/// Parameters are JSON in a text.
+fn with_params(json: &str) -> Result<Vec<u8>, DecodeError> {
+    let mut call: Json = serde_json::from_str(json)?;
+    let params = call["params"].as_str().map(str::to_owned).unwrap_or_default();
+    call["params"] = serde_json::from_str(&params).unwrap_or_else(|_| Json::from(params));
+    Ok(call.to_string().into_bytes())
+}
+
+/// A number of 64 bits is a text in the JSON of Protobuf.
+fn with_duration(json: &str) -> Result<Vec<u8>, DecodeError> {
+    let mut claim: Json = serde_json::from_str(json)?;
+    if let Some(ms) = claim["durationMs"].as_str().and_then(|text| text.parse::<i64>().ok()) {
+        claim["durationMs"] = Json::from(ms);
+    }
+    Ok(claim.to_string().into_bytes())
 }
 
 impl Schemas {
@@ -109,6 +166,12 @@ impl Schemas {
             telemetry: schema("deviceTelemetryProtoSchema", TELEMETRY_DEFAULT)?,
             attributes: schema("deviceAttributesProtoSchema", ATTRIBUTES_DEFAULT)?,
             rpc_response: schema("deviceRpcResponseProtoSchema", RPC_RESPONSE_DEFAULT)?,
+            rpc_request: schema("deviceRpcRequestProtoSchema", RPC_REQUEST_DEFAULT)?,
+            asked: Asked {
+                attributes: Schema::parse(ATTRIBUTES_REQUEST)?,
+                call: Schema::parse(CALL)?,
+                claim: Schema::parse(CLAIM)?,
+            },
             accepts_json: json["enableCompatibilityWithJsonPayloadFormat"]
                 .as_bool()
                 .unwrap_or(false),
@@ -120,6 +183,9 @@ impl Schemas {
             PayloadKind::Telemetry => &self.telemetry,
             PayloadKind::Attributes => &self.attributes,
             PayloadKind::RpcResponse => &self.rpc_response,
+            PayloadKind::AttributesRequest => &self.asked.attributes,
+            PayloadKind::RpcRequest => &self.asked.call,
+            PayloadKind::Claim => &self.asked.claim,
         }
     }
 }

@@ -1,0 +1,138 @@
+//! Devices whose profile says Protobuf: what they send, what they are told, and that topics for JSON and HTTP stay JSON.
+
+use serde_json::{Value as Json, json};
+
+use crate::http::request;
+use crate::rest::Rest;
+use crate::support::*;
+use crate::world::login;
+
+const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
+const TELEMETRY: &str = "syntax = \"proto3\"; package telemetry; message Reading { optional double temperature = 1; optional int64 count = 2; }";
+const ATTRIBUTES: &str = "syntax = \"proto3\"; message Attributes { optional string firmwareVersion = 1; }";
+const CALL: &str = "syntax = \"proto3\"; message Call { optional int32 requestId = 1; optional string method = 2; optional Params params = 3; message Params { repeated int32 of = 1; } }";
+const ANSWER: &str = "syntax = \"proto3\"; message Answer { optional int32 is = 1; }";
+
+/// A field of bytes or text.
+fn text(number: u8, text: &[u8]) -> Vec<u8> {
+    let mut field = vec![number << 3 | 2, text.len() as u8];
+    field.extend(text);
+    field
+}
+
+fn reading(temperature: f64, count: u8) -> Vec<u8> {
+    [&[0x09][..], &temperature.to_le_bytes(), &[0x10, count]].concat()
+}
+
+fn device(rest: &Rest) -> String {
+    let payload = json!({
+        "transportPayloadType": "PROTOBUF",
+        "deviceTelemetryProtoSchema": TELEMETRY, "deviceAttributesProtoSchema": ATTRIBUTES,
+        "deviceRpcRequestProtoSchema": CALL, "deviceRpcResponseProtoSchema": ANSWER,
+        "enableCompatibilityWithJsonPayloadFormat": false, "useJsonPayloadFormatForDefaultDownlinkTopics": false,
+    });
+    let transport = json!({"type": "MQTT", "deviceTelemetryTopic": "sensors/+/reading", "transportPayloadTypeConfiguration": payload});
+    let profile = json!({"name": "P", "type": "DEFAULT", "transportType": "MQTT", "provisionType": "DISABLED", "profileData": {
+        "configuration": {"type": "DEFAULT"}, "transportConfiguration": transport,
+        "provisionConfiguration": {"type": "DISABLED", "provisionDeviceSecret": null}, "alarms": null}});
+    let profile = rest.ok("POST", "/api/deviceProfile", &profile);
+    let device = json!({"name": "A", "deviceProfileId": profile["id"]});
+    let device = rest.ok("POST", "/api/device?accessToken=TOKEN", &device);
+    device["id"]["id"].as_str().expect("an identifier").to_owned()
+}
+
+#[test]
+fn a_device_speaks_protobuf_and_is_answered_in_it() {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let id = device(&rest);
+    let values = format!("/api/plugins/telemetry/DEVICE/{id}/values");
+    let wait_for = |kind: &str, key: &str, value: Json| {
+        let path = format!("{values}/{kind}?keys={key}&useStrictDataTypes=true");
+        rest.wait_for(&server, &path, |found| match kind {
+            "timeseries" => found[key][0]["value"] == value,
+            _ => found[0]["value"] == value,
+        });
+    };
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    let mut say =
+        |topic: &str, payload: &[u8]| assert_eq!(peer.publish(&Publish::new(topic, payload).qos(1)), 0, "{topic}");
+    say("v1/devices/me/telemetry", &reading(22.5, 1));
+    wait_for("timeseries", "temperature", json!(22.5));
+    say("sensors/7/reading", &reading(23.5, 2));
+    wait_for("timeseries", "count", json!(2));
+    say("v2/t/p", &reading(24.5, 3));
+    wait_for("timeseries", "count", json!(3));
+    // The topic for JSON, and HTTP, whatever the profile says.
+    say("v2/t/j", b"{\"count\":4}");
+    wait_for("timeseries", "count", json!(4));
+    let (status, _) = request(server.http(), "POST", "/api/v1/TOKEN/telemetry", "", "{\"count\":5}");
+    assert_eq!(status, 200);
+    wait_for("timeseries", "count", json!(5));
+    say("v1/devices/me/attributes", &text(1, b"1.4.2"));
+    wait_for("attributes/CLIENT_SCOPE", "firmwareVersion", json!("1.4.2"));
+
+    for filter in [
+        "v1/devices/me/attributes",
+        "v1/devices/me/attributes/response/+",
+        "v1/devices/me/rpc/request/+",
+        "v1/devices/me/rpc/response/+",
+    ] {
+        peer.subscribe(filter, 1);
+    }
+    rest.ok(
+        "POST",
+        &format!("/api/plugins/telemetry/DEVICE/{id}/SHARED_SCOPE"),
+        &json!({"target": 21}),
+    );
+    let update = peer.receive();
+    // key: target, type: long, 21.
+    let target = [&text(1, b"target")[..], &[0x10, 1, 0x20, 21]].concat();
+    assert_eq!(update.topic_str(), "v1/devices/me/attributes");
+    assert!(
+        update.payload.starts_with(&[0x0a]) && update.payload.ends_with(&target),
+        "{:02x?}",
+        update.payload
+    );
+    rest.ok(
+        "DELETE",
+        &format!("/api/plugins/telemetry/DEVICE/{id}/SHARED_SCOPE?keys=target"),
+        &Json::Null,
+    );
+    assert_eq!(peer.receive().payload, text(2, b"target"));
+
+    let question = [text(1, b"firmwareVersion"), text(2, b"target")].concat();
+    peer.publish(&Publish::new("v1/devices/me/attributes/request/5", question).qos(1));
+    let answer = peer.receive();
+    assert_eq!(answer.topic_str(), "v1/devices/me/attributes/response/5");
+    let version = [text(1, b"firmwareVersion"), vec![0x10, 3], text(6, b"1.4.2")].concat();
+    assert!(
+        answer.payload.starts_with(&[0x08, 5, 0x12]) && answer.payload.ends_with(&version),
+        "{:02x?}",
+        answer.payload
+    );
+
+    let call = [text(1, b"getSessionLimits"), text(2, b"{}")].concat();
+    peer.publish(&Publish::new("v1/devices/me/rpc/request/9", call).qos(1));
+    let answer = peer.receive();
+    assert_eq!(answer.topic_str(), "v1/devices/me/rpc/response/9");
+    assert!(answer.payload.starts_with(&[0x08, 9, 0x12]));
+    assert!(String::from_utf8_lossy(&answer.payload).contains("\"maxPayloadSize\":65536"));
+
+    let wanted = json!({"method": "sum", "params": {"of": [1, 2]}, "timeout": 20_000});
+    let answered = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| rest.ok("POST", &format!("/api/rpc/twoway/{id}"), &wanted));
+        let call = peer.receive();
+        let number = call.topic_str().rsplit('/').next().expect("a number").to_owned();
+        let id: u8 = number.parse().expect("a small number");
+        let expected = [vec![0x08, id], text(2, b"sum"), text(3, &[0x08, 1, 0x08, 2])].concat();
+        assert_eq!(call.payload, expected);
+        peer.publish(&Publish::new(format!("v1/devices/me/rpc/response/{number}"), [0x08_u8, 3]).qos(1));
+        asked.join().expect("the call ends")
+    });
+    assert_eq!(answered, json!({"is": 3}));
+
+    // What is none of the schema ends the connection.
+    peer.send(&Publish::new("v1/devices/me/telemetry", "{\"count\":6}").bytes(V4));
+    peer.expect_closed(PATIENCE);
+}
