@@ -33,6 +33,9 @@ const HEARD_MAX: usize = 1_000_000;
 /// How long a stop waits for what is in the log.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
+/// A profile as it was when its transport was read.
+type Read = (Arc<DeviceProfile>, Arc<Transport>);
+
 /// What all threads share.
 pub struct Hub {
     pub options: Options,
@@ -65,7 +68,7 @@ pub struct Hub {
     came: Mutex<HashSet<Uuid, foldhash::fast::RandomState>>,
     pub provisioning: AtomicU64,
     /// By profiles as they were when they were read.
-    transports: Mutex<HashMap<DeviceProfileId, (Arc<DeviceProfile>, Arc<Transport>)>>,
+    transports: Mutex<HashMap<DeviceProfileId, Read>>,
     paused: Mutex<()>,
     pub resume: Condvar,
 }
