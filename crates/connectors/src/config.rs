@@ -210,6 +210,11 @@ pub(crate) fn out_of_range<const N: usize>(numbers: [(&str, u64, RangeInclusive<
     told.collect()
 }
 
+/// How long connecting may take if nothing is said: of all connectors.
+pub(crate) fn connect_timeout_ms() -> u64 {
+    5_000
+}
+
 /// Host and port.
 pub(crate) fn address(server: &str) -> Option<(&str, u16)> {
     let (host, port) = server.rsplit_once(':')?;

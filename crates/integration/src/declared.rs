@@ -170,7 +170,7 @@ fn source_problems(definition: &SourceDefinition, connectors: &BTreeMap<&str, Co
         let made = kinds::source(&definition.kind, connector, &definition.parameters);
         problems.extend(made.err().into_iter().flatten());
     }
-    if let Some(Err(problem)) = definition.publish.as_ref().map(republish) {
+    if let Some(Err(problem)) = definition.publish.as_deref().map(republish) {
         problems.push(format!("publish.{problem}"));
     }
     problems

@@ -99,7 +99,7 @@ pub struct SourceDefinition {
     pub parameters: Value,
     /// How a message from there is published here. None: rules see it, nobody else.
     #[serde(default)]
-    pub publish: Option<RepublishArguments>,
+    pub publish: Option<Box<RepublishArguments>>,
 }
 
 /// A rule and what is done with what it puts out.

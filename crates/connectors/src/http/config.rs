@@ -26,7 +26,7 @@ pub struct HttpConnectorConfig {
     #[schemars(range(min = 1, max = 1024))]
     pub connections_max: u32,
     /// How long connecting may take, in milliseconds.
-    #[serde(default = "connect_timeout_ms")]
+    #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1))]
     pub connect_timeout_ms: u64,
     /// How long a connection is kept that nobody uses, in milliseconds.
@@ -39,10 +39,6 @@ pub struct HttpConnectorConfig {
 
 fn connections_max() -> u32 {
     16
-}
-
-fn connect_timeout_ms() -> u64 {
-    5_000
 }
 
 fn idle_timeout_ms() -> u64 {

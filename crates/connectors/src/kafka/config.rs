@@ -19,7 +19,7 @@ pub struct KafkaConnectorConfig {
     #[serde(default)]
     pub tls: Option<KafkaTls>,
     /// How long a connection may take, with authentication, in milliseconds.
-    #[serde(default = "connect_timeout_ms")]
+    #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1000))]
     pub connect_timeout_ms: u64,
     /// How long a broker may take to answer, in milliseconds. Then the connection is closed and the request sent again.
@@ -29,10 +29,6 @@ pub struct KafkaConnectorConfig {
     /// How brokers call us in their logs and quotas.
     #[serde(default = "client_id")]
     pub client_id: String,
-}
-
-fn connect_timeout_ms() -> u64 {
-    5000
 }
 
 fn request_timeout_ms() -> u64 {

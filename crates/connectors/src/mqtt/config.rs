@@ -55,7 +55,7 @@ pub struct MqttConnectorConfig {
     #[serde(default = "yes")]
     pub loop_protection: bool,
     /// How long connecting may take, in milliseconds.
-    #[serde(default = "connect_timeout_ms")]
+    #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1))]
     pub connect_timeout_ms: u64,
     /// How long the broker may take to confirm a message, in milliseconds. Then the connection counts as lost.
@@ -113,10 +113,6 @@ fn packet_bytes_max() -> u32 {
 
 fn yes() -> bool {
     true
-}
-
-fn connect_timeout_ms() -> u64 {
-    5_000
 }
 
 fn answer_timeout_ms() -> u64 {

@@ -25,7 +25,7 @@ pub struct PostgresConnectorConfig {
     #[schemars(range(min = 1, max = 256))]
     pub connections_max: u32,
     /// How long connecting may take, in milliseconds.
-    #[serde(default = "connect_timeout_ms")]
+    #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1))]
     pub connect_timeout_ms: u64,
     /// How long the database may work on one statement, in milliseconds. It ends longer ones itself.
@@ -43,10 +43,6 @@ fn port() -> u16 {
 
 fn connections_max() -> u32 {
     4
-}
-
-fn connect_timeout_ms() -> u64 {
-    5_000
 }
 
 fn statement_timeout_ms() -> u64 {

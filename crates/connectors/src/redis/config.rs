@@ -30,7 +30,7 @@ pub struct RedisConnectorConfig {
     #[serde(default)]
     pub database: u32,
     /// How long connecting may take, in milliseconds.
-    #[serde(default = "connect_timeout_ms")]
+    #[serde(default = "crate::config::connect_timeout_ms")]
     #[schemars(range(min = 1))]
     pub connect_timeout_ms: u64,
     /// How long the server may take to answer a batch, in milliseconds.
@@ -49,10 +49,6 @@ pub enum RedisMode {
     Single,
     Cluster,
     Sentinel,
-}
-
-fn connect_timeout_ms() -> u64 {
-    5_000
 }
 
 fn answer_timeout_ms() -> u64 {

@@ -61,7 +61,7 @@ impl Engine {
         let _runtime = self.inner.runtime_handle.enter();
         let id = definition.id();
         let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
-        if let Some(Err(problem)) = definition.publish.as_ref().map(republish) {
+        if let Some(Err(problem)) = definition.publish.as_deref().map(republish) {
             problems.push(format!("publish.{problem}"));
         }
         {
@@ -159,7 +159,7 @@ impl Engine {
         net: &net::Handle,
         metrics: Arc<SourceMetrics>,
     ) -> Result<SourceReceiver, Problems> {
-        let publish = definition.publish.as_ref().map(republish).transpose();
+        let publish = definition.publish.as_deref().map(republish).transpose();
         let seed = unix_ms() ^ u64::from(std::process::id());
         Ok(SourceReceiver {
             names: definition.from_names(),

@@ -225,7 +225,7 @@ fn length(machine: &mut Machine, it: Value, _: &[Value]) -> Result<Value> {
     let length = match &it {
         Value::Undefined | Value::Null => 0,
         Value::Bool(_) => return Err(Stop::error(format!("{} has no length", told(&it)))),
-        Value::Int(int) => return Ok(Value::Int(int.abs())),
+        Value::Int(int) => return Ok(int.checked_abs().map_or(number((*int as f64).abs()), Value::Int)),
         Value::Float(float) => return Ok(number(float.abs())),
         Value::Text(text) => {
             machine.step(text.len() as u64 / 64)?;

@@ -41,7 +41,7 @@ impl Stop {
         }
     }
 
-    pub fn from_here(self, here: u32) -> Stop {
+    pub fn raised_at(self, here: u32) -> Stop {
         match self {
             Stop::Error { value, at: None } => Stop::Error { value, at: Some(here) },
             other => other,
@@ -212,7 +212,7 @@ impl Machine {
         self.depth += 1;
         let flow = self.form(term, item, scope, out);
         self.depth -= 1;
-        flow.map_err(|stop| stop.from_here(term.at))
+        flow.map_err(|stop| stop.raised_at(term.at))
     }
 
     fn form<'e>(&mut self, term: &'e Term, item: Item, scope: Scope<'e>, out: &mut Out<'_>) -> Flow {
@@ -229,7 +229,7 @@ impl Machine {
             }
             Form::Index(of, key) => self.index(of, key, item, scope, out),
             Form::Iterate(of) => self.eval(of, item, scope, &mut |machine, item| {
-                machine.iterate(item, out).map_err(|stop| stop.from_here(term.at))
+                machine.iterate(item, out).map_err(|stop| stop.raised_at(term.at))
             }),
             Form::Call(target, arguments) => self.call(target, arguments, term.at, item, scope, out),
             Form::Binary(operator, left, right) => self.binary((*operator, term.at), left, right, item, scope, out),
@@ -465,7 +465,7 @@ impl Machine {
         self.each(right, &item.value, scope, &mut |machine, right| {
             machine.each(left, &item.value, scope, &mut |machine, left| {
                 let result = values::operate(machine, operator, left, &right);
-                out(machine, item.made(result.map_err(|stop| stop.from_here(at))?))
+                out(machine, item.made(result.map_err(|stop| stop.raised_at(at))?))
             })
         })
     }

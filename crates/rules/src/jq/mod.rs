@@ -15,6 +15,8 @@ mod parse;
 mod paths;
 mod patterns;
 mod prelude;
+#[cfg(test)]
+mod random;
 mod search;
 mod term;
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(super) fn call<'e>(
             Vec::new(),
             scope,
             &mut |machine, given| {
-                let result = function(machine, item.value.clone(), given).map_err(|stop| stop.from_here(at))?;
+                let result = function(machine, item.value.clone(), given).map_err(|stop| stop.raised_at(at))?;
                 let path = match item.path {
                     Path::Off => Path::Off,
                     _ => Path::Lost,

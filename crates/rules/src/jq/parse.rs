@@ -58,9 +58,12 @@ pub(super) enum Entry<'a> {
     Label(&'a str, u32),
 }
 
+/// Of a function, with the number of its parameters.
+pub(super) type Name = (String, usize);
+
 /// Names of functions that programs can call besides their own.
 pub(super) struct Names<'p> {
-    pub prelude: &'p [(String, usize)],
+    pub prelude: &'p [Name],
 }
 
 pub(super) struct Parser<'a> {
@@ -86,7 +89,7 @@ pub(super) fn program(text: &str, names: Names<'_>) -> Parsed<Term> {
 }
 
 /// Definitions one after the other, each of which may call those before it.
-pub(super) fn definitions(text: &str) -> Parsed<(Vec<(String, usize)>, Vec<Def>)> {
+pub(super) fn definitions(text: &str) -> Parsed<(Vec<Name>, Vec<Def>)> {
     let (mut names, mut defs) = (Vec::new(), Vec::new());
     let mut at = 0;
     loop {
@@ -667,7 +670,7 @@ impl<'a> Parser<'a> {
         if let Some(target) = own {
             return Ok(target);
         }
-        let is_meant = |(known, params): &(String, usize)| known == name && *params == arity;
+        let is_meant = |(known, params): &Name| known == name && *params == arity;
         if let Some(index) = self.names.prelude.iter().rposition(is_meant) {
             return Ok(Target::Prelude(index));
         }

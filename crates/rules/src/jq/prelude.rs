@@ -2,13 +2,13 @@
 
 use std::sync::OnceLock;
 
-use super::parse::{self, Names};
+use super::parse::{self, Name, Names};
 use super::term::Def;
 
 const TEXT: &str = include_str!("prelude.jq");
 
 struct Prelude {
-    names: Vec<(String, usize)>,
+    names: Vec<Name>,
     defs: Vec<Def>,
 }
 

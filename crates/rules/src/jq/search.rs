@@ -20,11 +20,14 @@ pub(super) fn indices(machine: &mut Machine, it: Value, given: &[Value]) -> Resu
                 return Ok(Value::Null);
             }
             machine.step((all.len() * part.len()) as u64 / 16)?;
-            let found = all
-                .windows(part.len())
-                .enumerate()
-                .filter(|(_, window)| **window == **part);
-            let found = found.map(|(at, _)| Value::Int(characters(&all[..at]))).collect();
+            let (mut found, mut counted, mut characters_before) = (Vec::new(), 0, 0);
+            for (at, window) in all.windows(part.len()).enumerate() {
+                if window == part.as_bytes() {
+                    characters_before += characters(&all[counted..at]);
+                    counted = at;
+                    found.push(Value::Int(characters_before));
+                }
+            }
             machine.array(found)
         }
         (Value::Array(all), Value::Array(part)) => paths::positions(machine, all, part),
@@ -74,7 +77,7 @@ pub(super) fn matches(machine: &mut Machine, it: Value, given: &[Value]) -> Resu
             continue;
         };
         // Offsets are counted from the start.
-        machine.step(8 + all.start() as u64 / 64)?;
+        machine.step(8 + (names.len() as u64 + 1) * (all.end() as u64 / 64))?;
         if skips_empty && all.is_empty() {
             continue;
         }

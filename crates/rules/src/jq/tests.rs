@@ -3,7 +3,7 @@
 use super::*;
 use crate::json;
 
-fn allowance() -> Allowance {
+pub(super) fn allowance() -> Allowance {
     Allowance {
         steps: 1_000_000,
         bytes: 16 << 20,

@@ -17,7 +17,7 @@ use crate::value::{Map, Value};
 const WHOLE_MAX: f64 = 1e17;
 
 /// Integers in which a float has no gaps.
-const INT_MAX: i128 = 1 << 53;
+const INT_MAX: u128 = 1 << 53;
 
 pub(super) fn is_true(value: &Value) -> bool {
     !matches!(value, Value::Null | Value::Undefined | Value::Bool(false))
@@ -165,7 +165,7 @@ pub(super) fn charge_order(machine: &mut Machine, a: &Value, b: &Value) -> Flow 
 
 pub(super) fn negate(value: &Value) -> Result<Value, Stop> {
     match value {
-        Value::Int(int) => Ok(Value::Int(-int)),
+        Value::Int(int) => Ok(int.checked_neg().map_or(number(-(*int as f64)), Value::Int)),
         Value::Float(float) => Ok(Value::Float(-float)),
         other => Err(Stop::error(format!("{} cannot be negated", told(other)))),
     }
@@ -209,7 +209,7 @@ fn calculate(
     floats: fn(f64, f64) -> f64,
 ) -> Result<Value, Stop> {
     if let (Value::Int(a), Value::Int(b)) = (a, b)
-        && let Some(result) = ints(*a, *b).filter(|result| result.abs() <= INT_MAX)
+        && let Some(result) = ints(*a, *b).filter(|result| result.unsigned_abs() <= INT_MAX)
     {
         return Ok(Value::Int(result));
     }
