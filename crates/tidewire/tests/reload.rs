@@ -261,6 +261,16 @@ impl Server {
     }
 }
 
+/// A client that does not outlive its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn a_certificate_is_replaced_over_the_api_and_connections_stay() {
     let server = Server::start("certificates", "");
@@ -269,7 +279,7 @@ fn a_certificate_is_replaced_over_the_api_and_connections_stay() {
     assert!(server.is_shown(&old));
     let port = server.ports[1].to_string();
     let ca = server.dir.join("trusted.pem").display().to_string();
-    let mut child = Command::new(TIDEWIRE)
+    let child = Command::new(TIDEWIRE)
         .args([
             "sub",
             "-d",
@@ -288,7 +298,8 @@ fn a_certificate_is_replaced_over_the_api_and_connections_stay() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stderr.as_mut().unwrap()).lines();
+    let mut child = Ended(child);
+    let mut lines = BufReader::new(child.0.stderr.as_mut().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("received SUBACK")));
 
     let (certificate, key) = pair();
@@ -338,7 +349,10 @@ fn a_certificate_is_replaced_over_the_api_and_connections_stay() {
         .status()
         .unwrap();
     assert!(published.success());
-    assert!(child.wait().unwrap().success(), "the connection from before has got it");
+    assert!(
+        child.0.wait().unwrap().success(),
+        "the connection from before has got it"
+    );
 
     let (renewed, key) = pair();
     server.write("cert.pem", &renewed);

@@ -1,6 +1,5 @@
 //! Backups: made while the server runs, listed, taken along as an archive, deleted. Restoring one is a command, on an empty directory.
 
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -152,7 +151,7 @@ async fn download(State(app): State<App>, Path(name): Path<String>) -> Result<Re
 
 type Piece = Result<Bytes, std::io::Error>;
 
-fn send(path: &PathBuf, sender: &mpsc::Sender<Piece>) {
+fn send(path: &std::path::Path, sender: &mpsc::Sender<Piece>) {
     let mut take = |piece: Vec<u8>| sender.blocking_send(Ok(piece.into())).is_ok();
     if let Err(problem) = tar::write(path, &mut take) {
         error!(error = %problem, path = %path.display(), "a backup cannot be read");
