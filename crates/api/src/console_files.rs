@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-j8P-ybLA.js",
+        path: "/assets/About-Du_EFg95.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-j8P-ybLA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-Du_EFg95.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-DiwZXHKT.js",
+        path: "/assets/Access-D6RunFkU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-DiwZXHKT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-D6RunFkU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-CeRcv1FM.js",
+        path: "/assets/Account-Dj_dV3Ol.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-CeRcv1FM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-Dj_dV3Ol.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-D4ZGmNK1.js",
+        path: "/assets/Action-q__NApkX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-D4ZGmNK1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-q__NApkX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,15 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-03_C0XEQ.js",
+        path: "/assets/Actions-CvAZ-0-y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-03_C0XEQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-CurIL64H.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CurIL64H.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-CvAZ-0-y.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-B3GGh2v8.js",
+        path: "/assets/AlarmTable-R8JReboN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-B3GGh2v8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-R8JReboN.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Alarms-BGC37ZDm.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BGC37ZDm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,21 +100,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-BM16NJpq.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-BM16NJpq.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-CuQXL7WX.js",
+        path: "/assets/Audit-C_ON4cFP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-CuQXL7WX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-C_ON4cFP.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Backup-BcXMxRiZ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-BcXMxRiZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-C7rfgSMC.js",
+        path: "/assets/BanForm-CfxmDAnb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-C7rfgSMC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CfxmDAnb.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-C1iTSIie.js",
+        path: "/assets/Bans-BkSeG_g0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-C1iTSIie.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-BkSeG_g0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CkIDK4S9.js",
+        path: "/assets/Benchmarks-CSHmfgCU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CkIDK4S9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CSHmfgCU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-Cg6BQD-g.js",
+        path: "/assets/Certificates-CwP8-4XN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-Cg6BQD-g.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CwP8-4XN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -166,9 +166,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-Cs1lf4YS.js",
+        path: "/assets/Chain-cthPrrgo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-Cs1lf4YS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-cthPrrgo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,9 +178,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-VE32nkhk.js",
+        path: "/assets/Chains-DmkVut4b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-VE32nkhk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-DmkVut4b.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-Ce72mDmQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-Ce72mDmQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -190,27 +196,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-DwhXpmbl.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-DwhXpmbl.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Client-CR-NovcJ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-CR-NovcJ.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Client-C_w3QOMz.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-OasFuLKH.js",
+        path: "/assets/Client-DlRggm3X.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-OasFuLKH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-DlRggm3X.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-BeQk5L-R.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-BeQk5L-R.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,33 +220,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Configuration--lO0q2uX.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration--lO0q2uX.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Configuration-BJGYq3JM.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Configuration-BJGYq3JM.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BWyn5s07.js",
+        path: "/assets/Connector-DTlM1MWN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BWyn5s07.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-DTlM1MWN.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-Du7hygKs.js",
+        path: "/assets/Connectors-VrWoCZ2V.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-Du7hygKs.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Connectors-CWYoOrjs.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CWYoOrjs.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-0P2TyjjD.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-0P2TyjjD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-VrWoCZ2V.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,15 +250,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/ConsoleUsers-D9K2Spj1.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-D9K2Spj1.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Copy-CDlhY46E.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-CDlhY46E.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-C-1H39GP.js",
+        path: "/assets/Dashboard-CjhNWA06.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C-1H39GP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CjhNWA06.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,15 +274,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Dashboards-C1DyWgBI.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C1DyWgBI.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Dashboards-DtdhqGmr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DtdhqGmr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-HhfBKLmD.js",
+        path: "/assets/Definition-BX7GixvZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-HhfBKLmD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-BX7GixvZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,15 +298,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-CfTXwSl9.js",
+        path: "/assets/DefinitionName-BNzOWUP9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-CfTXwSl9.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/DefinitionName-BAO4tCoE.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BAO4tCoE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BNzOWUP9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -310,9 +310,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-CNaDxRQs.js",
+        path: "/assets/Device-bfD6cWTK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-CNaDxRQs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-bfD6cWTK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,9 +322,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-aBi_SJfB.js",
+        path: "/assets/Devices-dAp_W_an.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-aBi_SJfB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-dAp_W_an.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,15 +340,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-B1QjyLo0.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-B1QjyLo0.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/History-ng8yjyrE.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/History-ng8yjyrE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -358,15 +358,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-COmOxkII.js",
+        path: "/assets/Home-xF54bElN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-COmOxkII.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-xF54bElN.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-_VER3u11.js",
+        path: "/assets/ImportButton-BVOiwsGa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-_VER3u11.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BVOiwsGa.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-BB2wGLHQ.js",
+        path: "/assets/Keys-C2MQi8Yb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-BB2wGLHQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Logs-B1anlUVE.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-B1anlUVE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-C2MQi8Yb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +388,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-qOx9GYVf.js",
+        path: "/assets/Logs-svOdoPvd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-qOx9GYVf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-svOdoPvd.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-CZo5wSCj.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CZo5wSCj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,15 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-CZPlWAxo.js",
+        path: "/assets/Profile-BvTGx7V0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-CZPlWAxo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-BvTGx7V0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-4gSIXq4l.js",
+        path: "/assets/Profiles-BMSSa0F6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-4gSIXq4l.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BMSSa0F6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,15 +460,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-Dl795yiV.js",
+        path: "/assets/PublishForm-BELPkNw9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Dl795yiV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BELPkNw9.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-3t1rEv8Q.js",
+        path: "/assets/Refused-DYqP9cs_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-3t1rEv8Q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-DYqP9cs_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,15 +478,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-KkxNAVYq.js",
+        path: "/assets/Retained-Oe8cFuic.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-KkxNAVYq.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Rule-CWaNR1dV.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-CWaNR1dV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-Oe8cFuic.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,9 +490,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-BpCKSNkI.js",
+        path: "/assets/Rule-Gyuz6ajW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-BpCKSNkI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-Gyuz6ajW.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rules-DGaFDY2R.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-DGaFDY2R.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,21 +514,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-B5OAyg4K.js",
+        path: "/assets/Source-Bkt6emgD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-B5OAyg4K.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-Bkt6emgD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-CqrHD6M3.js",
+        path: "/assets/Sources-DSuZ6QOj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-CqrHD6M3.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-BlK9a31d.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BlK9a31d.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-DSuZ6QOj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,9 +532,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-C5-cW5Hv.js",
+        path: "/assets/Subscriptions-D5rVtRpI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-C5-cW5Hv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-D5rVtRpI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,33 +544,39 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Topics-DGgNc-gW.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-DGgNc-gW.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Usage-CvImxjQv.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Usage-CvImxjQv.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-CzVuNOlp.js",
+        path: "/assets/Usage-x7SJpG3U.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-CzVuNOlp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-x7SJpG3U.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-D5d44yI9.js",
+        path: "/assets/Users-CCYggqP9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-D5d44yI9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-CCYggqP9.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-CswLP7xq.js",
+        path: "/assets/api-cbucIf8W.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-CswLP7xq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-cbucIf8W.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-BX895ylt.js",
+        path: "/assets/connection-CxztJ0N6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-BX895ylt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-CxztJ0N6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -604,15 +604,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-CCO0Xr1o.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-CCO0Xr1o.css.gz"),
+        path: "/assets/index-BsdBGQdM.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-BsdBGQdM.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-DWn84zVM.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-DWn84zVM.js.gz"),
+        path: "/assets/index-CCO0Xr1o.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-CCO0Xr1o.css.gz"),
         is_gzip: true,
     },
     File {
@@ -646,9 +646,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-CBR4V4Wh.js",
+        path: "/assets/watch.svelte-Dh87UBRy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-CBR4V4Wh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-Dh87UBRy.js.gz"),
         is_gzip: true,
     },
 ];

@@ -198,8 +198,6 @@ export type Backups = {
   directory: string;
   /** Of the last one that did not come to its end. */
   failure: (FailedBackup | null);
-  /** A device platform is at work: a backup made now has to leave it out. */
-  is_platform_running: boolean;
   /** The newest first. */
   items: Backup[];
   running: (RunningBackup | null);
@@ -791,11 +789,6 @@ export type NewApiKey = {
   /** Letters, digits, hyphens, underscores and dots. */
   name: string;
   role: Role;
-};
-
-export type NewBackup = {
-  /** Leaves the device platform out, which can only be copied while no server runs on it. */
-  without_platform?: boolean;
 };
 
 export type NewBan = {
@@ -1405,8 +1398,8 @@ export const backups = (signal?: AbortSignal): Promise<Backups> =>
   request("GET", "/api/v1/backups", { signal });
 
 /** Make a backup */
-export const startBackup = (body: NewBackup, signal?: AbortSignal): Promise<StartedBackup> =>
-  request("POST", "/api/v1/backups", { body, signal });
+export const startBackup = (signal?: AbortSignal): Promise<StartedBackup> =>
+  request("POST", "/api/v1/backups", { signal });
 
 /** Delete a backup */
 export const removeBackup = (name: string, signal?: AbortSignal): Promise<void> =>

@@ -65,6 +65,7 @@ export const FUNCTIONS = [
   "is_str",
   "join_to_sql_values_string",
   "join_to_string",
+  "jq",
   "json_decode",
   "json_encode",
   "kv_store_del",
