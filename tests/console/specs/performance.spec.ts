@@ -66,7 +66,8 @@ test("what the pages use does not grow", async ({ console: page, node }) => {
       await expect(page.getByText("Loading…")).toHaveCount(0);
       if (path === "topics") {
         await page.getByRole("button", { name: "Watch", exact: true }).click();
-        await expect(page.getByText("1 topic", { exact: false }).first()).toBeVisible();
+        // Other tests have left something that talks, too.
+        await expect(page.getByRole("heading", { name: /^[1-9]\d* topics? / })).toBeVisible();
       }
     }
   };
