@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-Du_EFg95.js",
+        path: "/assets/About-pUawY0Sp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-Du_EFg95.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-pUawY0Sp.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-D6RunFkU.js",
+        path: "/assets/Access-BImbTLWs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-D6RunFkU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-BImbTLWs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-Dj_dV3Ol.js",
+        path: "/assets/Account-CyT0JnIj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-Dj_dV3Ol.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-CyT0JnIj.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Action-CPhPix4D.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-CPhPix4D.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,21 +58,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-q__NApkX.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-q__NApkX.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/ActionState-B3gKmWOk.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-B3gKmWOk.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-CvAZ-0-y.js",
+        path: "/assets/Actions-ClV-lpR8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-CvAZ-0-y.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-ClV-lpR8.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AlarmTable-BcaGkh9r.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BcaGkh9r.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-R8JReboN.js",
+        path: "/assets/Alarms-C2xBNRu0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-R8JReboN.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Alarms-BGC37ZDm.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BGC37ZDm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-C2xBNRu0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-C_ON4cFP.js",
+        path: "/assets/Audit-CngxlL9o.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-C_ON4cFP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-CngxlL9o.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-BcXMxRiZ.js",
+        path: "/assets/Backup-DvNX5yWp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-BcXMxRiZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-DvNX5yWp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CfxmDAnb.js",
+        path: "/assets/BanForm-DYdoPOa8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CfxmDAnb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DYdoPOa8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-BkSeG_g0.js",
+        path: "/assets/Bans-hGk5zUHo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-BkSeG_g0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-hGk5zUHo.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CSHmfgCU.js",
+        path: "/assets/Benchmarks-B4okOEIF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CSHmfgCU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-B4okOEIF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-CwP8-4XN.js",
+        path: "/assets/Certificates-DvB-VY9W.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CwP8-4XN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DvB-VY9W.js.gz"),
         is_gzip: true,
     },
     File {
@@ -166,9 +166,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-cthPrrgo.js",
+        path: "/assets/Chain-It6kgRvX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-cthPrrgo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-It6kgRvX.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-BXvHmOkI.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-BXvHmOkI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,21 +184,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-DmkVut4b.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-DmkVut4b.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-Ce72mDmQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-Ce72mDmQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chart-D_WFrx-M.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chart-D_WFrx-M.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-ZmJ-smJK.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-ZmJ-smJK.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Client-AdD4n0po.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Client-AdD4n0po.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +208,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-DlRggm3X.js",
+        path: "/assets/Clients-CVH_4W7D.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-DlRggm3X.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Clients-BeQk5L-R.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-BeQk5L-R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-CVH_4W7D.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,27 +220,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration--lO0q2uX.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration--lO0q2uX.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Configuration-BJGYq3JM.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Configuration-BJGYq3JM.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-DTlM1MWN.js",
+        path: "/assets/Configuration-BTKiSv78.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-DTlM1MWN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BTKiSv78.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-VrWoCZ2V.js",
+        path: "/assets/Connector-BTLSy11-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-VrWoCZ2V.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-BTLSy11-.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Connectors-idd0zfua.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-idd0zfua.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,9 +250,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-D9K2Spj1.js",
+        path: "/assets/ConsoleUsers-vJJOkT0B.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-D9K2Spj1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-vJJOkT0B.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,9 +262,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-CjhNWA06.js",
+        path: "/assets/Dashboard-DlWcyOk0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CjhNWA06.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DlWcyOk0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,9 +274,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-C1DyWgBI.js",
+        path: "/assets/Dashboards-CCY1F4Cw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C1DyWgBI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CCY1F4Cw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,21 +286,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-BX7GixvZ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-BX7GixvZ.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Definition-C1YjAb-y.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Definition-C1YjAb-y.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-BNzOWUP9.js",
+        path: "/assets/Definition-DYsX4BbD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BNzOWUP9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-DYsX4BbD.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/DefinitionName-BMdv9wdO.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BMdv9wdO.js.gz"),
         is_gzip: true,
     },
     File {
@@ -310,21 +310,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-bfD6cWTK.js",
+        path: "/assets/Device-DYuW_P1q.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-bfD6cWTK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-DYuW_P1q.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-B9r1fs78.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-B9r1fs78.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-dAp_W_an.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-dAp_W_an.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,9 +346,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-ng8yjyrE.js",
+        path: "/assets/History-D1tNTy1C.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-ng8yjyrE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-D1tNTy1C.js.gz"),
         is_gzip: true,
     },
     File {
@@ -358,15 +358,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-xF54bElN.js",
+        path: "/assets/Home-VhT5bILg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-xF54bElN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-VhT5bILg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BVOiwsGa.js",
+        path: "/assets/ImportButton-DBo3SNHG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BVOiwsGa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DBo3SNHG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,9 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-C2MQi8Yb.js",
+        path: "/assets/Keys-BqGf3tSA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-C2MQi8Yb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-BqGf3tSA.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Logs-B6T6B6PF.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-B6T6B6PF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-svOdoPvd.js",
+        path: "/assets/MqttClient-DJt1MSyK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-svOdoPvd.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/MqttClient-CZo5wSCj.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CZo5wSCj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DJt1MSyK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,15 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-BvTGx7V0.js",
+        path: "/assets/Profile-UBxocC5I.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-BvTGx7V0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-UBxocC5I.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-BMSSa0F6.js",
+        path: "/assets/Profiles-b1enVVzw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BMSSa0F6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-b1enVVzw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,15 +460,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-BELPkNw9.js",
+        path: "/assets/PublishForm-Qyc38OM1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BELPkNw9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Qyc38OM1.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-DYqP9cs_.js",
+        path: "/assets/Refused-dkNtn7hY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-DYqP9cs_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-dkNtn7hY.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Retained-CTVGSXhG.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-CTVGSXhG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,9 +484,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-Oe8cFuic.js",
+        path: "/assets/Rule-CnMb9UNf.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-Oe8cFuic.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CnMb9UNf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,15 +496,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-Gyuz6ajW.js",
+        path: "/assets/Rules-BpiZoPx4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-Gyuz6ajW.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Rules-DGaFDY2R.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-DGaFDY2R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-BpiZoPx4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,15 +514,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-Bkt6emgD.js",
+        path: "/assets/Source-Bc1mkAZp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-Bkt6emgD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-Bc1mkAZp.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-DSuZ6QOj.js",
+        path: "/assets/Sources-BZKTM_Q3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-DSuZ6QOj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-BZKTM_Q3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,9 +532,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-D5rVtRpI.js",
+        path: "/assets/Subscriptions-ERgvGy7O.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-D5rVtRpI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-ERgvGy7O.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Topics-BjNfsLsX.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-BjNfsLsX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -544,39 +550,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-DGgNc-gW.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-DGgNc-gW.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Usage-CvImxjQv.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Usage-CvImxjQv.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-x7SJpG3U.js",
+        path: "/assets/Usage-Dyjs5yFO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-x7SJpG3U.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-Dyjs5yFO.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-CCYggqP9.js",
+        path: "/assets/Users-BhZL5Q2e.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-CCYggqP9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BhZL5Q2e.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-cbucIf8W.js",
+        path: "/assets/api-BCRJHbX2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-cbucIf8W.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-BCRJHbX2.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-CxztJ0N6.js",
+        path: "/assets/connection-JeISdLgt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-CxztJ0N6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-JeISdLgt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -604,15 +604,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-BsdBGQdM.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-BsdBGQdM.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/index-CCO0Xr1o.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/index-CCO0Xr1o.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/index-DvTGOPXx.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-DvTGOPXx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,9 +646,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-Dh87UBRy.js",
+        path: "/assets/watch.svelte-BWIGsHQS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-Dh87UBRy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-BWIGsHQS.js.gz"),
         is_gzip: true,
     },
 ];

@@ -79,6 +79,8 @@ export const importRuleChains = (body: Json) => ask<{ ruleChainName: string; err
 export interface Usage {
   devices: number; assets: number; customers: number; users: number; dashboards: number;
   transportMessages: number; transportDataPoints: number; storageDataPoints: number; ruleEngineExecutions: number; jsExecutions: number; alarms: number;
+  /** Of a month, or none. */
+  maxTransportMessages?: number; maxTransportDataPoints?: number; maxJsExecutions?: number; maxAlarms?: number;
 }
 export const usage = (signal?: AbortSignal) => ask<Usage>("GET", "/api/usage", { signal });
 /** Whose time series say what the tenant uses; none until something has been counted. */
