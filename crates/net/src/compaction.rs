@@ -9,15 +9,29 @@ use ::journal::Lsn;
 /// A log of so many times what is appended between two checkpoints is never long.
 const SHORT: u64 = 4;
 
-/// What one checkpoint moves, in the same measure.
+/// What one checkpoint moves at least, in the same measure, and of what there is when the pass begins.
 const PART: u64 = 2;
+const PARTS: u64 = 4;
+
+/// So many checkpoints later, what has been moved is removed.
+const LAG: u64 = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct Compaction {
-    /// Where the pass ends.
-    until: Option<Lsn>,
+    pass: Option<Pass>,
     /// What the last pass left.
     left_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Pass {
+    until: Lsn,
+    /// Everything before it has been moved. The log begins there some checkpoints later, or with the segment that has it.
+    moved_to: Lsn,
+    part: u64,
+    checkpoints: u64,
+    /// Of them, since all has been moved.
+    removing: u64,
 }
 
 /// Whether a log is longer than it should be if nobody waits for what is in it.
@@ -29,19 +43,53 @@ impl Compaction {
     /// Called for each checkpoint: everything before the answer is to be moved.
     pub(crate) fn move_before(&mut self, first: Lsn, next: Lsn, checkpoint_bytes: u64, quota_bytes: u64) -> Lsn {
         let length = next.0 - first.0;
-        if self.until.is_some_and(|until| first >= until) {
-            self.until = None;
-            self.left_bytes = length;
-        }
-        let short = SHORT * checkpoint_bytes;
+        self.end_pass(length, checkpoint_bytes);
         // A log that may not become twice as long must not wait for it.
-        let long = (2 * self.left_bytes).min(quota_bytes / 4 * 3).max(short);
-        if self.until.is_none() && length > long {
-            self.until = Some(next);
+        let long = (2 * self.left_bytes).min(quota_bytes / 2).max(SHORT * checkpoint_bytes);
+        if self.pass.is_none() && length > long {
+            self.pass = Some(Pass {
+                until: next,
+                moved_to: first,
+                part: (PART * checkpoint_bytes).max(length / PARTS),
+                checkpoints: 0,
+                removing: 0,
+            });
         }
-        match self.until {
-            Some(until) => Lsn(first.0 + PART * checkpoint_bytes).min(until),
-            None => Lsn(0),
+        let Some(pass) = &mut self.pass else { return Lsn(0) };
+        pass.checkpoints += 1;
+        pass.moved_to = Lsn(pass.moved_to.max(first).0 + pass.part).min(pass.until);
+        pass.moved_to
+    }
+
+    /// The same while the log is full: no more at a time than there is room for beyond the quota, but something, or what waits at its
+    /// beginning would keep it full for ever.
+    pub(crate) fn move_before_when_full(&mut self, first: Lsn, next: Lsn, checkpoint_bytes: u64) -> Lsn {
+        self.end_pass(next.0 - first.0, checkpoint_bytes);
+        let little = Lsn(first.0 + checkpoint_bytes / 2).min(next);
+        let pass = self.pass.get_or_insert(Pass {
+            until: first,
+            moved_to: first,
+            part: 0,
+            checkpoints: 0,
+            removing: 0,
+        });
+        if little > pass.moved_to {
+            pass.moved_to = little;
+            pass.removing = 0;
+        }
+        pass.checkpoints += 1;
+        pass.until = pass.moved_to;
+        pass.moved_to
+    }
+
+    fn end_pass(&mut self, length: u64, checkpoint_bytes: u64) {
+        if let Some(pass) = self.pass.as_mut().filter(|pass| pass.moved_to >= pass.until) {
+            pass.removing += 1;
+            if pass.removing > LAG {
+                // The rest has come since the pass began.
+                self.left_bytes = length.saturating_sub(pass.checkpoints * checkpoint_bytes);
+                self.pass = None;
+            }
         }
     }
 }
@@ -52,38 +100,41 @@ mod tests {
 
     const CHECKPOINT: u64 = 100;
 
+    const SEGMENT: u64 = 70;
+
     /// A log with a queue of `waiting` bytes at its beginning, of which moved parts go to the end, and 100 bytes of what nobody waits
-    /// for between two checkpoints. Returns how many bytes were moved during `checkpoints`, and how long the log was at most.
+    /// for between two checkpoints. As in the journal, whole segments are removed, and only those that two checkpoints in a row did not
+    /// need. Returns how many bytes were moved during `checkpoints`, and how long the log was at most.
     fn run(waiting: u64, checkpoints: u64, quota: u64) -> (u64, u64) {
         let mut compaction = Compaction::default();
-        // Stretches: whether somebody waits for it, and its length.
-        let mut log = vec![(true, waiting)];
-        let (mut first, mut moved_bytes, mut longest) = (0, 0, 0);
+        // Where somebody waits for something.
+        let mut waited = vec![(0, waiting)];
+        let (mut first, mut next) = (0, waiting);
+        let (mut moved_bytes, mut longest, mut needed_before) = (0, 0, 0);
         for _ in 0..checkpoints {
-            log.push((false, CHECKPOINT));
-            let length: u64 = log.iter().map(|(_, bytes)| bytes).sum();
-            longest = length.max(longest);
-            let before = compaction
-                .move_before(Lsn(first), Lsn(first + length), CHECKPOINT, quota)
-                .0;
+            next += CHECKPOINT;
+            longest = (next - first).max(longest);
+            let replay_from = next;
+            let before = match next - first > quota {
+                true => compaction.move_before_when_full(Lsn(first), Lsn(next), CHECKPOINT).0,
+                false => compaction.move_before(Lsn(first), Lsn(next), CHECKPOINT, quota).0,
+            };
             let mut moved = 0;
-            while let Some((is_waited_for, bytes)) = log.first_mut() {
-                let part = match *is_waited_for {
-                    true => before.saturating_sub(first).min(*bytes),
-                    false => *bytes,
-                };
-                moved += if *is_waited_for { part } else { 0 };
-                first += part;
-                *bytes -= part;
-                if *bytes > 0 {
-                    break;
-                }
-                log.remove(0);
+            for (from, to) in &mut waited {
+                let until = before.clamp(*from, *to);
+                moved += until - *from;
+                *from = until;
             }
+            waited.retain(|(from, to)| from < to);
             if moved > 0 {
-                log.push((true, moved));
+                waited.push((next, next + moved));
+                next += moved;
             }
             moved_bytes += moved;
+            let oldest = waited.iter().map(|(from, _)| *from).min();
+            let needed = oldest.unwrap_or(replay_from).min(replay_from);
+            first = first.max(needed.min(needed_before) / SEGMENT * SEGMENT);
+            needed_before = needed;
         }
         (moved_bytes, longest)
     }
@@ -92,7 +143,7 @@ mod tests {
     fn a_straggler_is_moved_out_of_the_way() {
         let (moved, longest) = run(1, 1000, u64::MAX);
         assert!(moved <= 1000 / 4, "once in four checkpoints at most, not {moved} times");
-        assert!(longest <= 6 * CHECKPOINT, "{longest}");
+        assert!(longest <= 12 * CHECKPOINT, "{longest}");
     }
 
     #[test]
@@ -107,6 +158,29 @@ mod tests {
     fn a_log_that_may_not_become_twice_as_long_makes_room_before() {
         let (_, longest) = run(10_000, 1000, 16_000);
         assert!(longest < 16_000, "{longest}");
+    }
+
+    #[test]
+    fn a_straggler_does_not_fill_the_log() {
+        // The quota of 16 checkpoints is the smallest that there is.
+        let (_, longest) = run(1, 10_000, 16 * CHECKPOINT);
+        assert!(longest <= 12 * CHECKPOINT, "{longest}");
+    }
+
+    #[test]
+    fn a_full_log_makes_room_for_what_comes_after_a_straggler() {
+        let mut compaction = Compaction::default();
+        let (first, next) = (Lsn(1_000), Lsn(1_000 + 16 * CHECKPOINT));
+        let little = Lsn(1_000 + CHECKPOINT / 2);
+        for _ in 0..10 {
+            assert_eq!(
+                compaction.move_before_when_full(first, next, CHECKPOINT),
+                little,
+                "and no more until that is removed"
+            );
+        }
+        let after = Lsn(little.0 + CHECKPOINT / 2);
+        assert_eq!(compaction.move_before_when_full(little, next, CHECKPOINT), after);
     }
 
     #[test]

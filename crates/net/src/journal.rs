@@ -241,15 +241,18 @@ impl Keeper {
         let mut checkpoint = self.lock();
         checkpoint.replay_from = journal.committed();
         let stats = journal.stats();
-        // Not while it is full: there is no space for copies, and everything may be waited for.
+        let checkpoint_bytes = self.checkpoint_bytes.load(Ordering::Relaxed);
+        let (first, next) = (stats.first, stats.next);
         checkpoint.move_before = match journal.is_ok() {
-            true => checkpoint.compaction.move_before(
-                stats.first,
-                stats.next,
-                self.checkpoint_bytes.load(Ordering::Relaxed),
-                self.quota_bytes.load(Ordering::Relaxed),
-            ),
-            false => Lsn(0),
+            true => {
+                let quota_bytes = self.quota_bytes.load(Ordering::Relaxed);
+                checkpoint
+                    .compaction
+                    .move_before(first, next, checkpoint_bytes, quota_bytes)
+            }
+            false => checkpoint
+                .compaction
+                .move_before_when_full(first, next, checkpoint_bytes),
         };
         checkpoint.left = workers;
         checkpoint.oldest_before = checkpoint.oldest.take();
