@@ -528,8 +528,7 @@ fn b12_filters_beyond_the_limit_are_refused_one_by_one() {
 fn b13_thousands_of_retained_messages_are_all_replayed_and_freed() {
     const COUNT: usize = 20_000;
     let server = plain_server();
-    let mut growth = Growth::of(&server);
-    let mut after_first = 0;
+    let before_kib = server.rss_kib();
     for round in 0..3u8 {
         let qos = round % 2;
         let mut publisher = server.session(&Connect::new(V4, unique("b13")));
@@ -548,21 +547,15 @@ fn b13_thousands_of_retained_messages_are_all_replayed_and_freed() {
             assert!(!std::mem::replace(&mut seen[number], true), "{number} came twice");
         }
         subscriber.disconnect();
-        growth.look();
         retain_all(&mut publisher, COUNT, b"");
         let mut subscriber = server.session(&Connect::new(V4, unique("b13")));
         subscriber.subscribe("#", 0);
         subscriber.ping_alone();
-        println!("{} KiB after deletion, round {round}", growth.look());
-        if round == 0 {
-            after_first = growth.peak_kib;
-        }
     }
-    let again = growth.peak_kib - after_first;
-    assert!(
-        again < 8 * 1024,
-        "deleting does not free: {again} KiB more after two more rounds"
-    );
+    // Which threads had the messages, and with that how much their heaps keep for later, is up to the kernel.
+    server.wait_until_within(Duration::from_secs(90), "what was deleted is given back", |server| {
+        server.rss_kib() < before_kib + 8 * 1024
+    });
 }
 
 /// Sets (or with an empty payload deletes) the retained messages `b13/0` and so on.

@@ -13,6 +13,7 @@ mod integration_command;
 mod journal_command;
 mod log_layer;
 pub mod logging;
+pub mod memory;
 mod output;
 mod passwd;
 mod remote;

@@ -31,6 +31,7 @@ use crate::config::files::chain;
 use crate::config::options::access::Anonymous;
 use crate::config::{Config, Loaded, Sources};
 use crate::logging::LogFile;
+use crate::memory;
 use crate::output::{EXIT_FAILURE, fail, print};
 use crate::systemd::{Notifier, NotifyEnvironment};
 use access::NodeAccess;
@@ -81,6 +82,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("signals cannot be caught: {e}"))?;
     let config = &loaded.config;
     raise_file_limit();
+    memory::give_small_blocks_back().map_err(|e| format!("no thread for the memory: {e}"))?;
     make_data_dir(&config.data_dir)?;
     let devices = platform::open(config)?;
     let access = Arc::new(NodeAccess::new(loaded, devices.clone())?);
