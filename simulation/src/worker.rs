@@ -100,6 +100,9 @@ impl Worker {
     pub fn begin_tick(&mut self, s: &mut Surroundings<'_>) {
         self.is_late = s.now.monotonic_ms > self.seen_ms + LATE_MS;
         self.seen_ms = s.now.monotonic_ms;
+        if let Some(keeper) = &mut s.keeper {
+            keeper.walk_on(&mut self.follower, &mut self.shard, s.now);
+        }
         self.shard.begin_tap_tick(s.now);
         self.deliver_notices(s);
         self.hear_of_journal(s);
@@ -142,7 +145,6 @@ impl Worker {
         if s.random.below(4) > 0 {
             keeper.hear(&mut self.follower, &mut self.shard, s.now);
         }
-        keeper.walk_on(&mut self.follower, &mut self.shard, s.now);
         while s.random.below(3) > 0 && keeper.answer(self.id, &mut self.shard, s.now, s.random) {}
     }
 

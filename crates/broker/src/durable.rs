@@ -16,3 +16,5 @@ pub(crate) mod keep;
 pub(crate) mod ledger;
 pub(crate) mod moves;
 pub(crate) mod pages;
+
+pub use cold::MOVER;

@@ -66,4 +66,4 @@ pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use publish::ServerMessage;
 pub use shard::{NodeState, Shard};
 pub use stats::Stats;
-pub use sys::{EventTopic, Load, Loads, SysInfo, emqx_tree, event_topic, mosquitto_tree};
+pub use sys::{EventTopic, Load, Loads, SysInfo, emqx_tree, event_topic, mosquitto_tree, rfc3339};

@@ -311,7 +311,7 @@ fn quoted(text: &str) -> String {
 
 /// UTC with milliseconds. Days to a date by the rules of the Gregorian calendar, with March as the first month, so that the
 /// leap day is the year's last.
-fn rfc3339(unix_ms: u64) -> String {
+pub fn rfc3339(unix_ms: u64) -> String {
     let (days, ms_of_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
     let day = days + 719_468; // from 0000-03-01
     let (era, day_of_era) = (day / 146_097, day % 146_097);

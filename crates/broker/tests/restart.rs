@@ -4,12 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use journal::Batch;
-use mqtt::{Connect, Decoded, Packet, Properties, ProtocolVersion, QoS, SubscriptionOptions};
+use journal::{Batch, Directory, Log, LogConfig, Lsn, Policy};
+use mqtt::{
+    Connect, Decoded, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, Subscribe, SubscribeFilter,
+    SubscribeFilters, SubscriptionOptions,
+};
 use tidewire_broker::durable::record::*;
-use tidewire_broker::durable::recovery::Recovery;
+use tidewire_broker::durable::recovery::{Recovered, Recovery};
 use tidewire_broker::durable::restore::restore;
 use tidewire_broker::provenance::Provenance;
 use tidewire_broker::*;
@@ -299,4 +303,143 @@ fn a_subscription_that_ended_is_owed_no_retained_messages() {
         filter: "t",
     };
     assert!(sent_after_start(&interrupted(&[gone])).is_empty());
+}
+
+/// A shard whose records go to a log.
+struct Node {
+    shard: Shard,
+    log: Log,
+    directory: PathBuf,
+    connections: u32,
+}
+
+impl Node {
+    fn new() -> Node {
+        let directory = std::env::temp_dir().join(format!("tidewire-restart-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let log = open(&directory, &mut |_, _| ());
+        let node = Arc::new(NodeState::new(1, 1));
+        let config = Arc::new(ShardConfig::default());
+        let mut shard = Shard::new(NOW, ShardId(0), 1, config, Arc::new(OpenAccess), node, 1);
+        shard.keep_journal(0);
+        Node {
+            shard,
+            log,
+            directory,
+            connections: 0,
+        }
+    }
+
+    fn connect(&mut self, client_id: &str, clean_start: bool, expiry_s: u32) -> ConnSlot {
+        let conn = ConnSlot(self.connections);
+        self.connections += 1;
+        let mut properties = Vec::new();
+        mqtt::PropertyWriter::new(&mut properties).put(mqtt::Property::SessionExpiryInterval(expiry_s));
+        let connect = Connect {
+            version: ProtocolVersion::V5,
+            clean_start,
+            is_bridge: false,
+            keep_alive: 0,
+            properties: Properties::from_validated(&properties),
+            client_id,
+            will: None,
+            user_name: None,
+            password: None,
+        };
+        let peer = Peer {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
+            transport: Transport::Tcp,
+            listener: 0,
+            maximum_packet_size: None,
+            certificate_common_name: None,
+            certificate: None,
+        };
+        self.shard.open(NOW, conn, peer);
+        self.send(conn, &Packet::Connect(connect));
+        conn
+    }
+
+    fn send(&mut self, conn: ConnSlot, packet: &Packet<'_>) {
+        let mut bytes = Vec::new();
+        packet.encode(ProtocolVersion::V5, &mut bytes);
+        self.shard.receive(NOW, conn, &bytes);
+    }
+
+    /// The tick ends: what it has recorded is kept.
+    fn end_tick(&mut self) {
+        if let Some(batch) = self.shard.journal_batch() {
+            let at = self.log.append(batch);
+            self.shard.appended(at.base.0, at.end.0);
+        }
+        self.log.flush().unwrap();
+        self.shard.committed(NOW, self.log.committed().0);
+        self.shard.take_effects(&mut Vec::new());
+    }
+
+    fn recovered_after_a_crash(self) -> Recovered {
+        drop(self.log);
+        let mut recovery = Recovery::new();
+        open(&self.directory, &mut |position, bytes| {
+            recovery.record(position, bytes).unwrap();
+        });
+        std::fs::remove_dir_all(&self.directory).unwrap();
+        recovery.finish()
+    }
+}
+
+fn open(directory: &Path, record: &mut dyn FnMut(Position, &[u8])) -> Log {
+    let config = LogConfig {
+        policy: Policy::Fsync,
+        segment_bytes: 1 << 20,
+        max_bytes: 64 << 20,
+        reserve_bytes: 0,
+    };
+    let mut replay = |position: Lsn, bytes: &[u8]| {
+        record(Position(position.0), bytes);
+        Ok(())
+    };
+    let directory = Directory::open(directory, journal::DIRECTORY_NAME).unwrap();
+    Log::open(Arc::new(directory), config, &mut replay, &mut |_, _| {})
+        .unwrap()
+        .0
+}
+
+#[test]
+fn what_a_group_gives_in_the_tick_in_which_a_member_stops_being_durable_is_the_groups_after_a_crash() {
+    let mut node = Node::new();
+    let mut bytes = Vec::new();
+    let filter = SubscribeFilter {
+        filter: "$share/g/t",
+        options: SubscriptionOptions {
+            maximum_qos: QoS::AtLeastOnce,
+            ..SubscriptionOptions::default()
+        },
+    };
+    let subscribe = Packet::Subscribe(Subscribe {
+        packet_id: PacketId::new(1).unwrap(),
+        properties: Properties::EMPTY,
+        filters: SubscribeFilters::encode([filter], ProtocolVersion::V5, &mut bytes),
+    });
+    let away = node.connect("away", true, 1000);
+    node.send(away, &subscribe);
+    node.shard.closed(NOW, away, CloseCause::Network);
+    let member = node.connect("member", true, 1000);
+    node.send(member, &subscribe);
+    let publisher = node.connect("publisher", true, 0);
+    node.end_tick();
+    let message = Publish {
+        dup: false,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+        topic: "t",
+        packet_id: PacketId::new(1),
+        properties: Properties::EMPTY,
+        payload: b"p",
+    };
+    node.send(publisher, &Packet::Publish(message));
+    node.connect("member", false, 0);
+    node.end_tick();
+    let recovered = node.recovered_after_a_crash();
+    let held: usize = recovered.groups.iter().map(|group| group.messages.len()).sum();
+    assert_eq!(held, 1, "the publisher has its PUBACK, and nobody else has the message");
 }

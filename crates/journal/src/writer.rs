@@ -142,11 +142,12 @@ impl Writer {
         }
     }
 
-    /// `replay_from`: the beginning of a block, or the end of what is committed.
+    /// `replay_from`: the beginning of a block, or the end of what is committed. All that has been written is synced first,
+    /// whatever the policy: what stands behind `replay_from` may repeat what stands before it, which goes.
     pub fn set_checkpoint(&mut self, replay_from: Lsn) -> io::Result<()> {
         self.check_failed().map_err(io::Error::other)?;
         self.check_boundary(replay_from)?;
-        if replay_from > self.synced {
+        if self.synced < self.written {
             self.sync().map_err(io::Error::other)?;
         }
         self.replace_checkpoint(Checkpoint {

@@ -386,3 +386,26 @@ fn under_os_a_commit_is_a_write_and_the_sync_follows() {
     log.sync().unwrap();
     assert_eq!(log.synced(), end);
 }
+
+/// What is repeated behind a checkpoint stands nowhere else once that is set.
+#[test]
+fn what_stands_behind_a_checkpoint_is_on_the_disk_whatever_the_policy() {
+    for seed in 0..20 {
+        let disk = ModelDisk::from_seed(seed);
+        let os = LogConfig {
+            policy: Policy::Os,
+            ..config()
+        };
+        let mut log = open(&disk, os);
+        append(&mut log, 1);
+        log.flush().unwrap();
+        let replay_from = log.committed();
+        log.sync().unwrap();
+        append(&mut log, 2);
+        log.flush().unwrap();
+        log.set_checkpoint(replay_from).unwrap();
+        drop(log);
+        disk.power_cut();
+        assert_eq!(replayed(&disk), payloads(&[2]), "seed {seed}");
+    }
+}

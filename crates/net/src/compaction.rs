@@ -2,16 +2,19 @@
 //!
 //! In passes: when the log has become long, each checkpoint moves a part of what is oldest, until all that stood there when the
 //! pass began has gone. What is left then is what somebody waits for; the next pass begins when the log has twice that length.
-//! So a byte that stays is written once more for each byte that goes, at most, however much stays.
+//! So a byte that stays is written once more for each byte that goes, at most, however much stays; where the quota does not allow for
+//! twice the length, a pass begins while there is still room for what it needs itself, and the bytes that stay are moved more often.
+//!
+//! What a pass needs: what it has moved is there twice until the old place is removed, `LAG` checkpoints later, and while it moves what
+//! stays, nothing is gained, but more is appended. Long parts need more for the one, short ones for the other.
 
 use ::journal::Lsn;
 
 /// A log of so many times what is appended between two checkpoints is never long.
 const SHORT: u64 = 4;
 
-/// What one checkpoint moves at least, in the same measure, and of what there is when the pass begins.
+/// What one checkpoint moves at least, in the same measure.
 const PART: u64 = 2;
-const PARTS: u64 = 4;
 
 /// So many checkpoints later, what has been moved is removed.
 const LAG: u64 = 3;
@@ -44,13 +47,17 @@ impl Compaction {
     pub(crate) fn move_before(&mut self, first: Lsn, next: Lsn, checkpoint_bytes: u64, quota_bytes: u64) -> Lsn {
         let length = next.0 - first.0;
         self.end_pass(length, checkpoint_bytes);
+        // The least that a pass needs beside what is there is with parts of this length.
+        let even = (u128::from(checkpoint_bytes) * u128::from(length) / u128::from(LAG)).isqrt();
+        let part = (PART * checkpoint_bytes).max(even as u64);
+        let needed = LAG * (checkpoint_bytes + part) + checkpoint_bytes * self.left_bytes / part;
         // A log that may not become twice as long must not wait for it.
-        let long = (2 * self.left_bytes).min(quota_bytes / 2).max(SHORT * checkpoint_bytes);
-        if self.pass.is_none() && length > long {
+        let long = (2 * self.left_bytes).min(quota_bytes.saturating_sub(needed));
+        if self.pass.is_none() && length > long.max(SHORT * checkpoint_bytes) {
             self.pass = Some(Pass {
                 until: next,
                 moved_to: first,
-                part: (PART * checkpoint_bytes).max(length / PARTS),
+                part,
                 checkpoints: 0,
                 removing: 0,
             });
@@ -62,10 +69,17 @@ impl Compaction {
     }
 
     /// The same while the log is full: no more at a time than there is room for beyond the quota, but something, or what waits at its
-    /// beginning would keep it full for ever.
-    pub(crate) fn move_before_when_full(&mut self, first: Lsn, next: Lsn, checkpoint_bytes: u64) -> Lsn {
+    /// beginning would keep it full for ever; and more than checkpoints add until it is removed, or they would make it longer and longer.
+    pub(crate) fn move_before_when_full(
+        &mut self,
+        first: Lsn,
+        next: Lsn,
+        checkpoint_bytes: u64,
+        snapshot_bytes: u64,
+    ) -> Lsn {
         self.end_pass(next.0 - first.0, checkpoint_bytes);
-        let little = Lsn(first.0 + checkpoint_bytes / 2).min(next);
+        let part = checkpoint_bytes.max(2 * LAG * snapshot_bytes);
+        let little = Lsn(first.0 + part).min(next);
         let pass = self.pass.get_or_insert(Pass {
             until: first,
             moved_to: first,
@@ -106,17 +120,30 @@ mod tests {
     /// for between two checkpoints. As in the journal, whole segments are removed, and only those that two checkpoints in a row did not
     /// need. Returns how many bytes were moved during `checkpoints`, and how long the log was at most.
     fn run(waiting: u64, checkpoints: u64, quota: u64) -> (u64, u64) {
+        let (moved_bytes, longest, _) = run_with(waiting, checkpoints, quota, 0);
+        (moved_bytes, longest)
+    }
+
+    /// The same with checkpoints that take some bytes themselves. Also returns how many checkpoints were made of a full log, to which
+    /// nothing else is appended.
+    fn run_with(waiting: u64, checkpoints: u64, quota: u64, snapshot: u64) -> (u64, u64, u64) {
         let mut compaction = Compaction::default();
         // Where somebody waits for something.
         let mut waited = vec![(0, waiting)];
         let (mut first, mut next) = (0, waiting);
-        let (mut moved_bytes, mut longest, mut needed_before) = (0, 0, 0);
+        let (mut moved_bytes, mut longest, mut needed_before, mut full) = (0, 0, 0, 0);
         for _ in 0..checkpoints {
-            next += CHECKPOINT;
+            let is_full = next - first > quota;
+            full += u64::from(is_full);
+            next += if is_full { 0 } else { CHECKPOINT };
             longest = (next - first).max(longest);
             let replay_from = next;
             let before = match next - first > quota {
-                true => compaction.move_before_when_full(Lsn(first), Lsn(next), CHECKPOINT).0,
+                true => {
+                    compaction
+                        .move_before_when_full(Lsn(first), Lsn(next), CHECKPOINT, snapshot)
+                        .0
+                }
                 false => compaction.move_before(Lsn(first), Lsn(next), CHECKPOINT, quota).0,
             };
             let mut moved = 0;
@@ -131,12 +158,13 @@ mod tests {
                 next += moved;
             }
             moved_bytes += moved;
+            next += snapshot;
             let oldest = waited.iter().map(|(from, _)| *from).min();
             let needed = oldest.unwrap_or(replay_from).min(replay_from);
             first = first.max(needed.min(needed_before) / SEGMENT * SEGMENT);
             needed_before = needed;
         }
-        (moved_bytes, longest)
+        (moved_bytes, longest, full)
     }
 
     #[test]
@@ -162,25 +190,49 @@ mod tests {
 
     #[test]
     fn a_straggler_does_not_fill_the_log() {
-        // The quota of 16 checkpoints is the smallest that there is.
-        let (_, longest) = run(1, 10_000, 16 * CHECKPOINT);
+        // The quota of 64 checkpoints is the smallest that there is.
+        let (_, longest) = run(1, 10_000, 64 * CHECKPOINT);
         assert!(longest <= 12 * CHECKPOINT, "{longest}");
+    }
+
+    #[test]
+    fn a_queue_of_half_the_quota_does_not_fill_the_log() {
+        // The least quota in checkpoints, and one of a log whose checkpoints are far apart.
+        for quota in [64 * CHECKPOINT, 160 * CHECKPOINT] {
+            for percent in [1, 20, 40, 50, 60] {
+                let (moved, longest, full) = run_with(quota * percent / 100, 4000, quota, 0);
+                assert_eq!(full, 0, "{percent} % of {quota}: {longest} bytes");
+                let appended = 4000 * CHECKPOINT;
+                assert!(
+                    moved < 4 * appended,
+                    "{percent} % of {quota}: {moved} bytes moved for {appended}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_checkpoints_of_a_full_log_do_not_make_it_longer_and_longer() {
+        let quota = 64 * CHECKPOINT;
+        // All of it is waited for, but for what the checkpoints write.
+        let (_, longest, _) = run_with(1, 10_000, quota, 6 * CHECKPOINT);
+        assert!(longest < 2 * quota, "{longest}");
     }
 
     #[test]
     fn a_full_log_makes_room_for_what_comes_after_a_straggler() {
         let mut compaction = Compaction::default();
         let (first, next) = (Lsn(1_000), Lsn(1_000 + 16 * CHECKPOINT));
-        let little = Lsn(1_000 + CHECKPOINT / 2);
+        let little = Lsn(1_000 + CHECKPOINT);
         for _ in 0..10 {
             assert_eq!(
-                compaction.move_before_when_full(first, next, CHECKPOINT),
+                compaction.move_before_when_full(first, next, CHECKPOINT, 0),
                 little,
                 "and no more until that is removed"
             );
         }
-        let after = Lsn(little.0 + CHECKPOINT / 2);
-        assert_eq!(compaction.move_before_when_full(little, next, CHECKPOINT), after);
+        let after = Lsn(little.0 + CHECKPOINT);
+        assert_eq!(compaction.move_before_when_full(little, next, CHECKPOINT, 0), after);
     }
 
     #[test]

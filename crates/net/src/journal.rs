@@ -6,8 +6,11 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use ::journal::{Batch, Journal, Log, LogStats, Lsn, ReadError, State};
+use broker::durable::MOVER;
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovered;
 use broker::durable::restore::{Restored, restore};
@@ -32,20 +35,25 @@ pub struct Restart {
 }
 
 impl Restart {
-    /// Fills the shards. What they record thereby is in the log when this returns, and kept with the first commit.
-    pub(crate) fn restore(self, common: &Common, shards: &mut [Shard]) -> (Log, Restored) {
+    /// Fills the shards. What they record thereby is in the log when this returns, and kept with the first commit. An error: a disk that
+    /// cannot be read now may be the next time, and nothing is given up for it.
+    pub(crate) fn restore(self, common: &Common, shards: &mut [Shard]) -> Result<(Log, Restored), ReadError> {
         let Restart { mut log, recovered, .. } = self;
         let now = Clock { origin: common.origin }.now();
         for shard in &mut *shards {
             shard.keep_journal(recovered.last_key);
         }
         let reader = log.reader();
+        let mut failed = None;
         let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
             let positions: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
             reader.read_many(&positions, |index, record| match record {
                 Ok(record) => each(index, Some(record)),
                 Err(error) => {
-                    common.observer.journal_error(UNREADABLE, &error);
+                    match error {
+                        ReadError::Io { .. } => _ = failed.get_or_insert(error),
+                        error => common.observer.journal_error(UNREADABLE, &error),
+                    }
                     each(index, None);
                 }
             });
@@ -55,18 +63,25 @@ impl Restart {
             (at.base.0, at.end.0)
         };
         let restored = restore(now, shards, recovered, &mut read, &mut append);
-        (log, restored)
+        match failed {
+            // Nothing of what restoring has recorded reaches the disk.
+            Some(error) => Err(error),
+            None => Ok((log, restored)),
+        }
     }
 }
 
 /// What the operator is told with the file and the place.
 const UNREADABLE: &str = "a message cannot be read back from the journal";
+const UNREADABLE_NOW: &str =
+    "the disk does not give back messages of the journal: their clients wait, and it is asked again";
 
 /// A checkpoint is made when so much has been appended since the last one …
 const CHECKPOINT_BYTES: u64 = 256 * 1024 * 1024;
 
-/// … or this part of the quota; and while the journal is full, as often as this.
-const CHECKPOINT_PART: u64 = 16;
+/// … or this part of the quota, but so many times what the last one took; and while the journal is full, as often as this.
+const CHECKPOINT_PART: u64 = 64;
+const CHECKPOINT_TIMES: u64 = 4;
 const CHECKPOINT_WHEN_FULL_MS: u64 = 1000;
 
 /// How often of a long one that is written to, however little: what has been delivered since gives its space back.
@@ -74,6 +89,9 @@ const CHECKPOINT_WHEN_LONG_MS: u64 = 60_000;
 
 /// How many are made of a full or long journal while nothing else is written: removing what was needed takes two of them, begun after that.
 const CHECKPOINTS_WHEN_IDLE: u64 = 3;
+
+/// When a disk that could not be read is asked again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// How soon a worker looks again whether a full journal has space.
 const LOOK_MS: u64 = 100;
@@ -84,8 +102,10 @@ pub(crate) struct Keeper {
     waits: Vec<AtomicBool>,
     /// Where the next checkpoint is due; none while one is being made.
     checkpoint_at: AtomicU64,
-    /// What is appended between two of them.
+    /// What is appended between two of them, at least.
     checkpoint_bytes: AtomicU64,
+    /// What the last one took.
+    snapshot_bytes: AtomicU64,
     /// The last one has left it much longer than that.
     is_long: AtomicBool,
     /// When the last one ended, or the first tick was, in monotonic milliseconds.
@@ -108,6 +128,8 @@ struct Checkpoint {
     compaction: Compaction,
     /// Workers that have not finished.
     left: usize,
+    /// What the others have written.
+    bytes: u64,
     /// The oldest message that anything refers to, as far as they have.
     oldest: Option<u64>,
     /// The same of the checkpoint before: what is on its way between shards may have been seen then and not now.
@@ -121,6 +143,7 @@ impl Keeper {
             waits: (0..shards).map(|_| AtomicBool::new(false)).collect(),
             checkpoint_at: AtomicU64::new(u64::MAX),
             checkpoint_bytes: AtomicU64::new(CHECKPOINT_BYTES),
+            snapshot_bytes: AtomicU64::new(0),
             is_long: AtomicBool::new(false),
             checkpointed_ms: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
@@ -223,11 +246,16 @@ impl Keeper {
     }
 
     fn note_length(&self, stats: &LogStats) {
-        let is_long = is_long(
-            stats.next.0 - stats.first.0,
-            self.checkpoint_bytes.load(Ordering::Relaxed),
-        );
+        let is_long = is_long(stats.next.0 - stats.first.0, self.interval_bytes());
         self.is_long.store(is_long, Ordering::Relaxed);
+    }
+
+    /// From one checkpoint to the next.
+    fn interval_bytes(&self) -> u64 {
+        let snapshot_bytes = self.snapshot_bytes.load(Ordering::Relaxed);
+        self.checkpoint_bytes
+            .load(Ordering::Relaxed)
+            .max(CHECKPOINT_TIMES * snapshot_bytes)
     }
 
     fn note_use(&self) {
@@ -241,20 +269,24 @@ impl Keeper {
         let mut checkpoint = self.lock();
         checkpoint.replay_from = journal.committed();
         let stats = journal.stats();
-        let checkpoint_bytes = self.checkpoint_bytes.load(Ordering::Relaxed);
-        let (first, next) = (stats.first, stats.next);
+        let (first, next, interval_bytes) = (stats.first, stats.next, self.interval_bytes());
         checkpoint.move_before = match journal.is_ok() {
             true => {
                 let quota_bytes = self.quota_bytes.load(Ordering::Relaxed);
                 checkpoint
                     .compaction
-                    .move_before(first, next, checkpoint_bytes, quota_bytes)
+                    .move_before(first, next, interval_bytes, quota_bytes)
             }
-            false => checkpoint
-                .compaction
-                .move_before_when_full(first, next, checkpoint_bytes),
+            false => {
+                let snapshot_bytes = self.snapshot_bytes.load(Ordering::Relaxed);
+                let checkpoint_bytes = self.checkpoint_bytes.load(Ordering::Relaxed);
+                checkpoint
+                    .compaction
+                    .move_before_when_full(first, next, checkpoint_bytes, snapshot_bytes)
+            }
         };
         checkpoint.left = workers;
+        checkpoint.bytes = 0;
         checkpoint.oldest_before = checkpoint.oldest.take();
         self.checkpoints.fetch_add(1, Ordering::Release);
     }
@@ -265,10 +297,12 @@ impl Keeper {
         let mut checkpoint = self.lock();
         let oldest = part.oldest.map(|position| position.0);
         checkpoint.oldest = min_of(checkpoint.oldest, oldest);
+        checkpoint.bytes += part.bytes;
         checkpoint.left -= 1;
         if checkpoint.left > 0 {
             return;
         }
+        self.snapshot_bytes.store(checkpoint.bytes, Ordering::Relaxed);
         let replay_from = checkpoint.replay_from;
         let needed =
             min_of(checkpoint.oldest, checkpoint.oldest_before).map_or(replay_from, |at| replay_from.min(Lsn(at)));
@@ -294,7 +328,7 @@ impl Keeper {
                 }
                 Err(error) => observer.journal_error("a checkpoint of the journal cannot be written", &error),
             }
-            let next = journal.stats().next.0 + keeper.checkpoint_bytes.load(Ordering::Relaxed);
+            let next = journal.stats().next.0 + keeper.interval_bytes();
             keeper.checkpoint_at.store(next, Ordering::Release);
         });
     }
@@ -431,17 +465,41 @@ impl Worker {
         let observer = self.common.observer.clone();
         let wanted = positions.iter().map(|position| Lsn(position.0)).collect();
         journal.fetch(wanted, move |fetched| {
-            let read = fetched
-                .into_iter()
-                .take_while(|record| !matches!(record, Err(ReadError::Busy | ReadError::NotWritten { .. })));
+            let mut is_broken = false;
+            let has_come = |record: &Result<Vec<u8>, ReadError>| match record {
+                Err(ReadError::Busy | ReadError::NotWritten { .. }) => false,
+                // Nobody gives a message up for that, as for one that is damaged. What is only to be moved stays where it is.
+                Err(error @ ReadError::Io { .. }) if session != MOVER => {
+                    observer.journal_error(UNREADABLE_NOW, error);
+                    is_broken = true;
+                    false
+                }
+                _ => true,
+            };
+            let read: Vec<_> = fetched.into_iter().take_while(has_come).collect();
             let told = |error: ReadError| observer.journal_error(UNREADABLE, &error);
-            let records: Vec<_> = read.map(|record| record.map_err(told).ok()).collect();
-            // A worker that is gone needs nothing any more.
-            let _ = address.send(Letter::Call(Box::new(move |shard, now| {
+            let records = read.into_iter().map(|record| record.map_err(told).ok()).collect();
+            let letter = Letter::Call(Box::new(move |shard, now| {
                 shard.fetched(now, session, connects, &positions, records);
-            })));
+            }));
+            // A worker that is gone needs nothing any more.
+            let send = move || _ = address.send(letter);
+            match is_broken {
+                true => later(send),
+                false => send(),
+            }
         });
     }
+}
+
+/// Some sessions at most wait for a broken disk at the same time.
+fn later(work: impl FnOnce() + Send + 'static) {
+    let wait = || {
+        thread::sleep(READ_AGAIN);
+        work();
+    };
+    // Without a thread the client has to connect again.
+    let _ = thread::Builder::new().name("read-again".into()).spawn(wait);
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ pub enum StartError {
     },
     /// A thread, a poll or a duplicate of a listening socket could not be had.
     Resources(io::Error),
+    /// The disk does not give back what the journal has.
+    Unreadable(journal::ReadError),
 }
 
 impl fmt::Display for StartError {
@@ -61,6 +63,9 @@ impl fmt::Display for StartError {
                 Ok(())
             }
             StartError::TlsMissing { listener } => write!(f, "listener {listener} speaks TLS but has no certificate"),
+            StartError::Unreadable(_) => {
+                f.write_str("a message of the journal cannot be read now; nothing has been given up")
+            }
             StartError::Resources(_) => f.write_str("the system has no threads or file descriptors for the workers"),
         }
     }
@@ -70,6 +75,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StartError::Resources(source) => Some(source),
+            StartError::Unreadable(source) => Some(source),
             _ => None,
         }
     }
@@ -185,7 +191,7 @@ impl Prepared {
         let mut restored = Restored::default();
         if let Some(restart) = restart {
             let quota_bytes = restart.quota_bytes;
-            let (log, all) = restart.restore(common, &mut shards);
+            let (log, all) = restart.restore(common, &mut shards).map_err(StartError::Unreadable)?;
             common
                 .keeper
                 .start(log, quota_bytes, workers.clone(), common.observer.clone())

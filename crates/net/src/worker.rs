@@ -206,12 +206,13 @@ impl Worker {
     pub(crate) fn tick(&mut self, events: &Events) {
         self.now = self.clock.now();
         self.counters.ticks += 1;
+        // Before anything is recorded: what was recorded before has been appended.
+        self.walk_on();
         self.shard.begin_tap_tick(self.now);
         // First, while every slot is still that of the connection the event is for.
         self.note_events(events);
         self.deliver_notices();
         self.hear_of_journal();
-        self.walk_on();
         self.do_effects();
         self.read_mailbox();
         self.accept_ready();

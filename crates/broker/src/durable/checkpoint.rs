@@ -44,6 +44,8 @@ const SCAN: ScanBudget = ScanBudget {
 pub struct Walk {
     at: At,
     oldest: Option<Position>,
+    /// That it has written.
+    bytes: u64,
     pub(super) moves: Moves,
 }
 
@@ -72,6 +74,8 @@ enum At {
 pub struct Checkpointed {
     /// The oldest message that anything of the shard refers to.
     pub oldest: Option<Position>,
+    /// What it has written, without messages that were moved.
+    pub bytes: u64,
 }
 
 impl Shard {
@@ -81,9 +85,11 @@ impl Shard {
         if self.core.ledger.is_none() {
             return;
         }
+        debug_assert_eq!(self.batch_bytes(), 0, "what was recorded before has been appended");
         self.walk = Some(Box::new(Walk {
             at: At::Begin,
             oldest: None,
+            bytes: 0,
             moves: Moves::new(move_before),
         }));
         if let Some(ledger) = &mut self.core.ledger {
@@ -124,6 +130,10 @@ impl Shard {
             return None;
         }
         let mut walk = self.walk.take()?;
+        debug_assert!(
+            self.batch_bytes() == 0 || matches!(walk.at, At::Begin),
+            "what was recorded before has been appended"
+        );
         match walk.at {
             At::Begin => {
                 self.pass(false);
@@ -136,11 +146,15 @@ impl Shard {
                 let mentioned = self.core.ledger.as_ref().and_then(|ledger| ledger.oldest_mentioned);
                 let oldest = walk.oldest.into_iter().chain(mentioned).min();
                 let oldest = oldest.filter(|_| !is_planted(Fault::CheckpointForgetsOldest));
-                return Some(Checkpointed { oldest });
+                return Some(Checkpointed {
+                    oldest,
+                    bytes: walk.bytes.saturating_sub(walk.moves.bytes),
+                });
             }
             _ => {}
         }
-        let limit = self.batch_bytes() + STEP_BYTES;
+        let before = self.batch_bytes();
+        let limit = before + STEP_BYTES;
         while self.batch_bytes() < limit && !matches!(walk.at, At::End) {
             if self.must_wait_for_moves(&mut walk) {
                 break;
@@ -150,6 +164,7 @@ impl Shard {
                 self.send_barrier(true);
             }
         }
+        walk.bytes += (self.batch_bytes() - before) as u64;
         self.walk = Some(walk);
         None
     }
@@ -376,10 +391,9 @@ impl Core {
     }
 }
 
-/// All that a session is still to be sent and that stands in the journal.
-pub(super) fn entries_of(session: &Session) -> Vec<Entry> {
-    let mut entries = warm_entries(session);
-    let mut behind = 0;
+/// What a session is still to be sent and has in the journal only.
+pub(super) fn cold_entries_of(session: &Session) -> Vec<Entry> {
+    let (mut entries, mut behind) = (Vec::new(), 0);
     while let Some(cold) = session.outgoing.cold.as_deref() {
         let part = cold_entries(cold, behind);
         let Some(last) = part.last() else { break };

@@ -34,7 +34,7 @@ const FETCH_MAX: usize = 256;
 const FETCHES_MAX: usize = 64;
 
 /// In place of a session: for messages that are written once more.
-pub(super) const MOVER: u32 = u32::MAX;
+pub const MOVER: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 pub struct Cold {

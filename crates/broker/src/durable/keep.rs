@@ -11,7 +11,7 @@ use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 use crate::connection::Phase;
 use crate::deliver::{Core, Forms, Link, Terms};
-use crate::durable::checkpoint::entries_of;
+use crate::durable::checkpoint::cold_entries_of;
 use crate::durable::ledger::{JournalState, Ledger, Waiting};
 use crate::durable::record;
 use crate::durable::record::{
@@ -481,14 +481,30 @@ impl Shard {
 
 /// The groups of a session that is durable no longer have again what they gave to it, until it has acknowledged that.
 fn lend(session: &Session, ledger: &mut Ledger) {
-    for entry in entries_of(session) {
-        if let Some(group) = entry.group.filter(|_| entry.qos == QoS::AtLeastOnce) {
-            ledger.record(&Record::Returned {
-                session: session.key,
-                seq: entry.seq,
-                group,
-                message: entry.message,
-            });
+    let returned = |seq, group| {
+        move |message| Record::Returned {
+            session: session.key,
+            seq,
+            group,
+            message,
+        }
+    };
+    // Some may have come in this tick: their records have no position yet.
+    for delivery in session
+        .outgoing
+        .in_memory()
+        .filter(|delivery| delivery.qos == QoS::AtLeastOnce)
+    {
+        if let Some(group) = delivery.tag.group_key() {
+            ledger.record_of(delivery.message.place(), returned(delivery.seq, group));
+        }
+    }
+    for entry in cold_entries_of(session)
+        .into_iter()
+        .filter(|entry| entry.qos == QoS::AtLeastOnce)
+    {
+        if let Some(group) = entry.group {
+            ledger.record(&returned(entry.seq, group)(entry.message));
         }
     }
 }

@@ -31,6 +31,8 @@ const MOVED_MAX: usize = 1 << 18;
 
 pub struct Moves {
     before: Position,
+    /// Written while walking, of messages that were in memory.
+    pub bytes: u64,
     /// Where messages stand now.
     moved: HashMap<Position, Position, foldhash::quality::RandomState>,
     /// Written in this tick: they have no positions yet.
@@ -53,6 +55,7 @@ impl Moves {
     pub fn new(before: Position) -> Moves {
         Moves {
             before,
+            bytes: 0,
             moved: HashMap::default(),
             fresh: Vec::new(),
             is_unplaced: false,
@@ -109,7 +112,9 @@ impl Moves {
             provenance: p.provenance,
             targets,
         };
+        let begin = ledger.batch.len();
         let place = Place::pending(ledger.batch.record(|out| record.put(out)));
+        self.bytes += (ledger.batch.len() - begin) as u64;
         ledger.place_later(message, place);
         self.is_unplaced = true;
         Some(old)

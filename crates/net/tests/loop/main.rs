@@ -8,6 +8,7 @@ extern crate tidewire_net as net;
 
 mod abuse;
 mod authentication;
+mod broken_disk;
 mod client;
 mod crew;
 mod descriptors;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use broker::{Access, AuthOutcome, Credentials, Event, OpenAccess, ShardConfig, Transport};
-use net::{Authenticator, Handle, ListenerConfig, Observer, Refusal, Server, ServerConfig};
+use net::{Authenticator, Handle, ListenerConfig, Observer, Refusal, Restart, Server, ServerConfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -38,6 +38,7 @@ pub struct Options {
     pub access: Arc<dyn Access>,
     pub authenticator: Arc<dyn Authenticator>,
     pub authority: Authority,
+    pub restart: Option<Restart>,
 }
 
 /// One listener of each kind.
@@ -64,6 +65,7 @@ pub fn options(workers: u16) -> Options {
         access: Arc::new(OpenAccess),
         authenticator: Arc::new(Nobody),
         authority,
+        restart: None,
     }
 }
 
@@ -79,7 +81,7 @@ impl Options {
             self.access,
             self.authenticator,
             Arc::new(Unobserved),
-            None,
+            self.restart,
         )
         .unwrap();
         Running {
@@ -138,7 +140,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-struct Unobserved;
+pub struct Unobserved;
 
 impl Observer for Unobserved {
     fn event(&self, _: &Event, _: bool) {}
