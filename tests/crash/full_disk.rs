@@ -137,6 +137,9 @@ impl Scene {
             "the metrics do not say that the journal is full"
         );
         assert!(server.log().contains("the journal is full"), "the log does not say it");
+        server.wait_until("there is an alarm about it", |server| {
+            server.http_get("/metrics").1.contains("\ntidewire_alarms 1\n")
+        });
     }
 
     /// A publisher of 3.1.1 whose message is not acknowledged, and not refused either.

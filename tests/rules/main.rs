@@ -7,9 +7,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alarms;
 mod api;
 mod backup;
 mod bad_input;
+mod broken;
 mod changes;
 mod command_line;
 mod declared;

@@ -95,3 +95,41 @@ fn a_source_that_is_disabled_or_deleted_ends_its_subscription() {
     api.ok("DELETE", SOURCE, &Value::Null);
     other.wait_until("nothing is left", |_| filters(&far).is_empty());
 }
+
+/// Each takes from the other what it has, and publishes it under the same topic.
+#[test]
+fn two_nodes_that_take_from_each_other_do_not_loop() {
+    let servers = [Server::start(&Config::new("")), Server::start(&Config::new(""))];
+    for (here, there) in [(0, 1), (1, 0)] {
+        let api = Api::of(&servers[here]);
+        let config = json!({"server": servers[there].mqtt().to_string(), "client_id": "mesh"});
+        api.ok(
+            "POST",
+            "/api/v1/connectors",
+            &json!({"type": "mqtt", "name": "other", "config": config}),
+        );
+        let source = json!({
+            "type": "mqtt", "name": "other", "connector": "other", "publish": {"topic": "${topic}", "qos": 1},
+            "parameters": {"subscriptions": [{"filter": "mesh/#", "qos": 1}]},
+        });
+        api.ok("POST", "/api/v1/sources", &source);
+        servers[here].wait_until("the source is connected", |_| {
+            api.get("/api/v1/sources/mqtt:other")["health"]["state"] == "connected"
+        });
+    }
+    let mut watchers = servers.each_ref().map(|server| {
+        let mut watcher = server.session(&Connect::new(V5, "watcher"));
+        watcher.subscribe("mesh/#", 1);
+        watcher
+    });
+    let mut client = servers[0].session(&Connect::new(V5, "c"));
+    client.publish(&Publish::new("mesh/x", "once").qos(1));
+    assert_eq!(watchers[1].receive().payload, b"once");
+    let received =
+        |here: usize| Api::of(&servers[here]).get("/api/v1/sources/mqtt:other")["metrics"]["received"].clone();
+    servers[0].wait_until("it has come back", |_| received(0) == 1);
+    client.publish(&Publish::new("mesh/x", "twice").qos(1));
+    assert_eq!(watchers[1].receive().payload, b"twice");
+    servers[0].wait_until("it has come back", |_| received(0) == 2);
+    assert_eq!(received(1), 2, "nobody has taken in what had been there");
+}

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::access_admin::AccessAdmin;
 use crate::admins::Admins;
+use crate::alarms::Alarms;
 use crate::api_keys::ApiKeys;
 use crate::audit::Audit;
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
@@ -53,6 +54,7 @@ struct Inner {
     changes: tokio::sync::Mutex<()>,
     readiness: Readiness,
     counters: ApiCounters,
+    alarms: Alarms,
     history: History,
     /// Replaced as a whole when it is reloaded.
     configuration: Mutex<Arc<Vec<ConfigValue>>>,
@@ -140,6 +142,7 @@ impl App {
                 changes: tokio::sync::Mutex::default(),
                 readiness: Readiness::default(),
                 counters: ApiCounters::default(),
+                alarms: Alarms::default(),
                 history: History::default(),
                 configuration: Mutex::default(),
                 openapi: OnceLock::new(),
@@ -215,6 +218,10 @@ impl App {
 
     pub fn counters(&self) -> &ApiCounters {
         &self.inner.counters
+    }
+
+    pub fn alarms(&self) -> &Alarms {
+        &self.inner.alarms
     }
 
     /// The node's numbers over time.

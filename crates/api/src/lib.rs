@@ -13,6 +13,8 @@
 
 mod access_admin;
 mod admins;
+mod alarm_watch;
+mod alarms;
 mod api_keys;
 mod app;
 mod audit;

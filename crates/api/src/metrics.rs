@@ -125,6 +125,9 @@ pub const FAMILIES: &[Family] = &[
             out.one(u8::from(s.app.readiness().reasons().is_empty()));
         },
     ),
+    gauge("tidewire_alarms", "Alarms of the node that are active.", |s, out| {
+        out.one(s.app.alarms().active_count() as u64);
+    }),
     gauge(
         "tidewire_broker_shards",
         "Shards, one per data-plane thread.",

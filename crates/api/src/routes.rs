@@ -19,6 +19,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::console_users::endpoints(),
         endpoints::api_keys::endpoints(),
         endpoints::logs::endpoints(),
+        endpoints::alarms::endpoints(),
         endpoints::stats::endpoints(),
         endpoints::history::endpoints(),
         endpoints::configuration::endpoints(),

@@ -29,6 +29,7 @@ use tower_service::Service;
 
 use crate::access_admin::AccessAdmin;
 use crate::admins::Admins;
+use crate::alarm_watch;
 use crate::app::{ApiCounters, App};
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
 use crate::endpoints::console;
@@ -154,6 +155,7 @@ pub fn start_on(
         runtime.spawn(publish_statistics(app.clone(), sys, stopped.clone()));
     }
     runtime.spawn(sampler::sample(app.clone(), stopped.clone()));
+    runtime.spawn(alarm_watch::watch(app.clone(), stopped.clone()));
     if let Some((listener, door)) = of_platform {
         runtime.spawn(accept(listener, door, tls.subscribe(), stopped.clone()));
     }

@@ -69,7 +69,7 @@ impl ClientEventSender {
 }
 
 /// A name as one level of a topic.
-fn topic_level(name: &str) -> String {
+pub fn topic_level(name: &str) -> String {
     let level: String = name
         .chars()
         .map(|c| if "/+#\0".contains(c) { '_' } else { c })

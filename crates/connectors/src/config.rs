@@ -71,11 +71,29 @@ pub struct BufferConfig {
     /// messages go to the disk.
     #[schemars(range(min = 65536))]
     pub memory_bytes: u64,
-    /// Bytes of one file of the buffer. Space is given back in files.
+    /// Bytes of one file of the buffer, at most a quarter of `max_bytes`. Space is taken and given back in files; two are there from the start.
     #[schemars(range(min = 65536))]
     pub segment_bytes: u64,
     /// When a message counts as written to the disk.
     pub sync: SyncMode,
+}
+
+/// Of a file, and of what may wait.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+
+impl BufferConfig {
+    /// What may wait, whatever the mode.
+    pub(crate) fn quota_bytes(&self) -> u64 {
+        match self.mode {
+            BufferMode::Memory => self.memory_bytes,
+            BufferMode::Disk | BufferMode::Hybrid => self.max_bytes,
+        }
+    }
+
+    /// Of one file: a small buffer has small ones, else it would take several times its quota.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.segment_bytes.min((self.max_bytes / 4).max(SEGMENT_BYTES_MIN))
+    }
 }
 
 impl Default for BufferConfig {
@@ -85,7 +103,7 @@ impl Default for BufferConfig {
             max_bytes: 8 << 30,
             overflow: Overflow::BackPressure,
             memory_bytes: 32 << 20,
-            segment_bytes: 64 << 20,
+            segment_bytes: 16 << 20,
             sync: SyncMode::Fsync,
         }
     }
@@ -179,12 +197,12 @@ impl DeliveryConfig {
     /// All that is wrong with it: the field and what it should be.
     pub fn problems(&self) -> Vec<String> {
         let (batch, retry, buffer) = (&self.batch, &self.retry, &self.buffer);
-        let least_buffer = at_least(64 << 10);
+        let least_buffer = at_least(SEGMENT_BYTES_MIN);
         out_of_range([
             ("in_flight", self.in_flight.into(), 1..=1024),
             ("request_timeout_ms", self.request_timeout_ms, at_least(1)),
             ("health_check_interval_ms", self.health_check_interval_ms, at_least(100)),
-            ("batch.records_max", batch.records_max.into(), at_least(1)),
+            ("batch.records_max", batch.records_max.into(), 1..=100_000),
             ("batch.bytes_max", batch.bytes_max, at_least(1)),
             ("retry.first_ms", retry.first_ms, at_least(1)),
             ("retry.longest_ms", retry.longest_ms, at_least(retry.first_ms)),

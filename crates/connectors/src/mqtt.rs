@@ -21,5 +21,6 @@ mod source;
 
 pub use config::{MqttActionConfig, MqttConnectorConfig, MqttSourceConfig, MqttSubscription, MqttVersion};
 pub use link::{MqttConnector, MqttCounters};
+pub use outgoing::LOOP_PROPERTY;
 pub use sink::MqttSink;
 pub use source::MqttSource;

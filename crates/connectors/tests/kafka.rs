@@ -436,11 +436,10 @@ async fn credentials_and_addresses_that_are_wrong_are_told(server: &Server) {
         .await
         .expect_err("nobody");
     assert!(error.contains("127.0.0.1:1"), "{error}");
-    let wrong = KafkaSink::new(
-        &connector("localhost"),
-        &action("a b", json!({"required_acks": "leader"})),
-    );
-    let problems = wrong.err().expect("three problems");
+    let wrong = KafkaSink::new(&nobody, &action("a b", json!({"required_acks": "leader"})));
+    let mut problems = connector("localhost").problems();
+    problems.extend(wrong.err().expect("two problems"));
+    let problems = problems.join("; ");
     for field in ["bootstrap_hosts", "kafka_topic", "required_acks"] {
         assert!(problems.contains(field), "{problems}");
     }

@@ -7,7 +7,7 @@ use rules::{Limits, Rule, Source, Template};
 use serde_json::Value;
 
 use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction, UserProperties};
-use crate::kinds::Problems;
+use crate::kinds::{self, Problems};
 use crate::metrics::RuleMetrics;
 use crate::runner::hash;
 use crate::set::{Field, LiveRule, Output, Republish};
@@ -70,7 +70,19 @@ pub fn compile(
     let (mut outputs, mut problems) = (Vec::new(), Vec::new());
     for (index, target) in definition.actions.iter().enumerate() {
         match target {
-            RuleAction::Action(id) => outputs.extend(action(id).map(Output::Action)),
+            RuleAction::Action(id) if !is_action_id(id) => problems.push(format!(
+                "actions[{index}]: {id:?} is not type:name with one of the types {}",
+                kinds::CONNECTOR_KINDS
+                    .iter()
+                    .chain(kinds::LOCAL_KINDS)
+                    .copied()
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
+            RuleAction::Action(id) => outputs.push(match action(id) {
+                Some(index) => Output::Action(index),
+                None => Output::OutOfService(id.clone()),
+            }),
             RuleAction::Function(RuleFunction::Console) => outputs.push(Output::Console),
             RuleAction::Function(RuleFunction::Republish(arguments)) => match republish(arguments) {
                 Ok(republish) => outputs.push(Output::Republish(Box::new(republish))),
@@ -89,6 +101,11 @@ pub fn compile(
         metrics: state.metrics.clone(),
         tail: state.tail.clone(),
     })
+}
+
+fn is_action_id(id: &str) -> bool {
+    id.split_once(':')
+        .is_some_and(|(kind, name)| kinds::is_kind(kind) && !name.is_empty())
 }
 
 pub fn republish(arguments: &RepublishArguments) -> Result<Republish, String> {

@@ -4,9 +4,12 @@
 //! was written; it is shown with its secrets as `***`, and `***` in a new one means the old secret.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use connectors::{DeliveryConfig, REDACTED};
@@ -62,7 +65,7 @@ pub struct ActionDefinition {
 }
 
 /// It gets what was given up as if the rule had named it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum FallbackAction {
     /// `type:name` of another action.
@@ -118,7 +121,7 @@ pub struct RuleDefinition {
     pub description: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum RuleAction {
     /// `type:name` of an action.
@@ -177,6 +180,37 @@ pub enum UserProperties {
 impl Default for UserProperties {
     fn default() -> UserProperties {
         UserProperties::Each(BTreeMap::new())
+    }
+}
+
+impl<'de> Deserialize<'de> for RuleAction {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RuleAction, D::Error> {
+        deserializer.deserialize_any(TextOrObject(RuleAction::Action, RuleAction::Function))
+    }
+}
+
+impl<'de> Deserialize<'de> for FallbackAction {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FallbackAction, D::Error> {
+        deserializer.deserialize_any(TextOrObject(FallbackAction::Action, FallbackAction::Kind))
+    }
+}
+
+/// Unlike what serde derives for enums without a tag, its errors say what is wrong with the object.
+struct TextOrObject<T, O>(fn(String) -> T, fn(O) -> T);
+
+impl<'de, T, O: Deserialize<'de>> Visitor<'de> for TextOrObject<T, O> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`type:name` of an action, or an object")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok((self.0)(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        O::deserialize(MapAccessDeserializer::new(map)).map(self.1)
     }
 }
 

@@ -69,13 +69,10 @@ pub fn to_json(map: &Map) -> serde_json::Value {
 }
 
 fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, String> {
-    let kind = match rule.sources().first() {
-        Some(Source::Event(kind)) => *kind,
-        Some(Source::Bridge(_)) => EventKind::Source,
-        _ => EventKind::MessagePublish,
-    };
+    let source = source(rule, given);
+    let kind = source.map_or(EventKind::MessagePublish, kind_of);
     let mut event = SampleEvent::example(kind, unix_ms());
-    if let Some(Source::Topic(filter)) = rule.sources().first() {
+    if let Some(Source::Topic(filter)) = source {
         event.set(Column::Topic, Value::text(fitting_topic(filter).as_str()));
     }
     let Some(given) = given else {
@@ -88,6 +85,28 @@ fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, 
     };
     event.set_all(&columns)?;
     Ok(event)
+}
+
+/// Of what FROM names, what the event is of: what its `event` says, else the first that has all its columns.
+fn source<'r>(rule: &'r Rule, given: Option<&serde_json::Value>) -> Option<&'r Source> {
+    let given = given.and_then(serde_json::Value::as_object);
+    let name = given.and_then(|given| given.get("event")?.as_str());
+    let is_meant = |source: &&Source| match name {
+        Some(name) => kind_of(source).name() == name,
+        None => given
+            .into_iter()
+            .flat_map(|given| given.keys())
+            .all(|column| kind_of(source).columns().any(|known| known.name() == column)),
+    };
+    rule.sources().iter().find(is_meant).or(rule.sources().first())
+}
+
+fn kind_of(source: &Source) -> EventKind {
+    match source {
+        Source::Event(kind) => *kind,
+        Source::Bridge(_) => EventKind::Source,
+        Source::Topic(_) => EventKind::MessagePublish,
+    }
 }
 
 /// A topic name that the filter matches.

@@ -13,6 +13,7 @@ mod fallback;
 mod measure;
 mod rule;
 mod source;
+mod trouble;
 mod views;
 
 pub(crate) use action::action_problems;
@@ -20,6 +21,7 @@ pub use connector::ConnectorTest;
 pub(crate) use fallback::{Reached, fallback_circle};
 pub use measure::{Measured, Measures};
 pub(crate) use rule::rule_id_problem;
+pub use trouble::{Trouble, Troubles};
 pub use views::{ActionView, ConnectorView, RuleView, SourceView};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +50,7 @@ use crate::event::Scene;
 use crate::fallback::Target as FallbackTarget;
 use crate::kinds::{self, Connector, Problems, Target};
 use crate::metrics::{RuleCounts, SourceMetrics};
+use crate::node_events::NodeEvents;
 use crate::runner::Runner;
 use crate::set::{InForce, LiveAction, LiveFallback, LiveRule, RuleSet};
 use crate::sources::SourceReceiver;
@@ -148,6 +151,8 @@ struct HeldSource {
 
 struct Running {
     action: Arc<Action>,
+    /// Why it sends nothing and only keeps what it is given: its target cannot be made.
+    problems: Problems,
     templates: Vec<Template>,
     ordering_key: Option<Template>,
     fallbacks: Vec<FallbackTarget>,
@@ -213,6 +218,12 @@ impl Engine {
     pub fn tap(&self, seed: u64) -> RuleTap {
         let inner = &self.inner;
         RuleTap::new(&inner.node, inner.in_force.clone(), inner.values.clone(), seed)
+    }
+
+    /// For alarms.
+    pub fn node_events(&self, net: net::Handle) -> NodeEvents {
+        let inner = &self.inner;
+        NodeEvents::new(&inner.node, inner.in_force.clone(), inner.values.clone(), net)
     }
 
     /// Stops pumps and closes buffers: what was appended is kept. The engine can do nothing after that.

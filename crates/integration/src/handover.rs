@@ -109,6 +109,7 @@ pub struct Stamp {
 /// Why an output did not reach its action.
 pub enum Lost {
     Discarded,
+    OutOfService(String),
     Failed(String),
 }
 

@@ -18,7 +18,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::definition::ActionDefinition;
 use crate::secrets;
+use crate::stand_in::StandIn;
 
 /// All that is wrong with a definition: each names its field.
 pub type Problems = Vec<String>;
@@ -54,7 +56,7 @@ macro_rules! kinds {
                     let connector = $connector::new(&config).map_err(|problems| prefixed("config", problems))?;
                     Ok(Connector::$variant(Arc::new(connector)))
                 })*
-                _ => Err(vec![unknown_kind(kind)]),
+                _ => Err(vec![format!("type: {kind:?} is unknown; there are {}", CONNECTOR_KINDS.join(", "))]),
             }
         }
 
@@ -68,6 +70,16 @@ macro_rules! kinds {
                     Ok(Target::new(sink, templates))
                 })*
                 _ => Err(vec![format!("type: is {kind:?}, and the connector is of another type")]),
+            }
+        }
+
+        /// What an action wants for each message, as far as that can be told without its connector and its secrets.
+        fn templates_alone(kind: &str, parameters: &Value) -> Result<Vec<Template>, Problems> {
+            match kind {
+                $($kind => read::<$parameters>("parameters", parameters).map(|config| config.templates()),)*
+                "file" => read::<FileActionConfig>("parameters", parameters).map(|config| config.templates()),
+                "console" => read::<ConsoleActionConfig>("parameters", parameters).map(|config| config.templates()),
+                _ => Err(vec![unknown_kind(kind)]),
             }
         }
 
@@ -121,10 +133,11 @@ pub struct KafkaConnector(KafkaConnectorConfig);
 impl KafkaConnector {
     fn new(config: &KafkaConnectorConfig) -> Result<KafkaConnector, Problems> {
         let problems = config.problems();
-        if problems.is_empty() {
-            return Ok(KafkaConnector(config.clone()));
+        if !problems.is_empty() {
+            return Err(problems);
         }
-        Err(problems)
+        config.try_out().map_err(|problem| vec![problem])?;
+        Ok(KafkaConnector(config.clone()))
     }
 }
 
@@ -136,7 +149,7 @@ struct KafkaTarget {
 impl KafkaTarget {
     fn new(connector: Arc<KafkaConnector>, config: &KafkaActionConfig) -> Result<KafkaTarget, Problems> {
         Ok(KafkaTarget {
-            sink: KafkaSink::new(&connector.0, config).map_err(|problem| vec![problem])?,
+            sink: KafkaSink::new(&connector.0, config)?,
             templates: config.templates(),
         })
     }
@@ -162,6 +175,13 @@ impl Sink for KafkaTarget {
     fn close(&self) -> BoxFuture<'_, ()> {
         self.sink.close()
     }
+}
+
+/// In the place of a target that cannot be made.
+pub fn stand_in(definition: &ActionDefinition, problems: &Problems) -> Result<Target, Problems> {
+    let templates = templates_alone(&definition.kind, &definition.parameters).map_err(|_| problems.clone())?;
+    let because = problems.join("; ");
+    Ok(Target::new(StandIn { because }, templates))
 }
 
 /// A sink that is only asked whether the connector's target can be reached and takes our credentials.
@@ -256,7 +276,7 @@ pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<O
             let health = HealthCell::new();
             let source = KafkaSource::new(&connector.0, &config, health.clone());
             Ok(Origin {
-                source: Arc::new(source.map_err(|problem| vec![format!("parameters.{problem}")])?),
+                source: Arc::new(source.map_err(|problems| prefixed("parameters", problems))?),
                 health,
                 mqtt: None,
             })
@@ -325,6 +345,11 @@ pub fn is_local(kind: &str) -> bool {
 
 fn schema<T: JsonSchema>() -> Schema {
     schema_for!(T)
+}
+
+/// Whether there are actions of this type.
+pub fn is_kind(kind: &str) -> bool {
+    CONNECTOR_KINDS.contains(&kind) || LOCAL_KINDS.contains(&kind)
 }
 
 fn unknown_kind(kind: &str) -> String {

@@ -22,12 +22,14 @@ mod fallback;
 mod handover;
 mod kinds;
 mod metrics;
+mod node_events;
 mod republish;
 mod rule_file;
 mod runner;
 mod secrets;
 mod set;
 mod sources;
+mod stand_in;
 mod store;
 mod tail;
 mod tap;
@@ -47,10 +49,12 @@ pub use definition::{
 };
 pub use dry_run::{DryRun, DryRunResult, ErrorPosition, dry_run};
 pub use engine::{
-    ActionView, ConnectorTest, ConnectorView, Engine, EngineError, Measured, Measures, RuleView, SourceView,
+    ActionView, ConnectorTest, ConnectorView, Engine, EngineError, Measured, Measures, RuleView, SourceView, Trouble,
+    Troubles,
 };
 pub use kinds::{CONNECTOR_KINDS, LOCAL_KINDS, config_schema, parameters_schema, source_schema};
 pub use metrics::{RuleCounts, SourceCounts};
+pub use node_events::{AlarmEvent, NodeEvents};
 pub use rule_file::{FileProblem, compile_sql, read_rule, without_position, write_rule};
 pub use rules::RuleError;
 pub use store::Version;

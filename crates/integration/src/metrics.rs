@@ -48,6 +48,8 @@ counts! {
     actions_success "actions.success",
     /// Outputs for which an action's templates could not be filled in, or that it did not take.
     actions_failed "actions.failed",
+    /// Of those that failed, outputs for an action that does not exist or is not enabled.
+    actions_out_of_service "actions.failed.out_of_service",
     /// Outputs that were given up because the action's buffer was full.
     actions_discarded "actions.discarded",
 }

@@ -216,6 +216,11 @@ impl Hands<'_> {
             match self.give(target, output) {
                 Ok(()) => self.counts.actions_success += 1,
                 Err(Lost::Discarded) => self.counts.actions_discarded += 1,
+                Err(Lost::OutOfService(error)) => {
+                    self.counts.actions_failed += 1;
+                    self.counts.actions_out_of_service += 1;
+                    self.live.metrics.tell_error(&self.live.id, "action", &error);
+                }
                 Err(Lost::Failed(error)) => {
                     self.counts.actions_failed += 1;
                     self.live.metrics.tell_error(&self.live.id, "action", &error);
@@ -232,6 +237,10 @@ impl Hands<'_> {
             Output::Republish(templates) => {
                 let made = republish(templates, output, self.stamp.mark);
                 self.made.push(made.map_err(Lost::Failed)?);
+            }
+            Output::OutOfService(id) => {
+                let error = format!("there is no action {id} that runs: what the rule has for it is lost");
+                return Err(Lost::OutOfService(error));
             }
             Output::Console => {
                 let text = rules::encode_json(&Value::Map(output.clone()), JsonForm::UndefinedAsString);

@@ -33,6 +33,8 @@ pub enum Output {
     Republish(Box<Republish>),
     /// A line in the log.
     Console,
+    /// To an action of this id, which does not exist or is not enabled.
+    OutOfService(String),
 }
 
 /// Templates of a message that is published anew.

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::tap::MadeMessage;
+use connectors::mqtt::LOOP_PROPERTY;
 use connectors::{BoxFuture, Incoming, Origin, Receiver};
+use mqtt::{Property, PropertyWriter};
 use rules::{Column, Event, EventKind, Map, Text, Value};
 use tokio::sync::Notify;
 
@@ -95,7 +97,10 @@ impl SourceReceiver {
             messages.append(&mut runner.made);
             if let Some(templates) = &self.publish {
                 match republish(templates, &event.columns(), 0) {
-                    Ok(message) => messages.push(message),
+                    Ok(mut message) => {
+                        carry_marks(incoming, &mut message);
+                        messages.push(message);
+                    }
                     // The same the next time: a message that cannot be published must not stop the others.
                     Err(error) => {
                         failed += 1;
@@ -122,6 +127,17 @@ impl SourceReceiver {
                 }
             }
             progress.await;
+        }
+    }
+}
+
+/// A message says which bridges it has come through, so that none takes it in again.
+fn carry_marks(incoming: &Incoming, message: &mut MadeMessage) {
+    let mut writer = PropertyWriter::new(&mut message.properties);
+    for (name, value) in &incoming.headers {
+        let mark = value.as_deref().and_then(|value| std::str::from_utf8(value).ok());
+        if let (LOOP_PROPERTY, Some(mark)) = (name.as_str(), mark) {
+            writer.put(Property::UserProperty(LOOP_PROPERTY, mark));
         }
     }
 }

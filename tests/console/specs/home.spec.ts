@@ -1,4 +1,5 @@
 // Home: numbers that move, and a checklist that ticks by itself.
+import { freePort } from "../support/node";
 import { expect, open, test } from "../support/test";
 
 test("numbers and charts follow what happens", async ({ console: page, node }) => {
@@ -20,6 +21,23 @@ test("numbers and charts follow what happens", async ({ console: page, node }) =
 test("what is not delivered is told with its reason, and listeners with their addresses", async ({ console: page, node }) => {
   await expect(page.getByRole("region", { name: "Table: Listeners", exact: true })).toContainText(`127.0.0.1:${node.mqttPort}`);
   await expect(page.getByText("what is acknowledged is on the disk")).toBeVisible();
+});
+
+test("what is wrong with the node is on top until it is over", async ({ console: page, node }) => {
+  await node.call("POST", "/api/v1/connectors", { type: "http", name: "nowhere", config: { url: `http://127.0.0.1:${await freePort()}` } });
+  await node.call("POST", "/api/v1/actions", { type: "http", name: "lost", connector: "nowhere", parameters: {} });
+  await node.call("POST", "/api/v1/rules", { id: "lose", sql: 'SELECT * FROM "to-nowhere"', actions: ["http:lost"] });
+  await node.publish("to-nowhere", "1", "-q", "1");
+  const alarm = page.getByRole("alert").filter({ hasText: "The action http:lost does not work" });
+  await expect(alarm).toBeVisible();
+  await node.call("DELETE", "/api/v1/rules/lose");
+  await node.call("DELETE", "/api/v1/actions/http:lost");
+  await expect(alarm).toBeHidden();
+  const over = page.getByRole("region", { name: "Alarms of this node that are over", exact: true });
+  await expect(over).toContainText("The action http:lost does not work");
+  await over.getByRole("button", { name: "Forget", exact: true }).click();
+  await expect(over).toBeHidden();
+  await node.call("DELETE", "/api/v1/connectors/nowhere");
 });
 
 test("code to paste has the right port in every language", async ({ console: page, node }) => {

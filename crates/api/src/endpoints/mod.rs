@@ -3,6 +3,7 @@
 pub mod access_test;
 pub mod acl;
 pub mod actions;
+pub mod alarms;
 pub mod api_keys;
 pub mod backups;
 pub mod banned;

@@ -44,6 +44,8 @@ pub struct StatsView {
     /// Connections that ended, by reason.
     pub disconnects: BTreeMap<&'static str, u64>,
     pub process: ProcessView,
+    /// Names of the node's alarms that are active.
+    pub alarms: Vec<String>,
 }
 
 /// The node these numbers are of.
@@ -221,6 +223,7 @@ fn view(app: &App, stats: &Stats) -> StatsView {
             .map(|reason| (reason.name(), stats.disconnects[reason as usize]))
             .collect(),
         process: ProcessView::now(),
+        alarms: app.alarms().active().into_iter().map(|alarm| alarm.name).collect(),
     }
 }
 

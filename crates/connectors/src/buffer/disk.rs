@@ -92,7 +92,11 @@ impl std::error::Error for BufferError {
 pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(Log, Queue), BufferError> {
     create(directory)?;
     let storage = Directory::open(directory, DIRECTORY_NAME).map_err(BufferError::Directory)?;
-    let mut found = Found::default();
+    let mut found = Found {
+        queue: None,
+        unknown: None,
+        quota_bytes: config.quota_bytes(),
+    };
     let mut replay = |position: Lsn, payload: &[u8]| {
         found.record(position, payload);
         Ok::<(), ReplayError>(())
@@ -152,10 +156,10 @@ fn log_config(config: &BufferConfig) -> LogConfig {
             SyncMode::Fsync => Policy::Fsync,
             SyncMode::Os => Policy::Os,
         },
-        segment_bytes: config.segment_bytes,
+        segment_bytes: config.file_bytes(),
         max_bytes: config
             .max_bytes
-            .saturating_add(given_up + SLACK_SEGMENTS * config.segment_bytes),
+            .saturating_add(given_up + SLACK_SEGMENTS * config.file_bytes()),
         reserve_bytes: RESERVE_BYTES,
     }
 }
@@ -245,10 +249,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// What replay finds.
-#[derive(Default)]
 struct Found {
     queue: Option<Queue>,
     unknown: Option<u64>,
+    quota_bytes: u64,
 }
 
 impl Found {
@@ -260,10 +264,11 @@ impl Found {
                 base,
                 records: *records,
             };
-            self.queue = Some(Queue::restored(next, *cursor, marks.clone()));
+            self.queue = Some(Queue::restored(next, *cursor, marks.clone(), self.quota_bytes));
         }
         let start = Place { base, records: 0 };
-        let queue = self.queue.get_or_insert_with(|| Queue::new(start));
+        let quota_bytes = self.quota_bytes;
+        let queue = self.queue.get_or_insert_with(|| Queue::new(start, quota_bytes));
         // A block without records may stand before.
         queue.next.base = base;
         queue.extend(base + FRAME_BYTES + payload.len() as u64, records.map_or(0, u64::from));
@@ -280,7 +285,7 @@ impl Found {
             return Err(BufferError::Unknown { position });
         }
         let start = Place { base: next, records: 0 };
-        let mut queue = self.queue.unwrap_or_else(|| Queue::new(start));
+        let mut queue = self.queue.unwrap_or_else(|| Queue::new(start, self.quota_bytes));
         queue.next.base = next;
         queue.read = queue.cursor.place;
         // What follows the cursor is no more than notes.

@@ -164,7 +164,7 @@ impl Buffer {
             on_progress: Box::new(on_progress),
         });
         let (journal, queue) = match config.mode {
-            BufferMode::Memory => (None, Queue::new(Place::default())),
+            BufferMode::Memory => (None, Queue::new(Place::default(), config.quota_bytes())),
             BufferMode::Disk => {
                 let (log, queue) = disk::open(directory, config)?;
                 (Some(start(log, &signals)?), queue)
@@ -172,7 +172,10 @@ impl Buffer {
             BufferMode::Hybrid => {
                 disk::wipe(directory)?;
                 let (log, _) = disk::open(directory, config)?;
-                (Some(start(log, &signals)?), Queue::new(Place::default()))
+                (
+                    Some(start(log, &signals)?),
+                    Queue::new(Place::default(), config.quota_bytes()),
+                )
             }
         };
         let reader = Reader::new(journal.as_ref().map(Journal::reader), queue.cursor);
@@ -458,10 +461,7 @@ impl Inner {
 
     /// Why `bytes` more cannot be taken.
     fn obstacle(&self, queue: &Queue, bytes: u64) -> Option<Full> {
-        let max_bytes = match self.config.mode {
-            BufferMode::Memory => self.config.memory_bytes,
-            BufferMode::Disk | BufferMode::Hybrid => self.config.max_bytes,
-        };
+        let max_bytes = self.config.quota_bytes();
         let (used, kept) = (queue.used_bytes(), queue.kept_bytes());
         // A buffer that is empty takes anything: otherwise a long message would wait for ever.
         let is_above = used >= max_bytes || (used > 0 && used + bytes > max_bytes);
@@ -533,7 +533,7 @@ impl Inner {
             return;
         };
         let signals = Arc::clone(&self.signals);
-        if done.0 < journal.stats().first.0 + self.config.segment_bytes || signals.is_releasing.swap(true, AcqRel) {
+        if done.0 < journal.stats().first.0 + self.config.file_bytes() || signals.is_releasing.swap(true, AcqRel) {
             return;
         }
         match self.config.mode {
@@ -553,7 +553,7 @@ impl Inner {
 
     /// Keeps short what a start has to read, however much waits.
     fn index_if_due(&self, queue: &mut Queue, journal: &Journal) {
-        let every = (self.config.segment_bytes / 2).max(INDEX_EVERY_MIN);
+        let every = (self.config.file_bytes() / 2).max(INDEX_EVERY_MIN);
         if queue.next.base - self.indexed.load(Relaxed) >= every {
             self.index(queue, journal);
         }

@@ -15,8 +15,11 @@ use journal::{BLOCK_HEADER_BYTES, RECORD_HEADER_BYTES};
 
 /// From where a chunk's block begins to the chunk.
 pub(super) const FRAME_BYTES: u64 = (BLOCK_HEADER_BYTES + RECORD_HEADER_BYTES) as u64;
-/// Between two marks, at least.
-const MARK_EVERY: u64 = 1 << 20;
+/// Between two marks, at least: a part of the quota, so that dropping the oldest drops little more than it must, and never more than
+/// this, nor less than that.
+const MARKS_OF_QUOTA: u64 = 64;
+const MARK_EVERY_MAX: u64 = 1 << 20;
+const MARK_EVERY_MIN: u64 = 1 << 10;
 const MARKS_MAX: usize = 4096;
 
 /// The records of one append.
@@ -75,10 +78,13 @@ pub(super) struct Queue {
     /// From the cursor on.
     marks: VecDeque<Place>,
     mark_every: u64,
+    /// While there are few marks.
+    mark_every_least: u64,
 }
 
 impl Queue {
-    pub fn new(start: Place) -> Queue {
+    pub fn new(start: Place, quota_bytes: u64) -> Queue {
+        let mark_every = (quota_bytes / MARKS_OF_QUOTA).clamp(MARK_EVERY_MIN, MARK_EVERY_MAX);
         Queue {
             next: start,
             read: start,
@@ -91,13 +97,14 @@ impl Queue {
             hot_bytes: 0,
             noted: Noted::default(),
             marks: VecDeque::new(),
-            mark_every: MARK_EVERY,
+            mark_every,
+            mark_every_least: mark_every,
         }
     }
 
     /// With marks that were written to the log; nothing has been read since `cursor`.
-    pub fn restored(next: Place, cursor: Cursor, marks: VecDeque<Place>) -> Queue {
-        let mut queue = Queue::new(cursor.place);
+    pub fn restored(next: Place, cursor: Cursor, marks: VecDeque<Place>, quota_bytes: u64) -> Queue {
+        let mut queue = Queue::new(cursor.place, quota_bytes);
         (queue.next, queue.marks) = (next, marks);
         queue.set_cursor(cursor);
         queue
@@ -233,7 +240,7 @@ impl Queue {
             self.marks.pop_front();
         }
         if self.marks.len() <= 1 {
-            self.mark_every = MARK_EVERY;
+            self.mark_every = self.mark_every_least;
         }
     }
 

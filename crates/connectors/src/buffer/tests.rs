@@ -293,6 +293,30 @@ fn the_policies_drop_what_they_say_and_count_it() {
 }
 
 #[test]
+fn a_small_buffer_drops_a_part_of_what_it_has_not_all() {
+    for mode in [BufferMode::Memory, BufferMode::Disk, BufferMode::Hybrid] {
+        let scratch = Scratch::new();
+        let small = BufferConfig {
+            overflow: Overflow::DropOldest,
+            max_bytes: 256 << 10,
+            memory_bytes: 256 << 10,
+            ..config(mode)
+        };
+        let opened = Opened::new(&scratch, &small);
+        let before = loop {
+            let unread = opened.buffer.stats().unread_records;
+            let ticket = opened.append(0..50).unwrap();
+            opened.wait(ticket);
+            if opened.buffer.stats().dropped_oldest > 0 {
+                break unread;
+            }
+        };
+        let dropped = opened.buffer.stats().dropped_oldest;
+        assert!(dropped <= before / 8, "{mode:?}: {dropped} of {before} were dropped");
+    }
+}
+
+#[test]
 fn with_sync_a_ticket_is_due_when_the_sink_has_confirmed() {
     let scratch = Scratch::new();
     let (told, progress) = channel();
@@ -390,8 +414,8 @@ fn damage_far_behind_is_told_when_it_is_read() {
 
 #[test]
 fn marks_are_no_more_than_some_thousands_and_still_tell_what_is_dropped() {
-    let mut queue = Queue::new(Place::default());
     const BLOCK: u64 = 1 << 20;
+    let mut queue = Queue::new(Place::default(), u64::MAX);
     for number in 1..=100_000 {
         queue.extend(number * BLOCK, 10);
     }

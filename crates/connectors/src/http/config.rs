@@ -120,6 +120,21 @@ fn sign_header() -> String {
     "x-signature-256".to_owned()
 }
 
+/// Headers that say where a request ends and how long its connection lives are the client's own [RFC 9110, 7.6.1; RFC 9112, 6].
+fn framing_problem(name: &str) -> Option<String> {
+    const OWN: [&str; 7] = [
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "upgrade",
+    ];
+    let is_own = OWN.iter().any(|own| name.eq_ignore_ascii_case(own));
+    is_own.then(|| format!("headers.{name}: is set by the HTTP client itself"))
+}
+
 impl HttpConnectorConfig {
     /// All that is wrong with it: the field and what it should be.
     pub fn problems(&self) -> Vec<String> {
@@ -132,6 +147,7 @@ impl HttpConnectorConfig {
             if HeaderName::from_bytes(name.as_bytes()).is_err() || value.is_err() {
                 problems.push(format!("headers.{name}: is no HTTP header"));
             }
+            problems.extend(framing_problem(name));
         }
         problems.extend(out_of_range([
             ("connections_max", self.connections_max.into(), 1..=1024),
@@ -169,6 +185,7 @@ impl HttpActionConfig {
             if HeaderName::from_bytes(name.as_bytes()).is_err() {
                 problems.push(format!("headers.{name}: is no name of an HTTP header"));
             }
+            problems.extend(framing_problem(name));
             if let Some((_, field)) = fixed.iter().find(|(fixed, _)| name.eq_ignore_ascii_case(fixed)) {
                 problems.push(format!("headers.{name}: use the field {field}"));
             }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::producer::BaseProducer;
 
 use super::config::{Authentication, KafkaConnectorConfig};
 use crate::sink::Failure;
@@ -31,6 +32,13 @@ impl KafkaConnectorConfig {
             problems.push("tls: cert_file and key_file go together".to_owned());
         }
         problems
+    }
+
+    /// What librdkafka says of it, files of certificates included. Nothing is connected to; it takes some milliseconds.
+    pub fn try_out(&self) -> Result<(), String> {
+        let tried: Result<BaseProducer, KafkaError> = self.options().create();
+        let field = if self.tls.is_some() { "tls" } else { "authentication" };
+        tried.map(drop).map_err(|error| format!("{field}: {error}"))
     }
 
     pub(super) fn options(&self) -> ClientConfig {

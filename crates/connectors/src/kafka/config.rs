@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BatchConfig, DeliveryConfig};
+use crate::config::{BatchConfig, DeliveryConfig, at_least, out_of_range};
 use crate::secret::Secret;
 use crate::sink::Template;
 
@@ -131,11 +131,11 @@ pub struct KafkaActionConfig {
     pub linger_ms: u64,
     /// Bytes of a batch for a partition.
     #[serde(default = "batch_bytes_max")]
-    #[schemars(range(min = 1024))]
+    #[schemars(range(min = 1024, max = 2_147_483_647))]
     pub batch_bytes_max: u32,
     /// Bytes of the largest request; the brokers' `message.max.bytes` has to allow it. A longer message is refused.
     #[serde(default = "message_bytes_max")]
-    #[schemars(range(min = 1024))]
+    #[schemars(range(min = 1024, max = 1_000_000_000))]
     pub message_bytes_max: u32,
     /// Requests that are sent to a broker before it has answered the first. With idempotence at most 5.
     #[serde(default = "requests_in_flight")]
@@ -255,11 +255,11 @@ pub struct KafkaSourceConfig {
     pub commit_interval_ms: u64,
     /// Kafka gives our partitions to others when it has not heard of us for so long, in milliseconds.
     #[serde(default = "session_timeout_ms")]
-    #[schemars(range(min = 6000))]
+    #[schemars(range(min = 6000, max = 3_600_000))]
     pub session_timeout_ms: u64,
     /// Bytes that are fetched ahead.
     #[serde(default = "fetch_bytes_max")]
-    #[schemars(range(min = 65536))]
+    #[schemars(range(min = 65536, max = 1_073_741_824))]
     pub fetch_bytes_max: u64,
 }
 
@@ -353,9 +353,14 @@ impl KafkaActionConfig {
                 self.requests_in_flight
             ));
         }
-        if self.requests_in_flight == 0 {
-            problems.push("requests_in_flight: must be at least 1".to_owned());
-        }
+        // librdkafka's own limits.
+        problems.extend(out_of_range([
+            ("requests_in_flight", self.requests_in_flight.into(), 1..=1000),
+            ("partition_refresh_ms", self.partition_refresh_ms, at_least(1000)),
+            ("linger_ms", self.linger_ms, 0..=900_000),
+            ("batch_bytes_max", self.batch_bytes_max.into(), 1024..=i32::MAX as u64),
+            ("message_bytes_max", self.message_bytes_max.into(), 1024..=1_000_000_000),
+        ]));
         for (index, header) in self.headers.iter().enumerate() {
             if header.name.is_empty() || header.name.contains('\0') {
                 problems.push(format!(

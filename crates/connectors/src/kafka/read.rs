@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::client::{self, LastError};
 use super::config::{KafkaConnectorConfig, KafkaSourceConfig, OffsetReset, check_topic};
 use crate::backoff::Backoff;
-use crate::config::RetryConfig;
+use crate::config::{RetryConfig, at_least, out_of_range};
 use crate::health::HealthCell;
 use crate::sink::BoxFuture;
 use crate::source::{Incoming, Origin, Receiver, Source, Stop};
@@ -39,16 +39,15 @@ pub struct KafkaSource {
 }
 
 impl KafkaSource {
-    /// Connects to nobody yet. `health` is told how it goes. The error names what is wrong.
+    /// Connects to nobody yet. `health` is told how it goes. The errors name the fields.
     pub fn new(
         connector: &KafkaConnectorConfig,
         config: &KafkaSourceConfig,
         health: HealthCell,
-    ) -> Result<KafkaSource, String> {
-        let mut problems = connector.problems();
-        problems.extend(config.problems());
+    ) -> Result<KafkaSource, Vec<String>> {
+        let problems = config.problems();
         if !problems.is_empty() {
-            return Err(problems.join("; "));
+            return Err(problems);
         }
         let mut options = connector.options();
         set_options(&mut options, config);
@@ -120,9 +119,12 @@ impl KafkaSourceConfig {
         if self.group_id.is_empty() {
             problems.push("group_id: must not be empty".to_owned());
         }
-        if self.batch_records_max == 0 {
-            problems.push("batch_records_max: must be at least 1".to_owned());
-        }
+        problems.extend(out_of_range([
+            ("batch_records_max", self.batch_records_max.into(), 1..=10_000),
+            ("commit_interval_ms", self.commit_interval_ms, at_least(10)),
+            ("session_timeout_ms", self.session_timeout_ms, 6_000..=3_600_000),
+            ("fetch_bytes_max", self.fetch_bytes_max, 65_536..=1 << 30),
+        ]));
         problems
     }
 }

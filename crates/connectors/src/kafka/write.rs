@@ -122,12 +122,11 @@ fn missing(kafka_topic: &str) -> String {
 }
 
 impl KafkaSink {
-    /// Connects to nobody yet. The error says which option librdkafka does not take.
-    pub fn new(connector: &KafkaConnectorConfig, config: &KafkaActionConfig) -> Result<KafkaSink, String> {
-        let mut problems = connector.problems();
-        problems.extend(config.problems());
+    /// Connects to nobody yet. The errors name the fields.
+    pub fn new(connector: &KafkaConnectorConfig, config: &KafkaActionConfig) -> Result<KafkaSink, Vec<String>> {
+        let problems = config.problems();
         if !problems.is_empty() {
-            return Err(problems.join("; "));
+            return Err(problems);
         }
         let mut options = connector.options();
         set_options(&mut options, config);
@@ -139,7 +138,8 @@ impl KafkaSink {
             is_refreshing: AtomicBool::new(false),
             away: Mutex::default(),
         });
-        let producer = producer(&options, &shared).map_err(|error| error.to_string())?;
+        let producer =
+            producer(&options, &shared).map_err(|error| vec![format!("librdkafka takes no such options: {error}")])?;
         let inner = Inner {
             options,
             fields: config.fields(),

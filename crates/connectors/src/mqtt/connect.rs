@@ -29,11 +29,20 @@ pub(super) struct NotConnected {
     pub may_be_bridge_bit: bool,
 }
 
-/// Connects and says CONNECT. `is_bridge`: with the bit that Mosquitto's bridges set.
+/// Who we say we are.
+#[derive(Clone, Copy)]
+pub(super) struct Guise<'a> {
+    /// With the bit that Mosquitto's bridges set.
+    pub is_bridge: bool,
+    /// What messages that go through here are marked with.
+    pub mark: &'a str,
+}
+
+/// Connects and says CONNECT.
 pub(super) async fn connect_mqtt(
     config: &MqttConnectorConfig,
     tls: Option<&std::sync::Arc<rustls::ClientConfig>>,
-    is_bridge: bool,
+    guise: Guise<'_>,
 ) -> Result<Connected, NotConnected> {
     let limit = Duration::from_millis(config.connect_timeout_ms);
     let plainly = |reason| NotConnected {
@@ -44,7 +53,7 @@ pub(super) async fn connect_mqtt(
         .address()
         .ok_or_else(|| plainly("server: must be host:port".to_owned()))?;
     let stream = connect(host, port, tls, limit).await.map_err(plainly)?;
-    let greeted = timeout(limit, greet(config, stream, is_bridge)).await;
+    let greeted = timeout(limit, greet(config, stream, guise)).await;
     greeted.unwrap_or_else(|_| {
         let reason = format!(
             "{} accepts connections, but does not answer CONNECT within {} ms",
@@ -55,14 +64,14 @@ pub(super) async fn connect_mqtt(
     })
 }
 
-async fn greet(config: &MqttConnectorConfig, mut stream: Stream, is_bridge: bool) -> Result<Connected, NotConnected> {
+async fn greet(config: &MqttConnectorConfig, mut stream: Stream, guise: Guise<'_>) -> Result<Connected, NotConnected> {
     let server = &config.server;
     let lost = |error: std::io::Error| NotConnected {
         reason: format!("{server} closed the connection instead of answering CONNECT: {error}"),
-        may_be_bridge_bit: is_bridge,
+        may_be_bridge_bit: guise.is_bridge,
     };
     let mut out = Vec::new();
-    put_connect(config, is_bridge, &mut out);
+    put_connect(config, guise.is_bridge, &mut out);
     stream.write_all(&out).await.map_err(lost)?;
     stream.flush().await.map_err(lost)?;
     let version = ProtocolVersion::from(config.version);
@@ -80,7 +89,7 @@ async fn greet(config: &MqttConnectorConfig, mut stream: Stream, is_bridge: bool
             Ok(Decoded::Complete {
                 packet: Packet::ConnAck(connack),
                 size,
-            }) => (accepted(config, &connack, is_bridge)?, size),
+            }) => (accepted(config, &connack, guise)?, size),
             Ok(Decoded::Complete { packet, .. }) => {
                 return Err(garbled(format!("it answers with {}", packet.packet_type())));
             }
@@ -128,7 +137,7 @@ fn put_connect(config: &MqttConnectorConfig, is_bridge: bool, out: &mut Vec<u8>)
 fn accepted(
     config: &MqttConnectorConfig,
     connack: &ConnAck<'_>,
-    is_bridge: bool,
+    guise: Guise<'_>,
 ) -> Result<(bool, Limits, Duration), NotConnected> {
     if connack.reason != ReasonCode::Success {
         let said = connack.properties.reason_string().map(|text| format!(": {text}"));
@@ -139,7 +148,7 @@ fn accepted(
                 connack.reason.name(),
                 said.unwrap_or_default()
             ),
-            may_be_bridge_bit: is_bridge && connack.reason == ReasonCode::UnsupportedProtocolVersion,
+            may_be_bridge_bit: guise.is_bridge && connack.reason == ReasonCode::UnsupportedProtocolVersion,
         });
     }
     let properties = &connack.properties;
@@ -157,7 +166,7 @@ fn accepted(
         packet_bytes_max: properties
             .maximum_packet_size()
             .map_or(268_435_455, |bytes| bytes as usize),
-        loop_mark: (config.loop_protection && version.has_properties()).then(|| config.client_id.clone()),
+        loop_mark: (config.loop_protection && version.has_properties()).then(|| guise.mark.to_owned()),
     };
     let keep_alive = properties.server_keep_alive().unwrap_or(config.keep_alive_s);
     Ok((connack.session_present, limits, Duration::from_secs(keep_alive.into())))

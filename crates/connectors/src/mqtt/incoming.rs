@@ -150,7 +150,11 @@ impl Post<'_> {
             self.counters.dropped_no_source.fetch_add(1, Ordering::Relaxed);
             return Ok(false);
         };
-        let message = message(publish, &source.config);
+        let mut message = message(publish, &source.config);
+        if let Some(mark) = self.loop_mark {
+            let value = Some(mark.as_bytes().to_vec());
+            message.headers.push((LOOP_PROPERTY.to_owned(), value));
+        }
         match source.queue.try_send(Delivery { message, ticket }) {
             Ok(()) => Ok(true),
             Err(mpsc::error::TrySendError::Full(_)) => Err("a message was read for which there is no room".to_owned()),

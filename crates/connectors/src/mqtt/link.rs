@@ -34,6 +34,8 @@ pub(super) struct Shared {
     sources: Mutex<Vec<Arc<Registration>>>,
     counters: Counters,
     state: watch::Sender<State>,
+    /// By which we know messages that have been here.
+    mark: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +79,7 @@ impl MqttConnector {
                 sources: Mutex::new(Vec::new()),
                 counters: Counters::default(),
                 state: watch::channel(State::Connecting).0,
+                mark: mark(&config.client_id).map_err(|error| vec![error])?,
             }),
             commands: OnceLock::new(),
         })
@@ -146,6 +149,13 @@ impl MqttConnector {
             tokio::spawn(async move { commands.send(command).await });
         }
     }
+}
+
+/// Client ids need not differ between brokers, this does.
+fn mark(client_id: &str) -> Result<String, String> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| format!("no random number: {error}"))?;
+    Ok(format!("{client_id}/{:016x}", u64::from_le_bytes(random)))
 }
 
 impl Shared {

@@ -20,8 +20,8 @@ use crate::sink::{Failure, Outcome};
 
 /// Bytes that wait for the socket before no more is encoded.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// The user property by which a bridge knows its own messages.
-pub(super) const LOOP_PROPERTY: &str = "tidewire-bridge";
+/// The user property by which a bridge knows messages that have come through it.
+pub const LOOP_PROPERTY: &str = "tidewire-bridge";
 
 const TOPIC: usize = 0;
 const PAYLOAD: usize = 1;

@@ -125,8 +125,13 @@ impl Engine {
             return;
         }
         let running = self.run_action(definition);
-        if let Err(problems) = &running {
-            tracing::error!(action = %id, problems = %problems.join("; "), "an action cannot run");
+        match &running {
+            Ok(running) if running.problems.is_empty() => {}
+            Ok(running) => {
+                let problems = running.problems.join("; ");
+                tracing::error!(action = %id, problems, "an action cannot send: what rules have for it is kept in its buffer");
+            }
+            Err(problems) => tracing::error!(action = %id, problems = %problems.join("; "), "an action cannot run"),
         }
         self.state().actions.insert(id, running);
     }
@@ -134,7 +139,10 @@ impl Engine {
     fn run_action(&self, definition: &ActionDefinition) -> Result<Running, Problems> {
         let _runtime = self.inner.runtime_handle.enter();
         let id = definition.id();
-        let target = self.state().target(definition)?;
+        let (target, problems) = match self.state().target(definition) {
+            Ok(target) => (target, Problems::new()),
+            Err(problems) => (kinds::stand_in(definition, &problems)?, problems),
+        };
         let templates = templates(&target)?;
         let delivery = &kinds::delivery(&definition.kind, &definition.delivery)?;
         let ordering_key = ordering_key(delivery).map_err(|problem| vec![problem])?;
@@ -157,6 +165,7 @@ impl Engine {
         action.start(target.sink, delivery, &self.inner.runtime_handle);
         Ok(Running {
             action,
+            problems,
             templates,
             ordering_key,
             is_kept: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,

@@ -65,7 +65,7 @@ impl Engine {
         self.connector(&name)
     }
 
-    /// What uses a connector that is not enabled does not run.
+    /// Actions of a connector that is not enabled keep what they are given; its sources do not run.
     pub fn enable_connector(&self, name: &str, enable: bool) -> Result<ConnectorView, EngineError> {
         let mut store = self.changes();
         let (definition, users) = {

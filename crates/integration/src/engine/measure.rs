@@ -64,6 +64,7 @@ impl State {
         let name = definition.id();
         let (state, value) = match self.actions.get(&name) {
             Some(Ok(running)) if running.action.is_paused() => ("paused", Some(running.action.stats())),
+            Some(Ok(running)) if !running.problems.is_empty() => ("broken", Some(running.action.stats())),
             Some(Ok(running)) => (health(&running.action.health()), Some(running.action.stats())),
             Some(Err(_)) => ("broken", None),
             None => (enabled(definition.enable), None),

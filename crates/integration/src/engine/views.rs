@@ -168,7 +168,7 @@ impl State {
     pub(super) fn action_view(&self, definition: &ActionDefinition) -> ActionView {
         let id = definition.id();
         let (running, problems) = match self.actions.get(&id) {
-            Some(Ok(running)) => (Some(running), Problems::new()),
+            Some(Ok(running)) => (Some(running), running.problems.clone()),
             Some(Err(problems)) => (None, problems.clone()),
             None => (None, Problems::new()),
         };

@@ -45,6 +45,12 @@ impl Numbers {
         self.stats.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// Names of those that are active.
+    pub fn alarms(&self) -> Vec<&str> {
+        let names = self.stats.pointer("/alarms").and_then(Value::as_array);
+        names.into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
     /// What is not zero of a table such as `/drops`, the largest first.
     pub fn largest(&self, pointer: &str) -> Vec<(&str, u64)> {
         let fields = self.stats.pointer(pointer).and_then(Value::as_object);
@@ -148,6 +154,7 @@ pub mod tests {
             "drops": { "expired": second, "queue_full_by_count": 2 * second, "slow_consumer": 0 },
             "disconnects": { "by_client": 8 },
             "process": { "cpu_seconds": second as f64 / 4.0, "resident_bytes": 20_000_000 },
+            "alarms": ["journal_full", "action:http:web"],
         })
     }
 

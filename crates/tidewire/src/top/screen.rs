@@ -74,6 +74,7 @@ pub fn lines(view: &View, columns: usize, rows: usize) -> Vec<Line> {
         Some(numbers) => {
             lines.push(vec![(Style::Bold, head_text(numbers))]);
             lines.extend(state_text(numbers).lines().map(plainly));
+            lines.extend(alarms(numbers));
             lines.push(Vec::new());
             for index in 0..RATES.len() {
                 lines.push(chart(view, numbers, index, columns));
@@ -144,6 +145,13 @@ fn state_text(numbers: &Numbers) -> String {
         bytes(numbers.number("/process/resident_bytes")),
         of("/node/shards"),
     )
+}
+
+/// What is wrong with the node, on one line: the names say what.
+fn alarms(numbers: &Numbers) -> Option<Line> {
+    let names = numbers.alarms();
+    let text = format!("alarms    {}", names.join("  "));
+    (!names.is_empty()).then(|| vec![(Style::Red, text)])
 }
 
 /// The rate, and how it was, the highest of what is shown being a full block.
@@ -272,6 +280,7 @@ mod tests {
             "processor         25 %   memory     19.1 MiB   shards 2",
             "default     tcp://0.0.0.0:1883                      12 345         2",
             "queue_full_by_count                                     24",
+            "alarms    journal_full  action:http:web",
             "every 5 s",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");

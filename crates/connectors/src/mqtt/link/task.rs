@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::super::config::{IN_FLIGHT_MAX, MqttVersion};
-use super::super::connect::{Connected, NotConnected, connect_mqtt};
+use super::super::connect::{Connected, Guise, NotConnected, connect_mqtt};
 use super::super::incoming::{Incoming, Post, Registration};
 use super::super::outgoing::{Limits, Outgoing, Output};
 use super::{Command, Shared, State};
@@ -81,7 +81,11 @@ impl Task {
     /// `None`: nobody needs the connection any more.
     async fn connect(&mut self) -> Result<Option<Connected>, NotConnected> {
         let shared = Arc::clone(&self.shared);
-        let connecting = connect_mqtt(&shared.config, shared.tls.as_ref(), self.is_bridge);
+        let guise = Guise {
+            is_bridge: self.is_bridge,
+            mark: &shared.mark,
+        };
+        let connecting = connect_mqtt(&shared.config, shared.tls.as_ref(), guise);
         let mut connecting = std::pin::pin!(connecting);
         if *shared.state.borrow() == State::Connecting {
             // Nothing has failed yet: what is to be sent waits.
