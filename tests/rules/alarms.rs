@@ -23,7 +23,7 @@ fn a_target_that_is_away_is_an_alarm_until_it_is_back() {
     api.ok("POST", "/api/v1/actions", &action);
     let sent = json!({"id": "send", "sql": "SELECT * FROM \"in\"", "actions": ["http:web"]});
     api.ok("POST", "/api/v1/rules", &sent);
-    let told = json!([{"function": "republish", "args": {"topic": "told/${event}", "qos": 1}}]);
+    let told = json!([{"function": "republish", "args": {"topic": "told/${event}", "payload": "", "qos": 1}}]);
     let sql = "SELECT event, name, details.reason AS reason, activated_at, deactivated_at \
                FROM \"$events/sys/alarm_activated\", \"$events/sys/alarm_deactivated\"";
     api.ok(
