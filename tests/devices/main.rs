@@ -23,5 +23,6 @@ mod namespaces;
 mod protobuf;
 mod rest;
 mod sdk;
+mod ttl;
 mod upward;
 mod world;

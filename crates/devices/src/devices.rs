@@ -259,14 +259,23 @@ impl Devices {
     }
 
     /// Telemetry of any entity, past the rule chains: JSON as devices send it, which the caller has checked.
-    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], now_ms: i64) -> Result<Kept, Full> {
+    /// `ttl_s`: how long it is kept; 0: as the tenant's profile says.
+    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<Kept, Full> {
         let kind = EntityType::ALL
             .iter()
             .position(|kind| *kind == entity.kind)
             .unwrap_or_default();
+        let with_ttl;
+        let (kind_of_entry, body) = match ttl_s {
+            0 => (Kind::Save, body),
+            ttl_s => {
+                with_ttl = [&ttl_s.to_le_bytes(), body].concat();
+                (Kind::SaveWithTtl, &*with_ttl)
+            }
+        };
         self.append(&Entry {
             id: kind as i32,
-            ..Entry::new(Kind::Save, entity.id, now_ms, body)
+            ..Entry::new(kind_of_entry, entity.id, now_ms, body)
         })
     }
 

@@ -37,9 +37,11 @@ pub enum Kind {
     Save = 18,
     /// Nothing: a position for what chains say by themselves.
     Mark = 19,
+    /// As [`Kind::Save`]; before the body are the seconds for which it is kept, u32.
+    SaveWithTtl = 20,
 }
 
-const KINDS: [Kind; 19] = [
+const KINDS: [Kind; 20] = [
     Kind::Telemetry,
     Kind::Attributes,
     Kind::RpcRequest,
@@ -59,6 +61,7 @@ const KINDS: [Kind; 19] = [
     Kind::OwnTopic,
     Kind::Save,
     Kind::Mark,
+    Kind::SaveWithTtl,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +181,6 @@ mod tests {
             assert_eq!(Entry::read(&bytes[..29]), None);
         }
         assert_eq!(Entry::read(&[0; 40]), None);
-        assert_eq!(Entry::read(&[20; 40]), None);
+        assert_eq!(Entry::read(&[21; 40]), None);
     }
 }

@@ -213,12 +213,21 @@ impl Hub {
         let kind = usize::try_from(entry.id)
             .ok()
             .and_then(|index| EntityType::ALL.get(index));
-        let telemetry = Telemetry::decode(entry.body, entry.received_ms, &self.options.platform.limits);
+        let (ttl_s, body) = match (entry.kind, entry.body.split_first_chunk()) {
+            (Kind::SaveWithTtl, Some((ttl_s, body))) => (u32::from_le_bytes(*ttl_s), body),
+            _ => (0, entry.body),
+        };
+        let telemetry = Telemetry::decode(body, entry.received_ms, &self.options.platform.limits);
         match (kind, telemetry) {
             (Some(kind), Ok(telemetry)) => {
                 let entity = EntityId::new(*kind, entry.device);
-                self.platform
-                    .save_telemetry(entity, &telemetry, at, &mut self.out(entry.received_ms))
+                self.platform.save_telemetry(
+                    entity,
+                    &telemetry,
+                    ttl_s,
+                    (at, entry.received_ms),
+                    &mut self.out(entry.received_ms),
+                )
             }
             _ => {
                 Counters::add(&self.counters.refused_messages, 1);

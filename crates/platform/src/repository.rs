@@ -104,6 +104,8 @@ pub enum StateKind {
     Position = 3,
     /// Messages that failed, and what waits behind them.
     Retry = 4,
+    /// Of tenants: which messages met a limit.
+    OffTimes = 5,
 }
 
 /// Which entities; what is `None` does not matter.

@@ -176,6 +176,7 @@ impl World {
         let batch: Vec<Incoming<'_>> = bodies
             .iter()
             .map(|body| Incoming {
+                at: Position(self.position + 1),
                 device: self.devices[device],
                 received_ms: now_ms,
                 said: Said::Telemetry(body.as_bytes()),

@@ -256,6 +256,10 @@ impl Store for ColumnStore {
         Ok(())
     }
 
+    fn has_series_classes(&self) -> bool {
+        self.read().catalog.series_with_own_class().next().is_some()
+    }
+
     fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError> {
         self.change_ttl(class, ttl_ms)
     }

@@ -71,6 +71,9 @@ pub trait Store: Send + Sync {
     /// next flush; older points are judged by the new class as well.
     fn set_series_classes(&self, classes: &[(Series<'_>, Option<Class>)]) -> Result<(), StoreError>;
 
+    /// Whether any series has a class of its own.
+    fn has_series_classes(&self) -> bool;
+
     /// `None`: forever. Points older than this are gone from the next [`Store::maintain`] on.
     fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError>;
 

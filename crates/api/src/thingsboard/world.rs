@@ -82,8 +82,8 @@ impl World {
     }
 
     /// Kept when this returns, stored a moment later.
-    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], now_ms: i64) -> Result<(), Failure> {
-        let kept = self.devices.save_telemetry(entity, body, now_ms);
+    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<(), Failure> {
+        let kept = self.devices.save_telemetry(entity, body, ttl_s, now_ms);
         kept.and_then(Kept::wait)
             .map_err(|full| Failure::new(Code::General, full.to_string()).with_status(StatusCode::SERVICE_UNAVAILABLE))
     }

@@ -173,6 +173,10 @@ impl Store for NaiveStore {
         Ok(())
     }
 
+    fn has_series_classes(&self) -> bool {
+        !self.state.lock().unwrap().series_classes.is_empty()
+    }
+
     fn ttls(&self) -> Vec<(Class, u64)> {
         let state = self.state.lock().unwrap();
         state.ttl_ms.iter().map(|(class, ttl_ms)| (*class, *ttl_ms)).collect()
