@@ -20,6 +20,7 @@ mod http;
 mod kills;
 mod limits;
 mod namespaces;
+mod ota;
 mod protobuf;
 mod rest;
 mod sdk;

@@ -76,6 +76,10 @@ impl Hub {
             Kind::Provision => self.provision(entry, now_ms),
             Kind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
             Kind::GatewayRpc => self.gateway_rpc(entry),
+            Kind::FirmwareChunk | Kind::SoftwareChunk => {
+                self.answer_chunk(entry);
+                Ok(())
+            }
             Kind::GatewayClaim => self.gateway_claim(entry, now_ms),
             _ => Ok(()),
         };

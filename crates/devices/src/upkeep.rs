@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use platform::News;
 use platform::entities::EntityError;
+use platform::ids::RuleNodeId;
 use platform::model::Alarm;
+use platform::repository::{Change, StateKind};
 
 use crate::hub::{Hub, unix_ms};
 use crate::ingest::error_chain;
@@ -16,10 +18,14 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Between looks for alarms and calls that are too old, unless a profile of tenants changes.
 const CLEAN_UP_MS: i64 = 3_600_000;
 
+/// Between times at which events of nodes are kept.
+const EVENTS_MS: i64 = 10_000;
+
 /// Until the hub is stopped.
 pub fn run(hub: &Arc<Hub>) {
     let store = hub.platform.store();
     let mut next_clean_up = (None, 0);
+    let mut next_events_ms = 0;
     while !hub.is_stopping.load(Relaxed) {
         if hub.is_flush_wanted.swap(false, Relaxed)
             && let Err(error) = store.flush()
@@ -45,6 +51,10 @@ pub fn run(hub: &Arc<Hub>) {
                 tracing::warn!(error = %error_chain(&error), "alarms and calls that are too old cannot be deleted");
             }
         }
+        if now_ms >= next_events_ms {
+            next_events_ms = now_ms.saturating_add(EVENTS_MS);
+            hub.keep_events();
+        }
         if !has_unclassified && !has_more {
             hub.pause(PAUSE);
         }
@@ -52,6 +62,25 @@ pub fn run(hub: &Arc<Hub>) {
 }
 
 impl Hub {
+    /// For the next start.
+    pub fn keep_events(&self) {
+        let changed = self.events.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        let nodes: Vec<RuleNodeId> = changed.iter().map(|(node, _)| *node).collect();
+        let put = |(node, bytes): (RuleNodeId, Option<Vec<u8>>)| Change::PutState {
+            state: StateKind::NodeEvents,
+            id: node.0,
+            bytes,
+        };
+        let changes: Vec<Change> = changed.into_iter().map(put).collect();
+        if let Err(error) = self.platform.entities().repository().apply(&changes) {
+            self.events.keep_later(nodes.into_iter());
+            tracing::warn!(error = %error_chain(&error), "events of rule nodes that are debugged cannot be kept");
+        }
+    }
+
     /// Chains are told what went.
     fn clean_up(&self, now_ms: i64) -> Result<(), EntityError> {
         let mut out = self.out(now_ms);

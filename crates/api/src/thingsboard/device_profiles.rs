@@ -219,14 +219,15 @@ fn save_device_profile(
     _: NoQuery,
     Body(mut profile): Body<DeviceProfile>,
 ) -> Outcome<DeviceProfile> {
-    if let Some(id) = profile.id {
-        call.entity::<DeviceProfile>(id.0, Verb::Write)?;
-    }
+    let stored: Option<DeviceProfile> = match profile.id {
+        Some(id) => Some(call.entity(id.0, Verb::Write)?),
+        None => None,
+    };
     profile.tenant_id = call.tenant();
-    let is_new = profile.id.is_none();
     let saved = call.entities().save_device_profile(profile, call.now_ms)?;
     call.platform().reload_profile(saved.id.unwrap_or_default());
-    Ok(call.saved(is_new, saved))
+    super::ota::profile_saved(call, &saved, stored.as_ref())?;
+    Ok(call.saved(stored.is_none(), saved))
 }
 
 fn set_default(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfile> {

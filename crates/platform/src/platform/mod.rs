@@ -26,6 +26,7 @@ mod ingest;
 mod limited;
 mod news;
 mod off_times;
+mod ota;
 mod outlet;
 mod pending;
 mod retention;
