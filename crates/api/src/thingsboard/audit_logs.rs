@@ -33,7 +33,7 @@ const NO_CHANGE: [&str; 8] = [
     "/api/relations",
     "/api/ruleChain/testScript",
     "/api/events",
-    "/api/auth",
+    "/api/auth/logout",
     "/api/noauth",
     "/api/entities",
 ];
@@ -151,7 +151,7 @@ fn page(call: &Call, query: &AuditQuery, selection: Selection) -> Outcome<Page<A
 
 /// After an operation of this person that may have changed something.
 pub fn note(call: &Call, method: &Method, path: &str, parameters: &[String], failure: Option<&Failure>) {
-    if method == Method::GET || !is_change(path) || call.tenant().0.is_null() {
+    if method == Method::GET || !is_change(method, path) || call.tenant().0.is_null() {
         return;
     }
     let noted = std::mem::take(&mut *call.noted());
@@ -179,7 +179,10 @@ pub fn note(call: &Call, method: &Method, path: &str, parameters: &[String], fai
     };
     let mut entries: Vec<AuditLog> = noted.into_iter().map(entry).collect();
     if entries.is_empty() {
-        let (action, entity) = by_path(method, path, parameters);
+        let (action, entity) = match path {
+            "/api/auth/changePassword" => ("CREDENTIALS_UPDATED", call.person.id.entity()),
+            path => by_path(method, path, parameters),
+        };
         let name = call.name_of(entity);
         let data = Value::Null;
         entries.push(entry(Noted {
@@ -224,12 +227,16 @@ impl World {
     }
 }
 
-fn is_change(path: &str) -> bool {
+fn is_change(method: &Method, path: &str) -> bool {
+    if method != Method::POST {
+        return true;
+    }
     let is_telemetry = path.starts_with("/api/plugins/telemetry/") && path.contains("/timeseries/{scope}");
-    !is_telemetry
-        && !NO_CHANGE
-            .iter()
-            .any(|none| path == *none || path.starts_with(&format!("{none}/")))
+    let is_below = |none: &str| {
+        path.strip_prefix(none)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    !is_telemetry && !NO_CHANGE.iter().any(|none| is_below(none))
 }
 
 /// What the path of an operation says: its entity from its parameters, what is done from its words.
@@ -349,14 +356,15 @@ mod tests {
             "/api/relations",
             "/api/plugins/telemetry/{entityType}/{entityId}/timeseries/{scope}/{ttl}",
         ] {
-            assert!(!is_change(path), "{path}");
+            assert!(!is_change(&Method::POST, path), "{path}");
         }
         for path in [
             "/api/relation",
             "/api/device",
             "/api/plugins/telemetry/{entityType}/{entityId}/timeseries/delete",
         ] {
-            assert!(is_change(path), "{path}");
+            assert!(is_change(&Method::POST, path), "{path}");
+            assert!(is_change(&Method::DELETE, "/api/relations"));
         }
     }
 }

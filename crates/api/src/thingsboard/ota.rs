@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use platform::Page;
 use platform::entities::OtaUpload;
 use platform::ids::{DeviceId, OtaPackageId, Uuid};
-use platform::model::{Device, DeviceProfile, OtaPackage, OtaPackageType};
+use platform::model::{Device, DeviceProfile, Entity, OtaPackage, OtaPackageType};
 use platform::repository::Selection;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -38,6 +38,17 @@ pub fn endpoints() -> Vec<Endpoint> {
             "Of one type, that devices of the profile can have: with bytes or a URL.",
         )
         .returns_json("A page of packages."),
+        get(
+            "/api/devices/count/{type}/{deviceProfileId}",
+            "count_devices_without_package",
+            Who::TENANT_ADMIN,
+            count_devices,
+        )
+        .says(
+            "Count devices that follow a profile's package",
+            "Those of the profile that have none of this type of their own.",
+        )
+        .returns_json("The number."),
         get("/api/otaPackage/info/{otaPackageId}", "get_ota_package_info", Who::TENANT, read)
             .says("Read a package", "Without its bytes.")
             .returns_json("The package."),
@@ -99,6 +110,22 @@ fn list_of_profile(
     let mut found = page(call, query, selection)?;
     found.0.data.retain(|package| package.has_data || package.has_url());
     Ok(found)
+}
+
+fn count_devices(call: &Call, (kind, profile): (OtaPackageType, Uuid), _: NoQuery, (): ()) -> Outcome<usize> {
+    call.entity::<DeviceProfile>(profile, Verb::Read)?;
+    let mut count = 0;
+    call.entities().repository().for_each(Device::KIND, &mut |record| {
+        let is_of_profile = record.row.parent == profile;
+        count += usize::from(
+            is_of_profile
+                && record.read::<Device>().is_ok_and(|device| match kind {
+                    OtaPackageType::Firmware => device.firmware_id.is_none(),
+                    OtaPackageType::Software => device.software_id.is_none(),
+                }),
+        );
+    })?;
+    Ok(Json(count))
 }
 
 fn page(call: &Call, query: OtaQuery, selection: Selection) -> Outcome<Page<OtaPackage>> {
