@@ -14,6 +14,7 @@ mod certificates;
 mod connecting;
 mod demo;
 mod downward;
+mod events;
 mod full;
 mod gateway;
 mod http;
