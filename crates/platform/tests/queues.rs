@@ -343,6 +343,21 @@ fn sequential_by_tenant_and_of_all() {
     }
 }
 
+/// Nobody waits for a message that waits, in a batch or a burst.
+#[test]
+fn bursts_and_batches_wait_for_nobody() {
+    for submit in [SubmitKind::Burst, SubmitKind::Batch] {
+        let mut world = World::new(None);
+        world.queue(|main| main.submit_strategy.as_mut().unwrap().kind = submit);
+        world.strategy(ProcessingKind::RetryFailed, 3);
+        world.other.refuses(1, 1);
+        world.say(0, 0, &[1]);
+        assert_eq!(world.say(0, 0, &[2]), ["log", "took 2"], "{submit:?}");
+        assert_eq!(world.say(1, 0, &[3]), ["log", "took 3"], "{submit:?}");
+        assert_eq!(world.tick(3), ["took 1"]);
+    }
+}
+
 #[test]
 fn where_too_much_fails_nothing_is_tried_again() {
     let mut world = World::new(None);

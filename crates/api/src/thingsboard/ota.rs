@@ -199,8 +199,16 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
 /// After a device was saved: it is told of packages that have become others.
 pub fn device_saved(call: &Call, saved: &Device, stored: Option<&Device>) -> Result<(), Failure> {
     let has_any = |device: &Device| device.firmware_id.is_some() || device.software_id.is_some();
-    let has_new_profile = stored.map(|stored| stored.device_profile_id) != Some(saved.device_profile_id);
-    if has_any(saved) || stored.is_some_and(has_any) || has_new_profile {
+    let profile_has_any = || {
+        let directory = call.entities().directory();
+        let profile = saved.device_profile_id.and_then(|id| directory.profile(id));
+        profile.is_some_and(|profile| profile.firmware_id.is_some() || profile.software_id.is_some())
+    };
+    let may_differ = match stored {
+        None => has_any(saved) || profile_has_any(),
+        Some(stored) => has_any(saved) || has_any(stored) || stored.device_profile_id != saved.device_profile_id,
+    };
+    if may_differ {
         tell(call, saved.id.unwrap_or_default())?;
     }
     Ok(())

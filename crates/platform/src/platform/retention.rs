@@ -211,8 +211,7 @@ impl Platform {
         self.store.set_series_classes(&classes)
     }
 
-    /// Alarms that ended, or were last updated, before their tenant's time for alarms began are deleted. Of the others, how many
-    /// there were.
+    /// Alarms that were last updated before their tenant's time for alarms began are deleted: those that were.
     pub fn delete_old_alarms(&self, now_ms: i64, outlet: &mut dyn Outlet) -> Result<Vec<Alarm>, EntityError> {
         let mut deleted = Vec::new();
         for (tenant, days) in self.tenants_by(|ttls| ttls.alarms) {
