@@ -172,12 +172,14 @@ mod tests {
     fn memory_for_packages_is_bounded() {
         let cache = OtaCache::default();
         let id = |n| OtaPackageId(platform::ids::Uuid([n; 16]));
-        for n in 0..4 {
-            cache.put(id(n), &Arc::new(vec![0; CACHE_BYTES_MAX / 2]));
-            assert!(cache.get(id(0)).is_none() || n < 2);
-        }
-        assert!(cache.get(id(3)).is_some() && cache.get(id(1)).is_none());
+        let is_held = |n| cache.get(id(n)).is_some();
+        let half = Arc::new(vec![0; CACHE_BYTES_MAX / 2]);
+        (0..4).for_each(|n| cache.put(id(n), &half));
+        assert_eq!([0, 1, 3, 2].map(is_held), [false, false, true, true]);
+        // Two was asked for last: three makes room.
+        cache.put(id(4), &half);
+        assert_eq!([2, 3, 4].map(is_held), [true, false, true]);
         cache.put(id(9), &Arc::new(vec![0; CACHE_BYTES_MAX + 1]));
-        assert!(cache.get(id(9)).is_some() && cache.get(id(3)).is_none());
+        assert_eq!([2, 4, 9].map(is_held), [false, false, true]);
     }
 }
