@@ -40,6 +40,12 @@ impl Rest {
         (status, serde_json::from_str(&text).unwrap_or(Json::Null))
     }
 
+    /// Whatever comes back, as text.
+    pub fn raw(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let authorization = format!("X-Authorization: Bearer {}\r\n", self.token);
+        request(self.at, method, path, &authorization, body)
+    }
+
     #[track_caller]
     pub fn ok(&self, method: &str, path: &str, body: &Json) -> Json {
         let (status, answer) = self.call(method, path, body);

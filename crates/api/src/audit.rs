@@ -120,7 +120,7 @@ impl SentBody {
 }
 
 /// Hides secrets and cuts long texts.
-fn redact(value: &mut Value) {
+pub fn redact(value: &mut Value) {
     match value {
         Value::String(text) => {
             if let Some((scheme, rest)) = text.split_once("://")

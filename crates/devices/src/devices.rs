@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use broker::tap::Tap;
 use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
-use platform::decode::{AttributesRequest, Form, Format};
+use platform::decode::{AttributesRequest, Form, Format, OtaKind};
 use platform::entities::{Entities, EntityError};
 use platform::ids::{DeviceId, EntityId, EntityType, RpcId, RuleNodeId, TenantId, Uuid};
-use platform::model::Rpc;
+use platform::model::{OtaPackage, Rpc};
+use platform::repository::StateKind;
 use platform::{Platform, SqliteRepository};
 use timeseries::ColumnStore;
 use tokio::sync::oneshot;
@@ -27,6 +28,7 @@ use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
 use crate::ingest::Ingest;
 use crate::limits::OverLimit;
 use crate::log::{Full, Kept, Log};
+use crate::ota::OtaError;
 use crate::outlet::Out;
 use crate::sessions::Wanted;
 use crate::stats::{Counters, Stats};
@@ -140,6 +142,12 @@ impl Devices {
         hub.look_at_profiles();
         hub.look_at_limits();
         hub.restore_calls()
+            .map_err(|error| OpenError::Repository(Box::new(error)))?;
+        let repository = hub.platform.entities().repository();
+        repository
+            .for_each_state(StateKind::NodeEvents, &mut |node, bytes| {
+                hub.events.restore(RuleNodeId(node), bytes)
+            })
             .map_err(|error| OpenError::Repository(Box::new(error)))?;
         let ingest = Ingest::new(Arc::clone(&hub), found);
         let of_upkeep = Arc::clone(&hub);
@@ -259,14 +267,23 @@ impl Devices {
     }
 
     /// Telemetry of any entity, past the rule chains: JSON as devices send it, which the caller has checked.
-    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], now_ms: i64) -> Result<Kept, Full> {
+    /// `ttl_s`: how long it is kept; 0: as the tenant's profile says.
+    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<Kept, Full> {
         let kind = EntityType::ALL
             .iter()
             .position(|kind| *kind == entity.kind)
             .unwrap_or_default();
+        let with_ttl;
+        let (kind_of_entry, body) = match ttl_s {
+            0 => (Kind::Save, body),
+            ttl_s => {
+                with_ttl = [&ttl_s.to_le_bytes(), body].concat();
+                (Kind::SaveWithTtl, &*with_ttl)
+            }
+        };
         self.append(&Entry {
             id: kind as i32,
-            ..Entry::new(Kind::Save, entity.id, now_ms, body)
+            ..Entry::new(kind_of_entry, entity.id, now_ms, body)
         })
     }
 
@@ -318,6 +335,22 @@ impl Devices {
             .map_err(|error| error.to_string())
     }
 
+    /// A part of the device's firmware or software of this title and version, of this size; 0 is all of it.
+    pub fn ota_chunk(
+        &self,
+        device: DeviceId,
+        kind: OtaKind,
+        (title, version): (&str, &str),
+        (size, chunk): (usize, usize),
+    ) -> Result<(OtaPackage, Vec<u8>), OtaError> {
+        let package = self.hub.ota_package(device, kind)?;
+        if (package.title.as_str(), package.version.as_str()) != (title, version) {
+            return Err(OtaError::NotFound);
+        }
+        let bytes = self.hub.ota_chunk(&package, size, chunk)?;
+        Ok((package, bytes))
+    }
+
     /// As devices are told their attributes. Reads the repository, so it may wait.
     pub fn attributes_of(&self, device: DeviceId, request: &AttributesRequest) -> Result<String, EntityError> {
         self.hub.attributes_of(device, request)
@@ -360,6 +393,7 @@ impl Devices {
             // A panic has been reported by its own thread.
             let _ = thread.join();
         }
+        self.hub.keep_events();
         self.hub.log.shut_down();
     }
 }

@@ -4,7 +4,7 @@
 //! kind u8 | form u8 | device 16 bytes | received_ms i64 | id i32 | body        integers little-endian
 //! ```
 
-use platform::decode::{Form, Format, Uplink};
+use platform::decode::{Form, Format, OtaKind, Uplink};
 use platform::ids::Uuid;
 
 const HEAD_BYTES: usize = 30;
@@ -37,9 +37,14 @@ pub enum Kind {
     Save = 18,
     /// Nothing: a position for what chains say by themselves.
     Mark = 19,
+    /// As [`Kind::Save`]; before the body are the seconds for which it is kept, u32.
+    SaveWithTtl = 20,
+    /// A device wants a part of its firmware. The body is the number of the part, i32, and its size as a text.
+    FirmwareChunk = 21,
+    SoftwareChunk = 22,
 }
 
-const KINDS: [Kind; 19] = [
+const KINDS: [Kind; 22] = [
     Kind::Telemetry,
     Kind::Attributes,
     Kind::RpcRequest,
@@ -59,6 +64,9 @@ const KINDS: [Kind; 19] = [
     Kind::OwnTopic,
     Kind::Save,
     Kind::Mark,
+    Kind::SaveWithTtl,
+    Kind::FirmwareChunk,
+    Kind::SoftwareChunk,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +102,7 @@ impl<'a> Entry<'a> {
             Uplink::RpcResponse { form, id } => (Kind::RpcResponse, form, id),
             Uplink::RpcRequest { form, id } => (Kind::RpcRequest, form, id),
             Uplink::Claim => (Kind::Claim, Form::Long, 0),
+            // [`Entry::of_chunk`].
             Uplink::Chunk { .. } => return None,
             Uplink::Provision => (Kind::Provision, Form::Long, 0),
             Uplink::GatewayConnect => (Kind::GatewayConnect, Form::Long, 0),
@@ -111,6 +120,29 @@ impl<'a> Entry<'a> {
             received_ms,
             id,
             body,
+        })
+    }
+
+    /// A question for a part of a package; `body` holds what it needs besides the payload.
+    pub fn of_chunk(
+        uplink: Uplink,
+        device: Uuid,
+        received_ms: i64,
+        payload: &[u8],
+        body: &'a mut Vec<u8>,
+    ) -> Option<Entry<'a>> {
+        let Uplink::Chunk { kind, request, chunk } = uplink else {
+            return None;
+        };
+        body.extend_from_slice(&chunk.to_le_bytes());
+        body.extend_from_slice(payload);
+        let kind = match kind {
+            OtaKind::Firmware => Kind::FirmwareChunk,
+            OtaKind::Software => Kind::SoftwareChunk,
+        };
+        Some(Entry {
+            id: request,
+            ..Entry::new(kind, device, received_ms, body)
         })
     }
 
@@ -178,6 +210,6 @@ mod tests {
             assert_eq!(Entry::read(&bytes[..29]), None);
         }
         assert_eq!(Entry::read(&[0; 40]), None);
-        assert_eq!(Entry::read(&[20; 40]), None);
+        assert_eq!(Entry::read(&[23; 40]), None);
     }
 }

@@ -1,10 +1,12 @@
-//! What went through nodes of rule chains that are debugged: the last of each node, in memory.
+//! What went through nodes of rule chains that are debugged: the last of each node. In memory; the newest of them are kept every now
+//! and then, and at a stop, so that they are there after a restart.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platform::chain::DebugEvent;
 use platform::ids::{EntityId, RuleNodeId, TenantId, Uuid};
+use serde::{Deserialize, Serialize};
 
 /// Of one node.
 const EVENTS_MAX: usize = 500;
@@ -12,9 +14,11 @@ const EVENTS_MAX: usize = 500;
 const NODES_MAX: usize = 200;
 /// Of data, and of metadata; the rest is cut.
 const TEXT_BYTES_MAX: usize = 10_000;
+/// Of the events of one node that are kept for a restart, as JSON.
+const KEPT_BYTES_MAX: usize = 256 << 10;
 
 /// A message that went into a node or came out of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEvent {
     pub id: Uuid,
     pub at_ms: i64,
@@ -32,11 +36,41 @@ pub struct NodeEvent {
 }
 
 #[derive(Default)]
-pub struct Events(Mutex<HashMap<RuleNodeId, VecDeque<NodeEvent>, foldhash::fast::RandomState>>);
+pub struct Events(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    nodes: HashMap<RuleNodeId, VecDeque<NodeEvent>, foldhash::fast::RandomState>,
+    /// Since they were kept.
+    changed: HashSet<RuleNodeId, foldhash::fast::RandomState>,
+}
 
 impl Events {
-    fn lock(&self) -> MutexGuard<'_, HashMap<RuleNodeId, VecDeque<NodeEvent>, foldhash::fast::RandomState>> {
+    fn lock(&self) -> MutexGuard<'_, Held> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be kept: all of a node anew, or nothing of it any more.
+    pub fn take_changed(&self) -> Vec<(RuleNodeId, Option<Vec<u8>>)> {
+        let held = &mut *self.lock();
+        let changed = std::mem::take(&mut held.changed);
+        let nodes = &held.nodes;
+        changed
+            .into_iter()
+            .map(|node| (node, nodes.get(&node).and_then(to_bytes)))
+            .collect()
+    }
+
+    /// They could not be kept.
+    pub fn keep_later(&self, nodes: impl Iterator<Item = RuleNodeId>) {
+        self.lock().changed.extend(nodes);
+    }
+
+    /// What cannot be read is gone.
+    pub fn restore(&self, node: RuleNodeId, bytes: &[u8]) {
+        if let Ok(events) = serde_json::from_slice(bytes) {
+            self.lock().nodes.insert(node, events);
+        }
     }
 
     pub fn put(&self, id: Uuid, at_ms: i64, tenant: TenantId, event: &DebugEvent<'_>) {
@@ -54,12 +88,13 @@ impl Events {
             metadata: cut(event.message.metadata.to_json().to_string()),
             error: event.error.map(str::to_owned),
         };
-        let mut nodes = self.lock();
+        let Held { nodes, changed } = &mut *self.lock();
         if nodes.len() >= NODES_MAX && !nodes.contains_key(&node) {
             let last_ms = |events: &VecDeque<NodeEvent>| events.back().map_or(0, |event| event.at_ms);
             let oldest = nodes.iter().min_by_key(|(_, events)| last_ms(events));
             if let Some(oldest) = oldest.map(|(node, _)| *node) {
                 nodes.remove(&oldest);
+                changed.insert(oldest);
             }
         }
         let events = nodes.entry(node).or_default();
@@ -67,20 +102,38 @@ impl Events {
             events.pop_front();
         }
         events.push_back(event);
+        changed.insert(node);
     }
 
     /// The newest first.
     pub fn of(&self, tenant: TenantId, node: RuleNodeId) -> Vec<NodeEvent> {
-        let nodes = self.lock();
-        let events = nodes.get(&node).into_iter().flatten().rev();
+        let held = self.lock();
+        let events = held.nodes.get(&node).into_iter().flatten().rev();
         events.filter(|event| event.tenant == tenant).cloned().collect()
     }
 
     pub fn clear(&self, tenant: TenantId, node: RuleNodeId) {
-        if let Some(events) = self.lock().get_mut(&node) {
+        let held = &mut *self.lock();
+        if let Some(events) = held.nodes.get_mut(&node) {
             events.retain(|event| event.tenant != tenant);
+            held.changed.insert(node);
         }
     }
+}
+
+/// The newest that have room.
+fn to_bytes(events: &VecDeque<NodeEvent>) -> Option<Vec<u8>> {
+    let mut bytes = 2;
+    let newest = events.iter().rev().map(serde_json::to_string);
+    let mut texts: Vec<String> = newest
+        .map_while(Result::ok)
+        .take_while(|text| {
+            bytes += text.len() + 1;
+            bytes <= KEPT_BYTES_MAX
+        })
+        .collect();
+    texts.reverse();
+    (!texts.is_empty()).then(|| format!("[{}]", texts.join(",")).into_bytes())
 }
 
 fn cut(mut text: String) -> String {
@@ -130,9 +183,21 @@ mod tests {
         assert_eq!((found.len(), found[0].at_ms), (EVENTS_MAX, EVENTS_MAX as i64));
         assert!(found[0].data.len() <= TEXT_BYTES_MAX + '…'.len_utf8());
         assert!(events.of(other, node(0)).is_empty());
+        // What is kept is bounded, and there after a restart.
+        let changed = events.take_changed();
+        let (kept, bytes) = (changed[0].0, changed[0].1.as_ref().unwrap());
+        assert!(changed.len() == 1 && kept == node(0) && bytes.len() <= KEPT_BYTES_MAX);
+        assert!(events.take_changed().is_empty());
+        let restarted = Events::default();
+        restarted.restore(kept, bytes);
+        restarted.restore(node(9), b"nonsense");
+        let again = restarted.of(tenant, node(0));
+        assert!(again.len() > 10 && found.starts_with(&again) && restarted.of(tenant, node(9)).is_empty());
         (1..=NODES_MAX).for_each(|number| put(number, 10_000 + number as i64));
         assert!(events.of(tenant, node(0)).is_empty());
+        assert!(events.take_changed().contains(&(node(0), None)));
         events.clear(tenant, node(1));
+        assert_eq!(events.take_changed(), [(node(1), None)]);
         assert!(events.of(tenant, node(1)).is_empty());
     }
 }

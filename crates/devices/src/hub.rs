@@ -21,6 +21,7 @@ use crate::entry::{Entry, Kind};
 use crate::events::Events;
 use crate::limits::TransportLimits;
 use crate::log::Log;
+use crate::ota::OtaCache;
 use crate::outlet::Out;
 use crate::pollers::Pollers;
 use crate::sessions::Sessions;
@@ -50,6 +51,7 @@ pub struct Hub {
     pub counters: Arc<Counters>,
     pub events: Events,
     pub limits: TransportLimits,
+    pub ota: OtaCache,
     pub net: OnceLock<net::Handle>,
     /// Some profile has topics of its own.
     pub has_own_topics: AtomicBool,
@@ -119,6 +121,7 @@ impl Hub {
             counters: Arc::default(),
             events: Events::default(),
             limits: TransportLimits::default(),
+            ota: OtaCache::default(),
             net: OnceLock::new(),
             has_own_topics: AtomicBool::new(false),
             is_flush_wanted: AtomicBool::new(false),

@@ -179,7 +179,7 @@ impl Ingest {
                 body,
                 ..entry
             });
-            match incoming(&entry) {
+            match incoming(&entry, *at) {
                 Some(one) => {
                     batch.push(one);
                     ends_at = *at;
@@ -294,7 +294,7 @@ impl Ingest {
     /// What is not for the platform's batches.
     fn answer(&mut self, entry: &Entry<'_>, at: Position) {
         match entry.kind {
-            Kind::Save => self.save(entry, at),
+            Kind::Save | Kind::SaveWithTtl => self.save(entry, at),
             Kind::Mark => self.mark(at),
             _ if at.0 <= self.begun_at.0 => {}
             _ => self.hub.answer(entry, unix_ms()),
@@ -385,7 +385,7 @@ impl Entry<'_> {
 }
 
 /// What the platform takes in batches.
-fn incoming<'a>(entry: &Entry<'a>) -> Option<Incoming<'a>> {
+fn incoming<'a>(entry: &Entry<'a>, at: Position) -> Option<Incoming<'a>> {
     let body = entry.body;
     let said = match entry.kind {
         Kind::Telemetry => Said::Telemetry(body),
@@ -402,6 +402,7 @@ fn incoming<'a>(entry: &Entry<'a>) -> Option<Incoming<'a>> {
         _ => return None,
     };
     Some(Incoming {
+        at,
         device: DeviceId(entry.device),
         received_ms: entry.received_ms,
         said,

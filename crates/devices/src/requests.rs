@@ -76,6 +76,10 @@ impl Hub {
             Kind::Provision => self.provision(entry, now_ms),
             Kind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
             Kind::GatewayRpc => self.gateway_rpc(entry),
+            Kind::FirmwareChunk | Kind::SoftwareChunk => {
+                self.answer_chunk(entry);
+                Ok(())
+            }
             Kind::GatewayClaim => self.gateway_claim(entry, now_ms),
             _ => Ok(()),
         };
@@ -213,12 +217,21 @@ impl Hub {
         let kind = usize::try_from(entry.id)
             .ok()
             .and_then(|index| EntityType::ALL.get(index));
-        let telemetry = Telemetry::decode(entry.body, entry.received_ms, &self.options.platform.limits);
+        let (ttl_s, body) = match (entry.kind, entry.body.split_first_chunk()) {
+            (Kind::SaveWithTtl, Some((ttl_s, body))) => (u32::from_le_bytes(*ttl_s), body),
+            _ => (0, entry.body),
+        };
+        let telemetry = Telemetry::decode(body, entry.received_ms, &self.options.platform.limits);
         match (kind, telemetry) {
             (Some(kind), Ok(telemetry)) => {
                 let entity = EntityId::new(*kind, entry.device);
-                self.platform
-                    .save_telemetry(entity, &telemetry, at, &mut self.out(entry.received_ms))
+                self.platform.save_telemetry(
+                    entity,
+                    &telemetry,
+                    ttl_s,
+                    (at, entry.received_ms),
+                    &mut self.out(entry.received_ms),
+                )
             }
             _ => {
                 Counters::add(&self.counters.refused_messages, 1);

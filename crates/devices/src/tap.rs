@@ -156,9 +156,11 @@ impl Tap for DeviceTap {
         let (session, received_ms) = (uuid(message.device), now.unix_ms as i64);
         let uplink = Uplink::parse(message.topic);
         let may = |uplink: &Uplink| is_provisioning(session) == matches!(uplink, Uplink::Provision);
-        let entry = uplink
-            .filter(may)
-            .and_then(|uplink| Entry::of_uplink(uplink, session, received_ms, message.payload));
+        let mut of_chunk = Vec::new();
+        let entry = uplink.filter(may).and_then(|uplink| match uplink {
+            Uplink::Chunk { .. } => Entry::of_chunk(uplink, session, received_ms, message.payload, &mut of_chunk),
+            uplink => Entry::of_uplink(uplink, session, received_ms, message.payload),
+        });
         match entry {
             Some(entry) => {
                 if let Some(over) = self.over_limit(&entry) {

@@ -1,32 +1,111 @@
-//! The thread that does the time-series store's background work: flushing, merging, dropping what is too old.
+//! The thread that does background work on what is stored: the time-series store's flushing, merging and dropping of what is too old;
+//! which entities' points are kept how long; old alarms and calls.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use platform::News;
+use platform::entities::EntityError;
+use platform::ids::RuleNodeId;
+use platform::model::Alarm;
+use platform::repository::{Change, StateKind};
+
 use crate::hub::{Hub, unix_ms};
 use crate::ingest::error_chain;
 
 const PAUSE: Duration = Duration::from_secs(1);
+/// Between looks for alarms and calls that are too old, unless a profile of tenants changes.
+const CLEAN_UP_MS: i64 = 3_600_000;
+
+/// Between times at which events of nodes are kept.
+const EVENTS_MS: i64 = 10_000;
 
 /// Until the hub is stopped.
 pub fn run(hub: &Arc<Hub>) {
     let store = hub.platform.store();
+    let mut next_clean_up = (None, 0);
+    let mut next_events_ms = 0;
     while !hub.is_stopping.load(Relaxed) {
         if hub.is_flush_wanted.swap(false, Relaxed)
             && let Err(error) = store.flush()
         {
             tracing::warn!(error = %error_chain(&error), "time series cannot be flushed; the log of devices grows");
         }
-        let is_done = match store.maintain(unix_ms()) {
-            Ok(done) => !done.has_more,
+        let now_ms = unix_ms();
+        let has_unclassified = hub.platform.classify().unwrap_or_else(|error| {
+            tracing::warn!(error = %error_chain(&error), "times to live are not in force");
+            false
+        });
+        let has_more = match store.maintain(now_ms) {
+            Ok(done) => done.has_more,
             Err(error) => {
                 tracing::warn!(error = %error_chain(&error), "the upkeep of time series failed; it is tried again");
-                true
+                false
             }
         };
-        if is_done {
+        let version = Some(hub.platform.entities().directory().ttls_version());
+        if next_clean_up.0 != version || now_ms >= next_clean_up.1 {
+            next_clean_up = (version, now_ms.saturating_add(CLEAN_UP_MS));
+            if let Err(error) = hub.clean_up(now_ms) {
+                tracing::warn!(error = %error_chain(&error), "alarms and calls that are too old cannot be deleted");
+            }
+        }
+        if now_ms >= next_events_ms {
+            next_events_ms = now_ms.saturating_add(EVENTS_MS);
+            hub.keep_events();
+        }
+        if !has_unclassified && !has_more {
             hub.pause(PAUSE);
         }
+    }
+}
+
+impl Hub {
+    /// For the next start.
+    pub fn keep_events(&self) {
+        let changed = self.events.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        let nodes: Vec<RuleNodeId> = changed.iter().map(|(node, _)| *node).collect();
+        let put = |(node, bytes): (RuleNodeId, Option<Vec<u8>>)| Change::PutState {
+            state: StateKind::NodeEvents,
+            id: node.0,
+            bytes,
+        };
+        let changes: Vec<Change> = changed.into_iter().map(put).collect();
+        if let Err(error) = self.platform.entities().repository().apply(&changes) {
+            self.events.keep_later(nodes.into_iter());
+            tracing::warn!(error = %error_chain(&error), "events of rule nodes that are debugged cannot be kept");
+        }
+    }
+
+    /// Chains are told what went.
+    fn clean_up(&self, now_ms: i64) -> Result<(), EntityError> {
+        let mut out = self.out(now_ms);
+        for alarm in self.platform.delete_old_alarms(now_ms, &mut out)? {
+            self.platform.tell(deleted(&alarm), now_ms, &mut out);
+        }
+        drop(out);
+        loop {
+            let old = self.platform.old_rpcs(now_ms)?;
+            if old.is_empty() {
+                return Ok(());
+            }
+            for rpc in old {
+                self.delete_call(&rpc)?;
+            }
+        }
+    }
+}
+
+fn deleted(alarm: &Alarm) -> News {
+    News {
+        kind: "ALARM_DELETE",
+        entity: alarm.originator,
+        tenant: alarm.tenant_id,
+        metadata: Vec::new(),
+        data: serde_json::to_value(alarm).unwrap_or_default(),
     }
 }

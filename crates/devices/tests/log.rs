@@ -172,7 +172,7 @@ fn saved_telemetry_and_watchers() {
     let (tenant, device) = create(&devices);
     let mut updates = devices.subscribe(16);
     updates.watch(tenant.0);
-    let kept = devices.save_telemetry(tenant.entity(), br#"{"ts":5,"values":{"a":1.5}}"#, NOW);
+    let kept = devices.save_telemetry(tenant.entity(), br#"{"ts":5,"values":{"a":1.5}}"#, 0, NOW);
     kept.unwrap().wait().unwrap();
     let mut update = None;
     wait_until("the watcher is told", || {

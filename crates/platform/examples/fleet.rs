@@ -111,6 +111,7 @@ fn load(platform: &Platform, all: &[DeviceId], time: Duration, resident_before: 
                 .iter()
                 .zip(&bodies)
                 .map(|(device, body)| Incoming {
+                    at: Position(messages),
                     device: *device,
                     received_ms: START + round * 1000,
                     said: Said::Telemetry(body.as_bytes()),

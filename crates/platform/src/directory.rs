@@ -11,6 +11,7 @@ use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityType, TenantId};
 use crate::limits::TenantLimits;
 use crate::model::{Device, DeviceCredentials, DeviceProfile};
 use crate::repository::{Repository, RepositoryError};
+use crate::retention::TimesToLive;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceEntry {
@@ -31,6 +32,10 @@ pub struct Directory {
     limits: std::collections::HashMap<TenantId, Arc<TenantLimits>>,
     /// Grows when `limits` changes.
     limits_version: u64,
+    /// Of tenants whose profiles say something.
+    ttls: std::collections::HashMap<TenantId, TimesToLive>,
+    /// Grows when `ttls` changes.
+    ttls_version: u64,
     text_bytes: usize,
 }
 
@@ -104,6 +109,27 @@ impl Directory {
             self.limits_version += 1;
         }
         self.limits = limits;
+    }
+
+    pub fn times_to_live(&self, tenant: TenantId) -> TimesToLive {
+        self.ttls.get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// Of tenants whose profiles say something.
+    pub fn all_times_to_live(&self) -> impl Iterator<Item = (TenantId, &TimesToLive)> {
+        self.ttls.iter().map(|(tenant, ttls)| (*tenant, ttls))
+    }
+
+    /// Whoever has done something by them looks at this.
+    pub fn ttls_version(&self) -> u64 {
+        self.ttls_version
+    }
+
+    pub fn put_times_to_live(&mut self, ttls: std::collections::HashMap<TenantId, TimesToLive>) {
+        if self.ttls != ttls {
+            self.ttls_version += 1;
+            self.ttls = ttls;
+        }
     }
 
     pub fn device_count(&self) -> usize {

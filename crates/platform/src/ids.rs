@@ -195,6 +195,9 @@ entity_types! {
     /// Stored like entities; ThingsBoard's JSON never names it.
     AlarmComment "ALARM_COMMENT",
     Queue "QUEUE",
+    OtaPackage "OTA_PACKAGE",
+    /// Stored like entities; ThingsBoard's JSON never names it.
+    AuditLog "AUDIT_LOG",
 }
 
 impl fmt::Display for EntityType {
@@ -324,6 +327,7 @@ typed_ids! {
     RuleChainId RuleChain,
     RuleNodeId RuleNode,
     RpcId Rpc,
+    OtaPackageId OtaPackage,
     ApiKeyId ApiKey,
     ApiUsageStateId ApiUsageState,
     QueueId Queue,

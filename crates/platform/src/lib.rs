@@ -23,6 +23,7 @@ pub mod model;
 mod page;
 mod platform;
 pub mod repository;
+mod retention;
 mod sqlite;
 mod usage;
 
@@ -32,7 +33,8 @@ pub use limits::{ApiFeature, ApiState, Bucket, LIMITED_ENTITIES, LimitError, Rat
 pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
 pub use platform::{
     AlarmChange, ApiStateChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options, Outlet, Platform,
-    Said, Stats,
+    RetentionError, Said, Stats,
 };
+pub use retention::TimesToLive;
 pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};
 pub use usage::{Counter, UsagePoint};

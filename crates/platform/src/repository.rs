@@ -104,6 +104,12 @@ pub enum StateKind {
     Position = 3,
     /// Messages that failed, and what waits behind them.
     Retry = 4,
+    /// Of tenants: which messages met a limit.
+    OffTimes = 5,
+    /// The bytes of firmware and software.
+    OtaData = 6,
+    /// What went through a rule node that is debugged.
+    NodeEvents = 7,
 }
 
 /// Which entities; what is `None` does not matter.
@@ -113,6 +119,12 @@ pub struct Selection {
     pub customer: Option<Uuid>,
     pub parent: Option<Uuid>,
     pub subtype: Option<String>,
+    /// One of these; any if there are none.
+    pub subtypes: Vec<String>,
+    /// What the label begins with.
+    pub label: Option<String>,
+    /// Of the time of creation, in milliseconds.
+    pub created: Option<Range<i64>>,
 }
 
 /// Which relations; what is `None` does not matter.

@@ -88,6 +88,8 @@ struct Counts {
     hour: [u64; 6],
     /// Since the last report.
     is_changed: bool,
+    /// Since it was kept.
+    is_unsaved: bool,
 }
 
 #[derive(Debug, Default)]
@@ -104,7 +106,7 @@ impl Usage {
         counts.roll(now_ms);
         counts.month[counter as usize] += count;
         counts.hour[counter as usize] += count;
-        counts.is_changed = true;
+        (counts.is_changed, counts.is_unsaved) = (true, true);
     }
 
     /// Of this month.
@@ -119,7 +121,9 @@ impl Usage {
         for counts in self.tenants.values_mut() {
             let before = (counts.hour_ms, counts.month_ms);
             counts.roll(now_ms);
-            counts.is_changed |= before != (counts.hour_ms, counts.month_ms);
+            let is_new = before != (counts.hour_ms, counts.month_ms);
+            counts.is_changed |= is_new;
+            counts.is_unsaved |= is_new;
         }
     }
 
@@ -147,12 +151,18 @@ impl Usage {
         points
     }
 
-    /// For the next start, by tenant.
-    pub fn states(&self) -> impl Iterator<Item = (Uuid, Vec<u8>)> + '_ {
-        self.tenants.iter().map(|(tenant, counts)| {
+    /// For the next start, by tenant: what changed since [`Usage::saved`].
+    pub fn unsaved(&self) -> impl Iterator<Item = (Uuid, Vec<u8>)> + '_ {
+        let unsaved = self.tenants.iter().filter(|(_, counts)| counts.is_unsaved);
+        unsaved.map(|(tenant, counts)| {
             let json = json!({"month": counts.month_ms, "hour": counts.hour_ms, "monthly": counts.month, "hourly": counts.hour});
             (tenant.0, json.to_string().into_bytes())
         })
+    }
+
+    /// All that was unsaved is kept.
+    pub fn saved(&mut self) {
+        self.tenants.values_mut().for_each(|counts| counts.is_unsaved = false);
     }
 
     /// What cannot be read begins at zero.
@@ -167,6 +177,7 @@ impl Usage {
             month: all("monthly"),
             hour: all("hourly"),
             is_changed: false,
+            is_unsaved: false,
         };
         self.tenants.insert(TenantId(tenant), counts);
     }
@@ -230,7 +241,9 @@ mod tests {
     fn counts_survive_a_restart() {
         let mut usage = Usage::default();
         usage.add(TENANT, Counter::StoredPoints, 7, LATE);
-        let states: Vec<_> = usage.states().collect();
+        let states: Vec<_> = usage.unsaved().collect();
+        usage.saved();
+        assert_eq!(usage.unsaved().count(), 0);
         let mut restarted = Usage::default();
         restarted.restore(states[0].0, &states[0].1);
         restarted.add(TENANT, Counter::StoredPoints, 1, LATE + 1);

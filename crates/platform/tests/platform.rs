@@ -136,6 +136,7 @@ impl Fixture {
     fn say(&mut self, device: DeviceId, after_ms: i64, said: Said<'_>) -> Vec<String> {
         self.position += 1;
         let incoming = [Incoming {
+            at: Position(self.position),
             device,
             received_ms: NOW + after_ms,
             said,
@@ -357,6 +358,7 @@ fn counters_and_alarms_survive_a_restart_and_a_replay_does_nothing_twice() {
     assert_eq!(f.platform.replay_position(), Position(0));
     let replay = |f: &mut Fixture, position: u64| {
         let incoming = [Incoming {
+            at: Position(position),
             device,
             received_ms: NOW + i64::try_from(position).unwrap(),
             said: Said::Telemetry(br#"{"batteryLevel":10}"#),
@@ -503,11 +505,13 @@ fn what_is_not_understood_is_refused_and_the_rest_of_the_batch_taken() {
     let f = fixture();
     let device = f.device("D", "", Json::Null);
     let incoming = |body: &'static [u8]| Incoming {
+        at: Position(1),
         device,
         received_ms: NOW,
         said: Said::Telemetry(body),
     };
     let unknown = Incoming {
+        at: Position(1),
         device: DeviceId(f.tenant.0),
         ..incoming(b"{}")
     };
@@ -561,11 +565,23 @@ fn calls_to_devices_go_on_with_their_answers_or_run_out() {
 fn users_save_telemetry_of_anything() {
     let mut f = fixture();
     let telemetry = Telemetry::decode(br#"{"ts":1700000000001,"values":{"a":1}}"#, NOW, &Limits::default()).unwrap();
-    f.platform
-        .save_telemetry(f.tenant.entity(), &telemetry, Position(1), &mut f.seen)
-        .unwrap();
+    let save = |f: &mut Fixture, position| {
+        f.platform
+            .save_telemetry(f.tenant.entity(), &telemetry, 0, (Position(position), NOW), &mut f.seen)
+            .unwrap();
+    };
+    save(&mut f, 1);
     assert_eq!(f.seen.take(), ["telemetry 1 a"]);
     assert_eq!(f.points(f.tenant.entity(), "a"), [(1, Value::Long(1))]);
+    assert_eq!(f.platform.usage(f.tenant, Counter::StoredPoints), 1);
+    // It is replayed after a crash, and not counted again.
+    f.platform.checkpoint().unwrap();
+    f.restart();
+    save(&mut f, 1);
+    assert_eq!(f.points(f.tenant.entity(), "a"), [(1, Value::Long(1))]);
+    assert_eq!(f.platform.usage(f.tenant, Counter::StoredPoints), 1);
+    save(&mut f, 2);
+    assert_eq!(f.platform.usage(f.tenant, Counter::StoredPoints), 2);
 }
 
 /// The tenant may use so much; 0 is no limit.
@@ -639,6 +655,50 @@ fn what_a_tenant_has_used_up_is_off_until_the_next_month() {
     assert_eq!(states(&f), [("ruleEngineApiState", "ENABLED")]);
     let seen = f.say(device, next_month + 1, Said::Telemetry(br#"{"a":4}"#));
     assert!(seen.iter().any(|seen| seen.starts_with("telemetry")), "{seen:?}");
+}
+
+/// What was stored and what was not is the same after a kill, whatever counts and limits say by then.
+#[test]
+fn a_replay_stores_what_was_stored_and_no_more() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    let bodies: [&[u8]; 6] = [
+        br#"[{"ts":1700000000001,"values":{"a":1}},{"ts":1700000000002,"values":{"a":2}}]"#,
+        br#"{"ts":1700000000003,"values":{"a":3}}"#,
+        // The limit is reached in the middle of this one, which is stored as a whole.
+        br#"[{"ts":1700000000004,"values":{"a":4}},{"ts":1700000000005,"values":{"a":5}}]"#,
+        br#"{"ts":1700000000006,"values":{"a":6}}"#,
+        br#"{"ts":1700000000007,"values":{"a":7}}"#,
+        br#"{"ts":1700000000008,"values":{"a":8}}"#,
+    ];
+    let say = |f: &mut Fixture, number: usize| {
+        f.position = number as u64;
+        f.say(device, 10, Said::Telemetry(bodies[number]));
+    };
+    f.position = 0;
+    let values = |f: &Fixture| -> Vec<i64> { f.points(device.entity(), "a").iter().map(|(ts, _)| *ts).collect() };
+    limit(&f, json!({"maxDPStorageDays": 4}));
+    (0..5).for_each(|number| say(&mut f, number));
+    assert_eq!(values(&f), [1, 2, 3, 4, 5]);
+    assert_eq!(f.platform.usage(f.tenant, Counter::StoredPoints), 5);
+    // More is allowed, and the next one is stored.
+    limit(&f, json!({"maxDPStorageDays": 100}));
+    say(&mut f, 5);
+    assert_eq!(values(&f), [1, 2, 3, 4, 5, 8]);
+    // Something of it all goes to the repository, with the position.
+    f.say(device, 11, Said::Attributes(br#"{"x":1}"#));
+    for restarts in 0..2 {
+        // The time-series store has nothing; the limit is another one.
+        f.restart();
+        assert_eq!(
+            (f.platform.replay_position(), f.platform.applied_position()),
+            (Position(0), Position(7))
+        );
+        limit(&f, json!({"maxDPStorageDays": restarts}));
+        (0..6).for_each(|number| say(&mut f, number));
+        assert_eq!(values(&f), [1, 2, 3, 4, 5, 8]);
+        assert_eq!(f.platform.usage(f.tenant, Counter::StoredPoints), 6);
+    }
 }
 
 #[test]

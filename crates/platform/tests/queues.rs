@@ -176,6 +176,7 @@ impl World {
         let batch: Vec<Incoming<'_>> = bodies
             .iter()
             .map(|body| Incoming {
+                at: Position(self.position + 1),
                 device: self.devices[device],
                 received_ms: now_ms,
                 said: Said::Telemetry(body.as_bytes()),
@@ -339,6 +340,21 @@ fn sequential_by_tenant_and_of_all() {
         world.say(0, 0, &[1]);
         assert!(world.say(1, 0, &[2]).is_empty(), "{submit:?}");
         assert_eq!(world.tick(3), ["took 1", "log", "took 2"]);
+    }
+}
+
+/// Nobody waits for a message that waits, in a batch or a burst.
+#[test]
+fn bursts_and_batches_wait_for_nobody() {
+    for submit in [SubmitKind::Burst, SubmitKind::Batch] {
+        let mut world = World::new(None);
+        world.queue(|main| main.submit_strategy.as_mut().unwrap().kind = submit);
+        world.strategy(ProcessingKind::RetryFailed, 3);
+        world.other.refuses(1, 1);
+        world.say(0, 0, &[1]);
+        assert_eq!(world.say(0, 0, &[2]), ["log", "took 2"], "{submit:?}");
+        assert_eq!(world.say(1, 0, &[3]), ["log", "took 3"], "{submit:?}");
+        assert_eq!(world.tick(3), ["took 1"]);
     }
 }
 

@@ -6,7 +6,7 @@
 use std::hash::BuildHasher;
 
 use foldhash::quality::FixedState;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 
 use crate::head::NO_SLOT;
 use crate::value::{EntityId, TimedValue, Value, ValueRef};
@@ -42,6 +42,8 @@ pub(crate) struct Catalog {
     series_table: HashTable<u32>,
     hasher: FixedState,
     text_bytes: usize,
+    /// Of the few series that have one of their own.
+    own_classes: HashMap<u32, u8, FixedState>,
 }
 
 impl Catalog {
@@ -56,6 +58,7 @@ impl Catalog {
             series_table: HashTable::new(),
             hasher: FixedState::with_seed(seed),
             text_bytes: 0,
+            own_classes: HashMap::with_hasher(FixedState::with_seed(seed)),
         }
     }
 
@@ -188,7 +191,35 @@ impl Catalog {
     }
 
     pub fn class_of(&self, series: u32) -> u8 {
-        self.entities[self.series[series as usize].entity as usize].class
+        let of_entity = || self.entities[self.series[series as usize].entity as usize].class;
+        self.own_class(series).unwrap_or_else(of_entity)
+    }
+
+    pub fn own_class(&self, series: u32) -> Option<u8> {
+        self.own_classes.get(&series).copied()
+    }
+
+    pub fn set_own_class(&mut self, series: u32, class: Option<u8>) {
+        match class {
+            Some(class) => self.own_classes.insert(series, class),
+            None => self.own_classes.remove(&series),
+        };
+    }
+
+    pub fn series_with_own_class(&self) -> impl Iterator<Item = u32> {
+        self.own_classes.keys().copied()
+    }
+
+    /// Each once.
+    pub fn used_classes(&self) -> Vec<u8> {
+        let mut is_used = [false; 256];
+        self.entities
+            .iter()
+            .for_each(|entity| is_used[usize::from(entity.class)] = true);
+        self.own_classes
+            .values()
+            .for_each(|class| is_used[usize::from(*class)] = true);
+        (0..=u8::MAX).filter(|class| is_used[usize::from(*class)]).collect()
     }
 
     pub fn key_of(&self, series: u32) -> &str {
@@ -246,6 +277,7 @@ impl Catalog {
             + self.entity_table.allocation_size()
             + self.series_table.allocation_size()
             + self.key_table.allocation_size()
+            + self.own_classes.allocation_size()
             + self.text_bytes
     }
 }

@@ -91,6 +91,11 @@ impl ColumnStore {
             durable_position: position,
             changed: Vec::new(),
             reclassified: Vec::new(),
+            reclassified_series: Vec::new(),
+            saved: files.saved(),
+            classes_version: 1,
+            judged_version: 0,
+            judge_again_ms: i64::MIN,
         };
         Ok(ColumnStore {
             disk,
@@ -243,8 +248,39 @@ impl Store for ColumnStore {
         Ok(())
     }
 
+    fn set_series_classes(&self, classes: &[(Series<'_>, Option<Class>)]) -> Result<(), StoreError> {
+        let mut state = self.change();
+        for (series, class) in classes {
+            state.set_series_class(*series, *class, self.config.series_max);
+        }
+        Ok(())
+    }
+
+    fn has_series_classes(&self) -> bool {
+        self.read().catalog.series_with_own_class().next().is_some()
+    }
+
     fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError> {
         self.change_ttl(class, ttl_ms)
+    }
+
+    fn ttls(&self) -> Vec<(Class, u64)> {
+        let state = self.read();
+        state
+            .ttl_ms
+            .iter()
+            .map(|(class, ttl_ms)| (Class(*class), *ttl_ms))
+            .collect()
+    }
+
+    fn used_classes(&self) -> Vec<Class> {
+        self.read().catalog.used_classes().into_iter().map(Class).collect()
+    }
+
+    fn entities(&self, from: usize, limit: usize) -> Vec<(EntityId, Class)> {
+        let state = self.read();
+        let entities = state.catalog.entities.iter().skip(from).take(limit);
+        entities.map(|entity| (entity.id, Class(entity.class))).collect()
     }
 
     fn maintain(&self, now_ms: i64) -> Result<Maintained, StoreError> {

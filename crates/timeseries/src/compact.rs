@@ -3,7 +3,7 @@
 //! Fresh segments, straight from memory, are merged a few at a time, oldest first, into windows of time and classes. Within a
 //! window those of similar size are merged again. What is merged is always adjacent in sequence, whatever the class, so that
 //! the number of the newest can stand for all. A file whose points are all too old is removed; one of which half the time is
-//! too old, or which has deleted points, is rewritten.
+//! too old, which has deleted points, or points that are to be kept for another time than the file says, is rewritten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ const UNITS_MIN: usize = 4;
 const UNITS_MAX: usize = 12;
 /// Fresh segments that are merged at most.
 const FRESH_MAX: usize = 16;
+/// Between looks at all files, because something in them got another class.
+const JUDGE_PAUSE_MS: i64 = 60_000;
 /// Before this many times the usual number of fresh segments writers wait for a merge.
 const FRESH_BACKLOG: usize = 4;
 
@@ -37,7 +39,7 @@ impl ColumnStore {
             self.flush_frozen_or_active()?;
             return Ok(Maintained { has_more: true });
         }
-        let has_more = self.compact_once()?;
+        let has_more = self.compact_once(now_ms)?;
         Ok(Maintained { has_more })
     }
 
@@ -46,13 +48,14 @@ impl ColumnStore {
         let is_fresh = |segment: &&Arc<Segment>| segment.record.group.is_none();
         let fresh = self.read().segments.iter().filter(is_fresh).count();
         if fresh >= self.config.fresh_segments_max.max(1) * FRESH_BACKLOG {
-            self.compact_once()?;
+            let now_ms = self.read().now_ms.unwrap_or(i64::MIN);
+            self.compact_once(now_ms)?;
         }
         Ok(())
     }
 
     /// One piece of work; whether there was any.
-    fn compact_once(&self) -> Result<bool, StoreError> {
+    fn compact_once(&self, now_ms: i64) -> Result<bool, StoreError> {
         let _compacting = lock(&self.compacting);
         lock(&self.files).check()?;
         if self.remove_expired()? {
@@ -63,7 +66,7 @@ impl ColumnStore {
             Some(inputs) => inputs,
             None => match self.retire_tombstones()? {
                 Some(dirty) => with_older_fresh(&self.read(), &dirty),
-                None => return Ok(false),
+                None => return self.judge_one(now_ms),
             },
         };
         self.merge(&inputs)?;
@@ -140,6 +143,50 @@ impl ColumnStore {
         self.commit(&mut files, change)
     }
 
+    /// Looks at one segment whose series may have other classes than it says, and splits it if they have; whether there was one.
+    fn judge_one(&self, now_ms: i64) -> Result<bool, StoreError> {
+        let (version, found) = {
+            let mut state = self.change();
+            if state.ttl_ms.is_empty() {
+                return Ok(false);
+            }
+            let is_due = now_ms >= state.judge_again_ms || state.judged_version == 0;
+            if state.judged_version != state.classes_version && is_due {
+                state.judged_version = state.classes_version;
+                state.judge_again_ms = now_ms.saturating_add(JUDGE_PAUSE_MS);
+            }
+            let version = state.judged_version;
+            let is_open = |segment: &&Arc<Segment>| {
+                segment.record.group.is_some() && segment.judged_version.load(Ordering::Relaxed) < version
+            };
+            (version, state.segments.iter().find(is_open).cloned())
+        };
+        let Some(segment) = found else { return Ok(false) };
+        if self.is_mislabelled(&segment)? {
+            self.merge(&[segment])?;
+        } else {
+            segment.judged_version.store(version, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
+    fn is_mislabelled(&self, segment: &Segment) -> Result<bool, StoreError> {
+        let Some(group) = segment.record.group else {
+            return Ok(false);
+        };
+        let reader = segment.reader()?;
+        let mut cursor = reader.cursor();
+        let mut skipped = Vec::new();
+        while let Some(series) = cursor.series()? {
+            if self.read().catalog.class_of(series) != group.class {
+                return Ok(true);
+            }
+            cursor.take(series, &mut skipped)?;
+            skipped.clear();
+        }
+        Ok(false)
+    }
+
     fn merge(&self, inputs: &[Arc<Segment>]) -> Result<(), StoreError> {
         let outputs = self.merge_files(inputs)?;
         let bytes: u64 = outputs.iter().map(|segment| segment.extent.bytes).sum();
@@ -213,15 +260,16 @@ fn pick(state: &State, fresh_max: usize) -> Option<Vec<Arc<Segment>>> {
             .segments
             .iter()
             .find(|segment| is_half_expired(state, segment))
-            .map(|segment| vec![segment.clone()])
+            .map(|segment| with_older_fresh(state, segment))
     })
 }
 
+/// Of a segment straight from memory: if one of its classes can be.
 fn is_half_expired(state: &State, segment: &Segment) -> bool {
-    let Some(group) = segment.record.group else {
-        return false;
+    let cutoff = match segment.record.group {
+        Some(group) => state.cutoff(group.class),
+        None => state.earliest_end(),
     };
-    let cutoff = state.cutoff(group.class);
     let extent = &segment.extent;
     let middle = extent.min_ts + extent.max_ts.saturating_sub(extent.min_ts) / 2;
     cutoff > extent.min_ts && cutoff > middle

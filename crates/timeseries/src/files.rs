@@ -71,6 +71,10 @@ impl Files {
         }
     }
 
+    pub fn saved(&self) -> Saved {
+        self.saved
+    }
+
     pub fn take_seq(&mut self) -> u64 {
         self.next_seq += 1;
         self.next_seq - 1
@@ -149,6 +153,8 @@ impl ColumnStore {
             files.saved = saved.upto;
             state.changed.drain(..saved.changed);
             state.reclassified.drain(..saved.reclassified);
+            state.reclassified_series.drain(..saved.reclassified_series);
+            state.saved = saved.upto;
         }
     }
 
@@ -165,12 +171,18 @@ impl ColumnStore {
             let batch = if is_new {
                 series_log::snapshot(&state.catalog)
             } else {
-                series_log::batch(&state.catalog, files.saved, &changed, &state.reclassified)
+                let changed = series_log::Changed {
+                    latest: &changed,
+                    entities: &state.reclassified,
+                    series: &state.reclassified_series,
+                };
+                series_log::batch(&state.catalog, files.saved, &changed)
             };
             let saved = SavedCatalog {
                 upto: Saved::all(&state.catalog),
                 changed: state.changed.len(),
                 reclassified: state.reclassified.len(),
+                reclassified_series: state.reclassified_series.len(),
             };
             (batch, saved)
         };
@@ -239,4 +251,5 @@ struct SavedCatalog {
     upto: Saved,
     changed: usize,
     reclassified: usize,
+    reclassified_series: usize,
 }

@@ -15,7 +15,7 @@
 //! many blocks goes on in the next page. Only the root is in memory; a page is read for each question.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use storage::{Storage, StorageFile};
 
@@ -68,6 +68,8 @@ pub(crate) struct Segment {
     pub extent: Extent,
     root: Vec<Page>,
     is_obsolete: AtomicBool,
+    /// The version of classes for which its label was found right.
+    pub judged_version: AtomicU64,
 }
 
 /// What a merged segment has in common: class and window of time.
@@ -110,6 +112,7 @@ impl Segment {
             extent,
             root,
             is_obsolete: AtomicBool::new(false),
+            judged_version: AtomicU64::new(0),
         })
     }
 

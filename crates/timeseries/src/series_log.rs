@@ -5,7 +5,8 @@
 //! file    magic "TWSERLOG" | version u32 | crc32c u32 of the 12 bytes before | batches
 //! batch   bytes u32 | crc32c u32 | records
 //! record  1 key text | 2 entity 16 bytes, class | 3 series: entity, key | 4 class: entity, class
-//!         | 5 latest: series, ts, kind u8, value | 6 no latest: series
+//!         | 5 latest: series, ts, kind u8, value | 6 no latest: series | 7 class of a series: series, class
+//!         | 8 series without a class of its own: series
 //! ```
 //!
 //! Keys, entities and series are numbered in the order of their records. The manifest says how many bytes count; what lies
@@ -30,6 +31,8 @@ const SERIES: u8 = 3;
 const CLASS: u8 = 4;
 const LATEST: u8 = 5;
 const NO_LATEST: u8 = 6;
+const SERIES_CLASS: u8 = 7;
+const NO_SERIES_CLASS: u8 = 8;
 
 pub(crate) fn file_name(number: u64) -> String {
     format!("{number:016x}.series")
@@ -65,8 +68,16 @@ impl Saved {
     }
 }
 
-/// What is new since `saved`, the latest values of `changed` and the classes of `reclassified`; a batch with its header.
-pub(crate) fn batch(catalog: &Catalog, saved: Saved, changed: &[u32], reclassified: &[u32]) -> Vec<u8> {
+/// What has changed besides what is new: latest values of series, classes of entities and of series.
+#[derive(Default)]
+pub(crate) struct Changed<'a> {
+    pub latest: &'a [u32],
+    pub entities: &'a [u32],
+    pub series: &'a [u32],
+}
+
+/// What is new since `saved`, and what has changed; a batch with its header.
+pub(crate) fn batch(catalog: &Catalog, saved: Saved, changed: &Changed<'_>) -> Vec<u8> {
     let mut out = vec![0; BATCH_HEADER_BYTES];
     for key in &catalog.keys[saved.keys..] {
         out.push(KEY);
@@ -82,12 +93,23 @@ pub(crate) fn batch(catalog: &Catalog, saved: Saved, changed: &[u32], reclassifi
         put_varint(&mut out, u64::from(series.entity));
         put_varint(&mut out, u64::from(series.key));
     }
-    for &entity in reclassified {
+    for &entity in changed.entities {
         out.push(CLASS);
         put_varint(&mut out, u64::from(entity));
         put_varint(&mut out, u64::from(catalog.entities[entity as usize].class));
     }
-    changed.iter().for_each(|&series| put_latest(&mut out, catalog, series));
+    for &series in changed.series {
+        let class = catalog.own_class(series);
+        out.push(if class.is_some() { SERIES_CLASS } else { NO_SERIES_CLASS });
+        put_varint(&mut out, u64::from(series));
+        if let Some(class) = class {
+            put_varint(&mut out, u64::from(class));
+        }
+    }
+    changed
+        .latest
+        .iter()
+        .for_each(|&series| put_latest(&mut out, catalog, series));
     let bytes = (out.len() - BATCH_HEADER_BYTES) as u32;
     let crc = crc32c::crc32c(&out[BATCH_HEADER_BYTES..]);
     out[..4].copy_from_slice(&bytes.to_le_bytes());
@@ -99,8 +121,14 @@ pub(crate) fn batch(catalog: &Catalog, saved: Saved, changed: &[u32], reclassifi
 pub(crate) fn snapshot(catalog: &Catalog) -> Vec<u8> {
     let with_latest = |series: &u32| catalog.latest(*series).is_some();
     let all: Vec<u32> = (0..catalog.series.len() as u32).filter(with_latest).collect();
+    let with_class: Vec<u32> = catalog.series_with_own_class().collect();
+    let changed = Changed {
+        latest: &all,
+        series: &with_class,
+        ..Changed::default()
+    };
     let mut out = header();
-    out.extend_from_slice(&batch(catalog, Saved::default(), &all, &[]));
+    out.extend_from_slice(&batch(catalog, Saved::default(), &changed));
     out
 }
 
@@ -172,6 +200,15 @@ fn apply(from: &mut Reader<'_>, catalog: &mut Catalog) -> Read<()> {
             CLASS => {
                 let entity = index(from, catalog.entities.len())?;
                 catalog.entities[entity as usize].class = class(from)?;
+            }
+            SERIES_CLASS => {
+                let series = index(from, catalog.series.len())?;
+                let own = class(from)?;
+                catalog.set_own_class(series, Some(own));
+            }
+            NO_SERIES_CLASS => {
+                let series = index(from, catalog.series.len())?;
+                catalog.set_own_class(series, None);
             }
             LATEST => {
                 let series = index(from, catalog.series.len())?;

@@ -8,6 +8,7 @@ use crate::head::{Heads, NO_SLOT, SeriesHead};
 use crate::manifest::Tombstone;
 use crate::merge::Mask;
 use crate::segment::Segment;
+use crate::series_log::Saved;
 use crate::value::Position;
 
 pub(crate) struct State {
@@ -29,6 +30,16 @@ pub(crate) struct State {
     pub changed: Vec<u32>,
     /// Entities whose class is not on disk.
     pub reclassified: Vec<u32>,
+    /// Series of which it is not on disk whether they have a class of their own.
+    pub reclassified_series: Vec<u32>,
+    /// What of the catalog is on disk: what is not has no points in segments.
+    pub saved: Saved,
+    /// Grows when what is in segments gets another class.
+    pub classes_version: u64,
+    /// Segments that were looked at since this version have the class that they say.
+    pub judged_version: u64,
+    /// Not before this time are segments looked at again for another version.
+    pub judge_again_ms: i64,
 }
 
 #[derive(Debug)]
@@ -53,6 +64,7 @@ impl State {
             && self.frozen.is_none()
             && self.changed.is_empty()
             && self.reclassified.is_empty()
+            && self.reclassified_series.is_empty()
             && self.last_position == self.durable_position
     }
 
@@ -76,6 +88,12 @@ impl State {
             (Some(now_ms), Some(&ttl_ms)) => now_ms.saturating_sub_unsigned(ttl_ms),
             _ => i64::MIN,
         }
+    }
+
+    /// The latest of all cutoffs.
+    pub fn earliest_end(&self) -> i64 {
+        let cutoffs = self.ttl_ms.keys().map(|class| self.cutoff(*class));
+        cutoffs.max().unwrap_or(i64::MIN)
     }
 
     pub fn mask(&self, series: u32) -> Mask {

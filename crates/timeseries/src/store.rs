@@ -64,11 +64,27 @@ pub trait Store: Send + Sync {
     /// Durable when it returns. Points that are written later, to the same range too, are not deleted.
     fn delete(&self, delete: &Delete<'_>) -> Result<(), StoreError>;
 
-    /// From the next flush on; older points are judged by the new class as well.
+    /// Durable with the next flush; older points are judged by the new class as well.
     fn set_class(&self, entity: EntityId, class: Class) -> Result<(), StoreError>;
+
+    /// Series with a class of their own, whatever that of their entity is; `None`: that of the entity again. Durable with the
+    /// next flush; older points are judged by the new class as well.
+    fn set_series_classes(&self, classes: &[(Series<'_>, Option<Class>)]) -> Result<(), StoreError>;
+
+    /// Whether any series has a class of its own.
+    fn has_series_classes(&self) -> bool;
 
     /// `None`: forever. Points older than this are gone from the next [`Store::maintain`] on.
     fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError>;
+
+    /// What was said with [`Store::set_ttl`].
+    fn ttls(&self) -> Vec<(Class, u64)>;
+
+    /// The classes that entities and series have now, each once.
+    fn used_classes(&self) -> Vec<Class>;
+
+    /// In the order in which they came, from the one with this number on; numbers stay.
+    fn entities(&self, from: usize, limit: usize) -> Vec<(EntityId, Class)>;
 
     /// Does one piece of background work, if there is any: flush, merge, drop what is too old. The caller calls it again
     /// and again from a thread of its own.

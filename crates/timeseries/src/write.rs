@@ -6,7 +6,7 @@ use crate::column_store::{ColumnStore, lock};
 use crate::error::WriteError;
 use crate::manifest::Tombstone;
 use crate::state::State;
-use crate::store::{TEXT_BYTES_MAX, Written};
+use crate::store::{Series, TEXT_BYTES_MAX, Written};
 use crate::value::{Class, EntityId, Point, Position, ValueRef};
 
 impl ColumnStore {
@@ -141,12 +141,39 @@ impl State {
     }
 
     pub(crate) fn set_class(&mut self, entity: EntityId, class: Class) {
-        let index = match self.catalog.entity(entity) {
-            Some(index) => index,
-            None => self.catalog.add_entity(entity, class.0),
+        let Some(index) = self.catalog.entity(entity) else {
+            let index = self.catalog.add_entity(entity, class.0);
+            return self.reclassified.push(index);
         };
         let entry = &mut self.catalog.entities[index as usize];
-        entry.class = class.0;
-        self.reclassified.push(index);
+        if entry.class != class.0 {
+            entry.class = class.0;
+            self.reclassified.push(index);
+            self.classes_version += u64::from((index as usize) < self.saved.entities);
+        }
+    }
+
+    /// Without room for the series nothing happens: its points are refused, too.
+    pub(crate) fn set_series_class(&mut self, series: Series<'_>, class: Option<Class>, series_max: usize) {
+        let known = self.catalog.find(series.entity, series.key);
+        let index = match (known, class) {
+            (Some(index), _) => index,
+            (None, None) => return,
+            (None, Some(_)) if self.catalog.series.len() >= series_max => return,
+            (None, Some(_)) => {
+                let catalog = &mut self.catalog;
+                let entity = catalog.entity(series.entity);
+                let entity = entity.unwrap_or_else(|| catalog.add_entity(series.entity, 0));
+                let key = catalog.key(series.key).unwrap_or_else(|| catalog.add_key(series.key));
+                catalog.add_series(entity, key)
+            }
+        };
+        let class = class.map(|class| class.0);
+        if self.catalog.own_class(index) == class {
+            return;
+        }
+        self.catalog.set_own_class(index, class);
+        self.reclassified_series.push(index);
+        self.classes_version += u64::from((index as usize) < self.saved.series);
     }
 }

@@ -5,7 +5,7 @@
 use storage::model::ModelDisk;
 use timeseries::{
     Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, LatestAfterDelete, Order, Point, Position,
-    Query, Store, Value, ValueRef,
+    Query, Series, Store, Value, ValueRef,
 };
 
 const DAY: i64 = 86_400_000;
@@ -94,6 +94,92 @@ fn a_class_with_a_longer_time_to_live_keeps_its_points() {
     while store.maintain(20 * DAY).unwrap().has_more {}
     assert_eq!(count(&store, device(0), 0..DAY), 0);
     assert_eq!(count(&store, device(1), 0..DAY), 8640);
+}
+
+/// All of it was merged, into files that say "for ever", when it gets a time to live; a restart lies between.
+#[test]
+fn a_time_to_live_that_comes_later_clears_what_is_on_the_disk() {
+    let disk = ModelDisk::from_seed(7);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    fill(&store, 21);
+    let before = store.stats().stored_bytes;
+    store.set_ttl(Class(5), Some(DAY as u64)).unwrap();
+    store.set_class(device(0), Class(5)).unwrap();
+    store.set_class(device(1), Class(5)).unwrap();
+    store.flush().unwrap();
+    drop(store);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    while store.maintain(21 * DAY).unwrap().has_more {}
+    let stats = store.stats();
+    assert!(stats.stored_bytes < before / 2, "{} of {before}", stats.stored_bytes);
+    assert_eq!(count(&store, device(0), 0..21 * DAY), 8640);
+    assert_eq!(count(&store, device(1), 0..21 * DAY), 8640);
+    assert_eq!(count(&store, device(2), 0..21 * DAY), 21 * 8640);
+    let compactions = stats.compactions_total;
+    while store.maintain(21 * DAY + 120_000).unwrap().has_more {}
+    assert_eq!(
+        store.stats().compactions_total,
+        compactions,
+        "what is right is left alone"
+    );
+}
+
+/// Never merged: three files straight from memory, with two classes in each.
+#[test]
+fn what_came_straight_from_memory_expires_too() {
+    let disk = ModelDisk::from_seed(8);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let points = |entity| {
+        let value = |n: i64| ValueRef::Long((n * 7919) % 1000);
+        let point = move |n| Point {
+            entity,
+            key: "k",
+            ts_ms: n * 10_000,
+            value: value(n),
+        };
+        (0..3 * 8640).map(point).collect::<Vec<_>>()
+    };
+    store.write(&points(device(0)), Position(1)).unwrap();
+    store.write(&points(device(1)), Position(2)).unwrap();
+    store.flush().unwrap();
+    let before = store.stats().stored_bytes;
+    store.set_ttl(Class(1), Some(DAY as u64)).unwrap();
+    store.set_class(device(0), Class(1)).unwrap();
+    while store.maintain(3 * DAY).unwrap().has_more {}
+    assert_eq!(
+        (
+            count(&store, device(0), 0..3 * DAY),
+            count(&store, device(1), 0..3 * DAY)
+        ),
+        (8640, 3 * 8640)
+    );
+    assert!(store.stats().stored_bytes < before * 3 / 4);
+    assert_eq!(store.stats().stored_points, 4 * 8640);
+}
+
+#[test]
+fn a_class_of_a_series_survives_restarts_and_new_logs() {
+    let disk = ModelDisk::from_seed(9);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let series = Series {
+        entity: device(1),
+        key: "k",
+    };
+    store.set_ttl(Class(1), Some(DAY as u64)).unwrap();
+    store.set_series_classes(&[(series, Some(Class(1)))]).unwrap();
+    fill(&store, 3);
+    for _ in 0..2 {
+        let store = ColumnStore::open(disk.copy().storage(), Config::default()).unwrap();
+        while store.maintain(3 * DAY).unwrap().has_more {}
+        assert_eq!(count(&store, device(1), 0..3 * DAY), 8640);
+        assert_eq!(count(&store, device(2), 0..3 * DAY), 3 * 8640);
+        assert_eq!(store.ttls(), [(Class(1), DAY as u64)]);
+    }
+    store.set_series_classes(&[(series, None)]).unwrap();
+    store.flush().unwrap();
+    drop(store);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    assert_eq!(store.used_classes(), [Class(0)]);
 }
 
 #[test]

@@ -1721,6 +1721,10 @@ export const waitForAttributes = (token: string, query?: { timeout?: number | un
 export const claimDevice = (token: string, body: unknown, signal?: AbortSignal): Promise<void> =>
   request("POST", `/api/v1/${part(token)}/claim`, { body, signal });
 
+/** Fetch firmware */
+export const getDeviceFirmware = (token: string, query: { chunk?: number | undefined; size?: number | undefined; title: string | undefined; version: string | undefined }, signal?: AbortSignal): Promise<string> =>
+  request("GET", `/api/v1/${part(token)}/firmware`, { query, signal });
+
 /** Wait for a call */
 export const waitForCall = (token: string, query?: { timeout?: number | undefined }, signal?: AbortSignal): Promise<unknown> =>
   request("GET", `/api/v1/${part(token)}/rpc`, { query, signal });
@@ -1732,6 +1736,10 @@ export const callServer = (token: string, body: unknown, signal?: AbortSignal): 
 /** Answer a call */
 export const answerCall = (token: string, id: string, body: unknown, signal?: AbortSignal): Promise<void> =>
   request("POST", `/api/v1/${part(token)}/rpc/${part(id)}`, { body, signal });
+
+/** Fetch software */
+export const getDeviceSoftware = (token: string, query: { chunk?: number | undefined; size?: number | undefined; title: string | undefined; version: string | undefined }, signal?: AbortSignal): Promise<string> =>
+  request("GET", `/api/v1/${part(token)}/software`, { query, signal });
 
 /** Send telemetry */
 export const postDeviceTelemetry = (token: string, body: unknown, signal?: AbortSignal): Promise<void> =>

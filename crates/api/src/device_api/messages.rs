@@ -3,8 +3,8 @@
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use devices::{Entry, Kind};
-use platform::decode::{AttributesRequest, Form, Format, Limits, RpcRequest, Telemetry, attributes};
+use devices::{Entry, Kind, OtaError};
+use platform::decode::{AttributesRequest, Form, Format, Limits, OtaKind, RpcRequest, Telemetry, attributes};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -72,6 +72,24 @@ pub fn endpoints() -> Vec<Endpoint> {
             )
             .takes::<serde_json::Value>(RPC_BODY_MAX)
             .returns_empty("It may be claimed."),
+        package(
+            "/api/v1/{token}/firmware",
+            "get_device_firmware",
+            firmware,
+        )
+        .says(
+            "Fetch firmware",
+            "That of the device, which its shared attributes `fw_title` and `fw_version` name; a chunk of it, or all.",
+        ),
+        package(
+            "/api/v1/{token}/software",
+            "get_device_software",
+            software,
+        )
+        .says(
+            "Fetch software",
+            "That of the device, which its shared attributes `sw_title` and `sw_version` name; a chunk of it, or all.",
+        ),
         Endpoint::post("/api/v1/provision", "provision_device", provision)
             .tag(TAG)
             .says(
@@ -113,6 +131,64 @@ async fn get_attributes(State(app): State<App>, caller: Caller, Query(keys): Que
     let found = app.block(move || devices.attributes_of(device, &request)).await?;
     let body = found.map_err(|error| Problem::internal(error.to_string()))?;
     Ok(json(body))
+}
+
+/// Which package, and which part of it.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Part {
+    /// As the device's attribute says.
+    title: String,
+    /// As the device's attribute says.
+    version: String,
+    /// Bytes of a chunk; 0 or nothing is the whole package.
+    size: Option<usize>,
+    /// Its number, from 0.
+    chunk: Option<usize>,
+}
+
+fn package<H, T>(path: &'static str, id: &'static str, handler: H) -> Endpoint
+where
+    H: axum::handler::Handler<T, App>,
+    T: 'static,
+{
+    Endpoint::get(path, id, handler)
+        .tag(TAG)
+        .needs(Need::Nothing)
+        .path_parameter("token", "Access token of the device.")
+        .fails(StatusCode::UNAUTHORIZED)
+        .fails(StatusCode::NOT_FOUND)
+        .query::<Part>()
+        .returns_text("application/octet-stream", "The bytes; none behind the end.")
+}
+
+async fn firmware(state: State<App>, caller: Caller, part: Query<Part>) -> Result<Response, Problem> {
+    fetch(state, caller, part, OtaKind::Firmware).await
+}
+
+async fn software(state: State<App>, caller: Caller, part: Query<Part>) -> Result<Response, Problem> {
+    fetch(state, caller, part, OtaKind::Software).await
+}
+
+async fn fetch(
+    State(app): State<App>,
+    caller: Caller,
+    Query(part): Query<Part>,
+    kind: OtaKind,
+) -> Result<Response, Problem> {
+    let Caller { devices, device } = caller;
+    let found = app
+        .block(move || {
+            let which = (part.title.as_str(), part.version.as_str());
+            let range = (part.size.unwrap_or(0), part.chunk.unwrap_or(0));
+            devices.ota_chunk(device, kind, which, range)
+        })
+        .await?;
+    match found {
+        Ok((package, bytes)) => Ok(crate::thingsboard::ota_file(&package, bytes)),
+        Err(OtaError::ChunkSize(size)) => Err(refused(OtaError::ChunkSize(size))),
+        Err(OtaError::Entity(error)) => Err(Problem::internal(error.to_string())),
+        Err(error) => Err(Problem::of_status(StatusCode::NOT_FOUND, error.to_string())),
+    }
 }
 
 async fn claim(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Result<StatusCode, Problem> {

@@ -25,6 +25,12 @@ pub fn endpoints() -> Vec<Endpoint> {
         get("/api/asset/{assetId}", "get_asset", Who::TENANT, read)
             .says("Read an asset", "By its identifier.")
             .returns_json("The asset."),
+        get("/api/assets", "get_assets_by_ids", Who::TENANT, by_ids)
+            .says(
+                "Read assets",
+                "By their identifiers; those that may not be read are left out.",
+            )
+            .returns_json("The assets."),
         get("/api/asset/info/{assetId}", "get_asset_info", Who::TENANT, info)
             .says(
                 "Read an asset and what belongs to it",
@@ -215,4 +221,27 @@ fn give(call: &Call, asset: Uuid, customer: Option<CustomerId>) -> Outcome<Asset
     };
     let saved = call.entities().save_asset(asset, call.now_ms)?;
     Ok(call.given(saved, customer, before))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct IdsQuery {
+    /// Identifiers, with commas between them.
+    asset_ids: String,
+}
+
+/// In one request.
+const IDS_MAX: usize = 1_000;
+
+fn by_ids(call: &Call, (): (), query: IdsQuery, (): ()) -> Outcome<Vec<Asset>> {
+    let ids = lists::comma_separated(&query.asset_ids);
+    if ids.len() > IDS_MAX {
+        return Err(Failure::bad_request(format!("More than {IDS_MAX} asset identifiers")));
+    }
+    let mut assets = Vec::with_capacity(ids.len());
+    for id in ids {
+        let id = optional_id(Some(id))?.unwrap_or(Uuid::NULL);
+        assets.extend(call.entity(id, Verb::Read).ok());
+    }
+    Ok(Json(assets))
 }

@@ -10,9 +10,10 @@ use platform::entities::Entities;
 use platform::ids::{AlarmId, CustomerId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{Alarm, Authority, Dashboard, Entity};
 use platform::repository::{Record, Selection};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use super::audit_logs::Noted;
 use super::failure::{Code, Failure};
 use super::world::World;
 use crate::app::{App, unix_ms};
@@ -55,6 +56,8 @@ pub struct Call {
     pub now_ms: i64,
     /// Where the one who asks has reached this node.
     base_url: String,
+    /// What was done, for the audit log.
+    noted: Mutex<Vec<Noted>>,
 }
 
 impl Call {
@@ -65,6 +68,7 @@ impl Call {
             world,
             person,
             now_ms: now_ms(),
+            noted: Mutex::default(),
             base_url: super::users::base_url(headers, app.config().tls.is_some()),
         })
     }
@@ -75,6 +79,17 @@ impl Call {
 
     pub fn entities(&self) -> &Entities {
         self.world.platform().entities()
+    }
+
+    pub fn noted(&self) -> MutexGuard<'_, Vec<Noted>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Of an entity of the person's tenant, if it is there.
+    pub fn name_of(&self, id: EntityId) -> String {
+        let record = self.entities().repository().get(id).ok().flatten();
+        let record = record.filter(|record| self.is_of_tenant(record));
+        record.map_or_else(String::new, |record| record.row.name)
     }
 
     pub fn base_url(&self) -> &str {
@@ -179,7 +194,9 @@ impl Call {
                 is_own && (verb == Verb::Read || (verb == Verb::Write && record.row.id == self.person.id.0))
             }
             EntityType::Dashboard => is_reading(verb) && self.is_shown(&record.read()?),
-            EntityType::DeviceProfile | EntityType::AssetProfile | EntityType::Tenant => verb == Verb::Read,
+            EntityType::DeviceProfile | EntityType::AssetProfile | EntityType::Tenant | EntityType::OtaPackage => {
+                verb == Verb::Read
+            }
             EntityType::ApiKey => record.row.parent == self.person.id.0,
             _ => false,
         })

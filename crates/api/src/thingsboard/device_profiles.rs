@@ -1,9 +1,11 @@
 //! Profiles of devices and of assets.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use platform::Page;
-use platform::ids::{AssetProfileId, DeviceProfileId, Uuid};
-use platform::model::{AssetProfile, DeviceProfile, Entity};
+use platform::ids::{AssetProfileId, DeviceId, DeviceProfileId, Uuid};
+use platform::model::{AssetProfile, DeviceProfile, Entity, Scope};
 use platform::repository::Selection;
 use serde_json::Value;
 
@@ -20,6 +22,7 @@ use serde::Deserialize;
 pub fn endpoints() -> Vec<Endpoint> {
     let devices = device_endpoints()
         .into_iter()
+        .chain(keys_endpoints())
         .map(|endpoint| endpoint.tag("Device profiles"));
     let assets = asset_endpoints()
         .into_iter()
@@ -105,6 +108,36 @@ fn device_endpoints() -> Vec<Endpoint> {
     ]
 }
 
+fn keys_endpoints() -> Vec<Endpoint> {
+    const SAYS: &str = "Of the devices of one profile, or of all; of 1,000 devices at most.";
+    vec![
+        get(
+            "/api/deviceProfile/names",
+            "get_device_profile_names",
+            Who::TENANT,
+            device_names,
+        )
+        .says("List names of device profiles", "With their identifiers.")
+        .returns_json("A list of `id` and `name`."),
+        get(
+            "/api/deviceProfile/devices/keys/timeseries",
+            "get_timeseries_keys_of_profile",
+            Who::TENANT_ADMIN,
+            timeseries_keys,
+        )
+        .says("List keys of telemetry of devices", SAYS)
+        .returns_json("The keys."),
+        get(
+            "/api/deviceProfile/devices/keys/attributes",
+            "get_attribute_keys_of_profile",
+            Who::TENANT_ADMIN,
+            attribute_keys,
+        )
+        .says("List keys of attributes of devices", SAYS)
+        .returns_json("The keys."),
+    ]
+}
+
 fn asset_endpoints() -> Vec<Endpoint> {
     vec![
         get(
@@ -123,6 +156,22 @@ fn asset_endpoints() -> Vec<Endpoint> {
         )
         .says("List asset profiles in short", "All of the tenant.")
         .returns_json("A page of profiles in short."),
+        get(
+            "/api/assetProfile/names",
+            "get_asset_profile_names",
+            Who::TENANT,
+            asset_names,
+        )
+        .says("List names of asset profiles", "With their identifiers.")
+        .returns_json("A list of `id` and `name`."),
+        get(
+            "/api/assetProfileInfo/{assetProfileId}",
+            "get_asset_profile_info",
+            Who::TENANT,
+            asset_info,
+        )
+        .says("Read an asset profile in short", "Name, image and dashboard.")
+        .returns_json("The profile in short."),
         get(
             "/api/assetProfile/{assetProfileId}",
             "get_asset_profile",
@@ -219,14 +268,15 @@ fn save_device_profile(
     _: NoQuery,
     Body(mut profile): Body<DeviceProfile>,
 ) -> Outcome<DeviceProfile> {
-    if let Some(id) = profile.id {
-        call.entity::<DeviceProfile>(id.0, Verb::Write)?;
-    }
+    let stored: Option<DeviceProfile> = match profile.id {
+        Some(id) => Some(call.entity(id.0, Verb::Write)?),
+        None => None,
+    };
     profile.tenant_id = call.tenant();
-    let is_new = profile.id.is_none();
     let saved = call.entities().save_device_profile(profile, call.now_ms)?;
     call.platform().reload_profile(saved.id.unwrap_or_default());
-    Ok(call.saved(is_new, saved))
+    super::ota::profile_saved(call, &saved, stored.as_ref())?;
+    Ok(call.saved(stored.is_none(), saved))
 }
 
 fn set_default(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfile> {
@@ -251,6 +301,70 @@ fn asset_profiles(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page
 
 fn asset_infos(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
     infos::<AssetProfile>(call, &of_tenant(call), &query.page_link()?, ASSET_INFO)
+}
+
+fn asset_info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+    Ok(Json(only(&call.entity::<AssetProfile>(id, Verb::Read)?, ASSET_INFO)))
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct KeysQuery {
+    /// All profiles without it.
+    device_profile_id: Option<String>,
+}
+
+/// Devices that are looked at for their keys.
+const DEVICES_MAX: usize = 1_000;
+
+fn device_names(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+    names::<DeviceProfile>(call)
+}
+
+fn asset_names(call: &Call, (): (), _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+    names::<AssetProfile>(call)
+}
+
+/// In the order of the alphabet.
+fn names<E: Entity>(call: &Call) -> Outcome<Vec<Value>> {
+    let link = platform::PageLink::new(platform::PAGE_SIZE_MAX, 0);
+    let page = call.entities().page::<E>(&of_tenant(call), &link)?;
+    let mut all: Vec<Value> = page.data.iter().map(|profile| only(profile, &["id", "name"])).collect();
+    all.sort_by_key(|profile| profile["name"].as_str().unwrap_or_default().to_lowercase());
+    Ok(Json(all))
+}
+
+fn timeseries_keys(call: &Call, (): (), query: KeysQuery, (): ()) -> Outcome<BTreeSet<String>> {
+    let store = call.platform().store();
+    let mut keys = BTreeSet::new();
+    for device in devices_of(call, &query)? {
+        keys.extend(store.keys(device.0.into())?.into_iter().map(String::from));
+    }
+    Ok(Json(keys))
+}
+
+fn attribute_keys(call: &Call, (): (), query: KeysQuery, (): ()) -> Outcome<BTreeSet<String>> {
+    let mut keys = BTreeSet::new();
+    for device in devices_of(call, &query)? {
+        for scope in [Scope::ClientScope, Scope::SharedScope, Scope::ServerScope] {
+            let attributes = call.platform().attributes(device.entity(), scope, None)?;
+            keys.extend(attributes.into_iter().map(|attribute| attribute.key));
+        }
+    }
+    Ok(Json(keys))
+}
+
+fn devices_of(call: &Call, query: &KeysQuery) -> Result<Vec<DeviceId>, Failure> {
+    let profile = lists::optional_id(query.device_profile_id.as_deref())?;
+    if let Some(profile) = profile {
+        call.entity::<DeviceProfile>(profile, Verb::Read)?;
+    }
+    let directory = call.entities().directory();
+    let is_wanted = |entry: &platform::DeviceEntry| {
+        entry.tenant == call.tenant() && profile.is_none_or(|profile| entry.profile.0 == profile)
+    };
+    let all = directory.devices().filter(|(_, entry)| is_wanted(entry));
+    Ok(all.map(|(id, _)| id).take(DEVICES_MAX).collect())
 }
 
 fn asset_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<AssetProfile> {

@@ -256,7 +256,7 @@ fn follow(call: &Call, saved: &Device, stored: Option<&Device>) -> Result<(), Fa
     if stored.is_some_and(|stored| stored.device_profile_id != saved.device_profile_id) {
         call.platform().forget_device(saved.id.unwrap_or_default())?;
     }
-    Ok(())
+    super::ota::device_saved(call, saved, stored)
 }
 
 fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Device> {

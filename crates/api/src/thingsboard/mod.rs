@@ -7,6 +7,7 @@
 mod alarms;
 mod api_keys;
 mod assets;
+mod audit_logs;
 mod auth;
 mod call;
 mod components;
@@ -20,8 +21,10 @@ mod export;
 mod failure;
 mod info;
 mod lists;
+mod multipart;
 mod news;
 mod operation;
+mod ota;
 mod query;
 mod queues;
 mod relations;
@@ -38,6 +41,7 @@ mod values;
 mod world;
 
 pub use auth::admit;
+pub use ota::file as ota_file;
 pub use rpc::is_waiting;
 pub use world::World;
 
@@ -56,10 +60,12 @@ pub fn endpoints() -> Vec<Endpoint> {
         device_profiles::endpoints(),
         assets::endpoints(),
         dashboards::endpoints(),
+        ota::endpoints(),
         relations::endpoints(),
         telemetry::endpoints(),
         export::endpoints(),
         alarms::endpoints(),
+        audit_logs::endpoints(),
         rule_chains::endpoints(),
         query::endpoints(),
         rpc::endpoints(),

@@ -8,6 +8,7 @@ use platform::model::{Alarm, Customer, Entity, Relation};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::audit_logs::Noted;
 use super::call::Call;
 
 impl Call {
@@ -69,6 +70,12 @@ impl Call {
         data: Value,
         mut metadata: Vec<(&'static str, String)>,
     ) {
+        self.noted().push(Noted {
+            action: action_of(kind),
+            entity,
+            name: name_of(&data),
+            data: data.clone(),
+        });
         // What the system administrator does concerns no tenant's chain.
         if tenant == TenantId::NULL || entity.kind == EntityType::Tenant {
             return;
@@ -85,6 +92,24 @@ impl Call {
         };
         self.platform().tell(news, self.now_ms, &mut self.world.outlet());
     }
+}
+
+/// As the audit log has it.
+fn action_of(kind: &'static str) -> &'static str {
+    match kind {
+        "ENTITY_CREATED" => "ADDED",
+        "ENTITY_UPDATED" => "UPDATED",
+        "ENTITY_DELETED" => "DELETED",
+        "ENTITY_ASSIGNED" => "ASSIGNED_TO_CUSTOMER",
+        "ENTITY_UNASSIGNED" => "UNASSIGNED_FROM_CUSTOMER",
+        other => other,
+    }
+}
+
+fn name_of(entity: &Value) -> String {
+    let names = ["name", "title", "email", "type"];
+    let name = names.iter().find_map(|key| entity[*key].as_str());
+    name.unwrap_or_default().to_owned()
 }
 
 /// Without what is inside of a dashboard.

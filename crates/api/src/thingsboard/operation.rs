@@ -104,11 +104,17 @@ fn blocking<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
     who: Who,
     handler: Handler<P, Q, B, R>,
 ) -> Endpoint {
-    let job: Job = Arc::new(move |call, received| {
+    let run = move |call: &Call, received: &Received| {
         let path = P::from_path(&received.path)?;
         let query = query_of::<Q>(&received.uri)?;
         let body = B::from_body(&received.body)?;
         Ok(handler(call, path, query, body)?.into_response())
+    };
+    let of_job = method.clone();
+    let job: Job = Arc::new(move |call, received| {
+        let answer = run(call, received);
+        super::audit_logs::note(call, &of_job, path, &received.path, answer.as_ref().err());
+        answer
     });
     endpoint(method, path, id, who, job, B::IS_READ).query::<Q>()
 }
@@ -144,6 +150,7 @@ fn describe(name: &str) -> &'static str {
         "eventType" => "DEBUG_RULE_NODE; there are no others.",
         "componentType" => "FILTER, ENRICHMENT, TRANSFORMATION, ACTION, EXTERNAL or FLOW.",
         "clazz" => "A Java class, as rule chains have it.",
+        "type" => "FIRMWARE or SOFTWARE.",
         "queueName" => "Name of a queue.",
         "deviceName" => "Name of a device.",
         "enabledValue" => "true or false.",

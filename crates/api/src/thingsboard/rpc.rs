@@ -3,7 +3,7 @@
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use devices::{CallError, Called, Keeping};
 use platform::Page;
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::audit_logs;
 use super::call::{Call, Person, Verb, missing};
 use super::failure::{Code, Failure};
 use super::lists::list_query;
@@ -213,9 +214,19 @@ async fn call_device(State(app): State<App>, request: Request, kind: Kind) -> Re
     let call = Call::new(&app, person, &parts.headers)?;
     let rpc = wanted.call(kind.is_one_way, call.now_ms);
     let begun = app.block(move || {
-        call.entity::<Device>(id, Verb::Rpc)?;
-        let called = call.world.devices().call_device(DeviceId(id), rpc);
-        called.map_err(|error| explain(error, kind))
+        let called = call.entity::<Device>(id, Verb::Rpc).and_then(|_| {
+            let called = call.world.devices().call_device(DeviceId(id), rpc);
+            called.map_err(|error| explain(error, kind))
+        });
+        let parameters = [id.to_string()];
+        audit_logs::note(
+            &call,
+            &Method::POST,
+            "/api/rpc/{deviceId}",
+            &parameters,
+            called.as_ref().err(),
+        );
+        called
     });
     let waiting = match begun.await?? {
         Called::Kept(id) => return Ok(Json(json!({"rpcId": id.to_string()})).into_response()),

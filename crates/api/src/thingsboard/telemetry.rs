@@ -6,6 +6,7 @@ use axum::Json;
 use platform::decode::{Limits, Telemetry, attributes as decode_attributes};
 use platform::ids::{EntityId, EntityType, Uuid};
 use platform::model::{Attribute, Scope};
+use platform::{ApiFeature, ApiState};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use timeseries::{
 };
 
 use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::failure::{Code, Failure};
 use super::lists::{comma_separated, empty_is_none};
 use super::operation::{FromParameter, NoQuery, Outcome, Raw, delete, get, post};
 use super::values;
@@ -84,7 +85,7 @@ fn writing() -> Vec<Endpoint> {
         )
         .says(
             "Save telemetry with a time to live",
-            "Only 0 is supported: as the server's options say.",
+            "Seconds, for all values of these keys, older ones too, until they are saved with another one; 0: as the tenant profile says.",
         )
         .returns_empty("Kept."),
         post(
@@ -443,33 +444,33 @@ pub fn explain(error: StoreError) -> Failure {
     }
 }
 
-fn save(
+fn save(call: &Call, (kind, id, scope): (EntityType, Uuid, String), query: NoQuery, body: Raw) -> Result<(), Failure> {
+    save_with_ttl(call, (kind, id, scope, 0), query, body)
+}
+
+fn save_with_ttl(
     call: &Call,
-    (kind, id, _scope): (EntityType, Uuid, String),
+    (kind, id, _scope, ttl): (EntityType, Uuid, String, i64),
     _: NoQuery,
     Raw(body): Raw,
 ) -> Result<(), Failure> {
     let entity = entity(call, (kind, id), Verb::WriteTelemetry)?;
+    let ttl_s = u32::try_from(ttl).map_err(|_| {
+        Failure::bad_request(format!(
+            "{ttl}: expected a time to live in seconds, from 0 to {}",
+            u32::MAX
+        ))
+    })?;
     let telemetry = Telemetry::decode(&body, call.now_ms, &Limits::default());
     let telemetry = telemetry.map_err(|error| Failure::bad_request(error.to_string()))?;
     if telemetry.point_count() == 0 {
         return Err(Failure::bad_request("No timeseries data found in request body!"));
     }
-    call.world.save_telemetry(entity, &body, call.now_ms)
-}
-
-fn save_with_ttl(
-    call: &Call,
-    (kind, id, scope, ttl): (EntityType, Uuid, String, i64),
-    query: NoQuery,
-    body: Raw,
-) -> Result<(), Failure> {
-    if ttl != 0 {
-        return Err(Failure::bad_request(
-            "A time to live per message is not supported: expected 0",
-        ));
+    if call.platform().api_state(call.tenant(), ApiFeature::Storage) == ApiState::Disabled {
+        let text = "DB storage writes are disabled due to API limits!";
+        return Err(Failure::new(Code::TooManyRequests, text));
     }
-    save(call, (kind, id, scope), query, body)
+    call.world.save_telemetry(entity, &body, ttl_s, call.now_ms)
 }
 
 fn save_attributes(

@@ -8,8 +8,9 @@ use platform::model::{Authority, Customer, Tenant, User};
 use platform::repository::Selection;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
-use super::call::{Call, Verb};
+use super::call::{Call, Person, Verb};
 use super::failure::Failure;
 use super::lists::{self, PageQuery};
 use super::operation::{Body, NoQuery, Outcome, delete, get, post};
@@ -38,6 +39,12 @@ pub fn endpoints() -> Vec<Endpoint> {
             "Whoever has it can set the first password with POST /api/noauth/activate.",
         )
         .returns_text("text/plain", "The link."),
+        get("/api/user/{userId}/token", "get_user_token", Who::ADMINS, token)
+            .says(
+                "Get tokens of a user",
+                "To act as that user: a system administrator as a tenant's, who as a customer's user. They end as others do.",
+            )
+            .returns_json("`token` and `refreshToken`."),
         delete("/api/user/{userId}", "delete_user", Who::ADMINS, remove)
             .says(
                 "Delete a user",
@@ -73,6 +80,27 @@ struct MailQuery {
     /// Whether a mail should be sent, which is not done.
     #[allow(dead_code, reason = "part of the interface; there is no mail")]
     send_activation_mail: Option<String>,
+}
+
+/// Only of those below whoever asks.
+fn token(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
+    let user: User = call.entity(id, Verb::Read)?;
+    let is_below = match call.person.authority {
+        Authority::SysAdmin => user.authority == Authority::TenantAdmin,
+        Authority::TenantAdmin => user.authority == Authority::CustomerUser,
+        Authority::CustomerUser => false,
+    };
+    if !is_below {
+        return Err(Failure::permission());
+    }
+    let person = Person {
+        session: call.entities().new_id(call.now_ms).to_string(),
+        ..Person::of(&user)
+    };
+    let pair = call.world.issue(call.app.admins(), &person, call.now_ms);
+    let pair = pair.map_err(|_| Failure::bad_request("The user is not active."))?;
+    tracing::info!(by = %call.person.name, user = %user.email, "tokens of a user were given to an administrator");
+    Ok(Json(json!({"token": pair.token, "refreshToken": pair.refresh_token})))
 }
 
 /// Whoever is no administrator can change the own name only.

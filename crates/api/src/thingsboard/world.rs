@@ -17,6 +17,7 @@ use platform::model::{ApiKey, Authority, User, UserCredentials};
 
 use tokio::sync::Semaphore;
 
+use super::audit_logs::Counts;
 use super::call::Person;
 use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
@@ -37,6 +38,7 @@ pub struct World {
     docs: OnceLock<Bytes>,
     watchers: Arc<Semaphore>,
     exports: Arc<Semaphore>,
+    audit_counts: Counts,
 }
 
 /// An access token and the token to get the next one with.
@@ -55,6 +57,7 @@ impl World {
             docs: OnceLock::new(),
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            audit_counts: Counts::default(),
         })
     }
 
@@ -82,8 +85,8 @@ impl World {
     }
 
     /// Kept when this returns, stored a moment later.
-    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], now_ms: i64) -> Result<(), Failure> {
-        let kept = self.devices.save_telemetry(entity, body, now_ms);
+    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<(), Failure> {
+        let kept = self.devices.save_telemetry(entity, body, ttl_s, now_ms);
         kept.and_then(Kept::wait)
             .map_err(|full| Failure::new(Code::General, full.to_string()).with_status(StatusCode::SERVICE_UNAVAILABLE))
     }
@@ -91,6 +94,10 @@ impl World {
     /// The OpenAPI document, made once.
     pub fn docs(&self) -> &OnceLock<Bytes> {
         &self.docs
+    }
+
+    pub fn audit_counts(&self) -> &Counts {
+        &self.audit_counts
     }
 
     /// Exports at the same time.

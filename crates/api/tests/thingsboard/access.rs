@@ -282,3 +282,44 @@ fn api_keys_act_as_their_user_until_they_are_disabled() {
     let value = format!("ApiKey {}", key["value"].as_str().unwrap());
     refused(&server.send("GET", "/api/auth/user", Some(&value), ""), 401, 10);
 }
+
+#[test]
+fn administrators_act_as_users_below_them() {
+    let server = Server::start();
+    let of = |by: &str, user: &str| {
+        let token = server.token(user);
+        let me = server.send("GET", "/api/auth/user", Some(&format!("Bearer {token}")), "");
+        let path = format!("/api/user/{}/token", id(&me.ok().json()));
+        server.as_user(by, "GET", &path, &Value::Null)
+    };
+    for (by, user) in [(SYSADMIN, TENANT), (TENANT, CUSTOMER)] {
+        let pair = of(by, user).ok().json();
+        let bearer = format!("Bearer {}", pair["token"].as_str().unwrap());
+        let me = server.send("GET", "/api/auth/user", Some(&bearer), "");
+        assert_eq!(me.ok().json()["email"], user);
+        let body = json!({"refreshToken": pair["refreshToken"]}).to_string();
+        server.send("POST", "/api/auth/token", None, &body).ok();
+        // Its session ends with its own logout, not with that of the user.
+        server.send("POST", "/api/auth/logout", Some(&bearer), "{}").ok();
+        refused(&server.send("GET", "/api/auth/user", Some(&bearer), ""), 401, 10);
+        server
+            .send(
+                "GET",
+                "/api/auth/user",
+                Some(&format!("Bearer {}", server.token(user))),
+                "",
+            )
+            .ok();
+    }
+    for (by, user) in [
+        (TENANT, TENANT),
+        (CUSTOMER, CUSTOMER),
+        (SYSADMIN, CUSTOMER),
+        (CUSTOMER, TENANT),
+    ] {
+        let answer = of(by, user);
+        assert!([403, 404].contains(&answer.status), "{by} {user} {}", answer.status);
+    }
+    let nobody = "/api/user/784f394c-42b6-11ea-983c-b7beff2784f9/token";
+    refused(&server.as_user(TENANT, "GET", nobody, &Value::Null), 404, 32);
+}

@@ -368,3 +368,61 @@ fn a_customers_user_claims_a_device() {
     let device = server.get("/api/tenant/devices?deviceName=mine").ok().json();
     assert_eq!(device["customerId"]["id"], "13814000-1dd2-11b2-8080-808080808080");
 }
+
+#[test]
+fn profiles_have_names_and_keys_and_assets_are_read_by_identifier() {
+    let server = Server::start();
+    let device = server.device("d");
+    let profile = server.get(&format!("/api/device/{device}")).ok().json()["deviceProfileId"]["id"].clone();
+    let profile = profile.as_str().unwrap();
+    let asset = server
+        .post("/api/asset", json!({"name": "a", "type": "building"}))
+        .ok()
+        .json();
+    for (path, name) in [("deviceProfile", "default"), ("assetProfile", "building")] {
+        let names = server.get(&format!("/api/{path}/names")).ok().json();
+        let names = names.as_array().unwrap();
+        assert!(
+            names
+                .iter()
+                .any(|one| one["name"] == name && one["id"]["id"].is_string()),
+            "{names:?}"
+        );
+    }
+    let info = format!(
+        "/api/assetProfileInfo/{}",
+        asset["assetProfileId"]["id"].as_str().unwrap()
+    );
+    assert_eq!(server.get(&info).ok().json()["name"], "building");
+    let found = server.get(&format!(
+        "/api/assets?assetIds={},784f394c-42b6-11ea-983c-b7beff2784f9",
+        id(&asset)
+    ));
+    assert_eq!(found.ok().json().as_array().unwrap().len(), 1);
+    refused(&server.get("/api/assets?assetIds=x"), 400, 31);
+    let at = format!("/api/plugins/telemetry/DEVICE/{device}");
+    server
+        .post(&format!("{at}/timeseries/ANY"), json!({"b": 1, "a": 2}))
+        .ok();
+    server.post(&format!("{at}/SHARED_SCOPE"), json!({"z": 1})).ok();
+    let keys = format!("/api/deviceProfile/devices/keys/timeseries?deviceProfileId={profile}");
+    server.wait_for(&keys, |keys| *keys == json!(["a", "b"]));
+    let attributes = server.get("/api/deviceProfile/devices/keys/attributes").ok().json();
+    assert!(attributes.as_array().unwrap().contains(&json!("z")), "{attributes}");
+    refused(
+        &server.get("/api/deviceProfile/devices/keys/timeseries?deviceProfileId=x"),
+        400,
+        31,
+    );
+    assert_eq!(
+        server
+            .get(&format!("/api/devices/count/FIRMWARE/{profile}"))
+            .ok()
+            .json(),
+        1
+    );
+    refused(&server.get(&format!("/api/devices/count/HARDWARE/{profile}")), 400, 31);
+    for path in [&keys, &format!("/api/devices/count/FIRMWARE/{profile}")] {
+        refused(&server.as_user(CUSTOMER, "GET", path, &Value::Null), 403, 20);
+    }
+}

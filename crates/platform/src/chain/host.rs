@@ -170,7 +170,7 @@ pub trait Host {
     }
 
     /// Whether the tenant has any script left this month.
-    fn may_run_scripts(&self, _originator: EntityId) -> bool {
+    fn may_run_scripts(&mut self, _originator: EntityId) -> bool {
         true
     }
 

@@ -37,6 +37,8 @@ impl Entities {
         check_name("Device name", &device.name)?;
         self.check_customer("device", device.tenant_id, device.customer_id)?;
         let mut changes = self.resolve_profile(&mut device, now_ms)?;
+        let packages = (device.firmware_id, device.software_id);
+        self.check_ota(packages, device.tenant_id, device.device_profile_id)?;
         device.customer_id = Some(device.customer_id.unwrap_or_default());
         device.device_data.get_or_insert_with(default_device_data);
         changes.push(self.put(&mut device, stored.as_ref(), now_ms)?);
@@ -194,6 +196,11 @@ impl Entities {
             profile.tenant_id = stored.tenant_id;
         }
         self.check_profile(&profile)?;
+        self.check_ota(
+            (profile.firmware_id, profile.software_id),
+            profile.tenant_id,
+            profile.id,
+        )?;
         if profile.profile_data.is_null() {
             profile.profile_data = crate::model::default_profile_data();
         }

@@ -5,9 +5,11 @@
 
 mod alarm_comments;
 mod api_keys;
+mod audit_logs;
 mod demo;
 mod devices;
 mod error;
+mod ota;
 mod people;
 mod provision;
 mod queues;
@@ -17,7 +19,9 @@ mod things;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub use audit_logs::AUDIT_LOGS_MAX;
 pub use error::EntityError;
+pub use ota::{OTA_BYTES_MAX, OtaUpload};
 pub use people::NewTenant;
 pub use provision::{ClaimOutcome, ProvisionOutcome};
 

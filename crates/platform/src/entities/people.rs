@@ -4,10 +4,10 @@ use auth::{Password, PasswordHash};
 
 use super::{Entities, EntityError, check_name, delete_with_all, random_text};
 use crate::chain::default_root_chain;
-use crate::ids::{CustomerId, EntityType, TenantId, UserId};
+use crate::ids::{CustomerId, EntityType, OtaPackageId, TenantId, UserId};
 use crate::model::{
-    ApiUsageState, Asset, AssetProfile, Authority, Customer, Dashboard, Device, DeviceProfile, Entity, Rpc, RuleChain,
-    Tenant, User, UserCredentials,
+    ApiUsageState, Asset, AssetProfile, AuditLog, Authority, Customer, Dashboard, Device, DeviceProfile, Entity,
+    OtaPackage, Rpc, RuleChain, Tenant, User, UserCredentials,
 };
 use crate::page::PageLink;
 use crate::repository::{Change, Selection};
@@ -270,6 +270,8 @@ impl Entities {
             Device::KIND,
             DeviceProfile::KIND,
             Rpc::KIND,
+            OtaPackage::KIND,
+            AuditLog::KIND,
             ApiUsageState::KIND,
             User::KIND,
             Customer::KIND,
@@ -277,6 +279,9 @@ impl Entities {
             self.repository.for_each(kind, &mut |record| {
                 if record.row.tenant == id.0 {
                     changes.extend(delete_with_all(crate::ids::EntityId::new(kind, record.row.id)));
+                    if kind == OtaPackage::KIND {
+                        changes.push(super::ota::data(OtaPackageId(record.row.id), None));
+                    }
                     if kind == Device::KIND {
                         devices.push(crate::ids::DeviceId(record.row.id));
                     }

@@ -1,7 +1,7 @@
 //! Calls to devices that are kept.
 
 use super::{Entities, EntityError};
-use crate::ids::{DeviceId, EntityId, RpcId};
+use crate::ids::{DeviceId, EntityId, RpcId, TenantId};
 use crate::model::{Entity, Rpc, RpcStatus};
 use crate::page::{Page, PageLink};
 use crate::repository::{Change, Record, Selection};
@@ -45,6 +45,14 @@ impl Entities {
 
     pub fn rpcs(&self, device: DeviceId, status: Option<RpcStatus>, link: &PageLink) -> Result<Page<Rpc>, EntityError> {
         self.page(&of_device(device, status), link)
+    }
+
+    pub fn rpcs_of_tenant(&self, tenant: TenantId, link: &PageLink) -> Result<Page<Rpc>, EntityError> {
+        let selection = Selection {
+            tenant: Some(tenant.0),
+            ..Selection::default()
+        };
+        self.page(&selection, link)
     }
 
     pub fn delete_rpc(&self, id: RpcId) -> Result<(), EntityError> {

@@ -9,6 +9,7 @@ use crate::limits::TenantLimits;
 use crate::model::{Entity, Tenant, TenantProfile};
 use crate::page::PageLink;
 use crate::repository::{Change, Selection};
+use crate::retention::TimesToLive;
 
 impl Entities {
     /// That of tenants that name none; made when it is asked for.
@@ -49,7 +50,8 @@ impl Entities {
         if profile.profile_data.is_null() {
             profile.profile_data = crate::model::default_tenant_profile_data();
         }
-        if let Err(error) = TenantLimits::parse(profile.configuration()) {
+        let configuration = profile.configuration();
+        if let Err(error) = TenantLimits::parse(configuration).and_then(|_| TimesToLive::parse(configuration)) {
             return Err(EntityError::invalid(format!(
                 "Tenant profile configuration is invalid: {error}"
             )));
@@ -127,10 +129,10 @@ impl Entities {
         }
     }
 
-    /// After a tenant or a profile of tenants was changed, and at the start.
+    /// And times to live: after a tenant or a profile of tenants was changed, and at the start.
     pub(super) fn reload_limits(&self) -> Result<(), EntityError> {
         let mut profiles = HashMap::new();
-        let mut default = None;
+        let mut default = (None, TimesToLive::default());
         self.repository.for_each(TenantProfile::KIND, &mut |record| {
             let Ok(profile) = record.read::<TenantProfile>() else {
                 return;
@@ -138,23 +140,33 @@ impl Entities {
             // Saving a profile refuses what cannot be read.
             let limits = TenantLimits::parse(profile.configuration()).unwrap_or_default();
             let limits = Some(limits).filter(|limits| !limits.is_none()).map(Arc::new);
+            let ttls = TimesToLive::parse(profile.configuration()).unwrap_or_default();
             if profile.default {
-                default.clone_from(&limits);
+                default = (limits.clone(), ttls);
             }
-            profiles.insert(profile.id, limits);
+            profiles.insert(profile.id, (limits, ttls));
         })?;
         let mut tenants = HashMap::new();
+        let mut ttls_of = HashMap::new();
         self.repository.for_each(Tenant::KIND, &mut |record| {
             let Ok(tenant) = record.read::<Tenant>() else { return };
             let own = match tenant.tenant_profile_id {
                 None => &default,
                 own => profiles.get(&own).unwrap_or(&default),
             };
-            if let (Some(id), Some(limits)) = (tenant.id, own) {
+            let (Some(id), (limits, ttls)) = (tenant.id, own) else {
+                return;
+            };
+            if let Some(limits) = limits {
                 tenants.insert(id, Arc::clone(limits));
             }
+            if *ttls != TimesToLive::default() {
+                ttls_of.insert(id, *ttls);
+            }
         })?;
-        self.directory_mut().put_limits(tenants);
+        let mut directory = self.directory_mut();
+        directory.put_limits(tenants);
+        directory.put_times_to_live(ttls_of);
         Ok(())
     }
 

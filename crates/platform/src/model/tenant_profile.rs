@@ -56,6 +56,7 @@ pub fn default_tenant_profile_data() -> Value {
             "maxTransportMessages": 0, "maxTransportDataPoints": 0, "maxREExecutions": 0, "maxJSExecutions": 0,
             "maxDPStorageDays": 0, "maxCreatedAlarms": 0,
             "warnThreshold": 0,
+            "defaultStorageTtlDays": null, "alarmsTtlDays": 0, "rpcTtlDays": 0,
         },
         "queueConfiguration": null,
     })

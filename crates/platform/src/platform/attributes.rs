@@ -80,22 +80,35 @@ impl Platform {
         Ok(self.apply_pending(&mut core)?)
     }
 
-    /// As a user does: telemetry of any entity, past the chains, as ThingsBoard's REST interface saves it.
+    /// As a user does: telemetry of any entity, past the chains, as ThingsBoard's REST interface saves it. `ttl_s`: how long it is
+    /// kept, 0: as the tenant's profile says.
     pub fn save_telemetry(
         &self,
         entity: EntityId,
         telemetry: &crate::decode::Telemetry<'_>,
-        position: Position,
+        ttl_s: u32,
+        (position, now_ms): (Position, i64),
         outlet: &mut dyn Outlet,
     ) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
+        self.look_at_limits(&mut core);
+        let is_new = position > core.applied;
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let tenant = visit.tenant_of(entity);
+        // What a tenant used is nothing that it uses.
+        let is_counted = is_new && entity.kind != EntityType::ApiUsageState;
         for (ts_ms, values) in telemetry.groups() {
             for value in values {
-                core.pending
-                    .push_point(entity.id, &value.key, ts_ms, value.value.clone());
+                visit
+                    .core
+                    .pending
+                    .push_point(entity.id, &value.key, ts_ms, value.value.clone(), ttl_s);
             }
-            outlet.telemetry(entity, ts_ms, values);
+            if is_counted {
+                visit.count_stored(tenant, values, ttl_s.into());
+            }
+            visit.outlet.telemetry(entity, ts_ms, values);
         }
         core.processed = core.processed.max(position);
         core.pending_position = Some(position);

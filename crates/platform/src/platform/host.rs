@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use timeseries::TimedValue;
+use timeseries::{Position, TimedValue};
 
 use super::retries::Work;
 use super::{Core, Outlet, Platform, WaitingCall};
@@ -31,6 +31,10 @@ pub(super) struct Visit<'v> {
     pub is_replay: bool,
     /// What fails is tried again.
     pub keeps_failed: bool,
+    /// The message of the log that is processed.
+    pub at: Option<Position>,
+    /// Of each feature: which message was the last to ask, for which tenant.
+    pub asked: [Option<(Position, TenantId)>; ApiFeature::ALL.len()],
 }
 
 impl<'v> Visit<'v> {
@@ -42,6 +46,8 @@ impl<'v> Visit<'v> {
             now_ms,
             is_replay: false,
             keeps_failed: false,
+            at: None,
+            asked: [None; ApiFeature::ALL.len()],
         }
     }
 
@@ -99,6 +105,7 @@ impl<'v> Visit<'v> {
 
     /// Messages that went through checkpoints, in their order.
     pub fn drain_queue(&mut self) {
+        self.at = None;
         while let Some((queue, then)) = self.core.queue.pop_front() {
             let originator = then.message.originator;
             let tenant = self.tenant_of(originator);
@@ -150,13 +157,38 @@ impl<'v> Visit<'v> {
     }
 }
 
+impl Visit<'_> {
+    /// For the tenant's usage: with the days for which they are kept.
+    pub fn count_stored(&mut self, tenant: TenantId, values: &[KeyValue<'_>], ttl_s: u64) {
+        let days = match ttl_s {
+            0 => self.storage_days(tenant),
+            ttl_s => ttl_s / 86_400,
+        };
+        let count = storage_points(values, days);
+        self.core.usage.add(tenant, Counter::StoredPoints, count, self.now_ms);
+    }
+
+    fn storage_days(&self, tenant: TenantId) -> u64 {
+        let default = self.platform.options.ttl_days;
+        if self.core.storage_days.is_empty() {
+            return default.into();
+        }
+        self.core.storage_days.get(&tenant).copied().unwrap_or(default).into()
+    }
+}
+
+/// In whole seconds as they are kept: 136 years at most.
+pub(super) fn ttl_seconds(ttl_s: u64) -> u32 {
+    u32::try_from(ttl_s).unwrap_or(u32::MAX)
+}
+
 /// A value counts once, a text once per 512 characters; and per day that it is kept.
-fn storage_points(values: &[KeyValue<'_>], ttl_s: u64) -> u64 {
+fn storage_points(values: &[KeyValue<'_>], days: u64) -> u64 {
     let of = |value: &KeyValue<'_>| match &value.value {
         timeseries::Value::String(text) | timeseries::Value::Json(text) => text.len().div_ceil(512).max(1) as u64,
         _ => 1,
     };
-    values.iter().map(of).sum::<u64>() * (ttl_s / 86_400).max(1)
+    values.iter().map(of).sum::<u64>() * days.max(1)
 }
 
 impl Host for Visit<'_> {
@@ -190,15 +222,15 @@ impl Host for Visit<'_> {
             if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Storage)) {
                 return Err(NodeError::new("DB storage writes are disabled due to API limits!"));
             }
+            let ttl_s = ttl_seconds(saving.ttl_s);
             for value in values {
                 self.core
                     .pending
-                    .push_point(entity.id, &value.key, ts_ms, value.value.clone());
+                    .push_point(entity.id, &value.key, ts_ms, value.value.clone(), ttl_s);
             }
             if !self.is_replay {
                 let tenant = self.tenant_of(entity);
-                let count = storage_points(values, saving.ttl_s);
-                self.core.usage.add(tenant, Counter::StoredPoints, count, self.now_ms);
+                self.count_stored(tenant, values, saving.ttl_s);
             }
         }
         if saving.is_shown && !self.is_replay {
@@ -311,7 +343,7 @@ impl Host for Visit<'_> {
         self.outlet.reply_to_device(DeviceId(device.id), request_id, body)
     }
 
-    fn may_run_scripts(&self, originator: EntityId) -> bool {
+    fn may_run_scripts(&mut self, originator: EntityId) -> bool {
         let tenant = self.limited_tenant(originator);
         !tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts))
     }

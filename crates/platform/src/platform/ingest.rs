@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use timeseries::{Position, WriteError};
+use timeseries::{Position, StoreError, WriteError};
 
 use super::host::Visit;
 use super::retries::Work;
@@ -21,6 +21,8 @@ use crate::usage::Counter;
 /// A message of a device, or what happened to its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
+    /// Where it is in the caller's log.
+    pub at: Position,
     pub device: DeviceId,
     /// When it came.
     pub received_ms: i64,
@@ -64,6 +66,8 @@ pub enum IngestError {
     Repository(RepositoryError),
     /// Too many messages that failed in rule chains wait for their retries.
     RetriesFull,
+    /// The store does not take how long points are to be kept.
+    TimeToLive(StoreError),
 }
 
 impl fmt::Display for IngestError {
@@ -83,6 +87,7 @@ impl std::error::Error for IngestError {
             IngestError::Store(error) => Some(error),
             IngestError::Repository(error) => Some(error),
             IngestError::RetriesFull => None,
+            IngestError::TimeToLive(error) => Some(error),
         }
     }
 }
@@ -136,6 +141,7 @@ impl Platform {
         let mut ingested = Ingested::default();
         let points_before = visit.core.stats.points_total;
         for (index, incoming) in batch.iter().enumerate() {
+            visit.at = Some(incoming.at);
             visit.core.stats.messages_total += 1;
             visit.core.stats.replayed_messages_total += u64::from(visit.is_replay);
             if let Err(problem) = visit.take(incoming) {
@@ -157,6 +163,7 @@ impl Platform {
     /// Points first: a crash in between replays the batch, whose points replace themselves.
     pub(super) fn write_pending(&self, core: &mut Core) -> Result<(), IngestError> {
         if let Some(position) = core.pending_position {
+            self.keep_by_own_times(core).map_err(IngestError::TimeToLive)?;
             self.store
                 .write(&core.pending.points(), position)
                 .map_err(IngestError::Store)?;
@@ -194,6 +201,7 @@ impl Platform {
         }
         core.applied = core.processed;
         core.changed_counters.clear();
+        core.usage.saved();
         Ok(())
     }
 }
@@ -207,6 +215,13 @@ impl Core {
                 state: StateKind::AlarmRules,
                 id: id.0,
                 bytes: bytes.map(|alarms| alarms.state.counters(&alarms.rules)),
+            });
+        }
+        for (tenant, bytes) in self.usage.unsaved() {
+            changes.push(Change::PutState {
+                state: StateKind::Usage,
+                id: tenant,
+                bytes: Some(bytes),
             });
         }
         changes.push(Change::PutState {

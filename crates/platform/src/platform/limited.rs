@@ -28,6 +28,11 @@ impl Platform {
                 .map(|(tenant, limits)| (tenant, Arc::clone(limits)))
                 .collect();
         }
+        if directory.ttls_version() != core.ttls_version {
+            core.ttls_version = directory.ttls_version();
+            let all = directory.all_times_to_live();
+            core.storage_days = all.filter_map(|(tenant, ttls)| Some((tenant, ttls.storage?))).collect();
+        }
     }
 
     /// By the limits that are in force now.
@@ -85,13 +90,32 @@ impl Core {
 }
 
 impl Visit<'_> {
-    /// What was processed before a crash is not asked again.
-    pub fn is_off(&self, tenant: TenantId, feature: ApiFeature) -> bool {
-        !self.is_replay && self.core.is_off(tenant, feature)
+    /// What was processed before a crash meets what it met then. A message finds it as it was for its first part.
+    pub fn is_off(&mut self, tenant: TenantId, feature: ApiFeature) -> bool {
+        let Some(at) = self.at else {
+            return !self.is_replay && self.core.is_off(tenant, feature);
+        };
+        if self.is_replay {
+            return self.core.off_times.was_off(tenant, feature, at);
+        }
+        if self.core.limits.is_empty() && self.core.off_times.is_empty() {
+            return false;
+        }
+        let was_off = self.core.off_times.is_open(tenant, feature);
+        let is_off = self.core.is_off(tenant, feature);
+        let asked = self.asked[feature as usize].replace((at, tenant));
+        if was_off == is_off || asked == Some((at, tenant)) {
+            return was_off;
+        }
+        let durable = self.platform.store.durable_position();
+        let change = self.core.off_times.turn(tenant, feature, at, durable);
+        self.core.pending.push_change(change);
+        is_off
     }
 
-    /// Whose entity it is, if any tenant has limits.
+    /// Whose entity it is, if any tenant has limits or had some.
     pub fn limited_tenant(&self, entity: EntityId) -> Option<TenantId> {
-        (!self.core.limits.is_empty()).then(|| self.tenant_of(entity))
+        let has_any = !self.core.limits.is_empty() || !self.core.off_times.is_empty();
+        has_any.then(|| self.tenant_of(entity))
     }
 }

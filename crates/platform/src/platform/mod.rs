@@ -25,8 +25,11 @@ mod host;
 mod ingest;
 mod limited;
 mod news;
+mod off_times;
+mod ota;
 mod outlet;
 mod pending;
+mod retention;
 mod retries;
 mod tick;
 
@@ -41,6 +44,7 @@ pub use ingest::{Incoming, IngestError, Ingested, Said};
 pub use limited::ApiStateChange;
 pub use news::News;
 pub use outlet::{NoOutlet, Outlet};
+pub use retention::RetentionError;
 
 use crate::activity::Activity;
 use crate::alarm_rules::{Rules, State};
@@ -52,7 +56,9 @@ use crate::limits::{ApiFeature, ApiState, TenantLimits};
 use crate::model::RuleChain;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Usage;
+use off_times::OffTimes;
 use pending::Pending;
+use retention::Retention;
 use retries::{Queues, Retries};
 
 #[derive(Clone, Debug)]
@@ -71,6 +77,10 @@ pub struct Options {
     pub waiting_calls_max: usize,
     /// Messages in queues of checkpoint nodes, and as many that wait for a retry.
     pub queued_max: usize,
+    /// Days for which telemetry is kept of tenants whose profiles do not say; 0 is for ever.
+    pub ttl_days: u32,
+    /// The same of what tenants used.
+    pub usage_ttl_days: u32,
 }
 
 impl Default for Options {
@@ -84,6 +94,8 @@ impl Default for Options {
             usage_ms: 60_000,
             waiting_calls_max: 10_000,
             queued_max: 100_000,
+            ttl_days: 0,
+            usage_ttl_days: 0,
         }
     }
 }
@@ -123,6 +135,7 @@ pub struct Platform {
     store: Arc<dyn Store>,
     options: Options,
     core: Mutex<Core>,
+    retention: Mutex<Retention>,
 }
 
 impl fmt::Debug for Platform {
@@ -147,6 +160,10 @@ struct Core {
     limits_version: u64,
     /// What outlets were told.
     api_states: HashMap<TenantId, [ApiState; ApiFeature::ALL.len()]>,
+    off_times: OffTimes,
+    /// Days for which points are kept, of tenants whose profiles say: a copy of the directory's.
+    storage_days: HashMap<TenantId, u32>,
+    ttls_version: u64,
     pending: Pending,
     /// Where the batch that is pending ends.
     pending_position: Option<Position>,
@@ -249,6 +266,9 @@ impl Platform {
             }
         })?;
         repository.for_each_state(StateKind::Usage, &mut |tenant, bytes| core.usage.restore(tenant, bytes))?;
+        repository.for_each_state(StateKind::OffTimes, &mut |tenant, bytes| {
+            core.off_times.restore(tenant, bytes)
+        })?;
         core.queues = Queues::of(entities.stored_queues()?);
         repository.for_each_state(StateKind::Retry, &mut |id, bytes| core.retries.restore(id, bytes))?;
         core.retries.restored();
@@ -258,6 +278,7 @@ impl Platform {
         core.processed = core.applied;
         Ok(Platform {
             entities,
+            retention: Mutex::new(Retention::new(store.ttls())),
             store,
             options,
             core: Mutex::new(core),

@@ -13,6 +13,8 @@ pub struct Pending {
     /// All keys, one behind the other.
     keys: String,
     points: Vec<PendingPoint>,
+    /// One of the points has one of its own.
+    has_ttls: bool,
     changes: Vec<Change>,
 }
 
@@ -22,10 +24,13 @@ struct PendingPoint {
     key: Range<usize>,
     ts_ms: i64,
     value: Value,
+    /// 0: as the tenant says.
+    ttl_s: u32,
 }
 
 impl Pending {
-    pub fn push_point(&mut self, entity: Uuid, key: &str, ts_ms: i64, value: Value) {
+    pub fn push_point(&mut self, entity: Uuid, key: &str, ts_ms: i64, value: Value, ttl_s: u32) {
+        self.has_ttls |= ttl_s > 0;
         let start = self.keys.len();
         self.keys.push_str(key);
         self.points.push(PendingPoint {
@@ -33,7 +38,18 @@ impl Pending {
             key: start..self.keys.len(),
             ts_ms,
             value,
+            ttl_s,
         });
+    }
+
+    pub fn has_ttls(&self) -> bool {
+        self.has_ttls
+    }
+
+    /// Of each point in its order: its own time to live, or 0.
+    pub fn ttls(&self) -> impl Iterator<Item = (EntityId, &str, u32)> {
+        let all = self.points.iter();
+        all.map(|point| (point.entity, &self.keys[point.key.clone()], point.ttl_s))
     }
 
     pub fn points(&self) -> Vec<Point<'_>> {
@@ -53,6 +69,7 @@ impl Pending {
     pub fn clear_points(&mut self) {
         self.keys.clear();
         self.points.clear();
+        self.has_ttls = false;
     }
 
     /// The newest of this batch; the last one of equal times.

@@ -100,14 +100,6 @@ impl super::Core {
                 });
             }
         }
-        let usage: Vec<_> = self.usage.states().collect();
-        for (tenant, bytes) in usage {
-            self.pending.push_change(Change::PutState {
-                state: StateKind::Usage,
-                id: tenant,
-                bytes: Some(bytes),
-            });
-        }
     }
 }
 

@@ -33,6 +33,8 @@ pub fn number(kind: EntityType) -> i64 {
         EntityType::UserCredentials => 18,
         EntityType::AlarmComment => 19,
         EntityType::Queue => 20,
+        EntityType::OtaPackage => 21,
+        EntityType::AuditLog => 22,
     }
 }
 
@@ -138,6 +140,20 @@ fn conditions(kind: EntityType, selection: &Selection, text_search: Option<&str>
     }
     if let Some(subtype) = &selection.subtype {
         conditions.and("subtype = ?", subtype.clone());
+    }
+    if !selection.subtypes.is_empty() {
+        let marks = vec!["?"; selection.subtypes.len()].join(", ");
+        let values = selection.subtypes.iter().cloned();
+        let values = values.map(|subtype| Box::new(subtype) as Box<dyn ToSql>).collect();
+        conditions.and_all(&format!("subtype IN ({marks})"), values);
+    }
+    if let Some(label) = &selection.label {
+        conditions.and("substr(label, 1, length(?)) = ?", label.clone());
+        conditions.values.push(Box::new(label.clone()));
+    }
+    if let Some(created) = &selection.created {
+        conditions.and("created_ms >= ?", created.start);
+        conditions.and("created_ms < ?", created.end);
     }
     if let Some(text) = text_search {
         conditions.and(

@@ -34,6 +34,8 @@ pub fn run_without_calendars(make: &dyn Fn() -> Box<dyn Store>) {
         deletes_rewrite_or_remove_latest,
         positions_are_applied_once,
         time_to_live_is_per_class,
+        a_series_can_have_a_class_of_its_own,
+        classes_and_entities_are_listed,
         exports_are_csv,
         unknown_things_are_empty,
     ];
@@ -390,6 +392,44 @@ fn time_to_live_is_per_class(client: &mut Client<'_>) {
     while client.store.maintain(30 * DAY).unwrap().has_more {}
     assert_eq!((count(DEVICE), count(OTHER)), (72, 0));
     assert!(client.store.latest(OTHER, &["k"]).unwrap()[0].is_some());
+}
+
+fn a_series_can_have_a_class_of_its_own(client: &mut Client<'_>) {
+    let of = |key| Series { entity: DEVICE, key };
+    client.store.set_ttl(Class(2), Some(DAY as u64)).unwrap();
+    client
+        .store
+        .set_series_classes(&[(of("short"), Some(Class(2)))])
+        .unwrap();
+    let points: Vec<(i64, i64)> = (0..72).map(|hour| (hour * 3_600_000, hour)).collect();
+    for key in ["short", "long", "short"] {
+        client.longs(key, &points);
+    }
+    let count = |client: &Client<'_>, key| client.times(key, 0..4 * DAY, Order::Ascending, 1000).len();
+    client.store.maintain(3 * DAY).unwrap();
+    assert_eq!((count(client, "short"), count(client, "long")), (24, 72));
+    client
+        .store
+        .set_series_classes(&[(of("short"), None), (of("long"), Some(Class(2)))])
+        .unwrap();
+    assert_eq!(count(client, "long"), 24);
+    while client.store.maintain(30 * DAY).unwrap().has_more {}
+    assert_eq!(count(client, "long"), 0);
+}
+
+fn classes_and_entities_are_listed(client: &mut Client<'_>) {
+    client.store.set_ttl(Class(3), Some(5)).unwrap();
+    client.store.set_ttl(Class(4), Some(6)).unwrap();
+    client.store.set_ttl(Class(4), None).unwrap();
+    assert_eq!(client.store.ttls(), [(Class(3), 5)]);
+    client.longs("k", &[(1, 1)]);
+    client.write_for(OTHER, "k", &[(1, ValueRef::Long(1))]);
+    client.store.set_class(OTHER, Class(3)).unwrap();
+    assert_eq!(client.store.used_classes(), [Class(0), Class(3)]);
+    assert_eq!(client.store.entities(0, 10), [(DEVICE, Class(0)), (OTHER, Class(3))]);
+    assert_eq!(client.store.entities(1, 10), [(OTHER, Class(3))]);
+    assert_eq!(client.store.entities(0, 1).len(), 1);
+    assert!(client.store.entities(2, 10).is_empty());
 }
 
 fn exports_are_csv(client: &mut Client<'_>) {

@@ -24,14 +24,16 @@ struct State {
     points: BTreeMap<Id, BTreeMap<i64, Value>>,
     latest: BTreeMap<Id, TimedValue>,
     classes: BTreeMap<EntityId, Class>,
+    series_classes: BTreeMap<Id, Class>,
     ttl_ms: BTreeMap<Class, u64>,
     now_ms: Option<i64>,
     position: Position,
 }
 
 impl State {
-    fn cutoff(&self, entity: EntityId) -> i64 {
-        let class = self.classes.get(&entity).copied().unwrap_or_default();
+    fn cutoff(&self, entity: EntityId, key: &str) -> i64 {
+        let own = self.series_classes.get(&(entity, key.to_owned()));
+        let class = own.or_else(|| self.classes.get(&entity)).copied().unwrap_or_default();
         match (self.now_ms, self.ttl_ms.get(&class)) {
             (Some(now_ms), Some(&ttl_ms)) => now_ms - ttl_ms as i64,
             _ => i64::MIN,
@@ -39,7 +41,7 @@ impl State {
     }
 
     fn range(&self, entity: EntityId, key: &str, range: Range<i64>) -> Vec<TimedValue> {
-        let start = range.start.max(self.cutoff(entity));
+        let start = range.start.max(self.cutoff(entity, key));
         if start >= range.end {
             return Vec::new();
         }
@@ -157,6 +159,42 @@ impl Store for NaiveStore {
     fn set_class(&self, entity: EntityId, class: Class) -> Result<(), StoreError> {
         self.state.lock().unwrap().classes.insert(entity, class);
         Ok(())
+    }
+
+    fn set_series_classes(&self, classes: &[(Series<'_>, Option<Class>)]) -> Result<(), StoreError> {
+        let own = &mut self.state.lock().unwrap().series_classes;
+        for (series, class) in classes {
+            let id = (series.entity, series.key.to_owned());
+            match class {
+                Some(class) => own.insert(id, *class),
+                None => own.remove(&id),
+            };
+        }
+        Ok(())
+    }
+
+    fn has_series_classes(&self) -> bool {
+        !self.state.lock().unwrap().series_classes.is_empty()
+    }
+
+    fn ttls(&self) -> Vec<(Class, u64)> {
+        let state = self.state.lock().unwrap();
+        state.ttl_ms.iter().map(|(class, ttl_ms)| (*class, *ttl_ms)).collect()
+    }
+
+    fn used_classes(&self) -> Vec<Class> {
+        let state = self.state.lock().unwrap();
+        let used = state.classes.values().chain(state.series_classes.values());
+        let used: std::collections::BTreeSet<Class> = used.copied().chain([Class(0)]).collect();
+        used.into_iter().collect()
+    }
+
+    fn entities(&self, from: usize, limit: usize) -> Vec<(EntityId, Class)> {
+        let state = self.state.lock().unwrap();
+        let mut entities: Vec<EntityId> = state.latest.keys().map(|(entity, _)| *entity).collect();
+        entities.dedup();
+        let class = |entity| (entity, state.classes.get(&entity).copied().unwrap_or_default());
+        entities.into_iter().skip(from).take(limit).map(class).collect()
     }
 
     fn set_ttl(&self, class: Class, ttl_ms: Option<u64>) -> Result<(), StoreError> {

@@ -174,6 +174,17 @@ fn fields_and_attributes_of_owners() {
         &json!({"dataToFetch": "ATTRIBUTES", "dataMapping": {"limit": "max"}, "fetchTo": "DATA"}),
     );
     assert_eq!(after(tenant, json!({}), &mut host).0, json!({"max": 9}));
+    let customer = EntityId {
+        kind: EntityType::Customer,
+        id: Uuid([4; 16]),
+    };
+    attribute(&mut host, customer, Scope::ServerScope, "limit", 7);
+    let of_customer = node(
+        "metadata.TbGetCustomerAttributeNode",
+        "n",
+        &json!({"dataToFetch": "ATTRIBUTES", "dataMapping": {"limit": "max"}, "fetchTo": "METADATA"}),
+    );
+    assert_eq!(after(of_customer, json!({}), &mut host).1["max"], "7");
     let old = node(
         "metadata.TbGetTenantAttributeNode",
         "n",
@@ -553,6 +564,35 @@ fn what_goes_to_other_systems_and_to_devices() {
         outputs(call, message(POST_TELEMETRY, json!({"method": "m"})), &mut host),
         ["Failure"]
     );
+}
+
+#[test]
+fn each_external_node_hands_its_message_over_or_fails() {
+    for (class, kind) in [
+        ("kafka.TbKafkaNode", "Kafka"),
+        ("mqtt.TbMqttNode", "Mqtt"),
+        ("rest.TbRestApiCallNode", "Rest"),
+    ] {
+        let mut host = TestHost::default();
+        let tested = node(class, "n", &json!({"topicPattern": "t"}));
+        let send = |host: &mut TestHost| outputs(tested.clone(), message(POST_TELEMETRY, json!({"t": 1})), host);
+        assert_eq!(send(&mut host), ["Success"], "{class}");
+        assert_eq!(host.done, [format!(r#"{kind} {{"topicPattern":"t"}} {{"t":1}}"#)]);
+        host.fails_external = true;
+        assert_eq!(send(&mut host), ["Failure"], "{class}");
+    }
+}
+
+#[test]
+fn assets_go_by_the_name_of_their_profile() {
+    let mut host = TestHost::default();
+    let mut of_asset = message(POST_TELEMETRY, json!({}));
+    of_asset.originator = EntityId {
+        kind: EntityType::Asset,
+        id: Uuid([6; 16]),
+    };
+    let tested = node("filter.TbAssetTypeSwitchNode", "n", &json!({}));
+    assert_eq!(outputs(tested, of_asset, &mut host), ["default"]);
 }
 
 #[test]

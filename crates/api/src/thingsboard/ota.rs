@@ -1,0 +1,252 @@
+//! Firmware and software of devices: packages, their bytes, and telling devices which one is theirs.
+
+use axum::Json;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use platform::Page;
+use platform::entities::OtaUpload;
+use platform::ids::{DeviceId, OtaPackageId, Uuid};
+use platform::model::{Device, DeviceProfile, Entity, OtaPackage, OtaPackageType};
+use platform::repository::Selection;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::call::{Call, Verb};
+use super::failure::Failure;
+use super::lists::list_query;
+use super::multipart::Upload;
+use super::operation::{Body, FromParameter, NoQuery, Outcome, delete, get, post};
+use crate::endpoint::Endpoint;
+use crate::guard::Who;
+
+/// Of a request with the bytes of a package: they, and what is around them.
+const UPLOAD_BYTES_MAX: usize = platform::entities::OTA_BYTES_MAX + (64 << 10);
+
+pub fn endpoints() -> Vec<Endpoint> {
+    let all = vec![
+        get("/api/otaPackages", "list_ota_packages", Who::TENANT, list)
+            .says("List packages", "Firmware and software, without their bytes.")
+            .returns_json("A page of packages."),
+        get(
+            "/api/otaPackages/{deviceProfileId}/{type}",
+            "list_ota_packages_of_profile",
+            Who::TENANT,
+            list_of_profile,
+        )
+        .says(
+            "List packages for a device profile",
+            "Of one type, that devices of the profile can have: with bytes or a URL.",
+        )
+        .returns_json("A page of packages."),
+        get(
+            "/api/devices/count/{type}/{deviceProfileId}",
+            "count_devices_without_package",
+            Who::TENANT_ADMIN,
+            count_devices,
+        )
+        .says(
+            "Count devices that follow a profile's package",
+            "Those of the profile that have none of this type of their own.",
+        )
+        .returns_json("The number."),
+        get("/api/otaPackage/info/{otaPackageId}", "get_ota_package_info", Who::TENANT, read)
+            .says("Read a package", "Without its bytes.")
+            .returns_json("The package."),
+        get("/api/otaPackage/{otaPackageId}", "get_ota_package", Who::TENANT, read)
+            .says("Read a package", "Without its bytes, which `download` has.")
+            .returns_json("The package."),
+        get("/api/otaPackage/{otaPackageId}/download", "download_ota_package", Who::TENANT_ADMIN, download)
+            .says("Download a package", "Its bytes as they were uploaded.")
+            .returns_text("application/octet-stream", "The bytes."),
+        post("/api/otaPackage", "save_ota_package", Who::TENANT_ADMIN, save)
+            .says(
+                "Create a package",
+                "Title, version and type; with `url` devices fetch it from there, else its bytes follow. Of one that is there only `additionalInfo` can be changed.",
+            )
+            .returns_json("The package."),
+        post("/api/otaPackage/{otaPackageId}", "upload_ota_package", Who::TENANT_ADMIN, upload)
+            .says(
+                "Upload the bytes of a package",
+                "As `multipart/form-data` with one file, 256 MiB at most. A `checksum` that is given must be that of the bytes; else it is computed.",
+            )
+            .takes_limited_json(UPLOAD_BYTES_MAX)
+            .returns_json("The package."),
+        delete("/api/otaPackage/{otaPackageId}", "delete_ota_package", Who::TENANT_ADMIN, remove)
+            .says("Delete a package", "Not one that devices or device profiles have.")
+            .returns_empty("Deleted."),
+    ];
+    all.into_iter()
+        .map(|endpoint| endpoint.tag("Firmware and software"))
+        .collect()
+}
+
+list_query!(OtaQuery {});
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct UploadQuery {
+    /// Hexadecimal.
+    checksum: Option<String>,
+    /// MD5, SHA256, SHA384, SHA512 or CRC32.
+    checksum_algorithm: String,
+}
+
+fn list(call: &Call, (): (), query: OtaQuery, (): ()) -> Outcome<Page<OtaPackage>> {
+    page(call, query, Selection::default())
+}
+
+fn list_of_profile(
+    call: &Call,
+    (profile, kind): (Uuid, OtaPackageType),
+    query: OtaQuery,
+    (): (),
+) -> Outcome<Page<OtaPackage>> {
+    call.entity::<DeviceProfile>(profile, Verb::Read)?;
+    let selection = Selection {
+        parent: Some(profile),
+        subtype: Some(kind.name().to_owned()),
+        ..Selection::default()
+    };
+    let mut found = page(call, query, selection)?;
+    found.0.data.retain(|package| package.has_data || package.has_url());
+    Ok(found)
+}
+
+fn count_devices(call: &Call, (kind, profile): (OtaPackageType, Uuid), _: NoQuery, (): ()) -> Outcome<usize> {
+    call.entity::<DeviceProfile>(profile, Verb::Read)?;
+    let mut count = 0;
+    call.entities().repository().for_each(Device::KIND, &mut |record| {
+        let is_of_profile = record.row.parent == profile;
+        count += usize::from(
+            is_of_profile
+                && record.read::<Device>().is_ok_and(|device| match kind {
+                    OtaPackageType::Firmware => device.firmware_id.is_none(),
+                    OtaPackageType::Software => device.software_id.is_none(),
+                }),
+        );
+    })?;
+    Ok(Json(count))
+}
+
+fn page(call: &Call, query: OtaQuery, selection: Selection) -> Outcome<Page<OtaPackage>> {
+    let selection = Selection {
+        tenant: Some(call.tenant().0),
+        ..selection
+    };
+    Ok(Json(call.entities().page(&selection, &query.link()?)?))
+}
+
+fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<OtaPackage> {
+    Ok(Json(call.entity(id, Verb::Read)?))
+}
+
+fn download(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<Response, Failure> {
+    let package: OtaPackage = call.entity(id, Verb::Read)?;
+    if !package.has_data {
+        return Err(Failure::bad_request("The package has no bytes here."));
+    }
+    let bytes = call.entities().ota_data(OtaPackageId(id))?;
+    Ok(file(&package, bytes))
+}
+
+/// As browsers and devices get it.
+pub fn file(package: &OtaPackage, bytes: Vec<u8>) -> Response {
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "._-+ ".contains(*letter);
+    let name: String = package
+        .file_name
+        .as_deref()
+        .unwrap_or_default()
+        .chars()
+        .filter(is_plain)
+        .collect();
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+    ];
+    (headers, bytes).into_response()
+}
+
+fn save(call: &Call, (): (), _: NoQuery, Body(mut package): Body<OtaPackage>) -> Outcome<OtaPackage> {
+    if let Some(id) = package.id {
+        call.entity::<OtaPackage>(id.0, Verb::Write)?;
+    }
+    package.tenant_id = call.tenant();
+    let is_new = package.id.is_none();
+    let saved = call.entities().save_ota_package(package, call.now_ms)?;
+    Ok(call.saved(is_new, saved))
+}
+
+fn upload(call: &Call, id: Uuid, query: UploadQuery, file: Upload) -> Outcome<OtaPackage> {
+    call.entity::<OtaPackage>(id, Verb::Write)?;
+    let upload = OtaUpload {
+        file_name: file.name,
+        content_type: file.content_type,
+        checksum: query.checksum.unwrap_or_default(),
+        algorithm: query.checksum_algorithm,
+        data: file.bytes,
+    };
+    let saved = call.entities().save_ota_data(OtaPackageId(id), upload, call.now_ms)?;
+    Ok(call.saved(false, saved))
+}
+
+fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
+    let package: OtaPackage = call.entity(id, Verb::Delete)?;
+    call.entities().delete_ota_package(OtaPackageId(id))?;
+    call.deleted(&package);
+    Ok(())
+}
+
+/// After a device was saved: it is told of packages that have become others.
+pub fn device_saved(call: &Call, saved: &Device, stored: Option<&Device>) -> Result<(), Failure> {
+    let has_any = |device: &Device| device.firmware_id.is_some() || device.software_id.is_some();
+    let profile_has_any = || {
+        let directory = call.entities().directory();
+        let profile = saved.device_profile_id.and_then(|id| directory.profile(id));
+        profile.is_some_and(|profile| profile.firmware_id.is_some() || profile.software_id.is_some())
+    };
+    let may_differ = match stored {
+        None => has_any(saved) || profile_has_any(),
+        Some(stored) => has_any(saved) || has_any(stored) || stored.device_profile_id != saved.device_profile_id,
+    };
+    if may_differ {
+        tell(call, saved.id.unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+/// After a profile was saved: all of its devices that have none of their own.
+pub fn profile_saved(call: &Call, saved: &DeviceProfile, stored: Option<&DeviceProfile>) -> Result<(), Failure> {
+    let ids = |profile: &DeviceProfile| (profile.firmware_id, profile.software_id);
+    if stored.map(ids).unwrap_or_default() == ids(saved) {
+        return Ok(());
+    }
+    let of_profile: Vec<DeviceId> = {
+        let directory = call.entities().directory();
+        let all = directory.devices();
+        all.filter(|(_, entry)| Some(entry.profile) == saved.id)
+            .map(|(id, _)| id)
+            .collect()
+    };
+    of_profile.into_iter().try_for_each(|device| tell(call, device))
+}
+
+fn tell(call: &Call, device: DeviceId) -> Result<(), Failure> {
+    for kind in [OtaPackageType::Firmware, OtaPackageType::Software] {
+        let mut outlet = call.world.outlet();
+        let target = call.platform().tell_of_ota(device, kind, call.now_ms, &mut outlet)?;
+        drop(outlet);
+        if let Some(target) = target {
+            let body = target.to_string();
+            call.world
+                .save_telemetry(device.entity(), body.as_bytes(), 0, call.now_ms)?;
+        }
+    }
+    Ok(())
+}
+
+impl FromParameter for OtaPackageType {
+    fn from_parameter(text: &str) -> Result<OtaPackageType, Failure> {
+        OtaPackageType::parse(text)
+            .ok_or_else(|| Failure::bad_request(format!("{text}: expected FIRMWARE or SOFTWARE")))
+    }
+}

@@ -1,0 +1,49 @@
+//! What people did over REST: kept per tenant, the newest.
+
+use super::{Entities, EntityError};
+use crate::ids::TenantId;
+use crate::model::{AuditLog, Entity};
+use crate::page::PageLink;
+use crate::repository::{Change, Record, Selection};
+
+/// Of one tenant. Beyond it the oldest are forgotten.
+pub const AUDIT_LOGS_MAX: usize = 20_000;
+/// How many are forgotten at once.
+const FORGOTTEN: usize = 1_000;
+
+impl Entities {
+    pub fn save_audit_logs(&self, logs: Vec<AuditLog>, now_ms: i64) -> Result<(), EntityError> {
+        let mut changes = Vec::with_capacity(logs.len());
+        for mut log in logs {
+            log.stamp(self.new_id(now_ms), 1);
+            changes.push(Change::Put {
+                record: Record::of(&log, 1)?,
+                replaces: None,
+            });
+        }
+        Ok(self.repository.apply(&changes)?)
+    }
+
+    pub fn audit_log_count(&self, tenant: TenantId) -> Result<usize, EntityError> {
+        Ok(self.repository.count(AuditLog::KIND, &of_tenant(tenant))?)
+    }
+
+    /// How many are gone.
+    pub fn forget_old_audit_logs(&self, tenant: TenantId) -> Result<usize, EntityError> {
+        let link = PageLink::new(FORGOTTEN, 0);
+        let oldest = self.repository.page(AuditLog::KIND, &of_tenant(tenant), &link)?;
+        let ids = oldest.data.iter().map(|record| record.row.id);
+        let changes: Vec<Change> = ids
+            .map(|id| Change::Delete(crate::ids::EntityId::new(AuditLog::KIND, id)))
+            .collect();
+        self.repository.apply(&changes)?;
+        Ok(changes.len())
+    }
+}
+
+fn of_tenant(tenant: TenantId) -> Selection {
+    Selection {
+        tenant: Some(tenant.0),
+        ..Selection::default()
+    }
+}

@@ -1,0 +1,278 @@
+//! Times to live at work: which class of the time-series store an entity or a series has, and which alarms and calls are too old.
+//!
+//! The store keeps points by class, each with a time to live; here a class is a time to live, and class 0 is for ever. Whoever has
+//! written points gets the class of its tenant a moment later, and another one when the profile changes: so writing costs
+//! nothing. A message with a time to live of its own gives its series a class of their own before its points are written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{MutexGuard, PoisonError};
+
+use timeseries::{Class, Series, StoreError};
+
+use super::{Core, Outlet, Platform};
+use crate::entities::EntityError;
+use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, TenantId, Uuid};
+use crate::model::{Alarm, Rpc};
+use crate::page::{PageLink, Sort, SortOrder};
+use crate::repository::{AlarmSelection, RepositoryError};
+use crate::retention::DAY_MS;
+
+/// Entities that are looked at together.
+const ENTITIES_MAX: usize = 10_000;
+/// Alarms or calls that are looked at together.
+const ROWS_MAX: usize = 1_000;
+/// Alarms that are deleted in one go, at most; the others are next time.
+const ALARMS_MAX: usize = 100_000;
+
+/// Those besides devices that have telemetry, the more frequent first.
+const KINDS: [EntityType; 9] = [
+    EntityType::Asset,
+    EntityType::ApiUsageState,
+    EntityType::Tenant,
+    EntityType::Customer,
+    EntityType::User,
+    EntityType::Dashboard,
+    EntityType::RuleChain,
+    EntityType::DeviceProfile,
+    EntityType::AssetProfile,
+];
+
+#[derive(Default)]
+pub(super) struct Retention {
+    /// By time to live in milliseconds.
+    classes: BTreeMap<u64, Class>,
+    /// The store's entities before this number have their classes, by this version of the profiles.
+    upto: usize,
+    version: Option<u64>,
+    /// All are looked at, not only new ones.
+    is_pass: bool,
+}
+
+impl Retention {
+    pub fn new(known: Vec<(Class, u64)>) -> Retention {
+        Retention {
+            classes: known.into_iter().map(|(class, ttl_ms)| (ttl_ms, class)).collect(),
+            ..Retention::default()
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum RetentionError {
+    Store(StoreError),
+    Repository(RepositoryError),
+}
+
+impl fmt::Display for RetentionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("how long telemetry is kept cannot be said to its store; it is tried again")
+    }
+}
+
+impl std::error::Error for RetentionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RetentionError::Store(error) => Some(error),
+            RetentionError::Repository(error) => Some(error),
+        }
+    }
+}
+
+impl From<StoreError> for RetentionError {
+    fn from(error: StoreError) -> RetentionError {
+        RetentionError::Store(error)
+    }
+}
+
+impl From<RepositoryError> for RetentionError {
+    fn from(error: RepositoryError) -> RetentionError {
+        RetentionError::Repository(error)
+    }
+}
+
+impl Platform {
+    fn retention(&self) -> MutexGuard<'_, Retention> {
+        self.retention.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives entities with telemetry that have come, or whose profile has changed, their classes; some at a time. True: call it
+    /// again, there may be more. For the thread that calls [`timeseries::Store::maintain`].
+    pub fn classify(&self) -> Result<bool, RetentionError> {
+        let mut retention = self.retention();
+        let version = self.entities.directory().ttls_version();
+        if retention.version != Some(version) {
+            (retention.version, retention.upto, retention.is_pass) = (Some(version), 0, true);
+        }
+        let found = self.store.entities(retention.upto, ENTITIES_MAX);
+        for (entity, class) in &found {
+            // Whose entity is gone, its telemetry is to be deleted anyway.
+            let Some(days) = self.days_of(Uuid(entity.0))? else {
+                continue;
+            };
+            let wanted = self.class_for(&mut retention, u64::from(days) * DAY_MS)?;
+            if wanted != *class {
+                self.store.set_class(*entity, wanted)?;
+            }
+        }
+        retention.upto += found.len();
+        if found.is_empty() && retention.is_pass {
+            retention.is_pass = false;
+            self.forget_unused(&mut retention)?;
+        }
+        Ok(!found.is_empty())
+    }
+
+    /// 0 is for ever. `None`: nobody knows the entity.
+    fn days_of(&self, entity: Uuid) -> Result<Option<u32>, RepositoryError> {
+        let device = self
+            .entities
+            .directory()
+            .device(DeviceId(entity))
+            .map(|device| device.tenant);
+        if let Some(tenant) = device {
+            return Ok(Some(self.storage_days(tenant)));
+        }
+        for kind in KINDS {
+            let Some(record) = self.entities.repository().get(EntityId::new(kind, entity))? else {
+                continue;
+            };
+            let tenant = match kind {
+                EntityType::ApiUsageState => return Ok(Some(self.options.usage_ttl_days)),
+                EntityType::Tenant => TenantId(entity),
+                _ => TenantId(record.row.tenant),
+            };
+            return Ok(Some(self.storage_days(tenant)));
+        }
+        Ok(None)
+    }
+
+    fn storage_days(&self, tenant: TenantId) -> u32 {
+        let of_profile = self.entities.directory().times_to_live(tenant).storage;
+        of_profile.unwrap_or(self.options.ttl_days)
+    }
+
+    /// 0 is for ever. When all classes are taken it is the next longer one.
+    fn class_for(&self, retention: &mut Retention, ttl_ms: u64) -> Result<Class, StoreError> {
+        if ttl_ms == 0 {
+            return Ok(Class(0));
+        }
+        if let Some(class) = retention.classes.get(&ttl_ms) {
+            return Ok(*class);
+        }
+        let is_free = |retention: &Retention, class: u8| !retention.classes.values().any(|taken| taken.0 == class);
+        let mut free = (1..=u8::MAX).find(|class| is_free(retention, *class));
+        if free.is_none() {
+            self.forget_unused(retention)?;
+            free = (1..=u8::MAX).find(|class| is_free(retention, *class));
+        }
+        match free {
+            Some(class) => {
+                self.store.set_ttl(Class(class), Some(ttl_ms))?;
+                retention.classes.insert(ttl_ms, Class(class));
+                Ok(Class(class))
+            }
+            None => {
+                let longer = retention.classes.range(ttl_ms..).next();
+                Ok(longer.map_or(Class(0), |(_, class)| *class))
+            }
+        }
+    }
+
+    fn forget_unused(&self, retention: &mut Retention) -> Result<(), StoreError> {
+        let used = self.store.used_classes();
+        let unused: Vec<(u64, Class)> = retention
+            .classes
+            .iter()
+            .filter(|(_, class)| !used.contains(class))
+            .map(|(ttl_ms, class)| (*ttl_ms, *class))
+            .collect();
+        for (ttl_ms, class) in unused {
+            self.store.set_ttl(class, None)?;
+            retention.classes.remove(&ttl_ms);
+        }
+        Ok(())
+    }
+
+    /// Before points are written: series whose messages say how long get that, the others what their tenant says.
+    pub(super) fn keep_by_own_times(&self, core: &Core) -> Result<(), StoreError> {
+        if !core.pending.has_ttls() && !self.store.has_series_classes() {
+            return Ok(());
+        }
+        let mut retention = self.retention();
+        let mut classes = Vec::new();
+        for (entity, key, ttl_s) in core.pending.ttls() {
+            let class = match ttl_s {
+                0 => None,
+                ttl_s => Some(self.class_for(&mut retention, u64::from(ttl_s) * 1000)?),
+            };
+            classes.push((Series { entity, key }, class));
+        }
+        self.store.set_series_classes(&classes)
+    }
+
+    /// Alarms that were last updated before their tenant's time for alarms began are deleted: those that were.
+    pub fn delete_old_alarms(&self, now_ms: i64, outlet: &mut dyn Outlet) -> Result<Vec<Alarm>, EntityError> {
+        let mut deleted = Vec::new();
+        for (tenant, days) in self.tenants_by(|ttls| ttls.alarms) {
+            let before = now_ms.saturating_sub_unsigned(u64::from(days) * DAY_MS);
+            for id in self.old_alarms(tenant, before)? {
+                match self.delete_alarm(id, now_ms, outlet) {
+                    Ok(alarm) => deleted.push(alarm),
+                    Err(EntityError::NotFound) => continue,
+                    Err(error) => return Err(error),
+                }
+                self.entities.delete_alarm_comments_of(id)?;
+            }
+        }
+        Ok(deleted)
+    }
+
+    fn old_alarms(&self, tenant: TenantId, before: i64) -> Result<Vec<AlarmId>, EntityError> {
+        let selection = AlarmSelection {
+            tenant: Some(tenant.0),
+            created: Some(0..before),
+            ..AlarmSelection::default()
+        };
+        let mut old = Vec::new();
+        for number in 0.. {
+            let page = self.entities.repository().alarms(&selection, &oldest_first(number))?;
+            let ended = page.data.iter().filter(|alarm| alarm.end_ts < before);
+            old.extend(ended.filter_map(|alarm| alarm.id));
+            if !page.has_next || old.len() >= ALARMS_MAX {
+                break;
+            }
+        }
+        Ok(old)
+    }
+
+    /// Calls that were made before their tenant's time for calls began, some of them; the caller deletes them and asks again.
+    pub fn old_rpcs(&self, now_ms: i64) -> Result<Vec<Rpc>, EntityError> {
+        for (tenant, days) in self.tenants_by(|ttls| ttls.rpcs) {
+            let before = now_ms.saturating_sub_unsigned(u64::from(days) * DAY_MS);
+            let page = self.entities.rpcs_of_tenant(tenant, &oldest_first(0))?;
+            let old: Vec<Rpc> = page.data.into_iter().filter(|rpc| rpc.created_time < before).collect();
+            if !old.is_empty() {
+                return Ok(old);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Tenants with days of this kind.
+    fn tenants_by(&self, days: impl Fn(&crate::retention::TimesToLive) -> u32) -> Vec<(TenantId, u32)> {
+        let directory = self.entities.directory();
+        let all = directory.all_times_to_live().map(|(tenant, ttls)| (tenant, days(ttls)));
+        all.filter(|(_, days)| *days > 0).collect()
+    }
+}
+
+fn oldest_first(page: usize) -> PageLink {
+    PageLink {
+        sort: Some(Sort {
+            property: "createdTime".to_owned(),
+            order: SortOrder::Ascending,
+        }),
+        ..PageLink::new(ROWS_MAX, page)
+    }
+}

@@ -1,0 +1,43 @@
+//! What went through a rule node that is debugged is there after a restart.
+
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use crate::rest::Rest;
+use crate::support::*;
+use crate::world::login;
+
+#[test]
+fn events_of_debugged_nodes_survive_a_restart() {
+    let mut server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
+    let rest = Rest::login(&server);
+    rest.device("Meter", "TOKEN");
+    let chains = rest.ok("GET", "/api/ruleChains?pageSize=1&page=0", &Json::Null);
+    let chain = chains["data"][0]["id"]["id"].as_str().expect("a chain");
+    let mut metadata = rest.ok("GET", &format!("/api/ruleChain/{chain}/metadata"), &Json::Null);
+    for node in metadata["nodes"].as_array_mut().into_iter().flatten() {
+        node["debugSettings"] = json!({"allEnabled": true});
+    }
+    let saved = rest.ok("POST", "/api/ruleChain/metadata", &metadata);
+    let first = saved["firstNodeIndex"].as_u64().expect("a number") as usize;
+    let node = saved["nodes"][first]["id"]["id"].as_str().expect("a node").to_owned();
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    peer.publish(&Publish::new("v1/devices/me/telemetry", "{\"a\":42}").qos(1));
+    let count = |rest: &Rest| {
+        let path = format!("/api/events/RULE_NODE/{node}?pageSize=100&page=0");
+        let found = rest.ok("POST", &path, &json!({}));
+        let events = found["data"].as_array().cloned().unwrap_or_default();
+        let has_it = |event: &Json| event["body"]["data"].as_str().is_some_and(|data| data.contains("42"));
+        (events.len(), events.iter().any(has_it))
+    };
+    server.wait_until("the message went through the node", |_| count(&rest).1);
+    // The connection ends with the server: that is an event, too.
+    drop(peer);
+    server.terminate(Duration::from_secs(30));
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    let (events, has_it) = count(&Rest::login(&server));
+    assert!(has_it && events >= 2, "{events} events");
+}

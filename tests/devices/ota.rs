@@ -1,0 +1,310 @@
+//! Firmware and software: uploaded over REST, told to devices as attributes, fetched in chunks over MQTT and HTTP; and what the audit
+//! log has of it.
+
+use serde_json::{Value as Json, json};
+
+use crate::http::request;
+use crate::rest::Rest;
+use crate::support::*;
+use crate::world::login;
+
+const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
+const FIRMWARE: &str = "the firmware of a meter, 34 bytes.";
+/// SHA-256 of it.
+const CHECKSUM: &str = "4fdfc3073284702b8b25dad83caa14a9c303ab965caf1e3cb90cc2825faf19a1";
+
+fn multipart(bytes: &str) -> String {
+    format!(
+        "--b0undary\r\nContent-Disposition: form-data; name=\"file\"; filename=\"meter.bin\"\r\nContent-Type: application/octet-stream\r\n\r\n{bytes}\r\n--b0undary--\r\n"
+    )
+}
+
+fn create(rest: &Rest, profile: &Json, kind: &str, version: &str) -> Json {
+    let package = json!({"title": "meter", "version": version, "type": kind, "deviceProfileId": profile});
+    rest.ok("POST", "/api/otaPackage", &package)
+}
+
+fn id_of(entity: &Json) -> &str {
+    entity["id"]["id"].as_str().expect("an identifier")
+}
+
+fn upload(rest: &Rest, package: &Json, query: &str, bytes: &str) -> (u16, Json) {
+    let path = format!("/api/otaPackage/{}?{query}", id_of(package));
+    let (status, answer) = rest.raw("POST", &path, &multipart(bytes));
+    (status, serde_json::from_str(&answer).unwrap_or(Json::Null))
+}
+
+fn expect(peer: &mut Peer, topic: &str) -> Vec<u8> {
+    loop {
+        let message = peer.expect_publish();
+        if message.topic == topic.as_bytes() {
+            return message.payload;
+        }
+    }
+}
+
+#[test]
+fn firmware_reaches_the_devices_of_a_profile() {
+    let mut server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let device = rest.device("Meter", "TOKEN");
+    let profile = rest.ok("GET", &format!("/api/device/{device}"), &Json::Null)["deviceProfileId"].clone();
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    for filter in [
+        "v1/devices/me/attributes",
+        "v2/fw/response/+/chunk/+",
+        "v2/sw/response/+/chunk/+",
+        "v2/fw/error",
+        "v2/sw/error",
+    ] {
+        peer.subscribe(filter, 0);
+    }
+    peer.publish(&Publish::new("v2/fw/request/1/chunk/0", "10").qos(1));
+    assert_eq!(expect(&mut peer, "v2/fw/error"), b"NOT_FOUND");
+
+    let package = create(&rest, &profile, "FIRMWARE", "1.0");
+    assert_eq!(
+        (&package["tag"], &package["hasData"]),
+        (&json!("meter 1.0"), &json!(false))
+    );
+    let (status, answer) = rest.call(
+        "POST",
+        "/api/otaPackage",
+        &json!({"title": "meter", "version": "1.0", "type": "FIRMWARE"}),
+    );
+    assert_eq!(status, 400, "{answer}");
+    let mut wanted = rest.ok(
+        "GET",
+        &format!("/api/deviceProfile/{}", profile["id"].as_str().expect("an id")),
+        &Json::Null,
+    );
+    wanted["firmwareId"] = package["id"].clone();
+    let (status, answer) = rest.call("POST", "/api/deviceProfile", &wanted);
+    assert_eq!(
+        (status, &answer["message"]),
+        (400, &json!("Can't assign firmware with empty data!"))
+    );
+    let sha = "checksumAlgorithm=SHA256";
+    assert_eq!(upload(&rest, &package, &format!("{sha}&checksum=00"), FIRMWARE).0, 400);
+    assert_eq!(upload(&rest, &package, "checksumAlgorithm=CRC99", FIRMWARE).0, 400);
+    assert_eq!(upload(&rest, &package, sha, "").0, 400);
+    assert_eq!(
+        rest.raw("POST", &format!("/api/otaPackage/{}?{sha}", id_of(&package)), "{}")
+            .0,
+        400
+    );
+    let (status, uploaded) = upload(&rest, &package, &format!("{sha}&checksum={CHECKSUM}"), FIRMWARE);
+    assert_eq!(status, 200, "{uploaded}");
+    assert_eq!(
+        (&uploaded["dataSize"], &uploaded["checksum"], &uploaded["fileName"]),
+        (&json!(34), &json!(CHECKSUM), &json!("meter.bin"))
+    );
+    assert_eq!(upload(&rest, &package, sha, FIRMWARE).0, 400, "it has bytes already");
+
+    // The profile's devices are told.
+    wanted["version"] = Json::Null;
+    rest.ok("POST", "/api/deviceProfile", &wanted);
+    let told: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
+    let expected = json!({"fw_title": "meter", "fw_version": "1.0", "fw_tag": "meter 1.0", "fw_size": 34, "fw_checksum": CHECKSUM, "fw_checksum_algorithm": "SHA256"});
+    assert_eq!(told, expected);
+    let path = format!("/api/plugins/telemetry/DEVICE/{device}/values/timeseries");
+    rest.wait_for(&server, &path, |latest| {
+        latest["fw_state"][0]["value"] == "INITIATED" && latest["target_fw_version"][0]["value"] == "1.0"
+    });
+
+    // In chunks, over MQTT and HTTP, also after a kill.
+    for round in 0..2 {
+        for (chunk, bytes) in [(0, &FIRMWARE[..20]), (1, &FIRMWARE[20..]), (2, "")] {
+            peer.publish(&Publish::new(format!("v2/fw/request/7/chunk/{chunk}"), "20").qos(1));
+            assert_eq!(
+                expect(&mut peer, &format!("v2/fw/response/7/chunk/{chunk}")),
+                bytes.as_bytes()
+            );
+        }
+        peer.publish(&Publish::new("v2/fw/request/8/chunk/0", "").qos(1));
+        assert_eq!(expect(&mut peer, "v2/fw/response/8/chunk/0"), FIRMWARE.as_bytes());
+        peer.publish(&Publish::new("v2/fw/request/9/chunk/0", "many").qos(1));
+        assert!(String::from_utf8_lossy(&expect(&mut peer, "v2/fw/error")).contains("expected bytes"));
+        let http = |query: &str| request(server.http(), "GET", &format!("/api/v1/TOKEN/{query}"), "", "");
+        assert_eq!(http("firmware?title=meter&version=1.0"), (200, FIRMWARE.to_owned()));
+        assert_eq!(
+            http("firmware?title=meter&version=1.0&size=20&chunk=1"),
+            (200, FIRMWARE[20..].to_owned())
+        );
+        assert_eq!(http("firmware?title=meter&version=2.0").0, 404);
+        assert_eq!(http("software?title=meter&version=1.0").0, 404);
+        assert_eq!(
+            request(
+                server.http(),
+                "GET",
+                "/api/v1/NOBODY/firmware?title=meter&version=1.0",
+                "",
+                ""
+            )
+            .0,
+            401
+        );
+        if round == 0 {
+            server.kill();
+            server.spawn_again();
+            server.wait_until_ready();
+            peer = server.session(&login(V5, "TOKEN"));
+            for filter in [
+                "v2/fw/response/+/chunk/+",
+                "v2/fw/error",
+                "v1/devices/me/attributes",
+                "v2/sw/response/+/chunk/+",
+            ] {
+                peer.subscribe(filter, 0);
+            }
+        }
+    }
+    let rest = Rest::login(&server);
+    let download = format!("/api/otaPackage/{}/download", id_of(&package));
+    assert_eq!(rest.raw("GET", &download, ""), (200, FIRMWARE.to_owned()));
+
+    // Software of the device's own; what is used is not deleted, and what a device has no more is taken back.
+    let software = create(&rest, &profile, "SOFTWARE", "3");
+    assert_eq!(upload(&rest, &software, "checksumAlgorithm=CRC32", "app").0, 200);
+    let mut own = rest.ok("GET", &format!("/api/device/{device}"), &Json::Null);
+    own["firmwareId"] = software["id"].clone();
+    let (status, answer) = rest.call("POST", "/api/device", &own);
+    assert_eq!(
+        (status, &answer["message"]),
+        (400, &json!("Can't assign firmware with type: SOFTWARE"))
+    );
+    (own["firmwareId"], own["softwareId"]) = (Json::Null, software["id"].clone());
+    let saved = rest.ok("POST", "/api/device", &own);
+    let told: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
+    assert_eq!(told["sw_version"], "3");
+    peer.publish(&Publish::new("v2/sw/request/1/chunk/0", "100").qos(1));
+    assert_eq!(expect(&mut peer, "v2/sw/response/1/chunk/0"), b"app");
+    let gone = format!("/api/otaPackage/{}", id_of(&software));
+    assert_eq!(rest.call("DELETE", &gone, &Json::Null).0, 400);
+    own = saved;
+    own["softwareId"] = Json::Null;
+    rest.ok("POST", "/api/device", &own);
+    let told: Json = serde_json::from_slice(&expect(&mut peer, "v1/devices/me/attributes")).expect("JSON");
+    assert!(
+        told["deleted"]
+            .as_array()
+            .is_some_and(|keys| keys.contains(&json!("sw_version"))),
+        "{told}"
+    );
+    assert_eq!(rest.raw("DELETE", &gone, "").0, 200);
+    assert_eq!(rest.call("GET", &gone, &Json::Null).0, 404);
+
+    // Lists, and who may.
+    let list = rest.ok("GET", "/api/otaPackages?pageSize=10&page=0", &Json::Null);
+    assert_eq!(
+        (&list["totalElements"], &list["data"][0]["title"]),
+        (&json!(1), &json!("meter"))
+    );
+    let of_profile = format!(
+        "/api/otaPackages/{}/FIRMWARE?pageSize=10&page=0",
+        profile["id"].as_str().expect("an id")
+    );
+    assert_eq!(
+        rest.ok("GET", &of_profile, &Json::Null)["data"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+    let customer = Rest::login_as(&server, "customer");
+    assert_eq!(
+        customer
+            .call(
+                "POST",
+                "/api/otaPackage",
+                &json!({"title": "a", "version": "b", "type": "FIRMWARE"})
+            )
+            .0,
+        403
+    );
+    assert_eq!(customer.raw("GET", &download, "").0, 403);
+    assert_eq!(
+        Rest::login_as(&server, "sysadmin")
+            .call("GET", "/api/otaPackages?pageSize=1&page=0", &Json::Null)
+            .0,
+        403
+    );
+
+    the_audit_log_has_it(&server, &rest, &customer, &device, id_of(&software));
+}
+
+fn the_audit_log_has_it(_: &Server, rest: &Rest, customer: &Rest, device: &str, software: &str) {
+    let path = format!(
+        "/api/audit/logs/entity/OTA_PACKAGE/{software}?pageSize=10&page=0&sortProperty=createdTime&sortOrder=ASC"
+    );
+    let logs = rest.ok("GET", &path, &Json::Null);
+    let of = |log: &Json| {
+        format!(
+            "{} {}",
+            log["actionType"].as_str().unwrap_or(""),
+            log["actionStatus"].as_str().unwrap_or("")
+        )
+    };
+    let all: Vec<String> = logs["data"].as_array().into_iter().flatten().map(of).collect();
+    assert_eq!(
+        all,
+        ["ADDED SUCCESS", "UPDATED SUCCESS", "DELETED FAILURE", "DELETED SUCCESS"]
+    );
+    let first = &logs["data"][0];
+    assert_eq!(
+        (&first["userName"], &first["entityName"]),
+        (&json!("tenant@thingsboard.org"), &json!("meter"))
+    );
+    assert_eq!(
+        logs["data"][2]["actionFailureDetails"],
+        "The otaPackage referenced by the devices cannot be deleted!"
+    );
+    assert_eq!(first["entityId"], json!({"entityType": "OTA_PACKAGE", "id": software}));
+    let failed = "/api/audit/logs?pageSize=100&page=0&actionTypes=ADDED,DELETED&textSearch=meter";
+    let found = rest.ok("GET", failed, &Json::Null);
+    let is_wanted = |log: &Json| log["actionType"] == "ADDED" || log["actionType"] == "DELETED";
+    assert!(
+        found["data"]
+            .as_array()
+            .is_some_and(|all| all.len() >= 4 && all.iter().all(is_wanted)),
+        "{found}"
+    );
+    let none = "/api/audit/logs?pageSize=100&page=0&startTime=0&endTime=1";
+    assert_eq!(rest.ok("GET", none, &Json::Null)["totalElements"], 0);
+    let user = first["userId"]["id"].as_str().expect("a user");
+    let of_user = rest.ok(
+        "GET",
+        &format!("/api/audit/logs/user/{user}?pageSize=100&page=0"),
+        &Json::Null,
+    );
+    let times: Vec<i64> = of_user["data"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|log| log["createdTime"].as_i64())
+        .collect();
+    assert!(
+        times.len() > 5 && times.is_sorted_by(|a, b| a >= b),
+        "the newest first: {times:?}"
+    );
+    // Attributes and calls leave entries, telemetry none.
+    let at = format!("/api/plugins/telemetry/DEVICE/{device}");
+    rest.ok("POST", &format!("{at}/attributes/SERVER_SCOPE"), &json!({"a": 1}));
+    rest.ok("POST", &format!("{at}/timeseries/ANY"), &json!({"a": 1}));
+    let (status, _) = rest.call(
+        "POST",
+        &format!("/api/rpc/oneway/{device}"),
+        &json!({"method": "x", "params": {}, "persistent": true}),
+    );
+    assert_eq!(status, 200);
+    let newest = rest.ok(
+        "GET",
+        &format!("/api/audit/logs/entity/DEVICE/{device}?pageSize=2&page=0"),
+        &Json::Null,
+    );
+    assert_eq!(
+        [0, 1].map(|at| newest["data"][at]["actionType"].clone()),
+        ["RPC_CALL", "ATTRIBUTES_UPDATED"]
+    );
+    // For administrators of the tenant alone.
+    assert_eq!(customer.call("GET", none, &Json::Null).0, 403);
+}
