@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-pUawY0Sp.js",
+        path: "/assets/About-DA6ur2-H.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-pUawY0Sp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-DA6ur2-H.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-BImbTLWs.js",
+        path: "/assets/Access-BvZkD7rm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-BImbTLWs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-BvZkD7rm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-CyT0JnIj.js",
+        path: "/assets/Account-jgdLKD0-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-CyT0JnIj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-jgdLKD0-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-CPhPix4D.js",
+        path: "/assets/Action-CjGyGgWy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-CPhPix4D.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-CjGyGgWy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,15 +64,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-ClV-lpR8.js",
+        path: "/assets/Actions-DR5xFK8d.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-ClV-lpR8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-DR5xFK8d.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-BcaGkh9r.js",
+        path: "/assets/AlarmTable-Bjet4X-N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BcaGkh9r.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-Bjet4X-N.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-C2xBNRu0.js",
+        path: "/assets/Alarms-Ce__2YZ0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-C2xBNRu0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-Ce__2YZ0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-CngxlL9o.js",
+        path: "/assets/Audit-DtXkzeIR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-CngxlL9o.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DtXkzeIR.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-DvNX5yWp.js",
+        path: "/assets/Backup-CYSMLi2N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-DvNX5yWp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-CYSMLi2N.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-DYdoPOa8.js",
+        path: "/assets/BanForm-DvUCi3fu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DYdoPOa8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DvUCi3fu.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-hGk5zUHo.js",
+        path: "/assets/Bans-DVjS8hHJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-hGk5zUHo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-DVjS8hHJ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-B4okOEIF.js",
+        path: "/assets/Benchmarks-0Jk4jxqk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-B4okOEIF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-0Jk4jxqk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-DvB-VY9W.js",
+        path: "/assets/Certificates-DCddzz-b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DvB-VY9W.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DCddzz-b.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,21 +160,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-B_RARlT_.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-B_RARlT_.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chain-BhCfzkhz.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-BhCfzkhz.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-It6kgRvX.js",
+        path: "/assets/Chains-BB-umV-r.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-It6kgRvX.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-BXvHmOkI.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-BXvHmOkI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-BB-umV-r.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,21 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chart-B5Eo2Xv2.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-B5Eo2Xv2.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chart-D_WFrx-M.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chart-D_WFrx-M.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-ZmJ-smJK.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-ZmJ-smJK.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Client-AdD4n0po.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-AdD4n0po.js.gz"),
         is_gzip: true,
     },
     File {
@@ -208,9 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-CVH_4W7D.js",
+        path: "/assets/Client-VCPFj6iz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-CVH_4W7D.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-VCPFj6iz.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-DHowGHj1.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-DHowGHj1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,21 +226,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BTKiSv78.js",
+        path: "/assets/Configuration-BzHWCSub.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BTKiSv78.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BzHWCSub.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-BTLSy11-.js",
+        path: "/assets/Connector-CLjL4Noi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-BTLSy11-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-CLjL4Noi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-idd0zfua.js",
+        path: "/assets/Connectors-B0D81AG-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-idd0zfua.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-B0D81AG-.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConsoleUsers-Ca7Z5rws.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Ca7Z5rws.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,33 +256,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-vJJOkT0B.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-vJJOkT0B.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Copy-CDlhY46E.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-CDlhY46E.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-DlWcyOk0.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DlWcyOk0.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Dashboard-DryC5MqY.css",
+        path: "/assets/Dashboard-CBHxtlRb.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DryC5MqY.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CBHxtlRb.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-CCY1F4Cw.js",
+        path: "/assets/Dashboard-M6aAT1aQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CCY1F4Cw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-M6aAT1aQ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboards-BXdh1ks1.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BXdh1ks1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,15 +292,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-DYsX4BbD.js",
+        path: "/assets/Definition-Cg5_5nRE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-DYsX4BbD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-Cg5_5nRE.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-BMdv9wdO.js",
+        path: "/assets/DefinitionName-xZhM0zUd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BMdv9wdO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-xZhM0zUd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -310,15 +310,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-DYuW_P1q.js",
+        path: "/assets/Device-D6vmYpA1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-DYuW_P1q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-D6vmYpA1.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-B9r1fs78.js",
+        path: "/assets/Devices-BQoi1tRk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-B9r1fs78.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BQoi1tRk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,33 +340,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/History-BI-wlY3x.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/History-BI-wlY3x.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/History-D1tNTy1C.js",
+        path: "/assets/Home-BJ2zir-w.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-D1tNTy1C.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-BJ2zir-w.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-BxfmLa8H.css",
+        path: "/assets/Home-Dbh8D1x9.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-BxfmLa8H.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-Dbh8D1x9.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-VhT5bILg.js",
+        path: "/assets/ImportButton-BptdBsA9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-VhT5bILg.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ImportButton-DBo3SNHG.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DBo3SNHG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BptdBsA9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-BqGf3tSA.js",
+        path: "/assets/Keys-ByQiKm5l.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-BqGf3tSA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-ByQiKm5l.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-B6T6B6PF.js",
+        path: "/assets/Logs-BO6y7mn2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-B6T6B6PF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-BO6y7mn2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-DJt1MSyK.js",
+        path: "/assets/MqttClient-BVIehfGx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DJt1MSyK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BVIehfGx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,15 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-UBxocC5I.js",
+        path: "/assets/Profile-DaqsM3ZD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-UBxocC5I.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-DaqsM3ZD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-b1enVVzw.js",
+        path: "/assets/Profiles-DtjQMeA1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-b1enVVzw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DtjQMeA1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,21 +460,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-Qyc38OM1.js",
+        path: "/assets/PublishForm-sD6Zd1yL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Qyc38OM1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-sD6Zd1yL.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-dkNtn7hY.js",
+        path: "/assets/Refused-DxpjUVn6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-dkNtn7hY.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Retained-CTVGSXhG.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-CTVGSXhG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-DxpjUVn6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,9 +478,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-CnMb9UNf.js",
+        path: "/assets/Retained-xXDDTcLF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-CnMb9UNf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-xXDDTcLF.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-D72VBJc0.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-D72VBJc0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,9 +496,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-BpiZoPx4.js",
+        path: "/assets/Rules-CMfTJx_N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-BpiZoPx4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-CMfTJx_N.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,15 +514,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-Bc1mkAZp.js",
+        path: "/assets/Source-B8lJqFt-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-Bc1mkAZp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-B8lJqFt-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BZKTM_Q3.js",
+        path: "/assets/Sources-DSAo8EKW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BZKTM_Q3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-DSAo8EKW.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Subscriptions-D0d-rJP5.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-D0d-rJP5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,15 +538,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-ERgvGy7O.js",
+        path: "/assets/Topics-B0_3_uJZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-ERgvGy7O.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Topics-BjNfsLsX.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-BjNfsLsX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-B0_3_uJZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -556,27 +556,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-Dyjs5yFO.js",
+        path: "/assets/Usage-_3IAOLXu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-Dyjs5yFO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-_3IAOLXu.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-BhZL5Q2e.js",
+        path: "/assets/Users-BCr6Horo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-BhZL5Q2e.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BCr6Horo.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-BCRJHbX2.js",
+        path: "/assets/api-0xn3sWf7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-BCRJHbX2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-0xn3sWf7.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-JeISdLgt.js",
+        path: "/assets/connection-Cwd18JXj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-JeISdLgt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-Cwd18JXj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,9 +610,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-DvTGOPXx.js",
+        path: "/assets/index-DlyMi4cV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-DvTGOPXx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-DlyMi4cV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,9 +646,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-BWIGsHQS.js",
+        path: "/assets/watch.svelte-B1y3IAPu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-BWIGsHQS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B1y3IAPu.js.gz"),
         is_gzip: true,
     },
 ];

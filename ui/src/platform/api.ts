@@ -25,6 +25,9 @@ export const deleteDevice = (id: string) => ask<void>("DELETE", `/api/device/${p
 export const credentials = (id: string, signal?: AbortSignal) => ask<DeviceCredentials>("GET", `/api/device/${part(id)}/credentials`, { signal });
 export const saveCredentials = (body: DeviceCredentials) => ask<DeviceCredentials>("POST", "/api/device/credentials", { body });
 
+/** What a device does itself: its token is its login. */
+export const sendAsDevice = (token: string, values: Json) => requestAs<void>({ headers: {}, ended: () => undefined }, "POST", `/api/v1/${part(token)}/telemetry`, { body: values });
+
 export const profileInfos = (signal?: AbortSignal) => ask<Page<ProfileInfo>>("GET", "/api/deviceProfileInfos", { query: { page: 0, pageSize: 1000, sortProperty: "name" }, signal });
 
 export const keys = (entity: EntityId, signal?: AbortSignal) => ask<string[]>("GET", `/api/plugins/telemetry/${of(entity)}/keys/timeseries`, { signal });
