@@ -225,7 +225,7 @@ fn save_device_profile(
     profile.tenant_id = call.tenant();
     let is_new = profile.id.is_none();
     let saved = call.entities().save_device_profile(profile, call.now_ms)?;
-    call.platform().reload_profile(saved.id.unwrap_or_default());
+    call.world.devices().reload_profile(saved.id.unwrap_or_default());
     Ok(call.saved(is_new, saved))
 }
 
@@ -240,7 +240,7 @@ fn set_default(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfi
 fn delete_device_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let profile: DeviceProfile = call.entity(id, Verb::Delete)?;
     call.entities().delete_device_profile(DeviceProfileId(id))?;
-    call.platform().reload_profile(DeviceProfileId(id));
+    call.world.devices().reload_profile(DeviceProfileId(id));
     call.deleted(&profile);
     Ok(())
 }
