@@ -16,9 +16,9 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-B52in6tU.js",
+        path: "/assets/About-BsT-UulH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-B52in6tU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-BsT-UulH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -28,9 +28,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-D3c_DulJ.js",
+        path: "/assets/Access-D7r73CZ0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-D3c_DulJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-D7r73CZ0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-BNRCKyvI.js",
+        path: "/assets/Account-DAEU5p7e.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-BNRCKyvI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DAEU5p7e.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Action-BbTBsLwE.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-BbTBsLwE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,21 +58,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-euAUryOX.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-euAUryOX.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/ActionState-DBXZHNK-.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-DBXZHNK-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-BNrH5Wwk.js",
+        path: "/assets/Actions-C8yVxFIJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-BNrH5Wwk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-C8yVxFIJ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AlarmTable-C4RBg-dq.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-C4RBg-dq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-DGMb1t5E.js",
+        path: "/assets/Alarms-BV8TpEV_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DGMb1t5E.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Alarms-CnaVGVPN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CnaVGVPN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BV8TpEV_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-ClDCxGL-.js",
+        path: "/assets/Audit-gNnMk-pu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-ClDCxGL-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-gNnMk-pu.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-S5K7v-IQ.js",
+        path: "/assets/Backup-YLCop-PB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-S5K7v-IQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-YLCop-PB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CXH30JIQ.js",
+        path: "/assets/BanForm-akDcjghm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CXH30JIQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-akDcjghm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-CENpvgt6.js",
+        path: "/assets/Bans-ChWn4F-o.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-CENpvgt6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-ChWn4F-o.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-BKEIZ0bm.js",
+        path: "/assets/Benchmarks-CUf_4EVX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-BKEIZ0bm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CUf_4EVX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,21 +148,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Certificates-DeJxPvOB.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DeJxPvOB.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Certificates-K3cAVEK-.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Certificates-K3cAVEK-.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Certificates-XZRD-nRb.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-XZRD-nRb.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chain-BMurT_t8.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-BMurT_t8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,21 +166,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-VqcG__Bs.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-VqcG__Bs.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-5w61ZKEs.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-5w61ZKEs.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chains-D99oCkhJ.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chains-D99oCkhJ.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-DwcC7Dzb.js",
+        path: "/assets/Chart-DVvj3Hls.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-DwcC7Dzb.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-CJZp6A4G.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-CJZp6A4G.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-DVvj3Hls.js.gz"),
         is_gzip: true,
     },
     File {
@@ -196,21 +196,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-BbBiQdwq.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-BbBiQdwq.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Client-C_w3QOMz.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-CP8FMGHO.js",
+        path: "/assets/Client-DgSSUPFh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-CP8FMGHO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-DgSSUPFh.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-D_QWrLSZ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-D_QWrLSZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,21 +226,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-CUU9R82n.js",
+        path: "/assets/Configuration-DmucnlpI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-CUU9R82n.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-DmucnlpI.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-CshRWZlK.js",
+        path: "/assets/Connector-DNcu4k_V.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-CshRWZlK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-DNcu4k_V.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-bR5HsVw0.js",
+        path: "/assets/Connectors-CDI7ZA9O.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-bR5HsVw0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CDI7ZA9O.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,9 +250,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-CpFkQTao.js",
+        path: "/assets/ConsoleUsers-CjEQqmm6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CpFkQTao.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CjEQqmm6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,21 +262,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-Bachjv0r.js",
+        path: "/assets/Dashboard-BYPSZQv0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-Bachjv0r.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BYPSZQv0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-CBHxtlRb.css",
+        path: "/assets/Dashboard-CcBgcKFW.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CBHxtlRb.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CcBgcKFW.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-CiPhT0GX.js",
+        path: "/assets/Dashboards-DnIo42Za.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CiPhT0GX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DnIo42Za.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,21 +292,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-zR0zO4oR.js",
+        path: "/assets/Definition-M9FeS-xn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-zR0zO4oR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-M9FeS-xn.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-0A7FozOs.js",
+        path: "/assets/DefinitionName-CpzqNQVW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-0A7FozOs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CpzqNQVW.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-CLti7nFR.js",
+        path: "/assets/Device-CPsILvvb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-CLti7nFR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-CPsILvvb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,15 +316,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-B2dmivP3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-B2dmivP3.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-DGTTQxTL.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-DGTTQxTL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,21 +340,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BJHqgjcv.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BJHqgjcv.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-0P43xEEE.js",
+        path: "/assets/History-BhGgp9Fm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-0P43xEEE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-BhGgp9Fm.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Home-CI28Fe3A.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Home-CI28Fe3A.js.gz"),
         is_gzip: true,
     },
     File {
@@ -364,9 +364,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BNYXYwXB.js",
+        path: "/assets/ImportButton-evShmivB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BNYXYwXB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-evShmivB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-NBYcceW0.js",
+        path: "/assets/Keys-C886RBlY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-NBYcceW0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-C886RBlY.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-CQW7aueT.js",
+        path: "/assets/Logs-D3UPO6ZL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-CQW7aueT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-D3UPO6ZL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-R-ANUgDW.js",
+        path: "/assets/MqttClient-OKz7F9Np.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-R-ANUgDW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-OKz7F9Np.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,15 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-D73RJ5Qy.js",
+        path: "/assets/Profile-CeaOPp_-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-D73RJ5Qy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-CeaOPp_-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-Dafj6mpl.js",
+        path: "/assets/Profiles-BTO0OMnE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-Dafj6mpl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BTO0OMnE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,21 +460,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-DOMxgKrK.js",
+        path: "/assets/PublishForm-CaOEft0Z.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-DOMxgKrK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CaOEft0Z.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-BzdW79Jx.js",
+        path: "/assets/Refused-B4yRA8Eg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-BzdW79Jx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-B4yRA8Eg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-C-Nks5IX.js",
+        path: "/assets/Retained-BADbAkeU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-C-Nks5IX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-BADbAkeU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,9 +484,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-B-4yGOjT.js",
+        path: "/assets/Rule-2BErgXyu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-B-4yGOjT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-2BErgXyu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,9 +496,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-C5pZ1yWf.js",
+        path: "/assets/Rules-BYqlbHG5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-C5pZ1yWf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-BYqlbHG5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,15 +514,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-DOvGcdXy.js",
+        path: "/assets/Source-DY3Tfnur.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-DOvGcdXy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-DY3Tfnur.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-Blzn7RHd.js",
+        path: "/assets/Sources-HLZ3tIYQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-Blzn7RHd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-HLZ3tIYQ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Subscriptions-B6_cvwon.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-B6_cvwon.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,15 +538,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-s4ZifSyt.js",
+        path: "/assets/Topics-CCtN654f.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-s4ZifSyt.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Topics--jekgvxN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics--jekgvxN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-CCtN654f.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,9 +550,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-BFAoiZLq.js",
+        path: "/assets/Usage-BTheVLa3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-BFAoiZLq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-BTheVLa3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,21 +562,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-_Oqk5Fxz.js",
+        path: "/assets/Users-BMSu2KHR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-_Oqk5Fxz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BMSu2KHR.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-g5lfsIcg.js",
+        path: "/assets/api-BGQ48UkO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-g5lfsIcg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-BGQ48UkO.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-Bh5iT7ah.js",
+        path: "/assets/connection-Dk_PQfsV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-Bh5iT7ah.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-Dk_PQfsV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -586,9 +586,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/dashboard-amILwF09.js",
+        path: "/assets/dashboard-Bs6QUddt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/dashboard-amILwF09.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/dashboard-Bs6QUddt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -604,15 +604,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-CCO0Xr1o.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-CCO0Xr1o.css.gz"),
+        path: "/assets/index-BJToXqrw.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-BJToXqrw.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-DUAMbtt4.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-DUAMbtt4.js.gz"),
+        path: "/assets/index-CCO0Xr1o.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-CCO0Xr1o.css.gz"),
         is_gzip: true,
     },
     File {
@@ -646,9 +646,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-CbZWCsIJ.js",
+        path: "/assets/watch.svelte-DT3EK3_c.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-CbZWCsIJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DT3EK3_c.js.gz"),
         is_gzip: true,
     },
 ];
