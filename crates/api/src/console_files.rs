@@ -16,9 +16,9 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-BsT-UulH.js",
+        path: "/assets/About-BACRzQj9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-BsT-UulH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-BACRzQj9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -28,9 +28,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-D7r73CZ0.js",
+        path: "/assets/Access-BG76ZLJ9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-D7r73CZ0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-BG76ZLJ9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DAEU5p7e.js",
+        path: "/assets/Account-CPGNb2T9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DAEU5p7e.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-BbTBsLwE.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-BbTBsLwE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-CPGNb2T9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -58,21 +52,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Action-Diet5teF.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-Diet5teF.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/ActionState-DBXZHNK-.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-DBXZHNK-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-C8yVxFIJ.js",
+        path: "/assets/Actions-jLgjytMG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-C8yVxFIJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-jLgjytMG.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-C4RBg-dq.js",
+        path: "/assets/AlarmTable-B-zhTedD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-C4RBg-dq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-B-zhTedD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-BV8TpEV_.js",
+        path: "/assets/Alarms-Dt_z5qqE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BV8TpEV_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-Dt_z5qqE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-gNnMk-pu.js",
+        path: "/assets/Audit-DBzHBFM5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-gNnMk-pu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DBzHBFM5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-YLCop-PB.js",
+        path: "/assets/Backup-ByLd4oFs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-YLCop-PB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-ByLd4oFs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-akDcjghm.js",
+        path: "/assets/BanForm-DiXzvTfQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-akDcjghm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DiXzvTfQ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-ChWn4F-o.js",
+        path: "/assets/Bans-BZi22TMQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-ChWn4F-o.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-BZi22TMQ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CUf_4EVX.js",
+        path: "/assets/Benchmarks-B-YPXdlw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CUf_4EVX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-B-YPXdlw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-DeJxPvOB.js",
+        path: "/assets/Certificates-CxtOmy7d.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DeJxPvOB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CxtOmy7d.js.gz"),
         is_gzip: true,
     },
     File {
@@ -166,15 +166,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-VqcG__Bs.js",
+        path: "/assets/Chain-CgSZirVQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-VqcG__Bs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-CgSZirVQ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-5w61ZKEs.js",
+        path: "/assets/Chains-Cj9fYFkv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-5w61ZKEs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-Cj9fYFkv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-DVvj3Hls.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-DVvj3Hls.js.gz"),
+        path: "/assets/Chart-CzWsPfou.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-CzWsPfou.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-D_WFrx-M.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-D_WFrx-M.css.gz"),
+        path: "/assets/Chart-dWK0kiwV.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-dWK0kiwV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-DgSSUPFh.js",
+        path: "/assets/Client-asb52PNy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-DgSSUPFh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-asb52PNy.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-D_QWrLSZ.js",
+        path: "/assets/Clients-BTU_PLBV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-D_QWrLSZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-BTU_PLBV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,21 +226,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-DmucnlpI.js",
+        path: "/assets/Configuration-D6eeXz25.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-DmucnlpI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-D6eeXz25.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-DNcu4k_V.js",
+        path: "/assets/Connector-CEyD5zuF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-DNcu4k_V.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-CEyD5zuF.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-CDI7ZA9O.js",
+        path: "/assets/Connectors-ChIHcFRT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CDI7ZA9O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-ChIHcFRT.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConsoleUsers-CM79gv3g.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CM79gv3g.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,33 +256,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-CjEQqmm6.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CjEQqmm6.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Copy-D30rL8zI.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-D30rL8zI.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BYPSZQv0.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BYPSZQv0.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Dashboard-CcBgcKFW.css",
+        path: "/assets/Dashboard-C7CxUMli.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CcBgcKFW.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C7CxUMli.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-DnIo42Za.js",
+        path: "/assets/Dashboard-DKjNOBC9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DnIo42Za.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DKjNOBC9.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboards-BPUSVHjD.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BPUSVHjD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,39 +292,39 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-M9FeS-xn.js",
+        path: "/assets/Definition-R4bYZpic.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-M9FeS-xn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-R4bYZpic.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-CpzqNQVW.js",
+        path: "/assets/DefinitionName-CFOhLB3N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CpzqNQVW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CFOhLB3N.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-CPsILvvb.js",
+        path: "/assets/Device-21Vq5rRU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-CPsILvvb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-21Vq5rRU.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-Cn6Ep3Sj.css",
+        path: "/assets/Device-u-VFlMPI.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-Cn6Ep3Sj.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-u-VFlMPI.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-BTuJNf9v.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BTuJNf9v.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-DGTTQxTL.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-DGTTQxTL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,21 +340,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/History-BKXyOu7z.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/History-BKXyOu7z.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BhGgp9Fm.js",
+        path: "/assets/Home-BmXH8e-l.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BhGgp9Fm.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Home-CI28Fe3A.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-CI28Fe3A.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-BmXH8e-l.js.gz"),
         is_gzip: true,
     },
     File {
@@ -364,9 +364,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-evShmivB.js",
+        path: "/assets/ImportButton-Ckx6uw2a.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-evShmivB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-Ckx6uw2a.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-C886RBlY.js",
+        path: "/assets/Keys-B_9Ij5tN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-C886RBlY.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Logs-D3UPO6ZL.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-D3UPO6ZL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-B_9Ij5tN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +388,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-OKz7F9Np.js",
+        path: "/assets/Logs-DxanMBtL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-OKz7F9Np.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-DxanMBtL.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-CZyUygGN.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CZyUygGN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,15 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-CeaOPp_-.js",
+        path: "/assets/Profile-DvPIyQOV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-CeaOPp_-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-DvPIyQOV.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-BTO0OMnE.js",
+        path: "/assets/Profiles-Bf4I2cBK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BTO0OMnE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-Bf4I2cBK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,21 +460,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-CaOEft0Z.js",
+        path: "/assets/PublishForm-Cojd3fUb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CaOEft0Z.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Cojd3fUb.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-B4yRA8Eg.js",
+        path: "/assets/Refused-D-rcNNYQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-B4yRA8Eg.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Retained-BADbAkeU.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-BADbAkeU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-D-rcNNYQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,9 +478,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-2BErgXyu.js",
+        path: "/assets/Retained-DUzUIDai.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-2BErgXyu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-DUzUIDai.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,9 +490,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-BYqlbHG5.js",
+        path: "/assets/Rule-yVj1cBOO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-BYqlbHG5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-yVj1cBOO.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rules-BWgdYk8O.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-BWgdYk8O.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,21 +514,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-DY3Tfnur.js",
+        path: "/assets/Source-C_FbihvP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-DY3Tfnur.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-C_FbihvP.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-HLZ3tIYQ.js",
+        path: "/assets/Sources-DqUodmCp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-HLZ3tIYQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-B6_cvwon.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-B6_cvwon.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-DqUodmCp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,9 +532,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-CCtN654f.js",
+        path: "/assets/Subscriptions-Dc562LwU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-CCtN654f.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-Dc562LwU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,9 +544,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-BTheVLa3.js",
+        path: "/assets/Topics-z5TTR39A.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-BTheVLa3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-z5TTR39A.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Usage-B-NxC-fq.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-B-NxC-fq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,21 +562,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-BMSu2KHR.js",
+        path: "/assets/Users-CbypmkS1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-BMSu2KHR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-CbypmkS1.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-BGQ48UkO.js",
+        path: "/assets/api-D2oD_lpX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-BGQ48UkO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-D2oD_lpX.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-Dk_PQfsV.js",
+        path: "/assets/connection-s7wXcSLu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-Dk_PQfsV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-s7wXcSLu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -604,15 +604,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-BJToXqrw.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-BJToXqrw.js.gz"),
+        path: "/assets/index-BXwl1qtY.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-BXwl1qtY.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-CCO0Xr1o.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-CCO0Xr1o.css.gz"),
+        path: "/assets/index-Dqninbgq.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-Dqninbgq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -628,27 +628,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/scale-CnsZ1jie.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/scale-CnsZ1jie.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/scale.svelte-ClSvIAcA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/scale.svelte-ClSvIAcA.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/settled.svelte-CeNkIL6z.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/settled.svelte-CeNkIL6z.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/uPlot-CnsZ1jie.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/uPlot-CnsZ1jie.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/uPlot.min-BB-EJl2E.js",
+        path: "/assets/watch.svelte-l24jLdZF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/uPlot.min-BB-EJl2E.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/watch.svelte-DT3EK3_c.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DT3EK3_c.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-l24jLdZF.js.gz"),
         is_gzip: true,
     },
 ];
