@@ -13,7 +13,7 @@ use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
 use platform::decode::{AttributesRequest, Form, Format, OtaKind};
 use platform::entities::{Entities, EntityError};
-use platform::ids::{DeviceId, EntityId, EntityType, RpcId, RuleNodeId, TenantId, Uuid};
+use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RpcId, RuleNodeId, TenantId, Uuid};
 use platform::model::{OtaPackage, Rpc};
 use platform::repository::StateKind;
 use platform::{Platform, SqliteRepository};
@@ -167,6 +167,12 @@ impl Devices {
 
     pub fn entities(&self) -> &Arc<Entities> {
         self.hub.platform.entities()
+    }
+
+    /// A profile was saved or deleted: it holds for whatever is said from now on.
+    pub fn reload_profile(&self, id: DeviceProfileId) {
+        self.hub.platform.reload_profile(id);
+        self.hub.look_at_profiles();
     }
 
     /// What is told to devices goes there from now on.

@@ -33,6 +33,17 @@ test("no page with something on it is wider than a telephone", async ({ console:
   }
 });
 
+test("on a screen of 4K pages fill it, and letters are larger", async ({ console: page }) => {
+  await page.setViewportSize({ width: 3840, height: 2160 });
+  for (const one of ["home", "devices/{boiler}?tab=telemetry", "dashboards/{plant}", "profiles/{furnace}"]) {
+    await open(page, one);
+    await expect(page.getByText("Loading…")).toHaveCount(0);
+    const [right, letters] = await page.evaluate(() => [document.querySelector("main")?.getBoundingClientRect().right ?? 0, Number.parseFloat(getComputedStyle(document.body).fontSize)]);
+    expect.soft(right, one).toBeGreaterThan(3840 * 0.9);
+    expect.soft(letters, one).toBeGreaterThanOrEqual(24);
+  }
+});
+
 test("axe finds nothing on the login page", async ({ page, node }) => {
   await page.goto(node.url);
   await expect(page.getByRole("button", { name: "Log in", exact: true })).toBeVisible();

@@ -103,3 +103,50 @@ test("a node is removed with its lines, and a file that is no chain is refused",
   await chooser.setFiles({ name: "other.json", mimeType: "application/json", buffer: Buffer.from("{}") });
   await expect(page.getByText("This is no rule chain: it has no ruleChain or no metadata.", { exact: true })).toBeVisible();
 });
+
+test("the script of a node is tried on a message, also on the newest that came", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const made = (await platform.call("POST", "/api/ruleChain", { name: "Trial", type: "CORE" })) as { id: { id: string } };
+  const nodes = [
+    { type: `${PREFIX}filter.TbJsFilterNode`, name: "Hot", debugMode: true, configuration: { scriptLang: "JS", jsScript: "return msg.temperature > 20;" }, additionalInfo: { layoutX: 40, layoutY: 40 } },
+    { type: `${PREFIX}transform.TbTransformMsgNode`, name: "Old", debugMode: false, configuration: { scriptLang: "TBEL", tbelScript: "return msg;" }, additionalInfo: { layoutX: 300, layoutY: 40 } },
+  ];
+  await platform.call("POST", "/api/ruleChain/metadata", { ruleChainId: made.id, firstNodeIndex: 0, nodes, connections: [], ruleChainConnections: null });
+  const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" } };
+  const profile = (await platform.call("POST", "/api/deviceProfile", { name: "trial", type: "DEFAULT", transportType: "DEFAULT", profileData, defaultRuleChainId: made.id })) as { id: unknown };
+  await platform.call("POST", "/api/device-with-credentials", { device: { name: "trial-1", deviceProfileId: profile.id }, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: "trial-1" } });
+  const sent = await fetch(`${node.url}/api/v1/trial-1/telemetry`, { method: "POST", headers: { "Content-Type": "application/json" }, body: '{"temperature": 7}' });
+  expect(sent.status).toBe(200);
+  const kept = (await platform.call("GET", `/api/ruleChain/${made.id.id}/metadata`)) as { nodes: { id: { id: string } }[] };
+  const newest = async () => ((await platform.call("GET", `/api/events/RULE_NODE/${kept.nodes[0]?.id.id}/DEBUG_RULE_NODE?page=0&pageSize=10`)) as { data: { body: { type: string; msgType: string } }[] }).data.find((one) => one.body.type === "IN")?.body.msgType;
+  await expect.poll(newest).toBe("POST_TELEMETRY_REQUEST");
+
+  await open(page, `chains/${made.id.id}`);
+  await page.getByRole("button", { name: "Node Hot", exact: true }).click();
+  const panel = page.getByRole("region", { name: "Node", exact: true });
+  const trial = panel.getByRole("region", { name: "Try the script", exact: true });
+  const result = trial.getByRole("status");
+  await expect(result.locator("pre")).toHaveText("True");
+  await trial.getByLabel("Message (JSON)", { exact: true }).fill('{"temperature": 12}');
+  await expect(result.locator("pre")).toHaveText("False");
+  await trial.getByLabel("Message (JSON)", { exact: true }).fill('{"temperature": ');
+  await expect(result).toHaveText(/^msg is no JSON: /);
+  await trial.getByRole("button", { name: "Take the newest message", exact: true }).click();
+  await expect(trial.getByLabel("Message (JSON)", { exact: true })).toHaveValue('{"temperature":7}');
+  await expect(result.locator("pre")).toHaveText("False");
+  const script = panel.getByLabel("Script (JavaScript)", { exact: true });
+  await script.fill("return msg.temperature <");
+  await expect(result.locator(".bad")).toContainText(/[Ss]yntax|unexpected/);
+  await script.fill("return metadata.deviceName === 'trial-1';");
+  await expect(result.locator("pre")).toHaveText("True");
+  // Nothing of it is kept unless it is saved.
+  await expect(panel.getByLabel("Configuration (JSON)", { exact: true })).toHaveValue(/trial-1/);
+  await page.getByRole("button", { name: "Undo all", exact: true }).click();
+  await page.getByRole("button", { name: "Node Old", exact: true }).click();
+  await expect(panel.getByText("Its script is in TBEL, which is not supported")).toBeVisible();
+  await page.getByRole("combobox", { name: "Another node", exact: true }).selectOption({ label: "create alarm" });
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await script.fill("return {was: msg.temperature};");
+  await expect(result.getByText("Details of the alarm", { exact: true })).toBeVisible();
+  await expect(result.locator("pre")).toHaveText('{ "was": 22.5 }');
+});

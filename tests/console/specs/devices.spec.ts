@@ -74,6 +74,11 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   const lines = readFileSync(await csv.path(), "utf8").split("\n");
   expect(lines[0]).toBe("time,key,value");
   expect(lines.length).toBeGreaterThan(500);
+  // All points come from the server as they are, also beyond what a chart can show.
+  const [whole] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "All points", exact: true }).click()]);
+  const points = readFileSync(await whole.path(), "utf8").trimEnd().split(/\r?\n/);
+  expect(points[0]).toBe("key,ts,type,value");
+  expect(points.filter((line) => line.startsWith("water,")).length).toBeGreaterThan(500);
   const [png] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "PNG", exact: true }).click()]);
   expect(readFileSync(await png.path()).subarray(1, 4).toString()).toBe("PNG");
 });
@@ -148,6 +153,39 @@ test("an alarm is seen, commented, acknowledged and cleared", async ({ console: 
   await expect(table.getByRole("row", { name: /Overheat of oven .* cleared, acknowledged/ })).toBeVisible();
   await page.getByRole("combobox", { name: "State", exact: true }).selectOption("ACTIVE");
   await expect(page.getByRole("row", { name: /Overheat of oven/ })).toHaveCount(0);
+});
+
+test("an alarm is assigned, and what was done to it stands below it and among the events of its device", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const tenant = (await platform.call("GET", "/api/auth/user")) as { tenantId: unknown };
+  await platform.call("POST", "/api/user", { email: "ann@example.com", firstName: "Ann", lastName: "Lee", authority: "TENANT_ADMIN", tenantId: tenant.tenantId });
+  const id = await platform.device("press");
+  expect(await telemetry(node, "press", { force: 1 })).toBe(0);
+  await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id }, type: "Jam", severity: "MAJOR" });
+  await platform.call("POST", `/api/rpc/oneway/${id}`, { method: "release", params: { side: "left" }, persistent: true, timeout: 60_000 });
+  await openDevice(page, id, "alarms");
+  await page.getByRole("button", { name: "Show Jam of press", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const assignee = dialog.getByRole("combobox", { name: "Assigned to", exact: true });
+  // Users that the console makes for itself are nobody.
+  await expect(assignee.getByRole("option")).not.toContainText(["console-"]);
+  await assignee.selectOption({ label: "Ann Lee" });
+  await expect(dialog.getByText(/^Alarm was assigned by user .* to user Ann Lee$/)).toBeVisible();
+  await dialog.getByRole("button", { name: "Acknowledge", exact: true }).click();
+  await expect(dialog.getByText(/^Alarm was acknowledged by user Console$/)).toBeVisible();
+  await dialog.getByRole("button", { name: "Close", exact: true }).click();
+  await expect(page.getByRole("row", { name: /Jam of press .* active, acknowledged, assigned to Ann Lee/ })).toBeVisible();
+  await openDevice(page, id, "events");
+  const table = page.getByRole("region", { name: "Table: Events", exact: true });
+  for (const event of [/alarm Jam began major$/, /alarm Jam assigned to ann@example\.com major$/, /alarm Jam acknowledged major$/, /call Called: release queued$/, /connection Connected the last time$/]) {
+    await expect(table.getByRole("row", { name: event })).toBeVisible();
+  }
+  await page.getByRole("combobox", { name: "Kind", exact: true }).selectOption({ label: "persistent calls" });
+  await expect(table.getByRole("row")).toHaveCount(2);
+  await openDevice(page, id, "alarms");
+  await page.getByRole("button", { name: "Show Jam of press", exact: true }).click();
+  await assignee.selectOption({ label: "nobody" });
+  await expect(dialog.getByText(/^Alarm was unassigned by user Console$/)).toBeVisible();
 });
 
 test("devices come from a CSV file, and what is wrong in it is told by line", async ({ console: page, node }) => {

@@ -80,3 +80,59 @@ test("what the pages use does not grow", async ({ console: page, node }) => {
   const after = await heapBytes(page);
   expect(after - before, `${before} bytes became ${after}`).toBeLessThan(1_000_000);
 });
+
+/** HEAP_MINUTES=10 for what a release has to show. */
+const HEAP_MINUTES = Number(process.env["HEAP_MINUTES"] ?? 2);
+
+test("a page that is left open stays as small as it is", async ({ console: page, node }) => {
+  test.setTimeout((HEAP_MINUTES + 2) * 60_000);
+  node.load("left/open", 500);
+  await open(page, "home");
+  await expect(page.getByText("Loading…")).toHaveCount(0);
+  const samples: number[] = [];
+  const end = Date.now() + HEAP_MINUTES * 60_000;
+  while (Date.now() < end) {
+    // Time is what this is about.
+    await page.waitForTimeout(5_000);
+    samples.push(await heapBytes(page));
+  }
+  const third = Math.floor(samples.length / 3);
+  const median = (of: number[]) => [...of].sort((a, b) => a - b)[Math.floor(of.length / 2)] ?? 0;
+  const [before, after] = [median(samples.slice(third, 2 * third)), median(samples.slice(-third))];
+  console.log(`heap of the home page over ${HEAP_MINUTES} minutes, in KiB: ${samples.map((bytes) => Math.round(bytes / 1024)).join(" ")}`);
+  // Its charts fill up for ten minutes: numbers of a second, 8 bytes each.
+  expect(after - before).toBeLessThan(500_000);
+});
+
+/** Messages in a second while the viewer looks; VIEWER_RATE for more than a laptop does. */
+const VIEWER_RATE = Number(process.env["VIEWER_RATE"] ?? 20_000);
+const ROUND_MS = 15_000;
+
+test("one viewer costs the server less than 5 % of a core under load @measured", async ({ console: page, node }) => {
+  test.setTimeout(400_000);
+  const cpu = async () => ((await node.call("GET", "/api/v1/stats")) as { process: { cpu_seconds: number } }).process.cpu_seconds;
+  const cores = async () => {
+    const [from, at] = [await cpu(), Date.now()];
+    await page.waitForTimeout(ROUND_MS);
+    return (await cpu() - from) / ((Date.now() - at) / 1000);
+  };
+  const load = bench(node, "fanin", "--set", "publishers.clients=100", "--set", `publishers.publish.rate=${VIEWER_RATE / 100}`, "--duration", "300", "--threads", "1");
+  try {
+    const incoming = page.locator("dl > div", { has: page.getByText("Messages in", { exact: true }) }).locator("dd").first();
+    await expect(incoming).toHaveText(/^\d{2,3},\d{3}\/s$/, { timeout: 60_000 });
+    const rounds: { without: number; viewed: number }[] = [];
+    for (let round = 0; round < 5; round += 1) {
+      await page.goto("about:blank");
+      const without = await cores();
+      await page.goto(node.url);
+      await expect(incoming).toHaveText(/^\d{2,3},\d{3}\/s$/);
+      rounds.push({ without, viewed: await cores() });
+    }
+    const costs = rounds.map(({ without, viewed }) => viewed - without).sort((a, b) => a - b);
+    const percent = (of: number) => `${(of * 100).toFixed(1)} %`;
+    console.log(`${VIEWER_RATE} messages/s; of a core, without and with a viewer: ${rounds.map(({ without, viewed }) => `${percent(without)} ${percent(viewed)}`).join(", ")}; the viewer costs ${percent(costs[2] ?? 1)} (median)`);
+    expect(costs[2]).toBeLessThan(0.05);
+  } finally {
+    load.kill("SIGKILL");
+  }
+});

@@ -1,4 +1,7 @@
 // Device profiles: an alarm rule is built, and the alarm of a device is raised, acknowledged and cleared by it.
+import { execFileSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
@@ -51,4 +54,89 @@ test("what the form of an alarm rule does not know stays as it was", async ({ co
   const kept = (await platform.call("GET", `/api/deviceProfile/${made.id.id}`)) as { description: string; profileData: { alarms: unknown } };
   expect(kept.description).toBe("turns");
   expect(kept.profileData.alarms).toEqual(alarms);
+});
+
+test("rules count by schedules: some days between two times, or times for each day", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  await open(page, "profiles/new");
+  const form = page.getByRole("form", { name: "Profile", exact: true });
+  await form.getByLabel("Name", { exact: true }).fill("shift");
+  await form.getByRole("button", { name: "Add an alarm", exact: true }).click();
+  await form.getByLabel("Alarm type", { exact: true }).fill("Loud");
+  const rule = (severity: string) => form.getByRole("region", { name: `Raises ${severity}`, exact: true });
+  const when = (severity: string) => rule(severity).getByRole("group", { name: "Schedule", exact: true });
+  for (const severity of ["major", "minor"]) await form.getByRole("combobox", { name: "Another severity", exact: true }).selectOption(severity);
+  for (const severity of ["critical", "major", "minor"]) {
+    await rule(severity).getByLabel("Key", { exact: true }).fill("noise");
+    await rule(severity).getByLabel("Value", { exact: true }).fill("80");
+  }
+  // The first two count on no day, the third always.
+  await when("critical").getByRole("combobox", { name: "Counts", exact: true }).selectOption("SPECIFIC_TIME");
+  for (const day of ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]) await when("critical").getByRole("checkbox", { name: day, exact: true }).uncheck();
+  await expect(when("critical").getByText("Without a day the rule never counts.", { exact: true })).toBeVisible();
+  await when("critical").getByLabel("From", { exact: true }).fill("06:30");
+  await when("critical").getByLabel("To", { exact: true }).fill("00:00");
+  await when("critical").getByLabel("Time zone", { exact: true }).fill("Europe/Vienna");
+  await when("major").getByRole("combobox", { name: "Counts", exact: true }).selectOption("CUSTOM");
+  for (const day of ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]) await when("major").getByRole("checkbox", { name: day, exact: true }).uncheck();
+  await expect(when("major").getByLabel("Monday from", { exact: true })).toBeDisabled();
+  await when("major").getByLabel("Time zone", { exact: true }).fill("UTC");
+  await form.getByRole("button", { name: "Create", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "shift", exact: true })).toBeVisible();
+
+  const infos = (await platform.call("GET", "/api/deviceProfileInfos?page=0&pageSize=100")) as { data: { name: string; id: { id: string } }[] };
+  const deviceProfileId = infos.data.find((one) => one.name === "shift")?.id;
+  interface Kept { profileData: { alarms: { createRules: Record<string, { schedule: unknown }> }[] } }
+  const kept = (await platform.call("GET", `/api/deviceProfile/${deviceProfileId?.id}`)) as Kept;
+  const rules = kept.profileData.alarms[0]?.createRules;
+  expect(rules?.["CRITICAL"]?.schedule).toEqual({ type: "SPECIFIC_TIME", timezone: "Europe/Vienna", daysOfWeek: [], startsOn: 23_400_000, endsOn: 0, dynamicValue: null });
+  const items = Array.from({ length: 7 }, (_, day) => ({ enabled: false, dayOfWeek: day + 1, startsOn: 28_800_000, endsOn: 64_800_000 }));
+  expect(rules?.["MAJOR"]?.schedule).toEqual({ type: "CUSTOM", timezone: "UTC", items, dynamicValue: null });
+  expect(rules?.["MINOR"]?.schedule).toBeNull();
+  await platform.call("POST", "/api/device-with-credentials", { device: { name: "shift-1", deviceProfileId }, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: "shift-1" } });
+  expect(await node.publish("v1/devices/me/telemetry", '{"noise": 90}', "-u", "shift-1", "-q", "1")).toBe(0);
+  await open(page, "alarms");
+  await expect(page.getByRole("row", { name: /^minor Show Loud of shift-1 .* active/ })).toBeVisible();
+});
+
+test("devices of a profile send Protobuf and provision themselves, as its page says", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  await open(page, "profiles/new");
+  const form = page.getByRole("form", { name: "Profile", exact: true });
+  await form.getByLabel("Name", { exact: true }).fill("binary");
+  await form.getByRole("combobox", { name: "Topics and format", exact: true }).selectOption("MQTT");
+  await form.getByLabel("Telemetry topic", { exact: true }).fill("plant/+/t");
+  await form.getByRole("combobox", { name: "Format", exact: true }).selectOption("PROTOBUF");
+  await form.getByLabel("Schema: Telemetry", { exact: true }).fill("message {");
+  await form.getByRole("combobox", { name: "Devices ask for their own credentials", exact: true }).selectOption("ALLOW_CREATE_NEW_DEVICES");
+  await form.getByLabel("Provision key", { exact: true }).fill("the-key");
+  await form.getByLabel("Provision secret", { exact: true }).fill("the-secret");
+  await form.getByRole("button", { name: "Create", exact: true }).click();
+  await expect(page.getByText(/deviceTelemetryProtoSchema: /)).toBeVisible();
+  await form.getByLabel("Schema: Telemetry", { exact: true }).fill('syntax = "proto3"; message T { optional double heat = 1; }');
+  await form.getByRole("button", { name: "Create", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "binary", exact: true })).toBeVisible();
+
+  const line = (await page.getByText(/^curl .*\/api\/v1\/provision/).textContent()) ?? "";
+  const answer = JSON.parse(execFileSync("sh", ["-c", line.replace("NAME", "binary-1").replace("curl", "curl -s")], { encoding: "utf8" })) as { status: string; credentialsValue: string };
+  expect(answer.status).toBe("SUCCESS");
+  const file = join(node.directory, "payload");
+  // heat: 22.5
+  writeFileSync(file, Buffer.from([0x09, 0, 0, 0, 0, 0, 0x80, 0x36, 0x40]));
+  execFileSync("mosquitto_pub", ["-h", "127.0.0.1", "-p", String(node.mqttPort), "-u", answer.credentialsValue, "-q", "1", "-t", "plant/7/t", "-f", file]);
+  await open(page, "devices");
+  await page.getByRole("link", { name: "binary-1", exact: true }).click();
+  await expect(page.getByRole("row", { name: /heat 22\.5/ })).toBeVisible();
+
+  // What is turned off is refused.
+  const infos = (await platform.call("GET", "/api/deviceProfileInfos?page=0&pageSize=100")) as { data: { name: string; id: { id: string } }[] };
+  await open(page, `profiles/${infos.data.find((one) => one.name === "binary")?.id.id}`);
+  const provisions = form.getByRole("combobox", { name: "Devices ask for their own credentials", exact: true });
+  await expect(provisions).toHaveValue("ALLOW_CREATE_NEW_DEVICES");
+  await expect(form.getByLabel("Provision secret", { exact: true })).toHaveValue("the-secret");
+  await provisions.selectOption("DISABLED");
+  await form.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText("Saved. It holds for the next message.", { exact: true })).toBeVisible();
+  const refused = JSON.parse(execFileSync("sh", ["-c", line.replace("NAME", "binary-2").replace("curl", "curl -s")], { encoding: "utf8" })) as { status: string };
+  expect(refused.status).not.toBe("SUCCESS");
 });

@@ -1,4 +1,5 @@
-// Takes the pictures of docs/screenshots; `dev/ui screenshots` runs it, and `ONLY=rules dev/ui screenshots` for pages that begin so. They are for people to look at,
+// Takes the pictures of docs/screenshots; `dev/ui screenshots` runs it, and `ONLY=rules dev/ui screenshots` for pages that begin so; with WIDE=1 also those
+// of a screen of 4K, into target/console-4k. They are for people to look at,
 // not compared.
 import { furnish, PAGES } from "../support/pages";
 import { expect, open, test } from "../support/test";
@@ -30,6 +31,19 @@ for (const colorScheme of ["light", "dark"] as const) {
     }
   });
 }
+
+test("pictures on a screen of 4K @screenshots", async ({ console: page, node }) => {
+  test.setTimeout(400_000);
+  if (!process.env["WIDE"]) test.skip();
+  await furnish(node);
+  await page.setViewportSize({ width: 3840, height: 2160 });
+  for (const one of PAGES.filter((path) => path.startsWith(process.env["ONLY"] ?? ""))) {
+    await open(page, one);
+    await expect(page.getByText("Loading…")).toHaveCount(0);
+    await page.waitForTimeout(700);
+    await page.screenshot({ path: `../../target/console-4k/${one.replace(/\W+/g, "-")}.png` });
+  }
+});
 
 async function talk(page: Parameters<typeof open>[0]): Promise<void> {
   await page.getByRole("button", { name: "Connect", exact: true }).click();

@@ -12,7 +12,10 @@ export const UNITS = ["SECONDS", "MINUTES", "HOURS", "DAYS"] as const;
 export interface Value extends Json { defaultValue: unknown; dynamicValue?: unknown }
 export interface Filter extends Json { key: { type: string; key: string }; valueType: string; predicate: { type: string; operation: string; value?: Value; predicates?: unknown } & Json }
 export interface Spec extends Json { type: "SIMPLE" | "DURATION" | "REPEATING"; unit?: string; predicate?: Value }
-export interface Rule extends Json { condition: { condition: Filter[]; spec: Spec }; schedule: unknown; alarmDetails: string | null }
+/** Times are milliseconds from the midnight of the zone; an end of 0 is the end of the day. Days are numbered from Monday, 1, on. */
+export interface Times extends Json { startsOn: number; endsOn: number }
+export interface Schedule extends Json { type: "ANY_TIME" | "SPECIFIC_TIME" | "CUSTOM"; timezone?: string; daysOfWeek?: number[]; startsOn?: number; endsOn?: number; items?: (Times & { enabled: boolean; dayOfWeek: number })[]; dynamicValue?: unknown }
+export interface Rule extends Json { condition: { condition: Filter[]; spec: Spec }; schedule: Schedule | null; alarmDetails: string | null }
 export interface AlarmRule extends Json { id: string; alarmType: string; createRules: Partial<Record<Severity, Rule>>; clearRule: Rule | null }
 
 export const filter = (): Filter => ({ key: { type: "TIME_SERIES", key: "" }, valueType: "NUMERIC", value: null, predicate: { type: "NUMERIC", operation: "GREATER", value: { defaultValue: 0, userValue: null, dynamicValue: null } } });
@@ -22,6 +25,27 @@ export const alarm = (id: string): AlarmRule => ({ id, alarmType: "", createRule
 /** Whether the fields of a form can say all of it. */
 export const isPlain = (one: Filter): boolean => one.predicate.type !== "COMPLEX" && one.predicate.type in OPERATIONS && !hasSource(one.predicate.value) && ["TIME_SERIES", "ATTRIBUTE"].includes(one.key.type);
 export const isPlainSpec = (spec: Spec): boolean => !hasSource(spec.predicate);
+
+export const isPlainSchedule = (one: Schedule | null): boolean => !one || (["ANY_TIME", "SPECIFIC_TIME", "CUSTOM"].includes(one.type) && !hasSource({ defaultValue: null, dynamicValue: one.dynamicValue }));
+
+export const DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"] as const;
+const HOUR_MS = 3_600_000;
+const WORK: Times = { startsOn: 8 * HOUR_MS, endsOn: 18 * HOUR_MS };
+const isWorkday = (day: number) => day <= 5;
+
+export function scheduleOf(type: Schedule["type"], timezone: string): Schedule | null {
+  const days = DAYS.map((_, at) => at + 1);
+  if (type === "SPECIFIC_TIME") return { type, timezone, daysOfWeek: days.filter(isWorkday), ...WORK, dynamicValue: null };
+  return type === "CUSTOM" ? { type, timezone, items: days.map((dayOfWeek) => ({ enabled: isWorkday(dayOfWeek), dayOfWeek, ...WORK })), dynamicValue: null } : null;
+}
+
+const two = (n: number): string => String(n).padStart(2, "0");
+/** `08:30`, as fields for times have it. */
+export const clock = (ms: number | undefined): string => `${two(Math.floor((ms ?? 0) / HOUR_MS) % 24)}:${two(Math.floor((ms ?? 0) / 60_000) % 60)}`;
+export function fromClock(text: string): number {
+  const [hours = 0, minutes = 0] = text.split(":").map(Number);
+  return hours * HOUR_MS + minutes * 60_000;
+}
 
 function hasSource(value: Value | undefined): boolean {
   const source = value?.dynamicValue as { sourceType?: unknown } | null | undefined;

@@ -1,9 +1,10 @@
 // Operations of the device platform that the console uses, as the tenant's user.
-import { part, requestAs, type RequestOptions } from "../api/request";
+import { part, Refused, requestAs, type RequestOptions } from "../api/request";
 import type { Dashboard } from "./dashboard";
 import type { Metadata, RuleChain } from "./chain";
-import type { Aggregation, Alarm, AlarmComment, Attribute, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, Point, Profile, ProfileInfo, Relation, Scope } from "./model";
-import { tenancy } from "./tenancy.svelte";
+import type { Aggregation, Alarm, AlarmComment, Attribute, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, PlatformUser, Point, Profile, ProfileInfo, Relation, Scope } from "./model";
+import type { ScriptType } from "./nodetypes";
+import { isOfConsole, tenancy } from "./tenancy.svelte";
 
 export async function ask<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
   const token = await tenancy.token();
@@ -25,9 +26,20 @@ export const deleteDevice = (id: string) => ask<void>("DELETE", `/api/device/${p
 export const credentials = (id: string, signal?: AbortSignal) => ask<DeviceCredentials>("GET", `/api/device/${part(id)}/credentials`, { signal });
 export const saveCredentials = (body: DeviceCredentials) => ask<DeviceCredentials>("POST", "/api/device/credentials", { body });
 
+/** What a device does itself: its token is its login. */
+export const sendAsDevice = (token: string, values: Json) => requestAs<void>({ headers: {}, ended: () => undefined }, "POST", `/api/v1/${part(token)}/telemetry`, { body: values });
+
 export const profileInfos = (signal?: AbortSignal) => ask<Page<ProfileInfo>>("GET", "/api/deviceProfileInfos", { query: { page: 0, pageSize: 1000, sortProperty: "name" }, signal });
 
 export const keys = (entity: EntityId, signal?: AbortSignal) => ask<string[]>("GET", `/api/plugins/telemetry/${of(entity)}/keys/timeseries`, { signal });
+
+/** All points, straight from the store, however many. */
+export async function exportCsv(entity: EntityId, names: string[], from: number, to: number): Promise<Blob> {
+  const query = new URLSearchParams({ keys: names.join(","), startTs: String(Math.floor(from)), endTs: String(Math.ceil(to)) });
+  const answer = await fetch(`/api/plugins/telemetry/${of(entity)}/export/timeseries?${query}`, { headers: { "X-Authorization": `Bearer ${await tenancy.token()}` } });
+  if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))) as { message: string });
+  return answer.blob();
+}
 
 export interface Window { startTs: number; endTs: number; agg: Aggregation; interval?: number; limit?: number }
 export const points = (entity: EntityId, names: string[], window: Window, signal?: AbortSignal) =>
@@ -40,11 +52,23 @@ export const deleteAttribute = (entity: EntityId, scope: Scope, key: string) => 
 export const callDevice = (id: string, isTwoWay: boolean, body: { method: string; params: unknown; timeout: number }) =>
   ask<unknown>("POST", `/api/plugins/rpc/${isTwoWay ? "twoway" : "oneway"}/${part(id)}`, { body });
 
+export interface KeptCall { id: EntityId; createdTime: number; status: string; request: { body: { method: string } }; response: unknown }
+/** Persistent ones. */
+export const keptCalls = (id: string, query: Listing, signal?: AbortSignal) => ask<Page<KeptCall>>("GET", `/api/rpc/persistent/device/${part(id)}`, { query: { ...query }, signal });
+
+/** Whom an alarm can be assigned to: people, not the users that the console makes for its logins. Only administrators of the tenant see them. */
+export async function people(signal?: AbortSignal): Promise<PlatformUser[]> {
+  const found = await ask<Page<PlatformUser>>("GET", "/api/users", { query: { page: 0, pageSize: 1000, sortProperty: "email", sortOrder: "ASC" }, signal });
+  return found.data.filter((user) => !isOfConsole(user.email));
+}
+
 export interface AlarmFilter extends Listing { statusList?: string | undefined; severityList?: string | undefined; typeList?: string | undefined }
 export const alarms = (query: AlarmFilter, entity: EntityId | undefined, signal?: AbortSignal) =>
   ask<Page<Alarm>>("GET", entity ? `/api/v2/alarm/${of(entity)}` : "/api/v2/alarms", { query: { sortProperty: "startTs", sortOrder: "DESC", ...query }, signal });
 export const acknowledge = (id: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/ack`);
 export const clear = (id: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/clear`);
+export const assign = (id: string, user: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/assign/${part(user)}`);
+export const unassign = (id: string) => ask<unknown>("DELETE", `/api/alarm/${part(id)}/assign`);
 export const deleteAlarm = (id: string) => ask<unknown>("DELETE", `/api/alarm/${part(id)}`);
 export const comments = (id: string, signal?: AbortSignal) => ask<Page<AlarmComment>>("GET", `/api/alarm/${part(id)}/comment`, { query: { page: 0, pageSize: 100, sortProperty: "createdTime", sortOrder: "ASC" }, signal });
 export const comment = (id: string, text: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/comment`, { body: { comment: { text } } });
@@ -98,3 +122,7 @@ export interface NodeEvent {
 /** What went into a rule node that is debugged and what came out, the newest first. */
 export const nodeEvents = (id: string, signal?: AbortSignal) => ask<Page<NodeEvent>>("GET", `/api/events/RULE_NODE/${part(id)}/DEBUG_RULE_NODE`, { query: { page: 0, pageSize: 50 }, signal });
 export const clearNodeEvents = (id: string) => ask<void>("POST", `/api/events/RULE_NODE/${part(id)}/clear`, { body: {} });
+
+/** Runs the script of a node on a message, with no effect. */
+export const tryScript = (body: { script: string; scriptType: ScriptType; msg: string; metadata: unknown; msgType: string }, signal?: AbortSignal) =>
+  ask<{ output: string; error: string }>("POST", "/api/ruleChain/testScript", { query: { scriptLang: "JS" }, body: { argNames: ["msg", "metadata", "msgType"], ...body }, signal });

@@ -1,5 +1,5 @@
 // A dashboard as ThingsBoard keeps it. What the console shows is read from its JSON, and what is changed is changed in it: the rest stays as it came.
-import type { EntityId, Json } from "./model";
+import type { Aggregation, EntityId, Json } from "./model";
 
 export const COLUMNS = 24;
 const HOUR_MS = 3_600_000;
@@ -7,6 +7,13 @@ export const KINDS = ["chart", "value", "gauge", "table", "alarms", "switch", "t
 export type Kind = (typeof KINDS)[number];
 
 export interface Place { row: number; col: number; sizeX: number; sizeY: number }
+/** What a chart shows: the last so many milliseconds, or a time that stands still. */
+export interface TimeWindow { ms: number; fixed: { from: number; to: number } | undefined; aggregation: Aggregation }
+/** Which part of a dashboard is looked at, and of which entity, where a state is about one. */
+export interface View { state?: string | undefined; entity?: EntityId | undefined }
+export interface State { id: string; name: string; isRoot: boolean }
+/** A button that leads to another state. */
+export interface Lead { name: string; state: string; hasEntity: boolean }
 export interface Widget {
   id: string;
   /** None: ThingsBoard has it, the console does not. */
@@ -18,7 +25,10 @@ export interface Widget {
   /** All of its alias, as far as the alias names them. */
   entities: EntityId[];
   keys: string[];
-  windowMs: number;
+  window: TimeWindow;
+  /** Not that of the dashboard. */
+  hasOwnWindow: boolean;
+  leads: Lead[];
   unit: string;
   min: number;
   max: number;
@@ -57,19 +67,42 @@ const list = (value: unknown): Json[] => (Array.isArray(value) ? (value as Json[
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const number = (value: unknown, otherwise: number): number => (typeof value === "number" && Number.isFinite(value) ? value : otherwise);
 
-export function widgets({ configuration }: Dashboard): Widget[] {
-  const layout = mainLayout(configuration ?? {});
-  return Object.entries(configuration?.widgets ?? {})
-    .map(([id, json]) => widget(id, json, object(layout[id]), configuration ?? {}))
+export function states({ configuration }: Dashboard): State[] {
+  const root = stateOf(configuration ?? {}, undefined)?.[0];
+  return Object.entries(configuration?.states ?? {})
+    .map(([id, state]) => ({ id, name: text(state["name"]) || id, isRoot: id === root }))
+    .sort((a, b) => Number(b.isRoot) - Number(a.isRoot));
+}
+
+/** The one that is asked for, else the one in which a dashboard begins. */
+function stateOf({ states }: Configuration, id: string | undefined): [string, Json] | undefined {
+  const all = Object.entries(states ?? {});
+  return all.find(([name]) => name === id) ?? all.find(([, state]) => state["root"] === true) ?? all[0];
+}
+
+/** Places by widget, of all layouts of a state. */
+const placesOf = (state: Json | undefined): Json => Object.assign({}, ...Object.values(object(state?.["layouts"])).map((layout) => object(object(layout)["widgets"])).reverse()) as Json;
+
+/** Those of a state. What is in no state at all is in that in which the dashboard begins. */
+export function widgets({ configuration }: Dashboard, view: View = {}): Widget[] {
+  const known = configuration ?? {};
+  const [current, state] = stateOf(known, view.state) ?? [undefined, undefined];
+  const isFirst = current === stateOf(known, undefined)?.[0];
+  const places = placesOf(state);
+  const elsewhere = new Set(Object.values(known.states ?? {}).flatMap((other) => Object.keys(placesOf(other))));
+  return Object.entries(known.widgets ?? {})
+    .filter(([id]) => id in places || (isFirst && !elsewhere.has(id)))
+    .map(([id, json]) => widget(id, json, object(places[id]), known, view))
     .sort((a, b) => a.place.row - b.place.row || a.place.col - b.place.col);
 }
 
-function widget(id: string, json: Json, at: Json, configuration: Configuration): Widget {
+function widget(id: string, json: Json, at: Json, configuration: Configuration, view: View): Widget {
   const config = object(json["config"]);
   const source = list(config["datasources"])[0] ?? {};
   const settings = object(config["settings"]);
   const kind = kindOf(json);
-  const entities = entitiesOf(source, configuration);
+  const entities = entitiesOf(source, configuration, view);
+  const hasOwnWindow = config["useDashboardTimewindow"] === false;
   const place = (name: keyof Place, otherwise: number) => number(at[name], number(json[name], otherwise));
   return {
     id,
@@ -77,9 +110,11 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration):
     type: text(json["typeFullFqn"]) || text(json["typeAlias"]) || text(json["type"]),
     title: text(config["title"]),
     // Alarms of several are those of all.
-    entity: kind === "alarms" && entities.length > 1 ? undefined : (entities[0] ?? targetOf(config, configuration)),
+    entity: kind === "alarms" && entities.length > 1 ? undefined : (entities[0] ?? targetOf(config, configuration, view)),
     entities,
-    windowMs: number(object(object((config["useDashboardTimewindow"] === false ? config : configuration)["timewindow"])["realtime"])["timewindowMs"], HOUR_MS),
+    window: windowOf(object((hasOwnWindow ? config : configuration)["timewindow"])),
+    hasOwnWindow,
+    leads: leadsOf(config),
     keys: list(source["dataKeys"]).map((key) => text(key["name"])).filter(Boolean),
     unit: text(config["units"]),
     min: number(settings["minValue"], number(settings["tickMin"], 0)),
@@ -90,6 +125,36 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration):
     longitudeKey: text(settings["lngKeyName"]) || "longitude",
     place: { row: place("row", 0), col: Math.min(COLUMNS - 1, place("col", 0)), sizeX: Math.min(COLUMNS, place("sizeX", 8)), sizeY: place("sizeY", 5) },
   };
+}
+
+const AGGREGATIONS: Aggregation[] = ["NONE", "AVG", "MIN", "MAX", "SUM", "COUNT"];
+
+/** `selectedTab` 1 is the past: the last so many milliseconds, or between two times. */
+export function windowOf(json: Json): TimeWindow {
+  const history = object(json["history"]);
+  const between = object(history["fixedTimewindow"]);
+  const [from, to] = [number(between["startTimeMs"], 0), number(between["endTimeMs"], 0)];
+  const isPast = json["selectedTab"] === 1;
+  const aggregation = AGGREGATIONS.find((one) => one === object(json["aggregation"])["type"]) ?? "AVG";
+  return {
+    ms: number((isPast ? history : object(json["realtime"]))["timewindowMs"], HOUR_MS),
+    fixed: isPast && history["historyType"] === 1 && from < to ? { from, to } : undefined,
+    aggregation,
+  };
+}
+
+/** The same with another length, which follows the present. */
+const withLength = (json: Json, ms: number): Json => ({ ...json, selectedTab: 0, realtime: { interval: 1000, ...object(json["realtime"]), timewindowMs: ms }, ...(json["aggregation"] ? {} : { aggregation: { type: "AVG", limit: 25_000 } }) });
+
+export function withWindow(dashboard: Dashboard, ms: number): Dashboard {
+  const configuration = dashboard.configuration ?? {};
+  return { ...dashboard, configuration: { ...configuration, timewindow: withLength(object(configuration["timewindow"]), ms) } };
+}
+
+/** Whatever has to be clicked in ThingsBoard: here it is a button. */
+function leadsOf(config: Json): Lead[] {
+  return Object.values(object(config["actions"])).flatMap(list).filter((one) => ["openDashboardState", "updateDashboardState"].includes(text(one["type"])) && text(one["targetDashboardStateId"]))
+    .map((one) => ({ name: text(one["name"]) || text(one["targetDashboardStateId"]), state: text(one["targetDashboardStateId"]), hasEntity: one["setEntityId"] !== false }));
 }
 
 function kindOf(json: Json): Kind | undefined {
@@ -105,36 +170,62 @@ function kindOf(json: Json): Kind | undefined {
   return /switch|toggle/.test(fqn) && json["type"] === "rpc" ? "switch" : undefined;
 }
 
-function entitiesOf(source: Json, { entityAliases }: Configuration): EntityId[] {
+function entitiesOf(source: Json, { entityAliases }: Configuration, view: View): EntityId[] {
   if (source["type"] === "device" && source["deviceId"]) return [{ entityType: "DEVICE", id: text(source["deviceId"]) }];
-  return aliased(text(source["entityAliasId"]), entityAliases);
+  return aliased(text(source["entityAliasId"]), entityAliases, view);
 }
 
-function targetOf(config: Json, { entityAliases }: Configuration): EntityId | undefined {
+function targetOf(config: Json, { entityAliases }: Configuration, view: View): EntityId | undefined {
   const target = object(config["targetDevice"]);
   if (target["deviceId"]) return { entityType: "DEVICE", id: text(target["deviceId"]) };
-  return aliased(text(target["entityAliasId"]) || text(list(config["targetDeviceAliases"])[0]), entityAliases)[0];
+  return aliased(text(target["entityAliasId"]) || text(list(config["targetDeviceAliases"])[0]), entityAliases, view)[0];
 }
 
-function aliased(id: string, aliases: Configuration["entityAliases"]): EntityId[] {
+const entityIn = (json: Json): EntityId[] => (json["id"] ? [{ entityType: text(json["entityType"]), id: text(json["id"]) }] : []);
+
+function aliased(id: string, aliases: Configuration["entityAliases"], view: View): EntityId[] {
   const filter = object(object(aliases?.[id])["filter"]);
+  // Whatever the state is about, or what it is about by itself.
+  if (filter["type"] === "stateEntity") return view.entity ? [view.entity] : entityIn(object(filter["defaultStateEntity"]));
   const single = object(filter["singleEntity"]);
-  if (filter["type"] === "singleEntity" && single["id"]) return [{ entityType: text(single["entityType"]), id: text(single["id"]) }];
+  if (filter["type"] === "singleEntity" && single["id"]) return entityIn(single);
   const ids = filter["type"] === "entityList" && Array.isArray(filter["entityList"]) ? (filter["entityList"] as unknown[]) : [];
   return ids.filter((one) => typeof one === "string").map((one) => ({ entityType: text(filter["entityType"]), id: one }));
 }
 
-function mainLayout(configuration: Configuration): Json {
-  const states = Object.values(configuration.states ?? {});
-  const root = states.find((state) => state["root"] === true) ?? states[0];
-  return object(object(object(object(root)["layouts"])["main"])["widgets"]);
+const newState = (name: string, isRoot: boolean): Json => ({ name, root: isRoot, layouts: { main: { widgets: {}, gridSettings: { columns: COLUMNS, margin: 10, outerMargin: true, backgroundSizeMode: "100%", autoFillHeight: false } } } });
+
+/** The identifier is made of the name, as ThingsBoard does it. */
+export function addState(dashboard: Dashboard, name: string): [Dashboard, string] {
+  const configuration = dashboard.configuration ?? empty(dashboard.title).configuration ?? {};
+  const all = Object.keys(configuration.states ?? {}).length ? configuration.states : { default: newState(dashboard.title, true) };
+  const base = name.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "_") || "state";
+  let id = base;
+  for (let n = 1; id in (all ?? {}); n += 1) id = `${base}_${n}`;
+  return [{ ...dashboard, configuration: { ...configuration, states: { ...all, [id]: newState(name, false) } } }, id];
+}
+
+export function renameState(dashboard: Dashboard, id: string, name: string): Dashboard {
+  const next = structuredClone(dashboard);
+  const state = next.configuration?.states?.[id];
+  if (state) state["name"] = name;
+  return next;
+}
+
+/** With the widgets that are in no other state. The one in which the dashboard begins stays. */
+export function removeState(dashboard: Dashboard, id: string): Dashboard {
+  const one = states(dashboard).find((state) => state.id === id);
+  if (!one || one.isRoot) return dashboard;
+  const next = widgets(dashboard, { state: id }).reduce((before, { id: widgetId }) => remove(before, widgetId, { state: id }), structuredClone(dashboard));
+  delete next.configuration?.states?.[id];
+  return next;
 }
 
 export const empty = (title: string): Dashboard => ({
   title,
   configuration: {
     widgets: {},
-    states: { default: { name: title, root: true, layouts: { main: { widgets: {}, gridSettings: { columns: COLUMNS, margin: 10, outerMargin: true, backgroundSizeMode: "100%", autoFillHeight: false } } } } },
+    states: { default: newState(title, true) },
     entityAliases: {},
     filters: {},
     timewindow: { selectedTab: 0, realtime: { interval: 1000, timewindowMs: 3_600_000 }, aggregation: { type: "AVG", limit: 25_000 } },
@@ -142,13 +233,13 @@ export const empty = (title: string): Dashboard => ({
   },
 });
 
-/** With this widget new or changed. */
-export function put(dashboard: Dashboard, one: Widget): Dashboard {
+/** With this widget new or changed, in the state that is looked at. */
+export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboard {
   const next = structuredClone(dashboard);
   const configuration = (next.configuration ??= empty(next.title).configuration ?? {});
   const before = object(configuration.widgets?.[one.id]);
   const names = one.kind ? NAMES[one.kind] : undefined;
-  const was = widgets(dashboard).find((other) => other.id === one.id);
+  const was = widgets(dashboard, view).find((other) => other.id === one.id);
   const isSameEntity = was !== undefined && was.entity?.id === one.entity?.id;
   const config = object(before["config"]);
   const type = names?.type ?? text(before["type"]);
@@ -161,14 +252,20 @@ export function put(dashboard: Dashboard, one: Widget): Dashboard {
     [one.id]: {
       ...before, id: one.id, ...(names && !isSame ? { typeFullFqn: names.fqn, type: names.type } : {}), ...one.place,
       config: {
-        ...config, title: one.title, showTitle: true, units: one.unit,
+        ...config, title: one.title, showTitle: true, units: one.unit, ...timeOf(one, was, config),
         ...(type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source] } : { datasources: [source] }),
         settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" ? { method: one.method } : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
       },
     },
   };
-  place(configuration, one);
+  place(configuration, one, view);
   return next;
+}
+
+/** Whose time a chart has, if that is another one than before. */
+function timeOf(one: Widget, was: Widget | undefined, config: Json): Json {
+  if (one.kind !== "chart" || (was && was.hasOwnWindow === one.hasOwnWindow && was.window.ms === one.window.ms)) return {};
+  return one.hasOwnWindow ? { useDashboardTimewindow: false, timewindow: withLength(object(config["timewindow"]), one.window.ms) } : { useDashboardTimewindow: true };
 }
 
 function dataKey(name: string, at: number, before: Json[]): Json {
@@ -176,34 +273,38 @@ function dataKey(name: string, at: number, before: Json[]): Json {
 }
 
 function alias(configuration: Configuration, entity: EntityId): string {
-  const found = Object.keys(configuration.entityAliases ?? {}).find((id) => aliased(id, configuration.entityAliases)[0]?.id === entity.id);
+  const found = Object.keys(configuration.entityAliases ?? {}).find((id) => object(object(configuration.entityAliases?.[id])["filter"])["type"] !== "stateEntity" && aliased(id, configuration.entityAliases, {})[0]?.id === entity.id);
   if (found) return found;
   const id = crypto.randomUUID?.() ?? String(Date.now());
   configuration.entityAliases = { ...configuration.entityAliases, [id]: { id, alias: entity.id, filter: { type: "singleEntity", resolveMultiple: false, singleEntity: entity } } };
   return id;
 }
 
-function place(configuration: Configuration, one: Widget): void {
+function place(configuration: Configuration, one: Widget, view: View): void {
   const states = (configuration.states ??= {});
-  const [name, state] = Object.entries(states).find(([, state]) => state["root"] === true) ?? Object.entries(states)[0] ?? ["default", { name: "default", root: true }];
+  const [name, state] = stateOf(configuration, view.state) ?? ["default", { name: "default", root: true }];
   const layouts = object(state["layouts"]);
-  const main = object(layouts["main"]);
-  states[name] = { ...state, layouts: { ...layouts, main: { ...main, widgets: { ...object(main["widgets"]), [one.id]: { ...object(object(main["widgets"])[one.id]), ...one.place } } } } };
+  // Where it is already; ThingsBoard's second layout stands beside the first.
+  const [at] = Object.entries(layouts).find(([, layout]) => one.id in object(object(layout)["widgets"])) ?? ["main"];
+  const layout = object(layouts[at]);
+  const all = object(layout["widgets"]);
+  states[name] = { ...state, layouts: { ...layouts, [at]: { ...layout, widgets: { ...all, [one.id]: { ...object(all[one.id]), ...one.place } } } } };
 }
 
-export function remove(dashboard: Dashboard, id: string): Dashboard {
+/** From the state that is looked at; for good if it is in no other. */
+export function remove(dashboard: Dashboard, id: string, view: View = {}): Dashboard {
   const next = structuredClone(dashboard);
-  delete next.configuration?.widgets?.[id];
-  for (const state of Object.values(next.configuration?.states ?? {})) {
-    for (const layout of Object.values(object(state["layouts"]))) delete object(object(layout)["widgets"])[id];
-  }
+  const configuration = next.configuration ?? {};
+  const state = stateOf(configuration, view.state)?.[1];
+  for (const layout of Object.values(object(state?.["layouts"]))) delete object(object(layout)["widgets"])[id];
+  if (!Object.values(configuration.states ?? {}).some((other) => id in placesOf(other))) delete configuration.widgets?.[id];
   return next;
 }
 
 /** A new widget below all others. */
 export function fresh(kind: Kind, all: Widget[]): Widget {
   const row = Math.max(0, ...all.map((one) => one.place.row + one.place.sizeY));
-  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], windowMs: HOUR_MS, keys: [], unit: "", min: 0, max: 100, method: "setValue", text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
+  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, method: "setValue", text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
 }
 
 /** Of a new widget. */
@@ -213,8 +314,8 @@ export function size(kind: Kind): { sizeX: number; sizeY: number } {
 }
 
 /** Moved or resized; those in its way go down. */
-export function settle(dashboard: Dashboard, id: string, to: Place): Dashboard {
-  const all = widgets(dashboard);
+export function settle(dashboard: Dashboard, id: string, to: Place, view: View = {}): Dashboard {
+  const all = widgets(dashboard, view);
   const moved = all.find((one) => one.id === id);
   if (!moved) return dashboard;
   const done: Widget[] = [{ ...moved, place: to }];
@@ -223,14 +324,14 @@ export function settle(dashboard: Dashboard, id: string, to: Place): Dashboard {
     for (let hit = done.find((other) => overlap(other.place, at)); hit; hit = done.find((other) => overlap(other.place, at))) at = { ...at, row: hit.place.row + hit.place.sizeY };
     done.push({ ...one, place: at });
   }
-  return done.filter((one) => all.find((before) => before.id === one.id)?.place !== one.place).reduce(moveTo, dashboard);
+  return done.filter((one) => all.find((before) => before.id === one.id)?.place !== one.place).reduce((before, one) => moveTo(before, one, view), dashboard);
 }
 
-function moveTo(dashboard: Dashboard, one: Widget): Dashboard {
+function moveTo(dashboard: Dashboard, one: Widget, view: View): Dashboard {
   const next = structuredClone(dashboard);
   const configuration = next.configuration ?? {};
   Object.assign(object(configuration.widgets?.[one.id]), one.place);
-  place(configuration, one);
+  place(configuration, one, view);
   return next;
 }
 

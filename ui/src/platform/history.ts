@@ -6,6 +6,9 @@ export interface Source { entity: EntityId; key: string; label: string }
 export interface Span { from: number; to: number }
 export interface Line { label: string; at: number[]; values: (number | null)[] }
 
+/** Lengths of time to choose from. */
+export const LENGTHS: [number, string][] = [[60_000, "1 min"], [900_000, "15 min"], [3_600_000, "1 h"], [21_600_000, "6 h"], [86_400_000, "24 h"], [604_800_000, "7 d"], [2_592_000_000, "30 d"]];
+
 const INTERVALS = 600;
 /** Below this an interval has a point or two at most: they are shown as they are. */
 const FINE_MS = 1_000;

@@ -1,5 +1,6 @@
 // What the device platform gives and takes: ThingsBoard's JSON, as far as the console looks at it. The rest of an entity is kept as it came.
 import type { AlarmRule } from "./alarmrules";
+import type { Provisioning, Transport } from "./profile";
 
 export interface EntityId { entityType: string; id: string }
 export interface Page<T> { data: T[]; totalPages: number; totalElements: number; hasNext: boolean }
@@ -18,7 +19,9 @@ export interface Profile extends Json {
   description: string | null;
   default: boolean;
   defaultRuleChainId: EntityId | null;
-  profileData: { alarms: AlarmRule[] | null } & Json;
+  provisionType: Provisioning["type"];
+  provisionDeviceKey: string | null;
+  profileData: { alarms: AlarmRule[] | null; transportConfiguration?: Transport; provisionConfiguration?: { type: string; provisionDeviceSecret?: string | null } & Json } & Json;
 }
 export interface ProfileInfo { id: EntityId; name: string }
 
@@ -42,6 +45,8 @@ export interface Alarm extends Json {
   endTs: number;
   ackTs: number;
   clearTs: number;
+  assignTs: number;
+  assignee: { id: EntityId; firstName: string | null; lastName: string | null; email: string } | null;
   originator: EntityId;
   originatorName: string | null;
   details: unknown;

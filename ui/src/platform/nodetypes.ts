@@ -49,3 +49,19 @@ export const NODE_TYPES: NodeType[] = ([
 ] as [string, string, NodeType["kind"], string[], Json][]).map(([name, title, kind, labels, configuration]) => ({ type: PREFIX + name, title, kind, labels, configuration }));
 
 export const typeOf = (type: string): NodeType | undefined => NODE_TYPES.find((one) => one.type === type);
+
+/** Where a node keeps its script, and what ThingsBoard calls its kind. */
+const SCRIPTS: Record<string, [string, ScriptType]> = {
+  "filter.TbJsFilterNode": ["jsScript", "filter"],
+  "filter.TbJsSwitchNode": ["jsScript", "switch"],
+  "transform.TbTransformMsgNode": ["jsScript", "update"],
+  "action.TbLogNode": ["jsScript", "string"],
+  "action.TbCreateAlarmNode": ["alarmDetailsBuildJs", "json"],
+  "action.TbClearAlarmNode": ["alarmDetailsBuildJs", "json"],
+  "debug.TbMsgGeneratorNode": ["jsScript", "generate"],
+};
+export type ScriptType = "filter" | "switch" | "update" | "string" | "json" | "generate";
+export const scriptOf = (type: string): { field: string; kind: ScriptType } | undefined => {
+  const [field, kind] = SCRIPTS[type.slice(PREFIX.length)] ?? [];
+  return type.startsWith(PREFIX) && field && kind ? { field, kind } : undefined;
+};

@@ -119,7 +119,7 @@ class Tenancy {
   /** Users of logins that never ended. */
   async #tidy(tenant: string): Promise<void> {
     const page = await this.#asAdmin<Page<PlatformUser>>("GET", `/api/tenant/${tenant}/users`, { query: { pageSize: 100, page: 0, textSearch: USER_PREFIX } });
-    const old = page.data.filter((user) => user.email.startsWith(USER_PREFIX) && user.email.endsWith("@tidewire.invalid") && user.createdTime < Date.now() - USER_LIFE_MS);
+    const old = page.data.filter((user) => isOfConsole(user.email) && user.createdTime < Date.now() - USER_LIFE_MS);
     for (const user of old) await this.#asAdmin("DELETE", `/api/user/${user.id.id}`);
   }
 
@@ -159,6 +159,9 @@ function expiry(token: string): number {
     return 0;
   }
 }
+
+/** A user that was made for a login. */
+export const isOfConsole = (email: string): boolean => email.startsWith(USER_PREFIX) && email.endsWith("@tidewire.invalid");
 
 export function random(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(10)), (byte) => byte.toString(16).padStart(2, "0")).join("");

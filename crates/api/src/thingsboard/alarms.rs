@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::alarm_activity;
 use super::call::{Call, Verb};
 use super::failure::Failure;
 use super::info::fields;
@@ -136,7 +137,10 @@ fn comments() -> Vec<Endpoint> {
             Who::TENANT,
             list_comments,
         )
-        .says("List comments on an alarm", "With the names of those who wrote them.")
+        .says(
+            "List comments on an alarm",
+            "With the names of those who wrote them. What people did to the alarm stands among them: of type SYSTEM, and nobody's.",
+        )
         .returns_json("A page of comments."),
         delete(
             "/api/alarm/{alarmId}/comment/{commentId}",
@@ -465,7 +469,7 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<bool> {
 }
 
 fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
-    call.alarm(AlarmId(id), Verb::Write)?;
+    let before = call.alarm(AlarmId(id), Verb::Write)?;
     let kind = match &change {
         AlarmChange::Acknowledge => "ALARM_ACK",
         AlarmChange::Clear => "ALARM_CLEAR",
@@ -476,6 +480,7 @@ fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
         .platform()
         .change_alarm(AlarmId(id), change, call.now_ms, &mut call.world.outlet())?;
     call.alarmed(kind, &alarm);
+    alarm_activity::note(call, &before, &alarm)?;
     Ok(Json(Names::new(call).info(&alarm)?))
 }
 
@@ -524,7 +529,7 @@ fn list_comments(call: &Call, id: Uuid, query: PageQuery, (): ()) -> Outcome<Pag
             None => None,
         };
         let mut info = fields(&comment);
-        let user = user.map(|user| (user.first_name, user.last_name, user.email));
+        let user = user.map(|user| (user.first_name, user.last_name, Some(user.email)));
         let (first, last, email) = user.unwrap_or_default();
         info.insert("firstName".into(), first.into());
         info.insert("lastName".into(), last.into());

@@ -274,7 +274,7 @@ fn save_device_profile(
     };
     profile.tenant_id = call.tenant();
     let saved = call.entities().save_device_profile(profile, call.now_ms)?;
-    call.platform().reload_profile(saved.id.unwrap_or_default());
+    call.world.devices().reload_profile(saved.id.unwrap_or_default());
     super::ota::profile_saved(call, &saved, stored.as_ref())?;
     Ok(call.saved(stored.is_none(), saved))
 }
@@ -290,7 +290,7 @@ fn set_default(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceProfi
 fn delete_device_profile(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let profile: DeviceProfile = call.entity(id, Verb::Delete)?;
     call.entities().delete_device_profile(DeviceProfileId(id))?;
-    call.platform().reload_profile(DeviceProfileId(id));
+    call.world.devices().reload_profile(DeviceProfileId(id));
     call.deleted(&profile);
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! An operation is a function that blocks (`operation.rs`), called for a `Person` who was looked up from a token (`auth.rs`)
 //! and whose rights `call.rs` knows. The rest of the files are operations by subject.
 
+mod alarm_activity;
 mod alarms;
 mod api_keys;
 mod assets;

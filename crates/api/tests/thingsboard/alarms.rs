@@ -103,6 +103,10 @@ fn lists_by_status_severity_type_and_entity() {
     assert_eq!(info["originatorName"], "one");
 }
 
+fn text_of(comment: &Value) -> String {
+    comment["comment"]["text"].as_str().unwrap_or_default().to_owned()
+}
+
 #[test]
 fn users_assign_and_comment() {
     let server = Server::start();
@@ -133,16 +137,46 @@ fn users_assign_and_comment() {
         403,
         20,
     );
-    let comments = server.get(&format!("{target}/comment?pageSize=10&page=0")).ok().json();
+    for done in ["ack", "ack", "clear"] {
+        server.post(&format!("{target}/{done}"), Value::Null).ok();
+    }
+    let listed = || {
+        let all = format!("{target}/comment?pageSize=10&page=0&sortProperty=createdTime&sortOrder=ASC");
+        server.get(&all).ok().json()["data"].as_array().expect("a page").clone()
+    };
+    let shown: Vec<(String, Value)> = listed()
+        .iter()
+        .map(|comment| (text_of(comment), comment["email"].clone()))
+        .collect();
+    let by_system = |text: String| (text, Value::Null);
+    // What was so already is not said once more.
     assert_eq!(
-        (&comments["totalElements"], &comments["data"][0]["email"]),
-        (&json!(1), &json!(CUSTOMER))
+        shown,
+        [
+            by_system(format!("Alarm was assigned by user {TENANT} to user {TENANT}")),
+            by_system(format!("Alarm was unassigned by user {TENANT}")),
+            ("on it".to_owned(), json!(CUSTOMER)),
+            by_system(format!("Alarm was acknowledged by user {TENANT}")),
+            by_system(format!("Alarm was cleared by user {TENANT}")),
+        ]
+    );
+    let first = &listed()[0];
+    assert_eq!(
+        (
+            &first["type"],
+            &first["comment"]["subtype"],
+            &first["comment"]["assigneeName"]
+        ),
+        (&json!("SYSTEM"), &json!("ASSIGN"), &json!(TENANT))
+    );
+    // Nobody's comment is changed by nobody.
+    refused(
+        &write(TENANT, json!({"id": first["id"], "comment": {"text": "not so"}})),
+        403,
+        20,
     );
     server.delete(&format!("{target}/comment/{}", id(&comment))).ok();
-    assert_eq!(
-        server.get(&format!("{target}/comment?pageSize=10&page=0")).ok().json()["totalElements"],
-        0
-    );
+    assert_eq!(listed().len(), 4);
     // Whose device it is not may not touch its alarms.
     let other = create(&server, &server.device("other"), "hot", "MAJOR");
     refused(

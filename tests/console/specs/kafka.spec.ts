@@ -1,0 +1,53 @@
+// A rule that forwards to a real Kafka: written, tried, and seen to do it, also when Kafka was away for a while.
+import { expect, open, test } from "../support/test";
+import { Kafka } from "../support/kafka";
+
+test("a rule is written and tried in the browser, and Kafka has what it puts out", async ({ console: page, node }) => {
+  // Kafka is a Java program, and starts twice.
+  test.setTimeout(300_000);
+  const kafka = await Kafka.start();
+  await kafka.call("topic", "hot");
+
+  await open(page, "connectors/new");
+  await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("kafka");
+  await page.getByLabel("Name", { exact: true }).fill("plant");
+  await page.getByLabel("Bootstrap hosts", { exact: true }).fill(kafka.address);
+  await page.getByRole("button", { name: "Test the connection", exact: true }).click();
+  await expect(page.getByText(/^The target is there and takes us/)).toBeVisible({ timeout: 30_000 });
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "plant", exact: true })).toBeVisible();
+
+  await open(page, "actions/new");
+  await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("kafka");
+  await page.getByLabel("Name", { exact: true }).fill("hot");
+  await expect(page.getByRole("combobox", { name: "Connector", exact: true })).toHaveValue("plant");
+  await page.getByLabel("Kafka topic", { exact: true }).fill("hot");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "kafka:hot", exact: true })).toBeVisible();
+
+  await open(page, "rules/new");
+  await page.getByLabel("Id", { exact: true }).fill("to-kafka");
+  await page.getByRole("textbox", { name: "SQL of the rule", exact: true }).fill('SELECT clientid, payload.temp AS t FROM "kiln/#" WHERE payload.temp > 30');
+  await page.getByLabel("Payload", { exact: true }).fill('{"temp": 31.5}');
+  await expect(page.getByText("One output", { exact: true })).toBeVisible();
+  await page.getByRole("combobox", { name: "Add an output", exact: true }).selectOption("kafka:hot");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await page.getByRole("button", { name: "Add the rule", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "to-kafka", exact: true })).toBeVisible();
+  // To try it has sent nothing.
+  expect(await node.publish("kiln/1", '{"temp": 3}', "-q", "1", "-i", "probe")).toBe(0);
+  expect(await node.publish("kiln/1", '{"temp": 40}', "-q", "1", "-i", "probe")).toBe(0);
+  expect(await kafka.records("hot", 1)).toEqual(['probe\t{"clientid":"probe","t":40}']);
+  const number = (caption: string) => page.locator("dl > div", { has: page.getByText(caption, { exact: true }) }).locator("dd").first();
+  await expect(number("Matched")).toHaveText("2");
+  await expect(number("Passed")).toHaveText("1");
+
+  await kafka.call("kill");
+  expect(await node.publish("kiln/1", '{"temp": 41}', "-q", "1", "-i", "probe")).toBe(0);
+  await open(page, "actions/kafka:hot");
+  await expect(page.getByRole("main").locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^1 messages/);
+  await kafka.call("start");
+  await expect(page.getByRole("main").locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^0 messages/, { timeout: 60_000 });
+  expect((await kafka.records("hot", 2))[1]).toBe('probe\t{"clientid":"probe","t":41}');
+  await kafka.end();
+});

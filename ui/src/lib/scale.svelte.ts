@@ -1,0 +1,25 @@
+// How much larger than on an ordinary screen letters are: for what is drawn and placed in pixels.
+
+/** Of the letters in app.css, on an ordinary screen. */
+const FONT_PX = 14;
+
+class Scale {
+  #value = $state(now());
+
+  constructor() {
+    addEventListener("resize", () => { this.#value = now(); });
+  }
+
+  get value(): number {
+    return this.#value;
+  }
+
+  /** So many pixels of an ordinary screen. */
+  px(ordinary: number): number {
+    return Math.round(ordinary * this.#value);
+  }
+}
+
+const now = (): number => Number.parseFloat(getComputedStyle(document.documentElement).fontSize) / FONT_PX || 1;
+
+export const scale = new Scale();
