@@ -47,7 +47,7 @@ fn a_topic_of_its_own_is_taken_from_the_moment_on_that_the_profile_is_saved() {
     let rest = Rest::login(&server);
     let id = device(&rest);
     let mut peer = server.session(&login(V4, "TOKEN"));
-    peer.publish(&Publish::new("sensors/7/reading", &reading(22.5, 1)).qos(1));
+    peer.publish(&Publish::new("sensors/7/reading", reading(22.5, 1)).qos(1));
     let path = format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries?keys=count&useStrictDataTypes=true");
     rest.wait_for(&server, &path, |found| found["count"][0]["value"] == 1);
 }
