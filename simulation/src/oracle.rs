@@ -47,7 +47,8 @@ pub struct Oracle {
     slop_ms: u64,
     has_jumps: bool,
     is_qos0_queued: bool,
-    has_short_queues: bool,
+    /// By short queues, or because they could not be read back.
+    may_drop: bool,
     /// When the last process ended.
     crashed_at: u64,
     /// Processes that have ended.
@@ -77,7 +78,7 @@ impl Oracle {
             slop_ms: 0,
             has_jumps: plan.has_jumps,
             is_qos0_queued: plan.config.is_qos0_queued,
-            has_short_queues: plan.is_limited,
+            may_drop: plan.is_limited || plan.has_rot,
             crashed_at: 0,
             crashes: 0,
             refused: Vec::new(),

@@ -38,7 +38,7 @@ thread_local! {
 }
 
 /// One run. A panic of the broker is a violation like any other.
-pub fn replay(seed: u64, settings: Settings, trace: Trace) -> Outcome {
+pub fn replay(seed: u64, settings: Settings, mut trace: Trace) -> Outcome {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let hook = panic::take_hook();
@@ -50,6 +50,7 @@ pub fn replay(seed: u64, settings: Settings, trace: Trace) -> Outcome {
         }));
     });
     let plan = Plan::of(seed, settings.steps, settings.durability);
+    trace.line(|| format!("{plan:?}"));
     IS_QUIET.set(true);
     let result = panic::catch_unwind(AssertUnwindSafe(|| World::new(plan, trace).run()));
     IS_QUIET.set(false);

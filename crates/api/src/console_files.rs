@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-BACRzQj9.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-BACRzQj9.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/About-CFboRAOI.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CFboRAOI.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-BG76ZLJ9.js",
+        path: "/assets/About-DytzCl_4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-BG76ZLJ9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-DytzCl_4.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Access-mrKzIdo9.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Access-mrKzIdo9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-CPGNb2T9.js",
+        path: "/assets/Account-CxwF4ghV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-CPGNb2T9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-CxwF4ghV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-Diet5teF.js",
+        path: "/assets/Action-MTYdbxDk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-Diet5teF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-MTYdbxDk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,15 +64,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-jLgjytMG.js",
+        path: "/assets/Actions-BbZvrQOH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-jLgjytMG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-BbZvrQOH.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-B-zhTedD.js",
+        path: "/assets/AlarmTable-B-zwmIdh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-B-zhTedD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-B-zwmIdh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-Dt_z5qqE.js",
+        path: "/assets/Alarms-DnCUpghG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-Dt_z5qqE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DnCUpghG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,21 +100,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Audit-B7_Jlj-v.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-B7_Jlj-v.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DBzHBFM5.js",
+        path: "/assets/Backup-DcQhLrmA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DBzHBFM5.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Backup-ByLd4oFs.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-ByLd4oFs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-DcQhLrmA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-DiXzvTfQ.js",
+        path: "/assets/BanForm-C3bawXIA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DiXzvTfQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-C3bawXIA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-BZi22TMQ.js",
+        path: "/assets/Bans-DU3f4sPe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-BZi22TMQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-DU3f4sPe.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-B-YPXdlw.js",
+        path: "/assets/Benchmarks-Ds_qs1AS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-B-YPXdlw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-Ds_qs1AS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-CxtOmy7d.js",
+        path: "/assets/Certificates-DssN7iqX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CxtOmy7d.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DssN7iqX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -166,15 +166,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-CgSZirVQ.js",
+        path: "/assets/Chain-DqPkLJBk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-CgSZirVQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-Cj9fYFkv.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-Cj9fYFkv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-DqPkLJBk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +178,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-CzWsPfou.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-CzWsPfou.css.gz"),
+        path: "/assets/Chains-HyuAyKhv.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-HyuAyKhv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-dWK0kiwV.js",
+        path: "/assets/Chart-Cjm0eXlj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-dWK0kiwV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-Cjm0eXlj.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-CzWsPfou.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-CzWsPfou.css.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-asb52PNy.js",
+        path: "/assets/Client-Dj6FJnrw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-asb52PNy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-Dj6FJnrw.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-BTU_PLBV.js",
+        path: "/assets/Clients-B96Pasbr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-BTU_PLBV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-B96Pasbr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,27 +226,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-D6eeXz25.js",
+        path: "/assets/Configuration-DyYczmn5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-D6eeXz25.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-DyYczmn5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-CEyD5zuF.js",
+        path: "/assets/Connector-DhqZmmTn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-CEyD5zuF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-DhqZmmTn.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-ChIHcFRT.js",
+        path: "/assets/Connectors-D8ifOIss.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-ChIHcFRT.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-CM79gv3g.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CM79gv3g.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-D8ifOIss.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,9 +250,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/ConsoleUsers-IxWjz__1.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-IxWjz__1.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Copy-D30rL8zI.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-D30rL8zI.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboard-B6fP81gG.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-B6fP81gG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -268,15 +274,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-DKjNOBC9.js",
+        path: "/assets/Dashboards-CCBl86d5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DKjNOBC9.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Dashboards-BPUSVHjD.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BPUSVHjD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CCBl86d5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,21 +292,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-R4bYZpic.js",
+        path: "/assets/Definition-z1ZMwWAw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-R4bYZpic.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-z1ZMwWAw.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-CFOhLB3N.js",
+        path: "/assets/DefinitionName-DOMLPiz1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CFOhLB3N.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DOMLPiz1.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-21Vq5rRU.js",
+        path: "/assets/Device-BHOFC3hg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-21Vq5rRU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-BHOFC3hg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,15 +316,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-BTuJNf9v.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-BTuJNf9v.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-DVM-goZO.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-DVM-goZO.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,33 +340,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BKXyOu7z.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BKXyOu7z.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-BmXH8e-l.js",
+        path: "/assets/History-DxyHuVGg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-BmXH8e-l.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-DxyHuVGg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-Dbh8D1x9.css",
+        path: "/assets/Home-DMnBfqiT.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-Dbh8D1x9.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-DMnBfqiT.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-Ckx6uw2a.js",
+        path: "/assets/Home-DQV5JL8z.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-Ckx6uw2a.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-DQV5JL8z.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ImportButton-BE3ivCm_.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BE3ivCm_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,9 +376,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-B_9Ij5tN.js",
+        path: "/assets/Keys-CgXVZ5gd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-B_9Ij5tN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-CgXVZ5gd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +388,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-DxanMBtL.js",
+        path: "/assets/Logs-tUZV4jLU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-DxanMBtL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-tUZV4jLU.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-CZyUygGN.js",
+        path: "/assets/MqttClient-C2oqQHQz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CZyUygGN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-C2oqQHQz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,21 +430,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Profile-C2kG5j1U.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-C2kG5j1U.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Profile-CBK0A6Pr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Profile-CBK0A6Pr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-DvPIyQOV.js",
+        path: "/assets/Profiles-OlyxAVSh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-DvPIyQOV.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profiles-Bf4I2cBK.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-Bf4I2cBK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-OlyxAVSh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,15 +460,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-Cojd3fUb.js",
+        path: "/assets/PublishForm-CvlRsX10.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Cojd3fUb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CvlRsX10.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-D-rcNNYQ.js",
+        path: "/assets/Refused-8pbZCDhJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-D-rcNNYQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-8pbZCDhJ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Retained-CD4_9aV-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-CD4_9aV-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,9 +484,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-DUzUIDai.js",
+        path: "/assets/Rule-CI4S_aat.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-DUzUIDai.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CI4S_aat.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,15 +496,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-yVj1cBOO.js",
+        path: "/assets/Rules-Cdz_eLc7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-yVj1cBOO.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Rules-BWgdYk8O.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-BWgdYk8O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-Cdz_eLc7.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,15 +514,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-C_FbihvP.js",
+        path: "/assets/Source-Bon94SGa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-C_FbihvP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-Bon94SGa.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-DqUodmCp.js",
+        path: "/assets/Sources-DXl7dIlH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-DqUodmCp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-DXl7dIlH.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Subscriptions-5_j5QIFz.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-5_j5QIFz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,27 +538,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-Dc562LwU.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-Dc562LwU.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Topics-CwrTr9sw.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CwrTr9sw.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-z5TTR39A.js",
+        path: "/assets/Topics-qNcNeioN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-z5TTR39A.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Usage-B-NxC-fq.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-B-NxC-fq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-qNcNeioN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,21 +556,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-CbypmkS1.js",
+        path: "/assets/Usage-CvnoPQ4X.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-CbypmkS1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-CvnoPQ4X.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/api-D2oD_lpX.js",
+        path: "/assets/Users-CFsv__vm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/api-D2oD_lpX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-CFsv__vm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-s7wXcSLu.js",
+        path: "/assets/api-BTyYZHt6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-s7wXcSLu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/api-BTyYZHt6.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/connection-PMmhOAuY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/connection-PMmhOAuY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,9 +610,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-Dqninbgq.js",
+        path: "/assets/index-vI0685xp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-Dqninbgq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-vI0685xp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,9 +646,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-l24jLdZF.js",
+        path: "/assets/watch.svelte-CWDLlwHR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-l24jLdZF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-CWDLlwHR.js.gz"),
         is_gzip: true,
     },
 ];

@@ -114,10 +114,10 @@ impl Oracle {
 
     fn check_order(&mut self, client: usize, message: &Message, came: &Came) {
         // A will is not part of its client's stream, nor is what was delayed. What was sent twice at QoS 1 may be two, and the first before anybody asked.
-        // That a message was dropped by a full queue (MQTT 5, 4.9, leaves to the server what to do then) may be forgotten with the
-        // process: it comes when newer ones have come.
+        // That a message was dropped by a full queue (MQTT 5, 4.9, leaves to the server what to do then), or because it could not be read,
+        // may be forgotten with the process: it comes when newer ones have come.
         // One that has expired may be sent if that was begun before [MQTT-3.3.2-5], which nobody knows after a crash.
-        let was_dropped = self.has_short_queues || message.may_be_expired(self.now_ms, self.has_jumps);
+        let was_dropped = self.may_drop || message.may_be_expired(self.now_ms, self.has_jumps);
         let may_be_back = was_dropped && message.sent < self.crashed_at;
         // Refused at first, which its publisher never heard: what counts is when it came again and was received [MQTT-4.6.0-5].
         let was_refused = self.may_have_been_refused(message);

@@ -139,6 +139,18 @@ export type ActionView = {
   type: string;
 };
 
+/** One alarm of the node. */
+export type Alarm = {
+  activated_at_unix_ms: number;
+  /** `null`: it is active. */
+  deactivated_at_unix_ms: (number | null);
+  details: Record<string, string>;
+  /** What is wrong, in words; of an active alarm as it is now. */
+  message: string;
+  /** What it is about: `journal_full`, `action:http:orders`, … */
+  name: string;
+};
+
 /** An API key, without its secret. */
 export type ApiKey = {
   /** Who has made it. */
@@ -341,7 +353,7 @@ export type BufferConfig = {
   mode?: BufferMode;
   /** What happens to a message when that is reached. */
   overflow?: Overflow;
-  /** Bytes of one file of the buffer. Space is given back in files. */
+  /** Bytes of one file of the buffer, at most a quarter of `max_bytes`. Space is taken and given back in files; two are there from the start. */
   segment_bytes?: number;
   /** When a message counts as written to the disk. */
   sync?: SyncMode;
@@ -851,6 +863,14 @@ export type NewUser = {
   password_hash?: (string | null);
 };
 
+/** Of one node. */
+export type NodeAlarms = {
+  /** The newest first. */
+  active: Alarm[];
+  /** The last to end first. */
+  ended: Alarm[];
+};
+
 /** The node these numbers are of. */
 export type NodeView = {
   /** What survives a crash, in a sentence. */
@@ -1057,6 +1077,8 @@ export type RuleCounts = {
   "actions.discarded": number;
   /** Outputs for which an action's templates could not be filled in, or that it did not take. */
   "actions.failed": number;
+  /** Of those that failed, outputs for an action that does not exist or is not enabled. */
+  "actions.failed.out_of_service": number;
   /** Outputs that an action has taken. */
   "actions.success": number;
   /** Outputs given to actions. */
@@ -1196,6 +1218,8 @@ export type StartedBenchmark = {
 
 /** Numbers of the node. Totals count from its start. */
 export type StatsView = {
+  /** Names of the node's alarms that are active. */
+  alarms: string[];
   /** When these numbers were read, in milliseconds since 1970. */
   at_unix_ms: number;
   /** MQTT packets as bytes. */
@@ -1372,6 +1396,14 @@ export const restartAction = (id: string, signal?: AbortSignal): Promise<ActionV
 /** Resume an action */
 export const resumeAction = (id: string, signal?: AbortSignal): Promise<ActionView> =>
   request("POST", `/api/v1/actions/${part(id)}/resume`, { signal });
+
+/** Forget the alarms that have ended */
+export const forgetEndedAlarms = (signal?: AbortSignal): Promise<void> =>
+  request("DELETE", "/api/v1/alarms", { signal });
+
+/** The node's alarms */
+export const alarms = (signal?: AbortSignal): Promise<NodeAlarms> =>
+  request("GET", "/api/v1/alarms", { signal });
 
 /** API keys, page by page */
 export const apiKeys = (query?: { cursor?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page2> =>
