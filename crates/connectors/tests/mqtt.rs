@@ -250,11 +250,12 @@ async fn every_version_and_qos_goes_out_in_order() {
             assert_eq!(deliver(&sink, &records, |_| ()).await, 0, "{version:?} {qos}");
             expected.extend((0..2500).map(|number| number.to_string()));
         }
+        // Mosquitto hands on at QoS 2 what PUBREL releases, and a client's order says nothing of another's.
+        until("all arrive", async || {
+            without_probes(observer.collector.payloads()).len() >= expected.len()
+        })
+        .await;
     }
-    until("all arrive", async || {
-        without_probes(observer.collector.payloads()).len() >= expected.len()
-    })
-    .await;
     assert_eq!(without_probes(observer.collector.payloads()), expected);
 }
 
