@@ -21,6 +21,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Certificates last for months, and listing them reads files.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
 
+/// Counting them takes a look at each: a hundred thousand connections are not to be counted every second.
+const OPEN_FILES_EVERY: Duration = Duration::from_secs(10);
+
 /// A certificate that ends within this time should have a successor.
 const EXPIRES_WITHIN_MS: i64 = 14 * 24 * 3_600_000;
 
@@ -42,6 +45,8 @@ pub async fn watch(app: App, mut stopped: watch::Receiver<bool>) {
             .map(|engine| engine.node_events(app.net().clone())),
         app,
         held_back: HashMap::new(),
+        open_files: None,
+        open_files_at: None,
         certificates: Vec::new(),
         certificates_at: None,
     };
@@ -59,6 +64,8 @@ struct Watch {
     events: Option<NodeEvents>,
     /// By action.
     held_back: HashMap<String, u64>,
+    open_files: Option<Condition>,
+    open_files_at: Option<Instant>,
     certificates: Vec<Condition>,
     certificates_at: Option<Instant>,
 }
@@ -67,7 +74,7 @@ impl Watch {
     async fn look(&mut self) {
         let (mut found, unsure) = self.integration();
         found.extend(self.journal());
-        found.extend(open_files(&ProcessView::now()));
+        found.extend(self.open_files());
         found.extend(self.certificates().await);
         let changed = self.app.alarms().look(found, &unsure, unix_ms(SystemTime::now()));
         for alarm in &changed {
@@ -125,6 +132,14 @@ impl Watch {
         }
         self.held_back = troubles.held_back.into_iter().collect();
         (found, troubles.unsure.into_iter().collect())
+    }
+
+    fn open_files(&mut self) -> Option<Condition> {
+        if self.open_files_at.is_none_or(|at| at.elapsed() >= OPEN_FILES_EVERY) {
+            self.open_files_at = Some(Instant::now());
+            self.open_files = open_files(&ProcessView::now());
+        }
+        self.open_files.clone()
     }
 
     async fn certificates(&mut self) -> Vec<Condition> {

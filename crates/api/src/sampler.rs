@@ -133,7 +133,7 @@ impl Reading {
         Reading {
             at: Instant::now(),
             stats,
-            process: ProcessView::now(),
+            process: ProcessView::without_files(),
             journal: app.net().journal(),
         }
     }

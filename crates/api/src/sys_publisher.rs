@@ -170,7 +170,7 @@ impl Publisher {
             uptime_ms: self.app.uptime().as_millis() as u64,
             unix_ms: unix_ms(SystemTime::now()),
             sockets_total: self.app.net().counters().accepted,
-            resident_bytes: ProcessView::now().resident_bytes,
+            resident_bytes: ProcessView::without_files().resident_bytes,
         }
     }
 }
