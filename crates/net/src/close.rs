@@ -81,6 +81,31 @@ impl Worker {
         }
     }
 
+    /// The network has ended the connection. What the peer sent before that is still there, and is heard first: who leaves with
+    /// something unread sends a reset right behind its DISCONNECT, which decides about its will and its session.
+    pub(crate) fn broken(&mut self, slot: u32) {
+        let Some(connection) = self.slots.get_mut(slot) else {
+            return;
+        };
+        if connection.is_closing() || connection.is_paused {
+            return self.fail(slot, CloseCause::Network);
+        }
+        connection.is_broken = true;
+        connection.is_readable = true;
+        self.list_for_read(slot);
+    }
+
+    /// After reading: a broken connection of which nothing more is to be had.
+    pub(crate) fn fail_if_broken(&mut self, slot: u32) {
+        if let Some(connection) = self.slots.get_mut(slot)
+            && connection.is_broken
+            && !connection.is_closing()
+            && (connection.is_paused || !connection.is_readable)
+        {
+            self.fail(slot, CloseCause::Network);
+        }
+    }
+
     fn refuse_broken(&mut self, slot: u32, cause: CloseCause) {
         let refusal = if cause == CloseCause::Transport {
             Refusal::WebSocketFraming

@@ -18,6 +18,8 @@ pub(crate) struct Connection {
     pub(crate) is_read_closed: bool,
     /// The peer is done, and nothing of it is left to read from the socket.
     pub(crate) has_ended: bool,
+    /// The network has ended it. What the peer sent before is read, and then it is over.
+    pub(crate) is_broken: bool,
     /// The socket took less than was offered: wait until it is writable.
     pub(crate) is_write_blocked: bool,
     /// Its output waits for mail that is held back (`flush.rs`).
@@ -92,6 +94,7 @@ impl Connection {
             is_readable: false,
             is_read_closed: false,
             has_ended: false,
+            is_broken: false,
             is_write_blocked: false,
             is_held: false,
             is_in_ready_list: false,

@@ -117,7 +117,7 @@ impl Worker {
                 self.counters.writes_blocked += 1;
             }
             Ok(Flushed::Yield) => self.list_for_flush(slot),
-            Err(_) => self.fail(slot, CloseCause::Network),
+            Err(_) => self.broken(slot),
         }
     }
 }

@@ -97,6 +97,7 @@ impl Worker {
             ReadEnd::Failed => self.fail(slot, CloseCause::Network),
             ReadEnd::Suspended => {}
         }
+        self.fail_if_broken(slot);
         self.leave_if_due(slot);
     }
 

@@ -276,8 +276,7 @@ impl Worker {
             return;
         };
         if event.is_error() {
-            // A reset throws away what was not read, so a paused connection has no reason to wait.
-            return self.fail(slot, CloseCause::Network);
+            return self.broken(slot);
         }
         if (event.is_writable() || event.is_write_closed()) && connection.is_write_blocked {
             connection.is_write_blocked = false;

@@ -2,9 +2,10 @@
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use broker::Transport;
+use broker::{ShardId, Transport};
 use net::Refusal;
 
 use super::client::*;
@@ -129,6 +130,56 @@ fn what_comes_together_with_the_end_of_a_connection_counts() {
                 ("last/will", &b"words"[..]),
                 "{transport:?} {n}"
             );
+        }
+    }
+}
+
+/// A client that leaves with something unread: its system sends a reset right behind its last words.
+#[test]
+fn what_comes_right_before_a_reset_counts() {
+    let running = start(1);
+    for transport in TRANSPORTS {
+        for says_goodbye in [true, false] {
+            let mut watcher = running.client(transport, "watcher");
+            watcher.subscribe("last/#");
+            let mut leaving = running.open(transport);
+            leaving
+                .write_all(&connect_with_will("leaving", "last/will", "words"))
+                .unwrap();
+            assert_eq!(read_packet(&mut leaving).unwrap().body, [0, 0]);
+            // The worker sees all of it at once.
+            let (release, released) = channel::<()>();
+            let (enter, entered) = channel();
+            let stuck = running.handle.ask(ShardId(0), move |_, _| {
+                enter.send(()).unwrap();
+                released.recv()
+            });
+            entered.recv_timeout(PATIENCE).unwrap();
+            let mut bytes = publish("last/message", b"before");
+            if says_goodbye {
+                bytes.extend(packet(0xE0, b""));
+            }
+            leaving.write_all(&bytes).unwrap();
+            socket2::SockRef::from(leaving.tcp())
+                .set_linger(Some(Duration::ZERO))
+                .unwrap();
+            drop(leaving);
+            drop(release);
+            stuck.unwrap().wait(PATIENCE).unwrap().unwrap_err();
+            assert_eq!(
+                watcher.read().message(),
+                ("last/message", &b"before"[..]),
+                "{transport:?}"
+            );
+            if !says_goodbye {
+                assert_eq!(watcher.read().message(), ("last/will", &b"words"[..]), "{transport:?}");
+            }
+            eventually("it is gone", || running.handle.connections() == 1);
+            // [MQTT-3.14.4-3]: nothing came before this.
+            watcher.send(&publish("last/fence", b""));
+            assert_eq!(watcher.read().message(), ("last/fence", &b""[..]), "{transport:?}");
+            drop(watcher);
+            eventually("all are gone", || running.handle.connections() == 0);
         }
     }
 }
