@@ -104,6 +104,7 @@ struct Held {
     is_from_before: bool,
     /// How many processes had ended then.
     crashes: u64,
+    retain: bool,
 }
 
 impl Client {

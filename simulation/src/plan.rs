@@ -47,6 +47,8 @@ pub struct Plan {
     pub acts: [u32; ACTS],
     /// In percent: clients that acknowledge at once, that read at once.
     pub promptness: u32,
+    /// In percent: how many of every second client come back to their subscriptions when they may.
+    pub returning: u32,
     /// Socket buffers of clients, in bytes.
     pub link_capacity: usize,
 }
@@ -140,8 +142,12 @@ impl Plan {
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),
+            returning: *r.pick(&[75, 75, 20]),
             link_capacity: *r.pick(&[64, 1_000, 1_000, 64_000, 64_000]),
         };
+        if r.percent(25) {
+            plan.lengthen_queues(r);
+        }
         plan.has_tap = r.percent(30);
         plan.may_tap_be_full = plan.has_tap && r.percent(25);
         plan.has_delays = !has_jumps && r.percent(15);
@@ -149,6 +155,26 @@ impl Plan {
             plan.weights[Step::Tap as usize] = *r.pick(&[5, 20, 60]);
         }
         plan
+    }
+}
+
+impl Plan {
+    /// Who leaves stays away, and much is published for it: its queue is in pages, and has been moved before it is read.
+    fn lengthen_queues(&mut self, r: &mut Random) {
+        self.returning = *r.pick(&[1, 3, 10]);
+        self.config.inflight_max = *r.pick(&[1, 2]);
+        self.config.page_entries = 2;
+        self.config.queued_messages_max = 100_000;
+        self.is_limited = false;
+        (self.topics, self.filters) = (1, 1);
+        self.log.segment_bytes = 512;
+        self.acts[Act::Publish as usize] = 60;
+        self.acts[Act::Cut as usize] = r.between(2, 6) as u32;
+        if self.durability != Durability::None {
+            self.weights[Step::Crash as usize] = 1;
+            self.weights[Step::Checkpoint as usize] = *r.pick(&[6, 12]);
+            self.weights[Step::Flush as usize] = 60;
+        }
     }
 }
 

@@ -39,10 +39,14 @@ pub enum Fault {
     AcknowledgeBeforeTap,
     /// A QoS 2 message that comes again after a restart is not given to the tap.
     ForgetTap,
+    /// A checkpoint does not look into pages, so that segments with what they name are removed.
+    CheckpointForgetsPages,
+    /// A page that is written once more leaves out the first position that is waited for.
+    MoveDropsPosition,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 17] = [
+    pub const ALL: [Fault; 19] = [
         Fault::AcknowledgeBeforeCommit,
         Fault::ReleaseBeforeCommit,
         Fault::DeliverBeforeCommit,
@@ -60,6 +64,8 @@ impl Fault {
         Fault::ForgetUnsubscribed,
         Fault::AcknowledgeBeforeTap,
         Fault::ForgetTap,
+        Fault::CheckpointForgetsPages,
+        Fault::MoveDropsPosition,
     ];
 }
 

@@ -443,3 +443,87 @@ fn what_a_group_gives_in_the_tick_in_which_a_member_stops_being_durable_is_the_g
     let held: usize = recovered.groups.iter().map(|group| group.messages.len()).sum();
     assert_eq!(held, 1, "the publisher has its PUBACK, and nobody else has the message");
 }
+
+/// Starts a node of so many shards from its log, of which only the first batches that it writes thereby are kept. Returns how many topics
+/// are retained then.
+fn start(directory: &Path, shards: u16, kept_batches: usize) -> u64 {
+    let mut recovery = Recovery::new();
+    let mut log = open(directory, &mut |position, bytes| {
+        recovery.record(position, bytes).unwrap();
+    });
+    let recovered = recovery.finish();
+    let node = Arc::new(NodeState::new(shards, 1));
+    let config = Arc::new(ShardConfig::default());
+    let new = |id| {
+        Shard::new(
+            NOW,
+            ShardId(id),
+            shards,
+            config.clone(),
+            Arc::new(OpenAccess),
+            node.clone(),
+            1,
+        )
+    };
+    let mut started: Vec<Shard> = (0..shards).map(new).collect();
+    for shard in &mut started {
+        shard.keep_journal(recovered.last_key);
+    }
+    let reader = log.reader();
+    let mut read = |positions: &[Position], each: &mut dyn FnMut(usize, Option<&[u8]>)| {
+        let positions: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
+        reader.read_many(&positions, |index, record| each(index, record.ok()));
+    };
+    let mut appended = 0;
+    restore(NOW, &mut started, recovered, &mut read, &mut |batch| {
+        let at = log.append(batch);
+        appended += 1;
+        if appended <= kept_batches {
+            log.flush().unwrap();
+        }
+        (at.base.0, at.end.0)
+    });
+    started.iter().map(|shard| shard.stats().retained_messages).sum()
+}
+
+/// The message of the will names the shards that have still to route it, by numbers that mean something only with how many there are.
+#[test]
+fn a_will_that_a_start_publishes_survives_a_crash_of_that_start_and_another_number_of_shards() {
+    let directory = std::env::temp_dir().join(format!("tidewire-restart-will-{}", std::process::id()));
+    for topic in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        for kept_batches in 0..12 {
+            std::fs::create_dir_all(&directory).unwrap();
+            let mut log = open(&directory, &mut |_, _| ());
+            let mut batch = Batch::default();
+            let Record::Session(mut session) = session(1, "t") else {
+                unreachable!()
+            };
+            session.terms.will = Some(WillRecord {
+                topic,
+                payload: b"p",
+                properties: b"",
+                qos: QoS::AtLeastOnce,
+                retain: true,
+                delay_s: 0,
+                message_expiry_s: None,
+            });
+            let boot = Record::Boot {
+                unix_ms: NOW.unix_ms,
+                shards: 1,
+                last_key: C.0,
+            };
+            batch.record(|out| boot.put(out));
+            batch.record(|out| Record::Session(session.clone()).put(out));
+            log.append(&mut batch);
+            log.flush().unwrap();
+            drop(log);
+            assert_eq!(start(&directory, 4, kept_batches), 1);
+            assert_eq!(
+                start(&directory, 2, usize::MAX),
+                1,
+                "{topic}, of {kept_batches} batches"
+            );
+            std::fs::remove_dir_all(&directory).unwrap();
+        }
+    }
+}

@@ -64,7 +64,7 @@ impl Directory {
     pub fn open(data_directory: &Path, name: &str) -> Result<Directory, DirectoryError> {
         let path = data_directory.join(name);
         let failed = |source| io_error(name, &path, source);
-        create_directory(data_directory, &path).map_err(failed)?;
+        create_directory(&path).map_err(failed)?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -122,12 +122,22 @@ fn io_error(name: &str, path: &Path, source: io::Error) -> DirectoryError {
 }
 
 /// The new name survives a crash.
-fn create_directory(data_directory: &Path, path: &Path) -> io::Result<()> {
+/// Makes what is missing of a path, and has each directory that got a new one remember that over a loss of power.
+fn create_directory(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(path)?;
-    File::open(data_directory)?.sync_all()
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    create_directory(parent)?;
+    match fs::create_dir(path) {
+        // Somebody else was quicker.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    File::open(parent)?.sync_all()
 }
 
 impl Storage for Directory {

@@ -60,6 +60,7 @@ impl Client {
             serial,
             qos: came.qos,
             is_bound: !came.retain && !came.topic.contains("/q/"),
+            retain: came.retain,
             is_from_before: false,
             crashes: scene.oracle.crashes,
         };
@@ -68,7 +69,10 @@ impl Client {
 
     fn check_repetition(&mut self, id: u16, held: Held, serial: u64, came: &Came, scene: &mut Scene<'_>) {
         let index = self.index;
-        let may_be_forgotten = !held.is_bound || !scene.oracle.is_kept(held.serial);
+        // The same message, retained and live, is two deliveries: what was given before the live one is not kept, and the live one goes
+        // on under the number of that.
+        let is_another = held.serial == serial && held.retain != came.retain;
+        let may_be_forgotten = !held.is_bound || is_another || !scene.oracle.is_kept(held.serial);
         if held.qos == QoS::AtLeastOnce && held.crashes < scene.oracle.crashes && may_be_forgotten {
             // That it was sent was not kept, or to whom of a group, and is gone with the process.
             return;

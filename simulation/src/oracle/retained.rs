@@ -2,6 +2,7 @@
 
 use mqtt::{QoS, filter_matches};
 
+use super::subscription::Subscription;
 use super::{Message, Oracle, is_at_least_once};
 
 /// Every topic has one publisher, so that what it sends is kept in this order.
@@ -40,6 +41,11 @@ impl Oracle {
             return;
         };
         if !session.is_sure || !session.is_mortal_only_by_time() {
+            return;
+        }
+        // One for the same filter that is on its way may have taken its place, and asks for its own.
+        let is_last = |s: &Subscription| s.filter != subscription.filter || s.sent <= sent;
+        if !session.subscriptions.iter().all(is_last) {
             return;
         }
         let is_owed = |topic: &&String, known: &RetainedTopic| {

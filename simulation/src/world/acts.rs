@@ -27,7 +27,10 @@ impl World {
         match self.clients[client].stage {
             Stage::Away => {
                 let is_parting = self.clients[client].is_parting(&self.network);
-                if !self.random.one_in(4) && !is_parting {
+                // Half of them are there for most of the time, and publish; the others once they have subscribed to something.
+                let may_stay_away = client % 2 == 1 && !self.oracle.sessions[client].subscriptions.is_empty();
+                let returning = if may_stay_away { self.plan.returning } else { 75 };
+                if self.random.percent(returning) && !is_parting {
                     self.connect(client);
                 }
             }

@@ -437,7 +437,9 @@ fn warm_entries(session: &Session) -> Vec<Entry> {
 
 /// Where the pages of a queue are; their entries stay there.
 fn write_pages(ledger: &mut Ledger, session: SessionKey, pages: &Pages, oldest: &mut Option<Position>) {
-    pages.list.iter().for_each(|page| note(oldest, page.needed()));
+    if !is_planted(Fault::CheckpointForgetsPages) {
+        pages.list.iter().for_each(|page| note(oldest, page.needed()));
+    }
     let bytes = pages.write_refs();
     if session.0 != 0 && !bytes.is_empty() {
         let pages = PageRefs::from_written(&bytes);

@@ -19,6 +19,7 @@ use crate::durable::ledger::Ledger;
 use crate::durable::pages::Page;
 use crate::durable::record::{Entry, MessageRecord, Position, Record, Targets};
 use crate::effect::{Effect, Now};
+use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Place};
 use crate::outgoing::{Delivery, Outgoing};
 use crate::shard::Shard;
@@ -296,7 +297,8 @@ impl Core {
         let Some(page) = { pages }.find(|page| page.place == Place::at(loaded.at)) else {
             return false;
         };
-        let left = loaded.entries.iter().skip(page.skipped as usize).collect();
+        let dropped = usize::from(is_planted(Fault::MoveDropsPosition));
+        let left = loaded.entries.iter().skip(page.skipped as usize + dropped).collect();
         let written = ledger.put_page(slot, session.key, left);
         *page = Page {
             queued_qos0: page.queued_qos0,

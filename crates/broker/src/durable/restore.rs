@@ -83,6 +83,14 @@ pub fn restore(
     result.damaged += restore_delayed(now, shards, &recovered.delayed, read);
     exchange_mail(now, shards, append);
     route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
+    // In the batch that says what has been routed, and before anything is published: messages name shards by their number, and there
+    // may be more of them now.
+    let count = shards.len() as u16;
+    shards[0].core.record(&Record::Boot {
+        unix_ms: now.unix_ms,
+        shards: count,
+        last_key: recovered.last_key,
+    });
     exchange_mail(now, shards, append);
     for (home, slot) in connected {
         shards[home].core.may_have_been_sent(slot);
@@ -91,12 +99,6 @@ pub fn restore(
         shard.resume_deadlines(now);
     }
     exchange_mail(now, shards, append);
-    let count = shards.len() as u16;
-    shards[0].core.record(&Record::Boot {
-        unix_ms: now.unix_ms,
-        shards: count,
-        last_key: recovered.last_key,
-    });
     append_all(shards, append);
     result
 }
