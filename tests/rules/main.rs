@@ -12,6 +12,7 @@ mod api;
 mod backup;
 mod bad_input;
 mod broken;
+mod buffers;
 mod changes;
 mod command_line;
 mod declared;

@@ -171,7 +171,7 @@ impl Engine {
             is_kept: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,
             // What is dropped for others waits for these.
             headroom: (delivery.buffer.overflow == Overflow::BackPressure || !fallbacks.is_empty())
-                .then(|| HEADROOM_MAX.min(delivery.buffer.max_bytes / 8)),
+                .then(|| HEADROOM_MAX.min(delivery.buffer.quota_bytes() / 8)),
             fallbacks,
             is_open: true,
         })
