@@ -25,6 +25,7 @@ mod kafka_load;
 mod kafka_log;
 mod kafka_server;
 mod kills;
+mod loops;
 mod messages;
 mod mqtt_source;
 mod real_servers;

@@ -50,6 +50,7 @@ use crate::event::Scene;
 use crate::fallback::Target as FallbackTarget;
 use crate::kinds::{self, Connector, Problems, Target};
 use crate::metrics::{RuleCounts, SourceMetrics};
+use crate::loops::Bridge;
 use crate::node_events::NodeEvents;
 use crate::runner::Runner;
 use crate::set::{InForce, LiveAction, LiveFallback, LiveRule, RuleSet};
@@ -161,6 +162,7 @@ struct Running {
     /// Not while it is being changed.
     is_open: bool,
 }
+    bridge: Bridge,
 
 impl Engine {
     /// Reads the definitions below `data_directory` and starts what they and the configuration define. What cannot be started is told and

@@ -174,6 +174,7 @@ impl Engine {
                 .then(|| HEADROOM_MAX.min(delivery.buffer.quota_bytes() / 8)),
             fallbacks,
             is_open: true,
+            bridge: target.bridge,
         })
     }
 
@@ -218,6 +219,7 @@ impl Running {
             is_kept: self.is_kept,
             headroom: self.headroom,
             is_open: self.is_open,
+            bridge: self.bridge.clone(),
         }
     }
 }
