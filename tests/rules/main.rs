@@ -31,4 +31,5 @@ mod mqtt_source;
 mod real_servers;
 mod sink_kills;
 mod tail;
+mod warnings;
 mod web_server;
