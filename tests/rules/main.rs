@@ -19,6 +19,7 @@ mod declared;
 mod definitions;
 mod events;
 mod fallbacks;
+mod fates;
 mod kafka;
 mod kafka_faults;
 mod kafka_load;
