@@ -58,7 +58,10 @@ fn two_nodes_whose_actions_send_each_other_everything_do_not_loop() {
     let mut watchers = servers.each_ref().map(|server| watcher(server, "mesh/#"));
     let mut client = servers[0].session(&Connect::new(V5, "c"));
     for number in 0..10 {
-        client.publish(&Publish::new("mesh/x", number.to_string()).qos(1));
+        let message = Publish::new("mesh/x", number.to_string()).qos(1);
+        // Somebody else's marks are in nobody's way, however many there are.
+        let others = (0..10 * number).map(|other| property::user("tidewire-bridge", &format!("other/{other}")));
+        client.publish(&others.fold(message, Publish::property));
     }
     // Where it was published it comes once more, as with sources: the second node cannot know that it is from there.
     let once: Vec<String> = (0..10).map(|number| number.to_string()).collect();

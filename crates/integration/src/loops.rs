@@ -10,7 +10,7 @@ use connectors::mqtt::LOOP_PROPERTY;
 use connectors::{Incoming, Records};
 use mqtt::{Properties, Property, PropertyWriter};
 
-/// The first ones of more are kept. No sensible net of bridges is as deep, and a publisher may send as many as fit into a packet.
+/// The last ones of more are kept. No sensible net of bridges is as deep, and a publisher may send as many as fit into a packet: before ours.
 const MARKS_MAX: usize = 32;
 
 /// Of a message with these properties.
@@ -20,14 +20,19 @@ pub fn bridges_of(properties: &[u8]) -> Vec<&str> {
     }
     let user = Properties::from_validated(properties).user_properties();
     let marks = user.filter(|(name, _)| *name == LOOP_PROPERTY).map(|(_, mark)| mark);
-    marks.take(MARKS_MAX).collect()
+    latest(marks.collect())
 }
 
 /// Of what a source has brought.
 pub fn bridges_before(incoming: &Incoming) -> Vec<&str> {
     let headers = incoming.headers.iter().filter(|(name, _)| name == LOOP_PROPERTY);
     let marks = headers.filter_map(|(_, mark)| std::str::from_utf8(mark.as_deref()?).ok());
-    marks.take(MARKS_MAX).collect()
+    latest(marks.collect())
+}
+
+fn latest(mut marks: Vec<&str>) -> Vec<&str> {
+    marks.drain(..marks.len().saturating_sub(MARKS_MAX));
+    marks
 }
 
 pub fn mark(message: &mut MadeMessage, bridges: &[&str]) {
