@@ -21,6 +21,7 @@ mod events;
 mod fallbacks;
 mod fates;
 mod kafka;
+mod kafka_away;
 mod kafka_faults;
 mod kafka_load;
 mod kafka_log;
