@@ -3,6 +3,7 @@
 //!
 //! `TIDEWIRE_FAULT_SECONDS` says how long each outage lasts, 3 unless told otherwise.
 
+use std::collections::HashSet;
 use std::thread;
 use std::time::Duration;
 
@@ -175,5 +176,72 @@ fn a_full_buffer_holds_publishers_back() {
     let acknowledged = load.finish();
     wait_until_sent(&server, &api, patience());
     tell("the buffer was full", &acknowledged.reconcile(&kafka.read("full")));
+    assert_nothing_dropped(&api);
+}
+
+/// Batches are on their way all the time. What Kafka had confirmed before went with the topic: it is in the files that Kafka
+/// has not removed yet.
+#[test]
+fn the_topic_is_deleted_with_batches_in_flight() {
+    let kafka = Kafka::start(1);
+    kafka.topic("gone", 4);
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    bridge(&api, &kafka, "gone", json!({}));
+    let load = Load::start(server.mqtt(), "gone");
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
+    for _ in 0..2 {
+        load.wait_for(500);
+        kafka.delete_topic("gone");
+        found.append(&mut kafka.read_deleted("gone", &mut seen));
+        assert!(!found.is_empty(), "Kafka had some");
+        let before = load.acknowledged();
+        thread::sleep(outage());
+        assert!(load.acknowledged() > before + 100, "publishers go on meanwhile");
+        kafka.topic("gone", 4);
+        load.wait_for(500);
+        // The next deletion is not to find an outage of before.
+        server.wait_until_within(patience(), "it is sent again", |_| {
+            api.get("/api/v1/actions/kafka:out")["health"]["state"] == "connected" && !kafka.is_empty("gone")
+        });
+    }
+    let acknowledged = load.finish();
+    wait_until_sent(&server, &api, patience());
+    found.append(&mut kafka.read("gone"));
+    tell(
+        "the topic was deleted twice in mid-load",
+        &acknowledged.reconcile(&found),
+    );
+    assert_nothing_dropped(&api);
+}
+
+/// All nodes are there all the time, and leaders move.
+#[test]
+fn leaders_are_elected_in_mid_load() {
+    let kafka = Kafka::start(3);
+    kafka.topic("elected", 6);
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    bridge(&api, &kafka, "elected", json!({}));
+    let load = Load::start(server.mqtt(), "elected");
+    for node in ["1", "2", "3"] {
+        load.wait_for(300);
+        kafka.call("stop", &[node]);
+        kafka.call("start", &[]);
+        let moved = kafka.wait_until_settled("elected");
+        assert!(moved > 0, "others lead than those that are preferred");
+        load.wait_for(300);
+        kafka.call("elect", &[]);
+        server.wait_until_within(patience(), "the preferred ones lead", |_| {
+            kafka.misplaced("elected") == 0
+        });
+        load.wait_for(300);
+    }
+    let acknowledged = load.finish();
+    wait_until_sent(&server, &api, patience());
+    tell(
+        "leaders were elected three times",
+        &acknowledged.reconcile(&kafka.read("elected")),
+    );
     assert_nothing_dropped(&api);
 }

@@ -1,5 +1,5 @@
 //! Publishers at QoS 1 that go on whatever happens to the server, remember what was acknowledged, and hold it against what
-//! Kafka has.
+//! Kafka has, or another target.
 //!
 //! A message is `NUMBER` in the topic `up/CLIENT`, and goes to Kafka with the client as its key. What was sent and not acknowledged may be there or not.
 //! What is there once more than once is counted; the first of each message has to be in the order in which the client sent.
@@ -43,8 +43,13 @@ pub fn bridge(api: &Api<'_>, kafka: &Kafka, kafka_topic: &str, delivery: serde_j
 
 /// Waits until the action has nothing more to send.
 pub fn wait_until_sent(server: &Server, api: &Api<'_>, within: Duration) {
-    server.wait_until_within(within, "all that waits has been sent", |_| {
-        api.get("/api/v1/actions/kafka:out")["metrics"]["queued_messages"] == 0
+    wait_until_action_sent(server, api, "kafka:out", within);
+}
+
+/// The same of another action.
+pub fn wait_until_action_sent(server: &Server, api: &Api<'_>, id: &str, within: Duration) {
+    server.wait_until_within(within, &format!("all that waits in {id} has been sent"), |_| {
+        api.get(&format!("/api/v1/actions/{id}"))["metrics"]["queued_messages"] == 0
     });
 }
 

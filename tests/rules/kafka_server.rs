@@ -1,5 +1,6 @@
 //! A real Kafka from `dev/kafka`, what operators do to it, and all that its topics have.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,6 +9,8 @@ use std::time::{Duration, Instant};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::Message;
+use rdkafka::metadata::Metadata;
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer as _, ThreadedProducer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::support::*;
@@ -81,14 +84,64 @@ impl Kafka {
         }
     }
 
+    /// Waits until all replicas are there; how many partitions are led by others than those that are preferred.
+    pub fn wait_until_settled(&self, name: &str) -> usize {
+        let (consumer, end) = (self.consumer(), Instant::now() + KAFKA_PATIENCE);
+        loop {
+            if let Some(metadata) = settled(&consumer, name) {
+                return misplaced(&metadata);
+            }
+            assert!(Instant::now() < end, "the replicas of {name} do not catch up");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Partitions that are led by others than those that are preferred; all that there are when nothing is known.
+    pub fn misplaced(&self, name: &str) -> usize {
+        let metadata = self.consumer().fetch_metadata(Some(name), KAFKA_PATIENCE);
+        metadata.map_or(usize::MAX, |metadata| misplaced(&metadata))
+    }
+
+    pub fn is_empty(&self, name: &str) -> bool {
+        let consumer = self.consumer();
+        let is_empty = |partition: i32| {
+            let marks = consumer.fetch_watermarks(name, partition, KAFKA_PATIENCE);
+            marks.is_ok_and(|(low, high)| low == high)
+        };
+        partitions(&consumer, name).into_iter().all(is_empty)
+    }
+
+    /// What topics of this name had that are deleted, but for files that are in `seen`: Kafka removes them a minute later.
+    pub fn read_deleted(&self, name: &str, seen: &mut HashSet<PathBuf>) -> Vec<Found> {
+        let mut found = Vec::new();
+        let entries = std::fs::read_dir(self.directory.join("data.1")).expect("the data of the only node");
+        for entry in entries.map_while(Result::ok) {
+            let (directory, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
+            let Some((partition, _)) = directory
+                .strip_suffix("-delete")
+                .and_then(|rest| rest.strip_prefix(name)?.strip_prefix('-')?.split_once('.'))
+            else {
+                continue;
+            };
+            if seen.insert(path.clone()) {
+                let partition = partition.parse().expect("a number");
+                found.append(&mut crate::kafka_log::records(&path, partition));
+            }
+        }
+        found
+    }
+
+    pub fn producer(&self) -> Producer {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.address);
+        config.set("enable.idempotence", "true").set("linger.ms", "1");
+        Producer(config.create().expect("valid options"))
+    }
+
     /// All that a topic has, once all its replicas are there.
     pub fn read(&self, name: &str) -> Vec<Found> {
         let consumer = self.consumer();
-        let settled = Instant::now() + KAFKA_PATIENCE;
-        while !is_settled(&consumer, name) {
-            assert!(Instant::now() < settled, "the replicas of {name} do not catch up");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        self.wait_until_settled(name);
         let (mut places, mut left) = (TopicPartitionList::new(), 0);
         for partition in partitions(&consumer, name) {
             let marks = consumer.fetch_watermarks(name, partition, KAFKA_PATIENCE);
@@ -143,10 +196,32 @@ fn partitions(consumer: &BaseConsumer, name: &str) -> Vec<i32> {
     led.map(|partition| partition.id()).collect()
 }
 
-fn is_settled(consumer: &BaseConsumer, name: &str) -> bool {
-    let Ok(metadata) = consumer.fetch_metadata(Some(name), KAFKA_PATIENCE) else {
-        return false;
-    };
+/// With all replicas in sync.
+fn settled(consumer: &BaseConsumer, name: &str) -> Option<Metadata> {
+    let metadata = consumer.fetch_metadata(Some(name), KAFKA_PATIENCE).ok()?;
     let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
-    partitions.all(|partition| partition.leader() >= 0 && partition.isr().len() == partition.replicas().len())
+    let is_settled =
+        partitions.all(|partition| partition.leader() >= 0 && partition.isr().len() == partition.replicas().len());
+    is_settled.then_some(metadata)
+}
+
+fn misplaced(metadata: &Metadata) -> usize {
+    let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+    let is_misplaced =
+        |partition: &rdkafka::metadata::MetadataPartition| Some(&partition.leader()) != partition.replicas().first();
+    partitions.filter(|partition| is_misplaced(partition)).count()
+}
+
+/// Writes in order, and keeps what it could not write yet.
+pub struct Producer(ThreadedProducer<DefaultProducerContext>);
+
+impl Producer {
+    pub fn send(&self, name: &str, key: &str, value: &str) {
+        let sent = self.0.send(BaseRecord::to(name).key(key).payload(value));
+        assert!(sent.is_ok(), "librdkafka takes a record");
+    }
+
+    pub fn flush(&self) {
+        self.0.flush(KAFKA_PATIENCE).expect("Kafka is there");
+    }
 }

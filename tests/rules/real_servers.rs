@@ -13,14 +13,14 @@ use crate::kafka_server::Kafka;
 use crate::support::*;
 
 /// What a script in `dev/` has started; it ends with this.
-struct Started {
+pub struct Started {
     script: PathBuf,
     directory: PathBuf,
-    address: String,
+    pub address: String,
 }
 
 impl Started {
-    fn new(script: &str, options: &[&str]) -> Started {
+    pub fn new(script: &str, options: &[&str]) -> Started {
         let name = unique(&format!("tidewire-rules-{script}-{}", std::process::id()));
         let mut started = Started {
             script: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dev").join(script),

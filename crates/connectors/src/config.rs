@@ -83,7 +83,7 @@ const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 impl BufferConfig {
     /// What may wait, whatever the mode.
-    pub(crate) fn quota_bytes(&self) -> u64 {
+    pub fn quota_bytes(&self) -> u64 {
         match self.mode {
             BufferMode::Memory => self.memory_bytes,
             BufferMode::Disk | BufferMode::Hybrid => self.max_bytes,

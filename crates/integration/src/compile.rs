@@ -36,6 +36,11 @@ impl RuleState {
         sources.map(name_of).collect()
     }
 
+    /// What FROM and SELECT say, if it is known.
+    pub fn rule(&self) -> Option<&Rule> {
+        self.compiled.as_deref()
+    }
+
     fn compile(&self, definition: &RuleDefinition) -> Result<Arc<Rule>, Problems> {
         let rule = Rule::compile(&definition.sql, &limits()).map_err(|error| vec![format!("sql: {error}")])?;
         Ok(Arc::new(rule.with_id(&definition.id)))

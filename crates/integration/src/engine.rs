@@ -15,6 +15,7 @@ mod rule;
 mod source;
 mod trouble;
 mod views;
+mod warnings;
 
 pub(crate) use action::action_problems;
 pub use connector::ConnectorTest;
@@ -49,6 +50,7 @@ use crate::environment::{SharedStore, Surroundings, unix_ms};
 use crate::event::Scene;
 use crate::fallback::Target as FallbackTarget;
 use crate::kinds::{self, Connector, Problems, Target};
+use crate::loops::Bridge;
 use crate::metrics::{RuleCounts, SourceMetrics};
 use crate::node_events::NodeEvents;
 use crate::runner::Runner;
@@ -160,6 +162,7 @@ struct Running {
     headroom: Option<u64>,
     /// Not while it is being changed.
     is_open: bool,
+    bridge: Bridge,
 }
 
 impl Engine {
@@ -284,7 +287,10 @@ impl Engine {
         for definition in definitions.rules.values() {
             self.prepare_rule(definition);
         }
-        self.enforce_all(&self.state());
+        let state = self.state();
+        self.enforce_all(&state);
+        let enabled = definitions.rules.values().filter(|rule| rule.enable);
+        enabled.for_each(|rule| state.warn(rule));
     }
 
     /// Puts all rules and actions as they are now into force.

@@ -13,6 +13,8 @@ use mqtt::QoS;
 use rules::{Map, Missing, Template, TemplateOverflow};
 
 use crate::engine::{Inner, Reached};
+use crate::handover::Stamp;
+use crate::loops;
 use crate::republish::{publish_all, republish};
 use crate::set::{Fill, LiveFallback, Republish};
 
@@ -51,16 +53,16 @@ pub struct FallbackActions {
     pub targets: Vec<Target>,
 }
 
-/// Adds to the last record what fallbacks are to get; nothing for one whose templates cannot be filled in. `mark`: of messages that are
-/// made of the output.
-pub fn carry(records: &mut Records, fallbacks: &[LiveFallback], output: &Map, mark: u64) {
+/// Adds to the last record what fallbacks are to get; nothing for one whose templates cannot be filled in.
+pub fn carry(records: &mut Records, fallbacks: &[LiveFallback], output: &Map, stamp: Stamp<'_>) {
     for LiveFallback { name, fill } in fallbacks {
         match fill {
             Fill::Action(templates) => records.carry(name, templates.len(), |writer| {
                 write_fields(writer, templates, output).is_none()
             }),
             Fill::Republish(templates) => {
-                if let Ok(message) = republish(templates, output, mark) {
+                if let Ok(mut message) = republish(templates, output, stamp.mark) {
+                    loops::mark(&mut message, stamp.bridges);
                     carry_message(records, name, &message);
                 }
             }

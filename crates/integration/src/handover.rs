@@ -100,15 +100,19 @@ impl Lanes {
 
 /// Of the outputs of one rule for one event.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp {
+pub struct Stamp<'a> {
     pub unix_ms: u64,
     /// `MadeMessage::mark` of what is made of them.
     pub mark: u64,
+    /// Of the bridges that the message has gone through.
+    pub bridges: &'a [&'a str],
 }
 
 /// Why an output did not reach its action.
 pub enum Lost {
     Discarded,
+    /// It has gone out there before.
+    CameBack,
     OutOfService(String),
     Failed(String),
 }
@@ -167,10 +171,13 @@ impl Handover {
         set: &RuleSet,
         index: usize,
         output: &Map,
-        cause: Cause,
-        stamp: Stamp,
+        cause: Cause<'_>,
+        stamp: Stamp<'_>,
     ) -> Result<(), Lost> {
         let live = &set.actions[index];
+        if live.bridge.has_sent(stamp.bridges) {
+            return Err(Lost::CameBack);
+        }
         let at = self.by_action[index];
         let given = match self.tracks[at as usize].is_overdue(cause) {
             true => Err(Lost::Discarded),
@@ -193,7 +200,14 @@ impl Handover {
         given
     }
 
-    fn give(&mut self, live: &LiveAction, at: u32, output: &Map, cause: Cause, stamp: Stamp) -> Result<(), Lost> {
+    fn give(
+        &mut self,
+        live: &LiveAction,
+        at: u32,
+        output: &Map,
+        cause: Cause<'_>,
+        stamp: Stamp<'_>,
+    ) -> Result<(), Lost> {
         let key = match &live.ordering_key {
             None => cause.key,
             Some(template) => {
@@ -283,12 +297,12 @@ impl Track {
     }
 
     /// So much waits already that nobody is waited for.
-    fn is_overdue(&self, cause: Cause) -> bool {
+    fn is_overdue(&self, cause: Cause<'_>) -> bool {
         self.is_full && !cause.is_waited_for && self.records.len() > LEFT_OVER_MAX
     }
 
     /// What the action is not given goes to its fallback actions. False: there are none, or there is no room.
-    fn divert(&mut self, live: &LiveAction, output: &Map, cause: Cause, stamp: Stamp) -> bool {
+    fn divert(&mut self, live: &LiveAction, output: &Map, cause: Cause<'_>, stamp: Stamp<'_>) -> bool {
         if live.fallbacks.is_empty() {
             return false;
         }
@@ -297,7 +311,7 @@ impl Track {
             return false;
         }
         self.diverted.write(stamp.unix_ms, cause.key, 0, |_| ());
-        carry(&mut self.diverted, &live.fallbacks, output, stamp.mark);
+        carry(&mut self.diverted, &live.fallbacks, output, stamp);
         true
     }
 
@@ -361,7 +375,7 @@ impl Track {
     }
 }
 
-fn fill_in(records: &mut Records, live: &LiveAction, output: &Map, stamp: Stamp, key: u64) -> Result<(), Lost> {
+fn fill_in(records: &mut Records, live: &LiveAction, output: &Map, stamp: Stamp<'_>, key: u64) -> Result<(), Lost> {
     let mut problem = None;
     records.write(stamp.unix_ms, key, live.templates.len(), |writer| {
         problem = write_fields(writer, &live.templates, output);
@@ -370,6 +384,7 @@ fn fill_in(records: &mut Records, live: &LiveAction, output: &Map, stamp: Stamp,
         records.take_back();
         return Err(Lost::Failed(problem.to_string()));
     }
-    carry(records, &live.fallbacks, output, stamp.mark);
+    live.bridge.carry(records, stamp.bridges);
+    carry(records, &live.fallbacks, output, stamp);
     Ok(())
 }

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::definition::ActionDefinition;
+use crate::loops::Bridge;
 use crate::secrets;
 use crate::stand_in::StandIn;
 
@@ -29,6 +30,7 @@ pub type Problems = Vec<String>;
 pub struct Target {
     pub sink: Arc<dyn Sink>,
     pub templates: Vec<Template>,
+    pub bridge: Bridge,
 }
 
 impl Target {
@@ -36,6 +38,7 @@ impl Target {
         Target {
             sink: Arc::new(sink),
             templates,
+            bridge: Bridge::default(),
         }
     }
 }
@@ -181,7 +184,13 @@ impl Sink for KafkaTarget {
 pub fn stand_in(definition: &ActionDefinition, problems: &Problems) -> Result<Target, Problems> {
     let templates = templates_alone(&definition.kind, &definition.parameters).map_err(|_| problems.clone())?;
     let because = problems.join("; ");
-    Ok(Target::new(StandIn { because }, templates))
+    Ok(Target {
+        bridge: Bridge {
+            is_bridge: definition.kind == "mqtt",
+            mark: None,
+        },
+        ..Target::new(StandIn { because }, templates)
+    })
 }
 
 /// A sink that is only asked whether the connector's target can be reached and takes our credentials.
@@ -329,6 +338,14 @@ pub fn target(action: &str, kind: &str, connector: Option<&Connector>, parameter
             let sink = ConsoleSink::new(action, &config).map_err(|problems| prefixed("parameters", problems))?;
             let templates = sink.templates().to_vec();
             Ok(Target::new(sink, templates))
+        }
+        (_, Some(connector @ Connector::Mqtt(client))) => {
+            let bridge = Bridge {
+                is_bridge: true,
+                mark: client.sent_mark().map(str::to_owned),
+            };
+            let target = target_of(kind, connector, parameters)?;
+            Ok(Target { bridge, ..target })
         }
         (_, Some(connector)) => target_of(kind, connector, parameters),
         (_, None) => Err(vec![unknown_kind(kind)]),

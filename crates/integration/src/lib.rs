@@ -21,6 +21,7 @@ mod event;
 mod fallback;
 mod handover;
 mod kinds;
+mod loops;
 mod metrics;
 mod node_events;
 mod republish;

@@ -52,6 +52,8 @@ counts! {
     actions_out_of_service "actions.failed.out_of_service",
     /// Outputs that were given up because the action's buffer was full.
     actions_discarded "actions.discarded",
+    /// Outputs of messages that had gone out through the action's connector before: they would go round for ever.
+    actions_came_back "actions.came_back",
 }
 
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@ use rules::{Evaluator, Event, JsonForm, Map, Outcome, Value};
 use crate::dry_run::to_json;
 use crate::environment::Surroundings;
 use crate::handover::{Handover, Lost, Stamp};
+use crate::loops;
 use crate::metrics::RuleCounts;
 use crate::republish::republish;
 use crate::set::{InForce, LiveRule, Output, RuleSet};
@@ -38,7 +39,7 @@ pub struct Runner {
 
 /// What an event comes from.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cause {
+pub struct Cause<'a> {
     /// Its publisher is acknowledged when all of it is kept that has to be.
     pub is_waited_for: bool,
     /// Hash of its client's id: what comes out of events of one client keeps its order.
@@ -46,11 +47,13 @@ pub struct Cause {
     /// `LiveRule::mark` of the rule that made it; 0 for none.
     pub rule: u32,
     pub generation: u32,
+    /// Of the bridges that the message has gone through: `loops.rs`.
+    pub bridges: &'a [&'a str],
 }
 
-impl Cause {
+impl Cause<'_> {
     /// Of a message with this mark: `MadeMessage::mark`, or 0.
-    pub fn of_mark(mark: u64) -> Cause {
+    pub fn of_mark(mark: u64) -> Self {
         Cause {
             rule: mark as u32,
             generation: (mark >> 32) as u32,
@@ -100,7 +103,7 @@ impl Runner {
     }
 
     /// Runs rules on an event. The receipt is for what has to be kept of it before its publisher is told.
-    pub fn run(&mut self, rules: &[u32], event: &dyn Event, cause: Cause) -> Option<Receipt> {
+    pub fn run(&mut self, rules: &[u32], event: &dyn Event, cause: Cause<'_>) -> Option<Receipt> {
         if cause.generation >= GENERATIONS_MAX {
             return None;
         }
@@ -138,6 +141,7 @@ impl Runner {
                 stamp: Stamp {
                     unix_ms,
                     mark: cause.mark(live),
+                    bridges: cause.bridges,
                 },
                 handover: &mut self.handover,
                 made: &mut self.made,
@@ -203,8 +207,8 @@ struct Hands<'a> {
     set: &'a RuleSet,
     live: &'a LiveRule,
     counts: &'a mut RuleCounts,
-    cause: Cause,
-    stamp: Stamp,
+    cause: Cause<'a>,
+    stamp: Stamp<'a>,
     handover: &'a mut Handover,
     made: &'a mut Vec<MadeMessage>,
 }
@@ -216,6 +220,7 @@ impl Hands<'_> {
             match self.give(target, output) {
                 Ok(()) => self.counts.actions_success += 1,
                 Err(Lost::Discarded) => self.counts.actions_discarded += 1,
+                Err(Lost::CameBack) => self.counts.actions_came_back += 1,
                 Err(Lost::OutOfService(error)) => {
                     self.counts.actions_failed += 1;
                     self.counts.actions_out_of_service += 1;
@@ -235,8 +240,9 @@ impl Hands<'_> {
                 return self.handover.record(self.set, *action, output, self.cause, self.stamp);
             }
             Output::Republish(templates) => {
-                let made = republish(templates, output, self.stamp.mark);
-                self.made.push(made.map_err(Lost::Failed)?);
+                let mut made = republish(templates, output, self.stamp.mark).map_err(Lost::Failed)?;
+                loops::mark(&mut made, self.stamp.bridges);
+                self.made.push(made);
             }
             Output::OutOfService(id) => {
                 let error = format!("there is no action {id} that runs: what the rule has for it is lost");

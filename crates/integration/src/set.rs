@@ -13,6 +13,7 @@ use connectors::Action;
 use mqtt::QoS;
 use rules::{EventKind, Rule, RuleIndex, Template};
 
+use crate::loops::Bridge;
 use crate::metrics::RuleMetrics;
 use crate::tail::Tail;
 /// A rule in force. Metrics and tail outlive a change of the rule.
@@ -76,6 +77,7 @@ pub struct LiveAction {
     pub fallbacks: Vec<LiveFallback>,
     /// It takes records. Else it is being changed, and what rules have for it waits until it is back.
     pub is_open: bool,
+    pub bridge: Bridge,
 }
 
 /// What gets what an action gives up.

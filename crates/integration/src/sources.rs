@@ -4,14 +4,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::tap::MadeMessage;
-use connectors::mqtt::LOOP_PROPERTY;
 use connectors::{BoxFuture, Incoming, Origin, Receiver};
-use mqtt::{Property, PropertyWriter};
 use rules::{Column, Event, EventKind, Map, Text, Value};
 use tokio::sync::Notify;
 
 use crate::environment::unix_ms;
 use crate::event::Scene;
+use crate::loops::{self, bridges_before};
 use crate::metrics::SourceMetrics;
 use crate::republish::{publish_all, republish};
 use crate::runner::{Cause, Runner, hash};
@@ -88,7 +87,9 @@ impl SourceReceiver {
                 scene: &scene,
                 incoming,
             };
+            let bridges = bridges_before(incoming);
             let cause = Cause {
+                bridges: &bridges,
                 is_waited_for: true,
                 key: hash(incoming.key.as_deref().unwrap_or(incoming.topic.as_bytes())),
                 ..Cause::default()
@@ -98,7 +99,7 @@ impl SourceReceiver {
             if let Some(templates) = &self.publish {
                 match republish(templates, &event.columns(), 0) {
                     Ok(mut message) => {
-                        carry_marks(incoming, &mut message);
+                        loops::mark(&mut message, &bridges);
                         messages.push(message);
                     }
                     // The same the next time: a message that cannot be published must not stop the others.
@@ -127,17 +128,6 @@ impl SourceReceiver {
                 }
             }
             progress.await;
-        }
-    }
-}
-
-/// A message says which bridges it has come through, so that none takes it in again.
-fn carry_marks(incoming: &Incoming, message: &mut MadeMessage) {
-    let mut writer = PropertyWriter::new(&mut message.properties);
-    for (name, value) in &incoming.headers {
-        let mark = value.as_deref().and_then(|value| std::str::from_utf8(value).ok());
-        if let (LOOP_PROPERTY, Some(mark)) = (name.as_str(), mark) {
-            writer.put(Property::UserProperty(LOOP_PROPERTY, mark));
         }
     }
 }

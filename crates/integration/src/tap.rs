@@ -9,6 +9,7 @@ use rules::Text;
 
 use crate::environment::{SharedStore, Surroundings};
 use crate::event::{Happened, Published, Scene};
+use crate::loops::bridges_of;
 use crate::runner::{Cause, Runner, hash};
 use crate::set::InForce;
 
@@ -61,6 +62,7 @@ impl Tap for RuleTap {
             message,
         };
         let cause = Cause {
+            bridges: &bridges_of(message.properties),
             is_waited_for: message.qos != QoS::AtMostOnce,
             key: hash(
                 message
@@ -85,6 +87,7 @@ impl Tap for RuleTap {
             what,
         };
         let cause = Cause {
+            bridges: &bridges_of(what.message().map_or(&[], |message| message.properties)),
             key: hash(client.client_id.as_bytes()),
             ..Cause::of_mark(what.message().map_or(0, |message| message.mark))
         };

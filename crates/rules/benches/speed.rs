@@ -13,7 +13,7 @@ use std::time::Instant;
 use rules::{Column, Environment, Evaluator, Event, EventKind, Limits, Map, Rule, RuleIndex, Source, Template, Value};
 
 const SQL: &str = r#"SELECT payload.temp AS t, topic FROM "t/#" WHERE payload.temp > 30"#;
-const FOREACH: &str = r#"FOREACH payload.tags AS tag DO upper(tag) AS tag, concat(clientid, '/', tag) AS key, round(payload.temp) AS temp, nth(2, tokens(topic, '/')) AS device INCASE strlen(tag) > 3 FROM "t/#" WHERE payload.ok = true"#;
+const FOREACH: &str = r#"FOREACH payload.tags AS tag DO upper(tag) AS tag, concat(concat(clientid, '/'), tag) AS key, round(payload.temp) AS temp, nth(2, tokens(topic, '/')) AS device INCASE strlen(tag) > 3 FROM "t/#" WHERE payload.ok = true"#;
 const PAYLOAD: &[u8] = br#"{"device":"sensor-000017","temp":31.5,"humidity":48.25,"pressure":1013.25,"battery":{"level":87,"voltage":3.71},"location":{"lat":52.520008,"lon":13.404954},"tags":["roof","north"],"ts":1708671600500,"ok":true}"#;
 
 struct Publish {

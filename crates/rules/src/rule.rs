@@ -137,6 +137,27 @@ impl Rule {
         &self.sources
     }
 
+    /// Whether an output can have a field of this name at its top. False is certain; true is not, where an output has what a message has.
+    pub fn can_give(&self, name: &str) -> bool {
+        let is_column = || columns_of(&kinds(&self.sources)).any(|column| column.name() == name);
+        let gives = |fields: &[Field]| {
+            fields.iter().any(|field| match field {
+                Field::All(_) => is_column(),
+                Field::Value { target, .. } => target.name.as_bytes() == name.as_bytes(),
+            })
+        };
+        match &self.body {
+            Body::Select(fields) => gives(fields),
+            Body::Foreach(foreach) => match &foreach.each {
+                Some(each) => gives(each),
+                None => {
+                    let own = [&foreach.item, &foreach.array_target.name];
+                    is_column() || gives(&foreach.fields) || own.iter().any(|own| own.as_bytes() == name.as_bytes())
+                }
+            },
+        }
+    }
+
     /// Whether one message can have several outputs.
     pub fn is_foreach(&self) -> bool {
         matches!(self.body, Body::Foreach(_))

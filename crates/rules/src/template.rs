@@ -102,6 +102,19 @@ impl Template {
         })
     }
 
+    /// The fields of an output, at its top, that the text is made of; not all of it as a whole.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        let name = |written: &'_ str| -> usize {
+            let start = usize::from(written.starts_with('.'));
+            written[start..]
+                .find(['.', '['])
+                .map_or(written.len(), |end| start + end)
+        };
+        self.placeholders()
+            .map(move |written| written[..name(written)].trim_start_matches('.'))
+            .filter(|name| !name.is_empty())
+    }
+
     /// The text is the same for every output.
     pub fn is_constant(&self) -> bool {
         self.placeholders().next().is_none()

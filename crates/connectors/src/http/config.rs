@@ -7,6 +7,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::status::Statuses;
 use crate::config::{at_least, out_of_range};
 use crate::secret::Secret;
 use crate::sink::Template;
@@ -63,6 +64,9 @@ pub struct HttpActionConfig {
     pub timeout_ms: u64,
     /// Bytes of an answer that are read. A connection that answers more is closed.
     pub answer_bytes_max: u64,
+    /// Statuses, such as `429`, and classes of them, such as `5xx`, after which a message is sent again. After 401, 407, 429, 502, 503 and 504
+    /// all wait until the server is there for us, after the others only this message. What is not named here is refused for ever.
+    pub retry_statuses: Vec<String>,
     /// Signs bodies, so that the receiver can tell that they are ours.
     pub sign: Option<HttpSignConfig>,
 }
@@ -78,6 +82,7 @@ impl Default for HttpActionConfig {
             batch: HttpBatch::None,
             timeout_ms: 10_000,
             answer_bytes_max: 64 << 10,
+            retry_statuses: ["401", "407", "408", "425", "429", "5xx"].map(str::to_owned).into(),
             sign: None,
         }
     }
@@ -194,6 +199,7 @@ impl HttpActionConfig {
             problems.push("content_type: is no value of an HTTP header".to_owned());
         }
         problems.extend(out_of_range([("timeout_ms", self.timeout_ms, at_least(1))]));
+        problems.extend(Statuses::new(&self.retry_statuses).err().into_iter().flatten());
         if let Some(sign) = &self.sign
             && (HeaderName::from_bytes(sign.header.as_bytes()).is_err() || sign.secret.expose().is_empty())
         {

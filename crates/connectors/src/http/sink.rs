@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use super::client::{HttpConnector, NoAnswer};
 use super::config::HttpActionConfig;
 use super::request::Form;
-use super::status::{Verdict, verdict};
+use super::status::{Statuses, Verdict, verdict};
 use crate::isolate::{Part, held_back, isolate};
 use crate::record::Record;
 use crate::sink::{BoxFuture, Failure, Outcome, Sink, Template};
@@ -23,6 +23,7 @@ pub struct HttpSink {
     templates: Vec<Template>,
     timeout: Duration,
     answer_bytes_max: usize,
+    retried: Statuses,
 }
 
 impl HttpSink {
@@ -39,6 +40,7 @@ impl HttpSink {
             templates: config.templates(),
             timeout: Duration::from_millis(config.timeout_ms),
             answer_bytes_max: usize::try_from(config.answer_bytes_max).unwrap_or(usize::MAX),
+            retried: Statuses::new(&config.retry_statuses)?,
         })
     }
 
@@ -98,7 +100,7 @@ impl HttpSink {
                 .connector
                 .request(request, self.timeout, self.answer_bytes_max)
                 .await;
-            match answer.map(|answer| verdict(&answer)) {
+            match answer.map(|answer| verdict(&answer, &self.retried)) {
                 Ok(verdict) => self.part(verdict),
                 Err(NoAnswer::Unreachable(reason)) => Part::Failed(Failure::Away(reason)),
                 Err(NoAnswer::Lost(reason) | NoAnswer::Late(reason)) => Part::Failed(Failure::Busy(reason)),

@@ -7,6 +7,9 @@
 //! | 408, 425, other 5xx | not this one now: it is sent again, others go on |
 //! | 400, 409, 413, 422 | refused; in a batch, the bad records are looked for |
 //! | other 3xx, 4xx | refused |
+//!
+//! The second and the third line are of statuses that are retried, which the action's configuration names. Others of these are refused, 5xx
+//! as 400 is.
 
 use std::time::{Duration, SystemTime};
 
@@ -33,19 +36,51 @@ pub(super) enum Verdict {
     Poisoned(String),
 }
 
-pub(super) fn verdict(answer: &Answer) -> Verdict {
+/// Those after which a message is sent again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Statuses {
+    single: Vec<u16>,
+    /// First digits.
+    classes: Vec<u16>,
+}
+
+impl Statuses {
+    /// The errors name the field.
+    pub fn new(texts: &[String]) -> Result<Statuses, Vec<String>> {
+        let (mut statuses, mut problems) = (Statuses::default(), Vec::new());
+        for (index, text) in texts.iter().enumerate() {
+            match (text.strip_suffix("xx").unwrap_or(text).parse(), text.len()) {
+                (Ok(class @ 3..=5), 3) => statuses.classes.push(class),
+                (Ok(status @ 300..=599), 3) => statuses.single.push(status),
+                _ => problems.push(format!(
+                    "retry_statuses[{index}]: {text:?} must be a status from 300 to 599, or 3xx, 4xx or 5xx"
+                )),
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(statuses),
+            false => Err(problems),
+        }
+    }
+
+    fn has(&self, status: u16) -> bool {
+        self.single.contains(&status) || self.classes.contains(&(status / 100))
+    }
+}
+
+pub(super) fn verdict(answer: &Answer, retried: &Statuses) -> Verdict {
     let status = answer.response.status();
     if status.is_success() {
         return Verdict::Taken;
     }
     let reason = describe(status, &answer.start);
     match status.as_u16() {
-        401 | 407 | 429 | 502..=504 => Verdict::Away {
+        401 | 407 | 429 | 502..=504 if retried.has(status.as_u16()) => Verdict::Away {
             reason,
             pause: pause(answer.response.headers(), SystemTime::now()),
         },
-        408 | 425 | 500..=599 => Verdict::Busy(reason),
-        400 | 409 | 413 | 422 => Verdict::Poisoned(reason),
+        again if retried.has(again) => Verdict::Busy(reason),
+        400 | 409 | 413 | 422 | 500..=599 => Verdict::Poisoned(reason),
         _ => Verdict::Refused(reason),
     }
 }
@@ -75,6 +110,24 @@ fn pause(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statuses_are_numbers_or_classes() {
+        let given = |texts: &[&str]| Statuses::new(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        let statuses = given(&["404", "5xx"]).expect("good ones");
+        let has: Vec<u16> = [400, 404, 409, 500, 599]
+            .into_iter()
+            .filter(|it| statuses.has(*it))
+            .collect();
+        assert_eq!(has, [404, 500, 599]);
+        for wrong in ["200", "2xx", "600", "5x", "55xx", "xx", "5XX", "+50", ""] {
+            let problems = given(&["404", wrong]).expect_err(wrong);
+            assert!(
+                problems.len() == 1 && problems[0].starts_with("retry_statuses[1]: "),
+                "{problems:?}"
+            );
+        }
+    }
 
     #[test]
     fn a_pause_is_seconds_or_a_date() {

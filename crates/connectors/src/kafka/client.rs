@@ -52,7 +52,9 @@ impl KafkaConnectorConfig {
             )
             .set("socket.timeout.ms", self.request_timeout_ms.to_string())
             .set("socket.nagle.disable", "true")
-            .set("reconnect.backoff.ms", "100")
+            // Of a broker. While nothing is connected and somebody waits, librdkafka tries twice as often as the first says, and
+            // does not mind the second.
+            .set("reconnect.backoff.ms", "1000")
             .set("reconnect.backoff.max.ms", "2000")
             .set_log_level(RDKafkaLogLevel::Warning);
         let is_sasl = self.set_authentication(&mut options);

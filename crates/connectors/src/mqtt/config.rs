@@ -50,7 +50,7 @@ pub struct MqttConnectorConfig {
     #[schemars(range(min = 1024))]
     pub packet_bytes_max: u32,
     /// Loop protection. MQTT 5: messages that go through here, in either direction, carry a user property `tidewire-bridge` that names
-    /// us, and what comes back with it is dropped. Before: tells the broker that we are a bridge, in the way of Mosquitto; it then sends us nothing that came
+    /// us. What comes back with it is not taken in, and not sent once more. Before: tells the broker that we are a bridge, in the way of Mosquitto; it then sends us nothing that came
     /// from us. A broker that does not know this is told no more.
     #[serde(default = "yes")]
     pub loop_protection: bool,

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::config::MqttConnectorConfig;
-use super::outgoing::Limits;
+use super::outgoing::{Limits, LoopMark};
 use crate::stream::{Stream, connect};
 
 /// A connection that the broker has accepted.
@@ -35,7 +35,7 @@ pub(super) struct Guise<'a> {
     /// With the bit that Mosquitto's bridges set.
     pub is_bridge: bool,
     /// What messages that go through here are marked with.
-    pub mark: &'a str,
+    pub mark: &'a LoopMark,
 }
 
 /// Connects and says CONNECT.
@@ -166,7 +166,7 @@ fn accepted(
         packet_bytes_max: properties
             .maximum_packet_size()
             .map_or(268_435_455, |bytes| bytes as usize),
-        loop_mark: (config.loop_protection && version.has_properties()).then(|| guise.mark.to_owned()),
+        loop_mark: (config.loop_protection && version.has_properties()).then(|| guise.mark.clone()),
     };
     let keep_alive = properties.server_keep_alive().unwrap_or(config.keep_alive_s);
     Ok((connack.session_present, limits, Duration::from_secs(keep_alive.into())))

@@ -12,7 +12,7 @@ use mqtt::{PacketId, PacketType, Publish, QoS, encode_bare_ack, filter_matches};
 use tokio::sync::mpsc;
 
 use super::config::MqttSourceConfig;
-use super::outgoing::LOOP_PROPERTY;
+use super::outgoing::{LOOP_PROPERTY, LoopMark};
 use crate::source::{Incoming as Message, Origin};
 
 /// Names a message towards the receiver; `None` at QoS 0.
@@ -60,7 +60,7 @@ pub(super) struct Post<'a> {
     pub sources: &'a [Arc<Registration>],
     pub counters: &'a Counters,
     /// What own messages are marked with.
-    pub loop_mark: Option<&'a str>,
+    pub loop_mark: Option<&'a LoopMark>,
 }
 
 impl Incoming {
@@ -152,7 +152,7 @@ impl Post<'_> {
         };
         let mut message = message(publish, &source.config);
         if let Some(mark) = self.loop_mark {
-            let value = Some(mark.as_bytes().to_vec());
+            let value = Some(mark.taken.as_bytes().to_vec());
             message.headers.push((LOOP_PROPERTY.to_owned(), value));
         }
         match source.queue.try_send(Delivery { message, ticket }) {
@@ -174,9 +174,9 @@ impl Registration {
     }
 }
 
-fn is_marked(publish: &Publish<'_>, mark: &str) -> bool {
+fn is_marked(publish: &Publish<'_>, mark: &LoopMark) -> bool {
     let mut properties = publish.properties.user_properties();
-    properties.any(|(name, value)| name == LOOP_PROPERTY && value == mark)
+    properties.any(|(name, value)| name == LOOP_PROPERTY && mark.is(value))
 }
 
 fn message(publish: &Publish<'_>, config: &MqttSourceConfig) -> Message {

@@ -13,9 +13,9 @@ use rustls::ClientConfig;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use super::config::{MqttConnectorConfig, MqttSourceConfig};
+use super::config::{MqttConnectorConfig, MqttSourceConfig, MqttVersion};
 use super::incoming::{Counters, Delivery, Registration};
-use super::outgoing::Batch;
+use super::outgoing::{Batch, LoopMark};
 
 /// Batches and acceptances that wait for the task.
 const COMMANDS_MAX: usize = 64;
@@ -35,7 +35,7 @@ pub(super) struct Shared {
     counters: Counters,
     state: watch::Sender<State>,
     /// By which we know messages that have been here.
-    mark: String,
+    mark: LoopMark,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,10 +79,17 @@ impl MqttConnector {
                 sources: Mutex::new(Vec::new()),
                 counters: Counters::default(),
                 state: watch::channel(State::Connecting).0,
-                mark: mark(&config.client_id).map_err(|error| vec![error])?,
+                mark: LoopMark::new(&mark(&config.client_id).map_err(|error| vec![error])?),
             }),
             commands: OnceLock::new(),
         })
+    }
+
+    /// What user properties of the name [`super::LOOP_PROPERTY`] say of messages that have gone out through here. None: nothing is marked.
+    pub fn sent_mark(&self) -> Option<&str> {
+        let config = &self.shared.config;
+        let has_properties = config.version == MqttVersion::V5;
+        (config.loop_protection && has_properties).then_some(&self.shared.mark.sent)
     }
 
     pub fn counters(&self) -> MqttCounters {

@@ -20,7 +20,8 @@ use crate::sink::{Failure, Outcome};
 
 /// Bytes that wait for the socket before no more is encoded.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
-/// The user property by which a bridge knows messages that have come through it.
+/// The user property by which a bridge knows messages that have come through it. Records carry under this name what else is to stand there:
+/// the marks of the bridges that the message has gone through before.
 pub const LOOP_PROPERTY: &str = "tidewire-bridge";
 
 const TOPIC: usize = 0;
@@ -68,7 +69,29 @@ pub(super) struct Limits {
     pub is_retain_available: bool,
     pub packet_bytes_max: usize,
     /// What own messages are marked with.
-    pub loop_mark: Option<String>,
+    pub loop_mark: Option<LoopMark>,
+}
+
+/// How a connector marks what goes through it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LoopMark {
+    /// What it has taken in.
+    pub taken: String,
+    /// What it has sent.
+    pub sent: String,
+}
+
+impl LoopMark {
+    pub fn new(connector: &str) -> LoopMark {
+        LoopMark {
+            taken: connector.to_owned(),
+            sent: format!("{connector}/out"),
+        }
+    }
+
+    pub fn is(&self, mark: &str) -> bool {
+        mark == self.taken || mark == self.sent
+    }
 }
 
 struct Pending {
@@ -381,7 +404,12 @@ fn put_properties<'a>(limits: &Limits, record: &Record, names: &[String], out: &
         }
     }
     if let Some(mark) = &limits.loop_mark {
-        writer.put(Property::UserProperty(LOOP_PROPERTY, mark));
+        if let Some(carried) = record.carried(LOOP_PROPERTY) {
+            for mark in (0..carried.fields()).filter_map(|index| carried.text(index)) {
+                writer.put(Property::UserProperty(LOOP_PROPERTY, &mark));
+            }
+        }
+        writer.put(Property::UserProperty(LOOP_PROPERTY, &mark.sent));
     }
     writer.finish()
 }

@@ -171,9 +171,10 @@ impl Engine {
             is_kept: delivery.buffer.mode == BufferMode::Disk || delivery.query_mode == connectors::QueryMode::Sync,
             // What is dropped for others waits for these.
             headroom: (delivery.buffer.overflow == Overflow::BackPressure || !fallbacks.is_empty())
-                .then(|| HEADROOM_MAX.min(delivery.buffer.max_bytes / 8)),
+                .then(|| HEADROOM_MAX.min(delivery.buffer.quota_bytes() / 8)),
             fallbacks,
             is_open: true,
+            bridge: target.bridge,
         })
     }
 
@@ -218,6 +219,7 @@ impl Running {
             is_kept: self.is_kept,
             headroom: self.headroom,
             is_open: self.is_open,
+            bridge: self.bridge.clone(),
         }
     }
 }

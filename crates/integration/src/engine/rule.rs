@@ -56,6 +56,7 @@ impl Engine {
         let mut state = self.state();
         state.rules.insert(id.to_owned(), rule);
         self.enforce_rule(&state, id);
+        state.warn(&definition);
         Ok(state.rule_view(&definition))
     }
 

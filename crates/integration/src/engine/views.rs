@@ -61,6 +61,8 @@ pub struct RuleView {
     pub last_error: Option<String>,
     /// Actions that it names and that do not exist or do not run.
     pub missing_actions: Vec<String>,
+    /// What will not work as things are now: sources in FROM that do not exist, a topic that SELECT does not give.
+    pub warnings: Vec<String>,
     pub version: u64,
     /// Where the configuration sets it, if it does: the API does not change it then.
     pub pinned_by: Option<String>,
@@ -208,6 +210,7 @@ impl State {
             metrics: rule.map(|rule| rule.metrics.counts()).unwrap_or_default(),
             last_error: rule.and_then(|rule| rule.metrics.last_error()),
             missing_actions: missing.collect(),
+            warnings: self.warnings(definition),
             version: self.kept.version(&definition.id),
             definition: definition.clone(),
         }

@@ -21,6 +21,7 @@ const VIEW_ONLY: &[&str] = &[
     "metrics",
     "last_error",
     "missing_actions",
+    "warnings",
     "version",
     "pinned_by",
 ];
@@ -177,6 +178,14 @@ fn told(what: &str, rule: &Value, own: &ArgMatches) -> Result<ExitCode, ApiError
     let missing = joined(&rule["missing_actions"]);
     if !missing.is_empty() {
         line.push_str(&format!("; there is no action {missing} that runs"));
+    }
+    for warning in rule["warnings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        line.push_str(&format!("\nwarning: {warning}"));
     }
     Ok(print(&format!("{line}\n")))
 }

@@ -266,7 +266,7 @@ impl Service<'_> {
                 let post = Post {
                     sources: &sources,
                     counters: &self.task.shared.counters,
-                    loop_mark: self.limits.loop_mark.as_deref(),
+                    loop_mark: self.limits.loop_mark.as_ref(),
                 };
                 self.task.incoming.publish(publish, &post, &mut self.out.bytes)
             }

@@ -1,0 +1,168 @@
+//! What is refused and what is dropped, as rules see it: under both names that EMQX has for each event, with its words for the reasons where it
+//! has one.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::support::*;
+
+/// `mosquitto_passwd -b`: alice's is `wonderland`.
+const PASSWORDS: &str = "alice:$7$101$MN7fbLzX3QMSv09F$2mupi6/RSIbhkRn3Ycmtaz8QRQekZzDtYe+WpDH9Ap7E6AmSN5IuvBFXtpndE9vBP26IHoP91q77KnaAvAAOVw==\n";
+const RIGHTS: &str = "user alice\ntopic readwrite alice/#\n";
+
+/// Writes the event, by each of its names, into a file of its own.
+fn watch(server: &Server, names: [&str; 2], condition: &str) {
+    let api = Api::of(server);
+    for (number, name) in names.iter().enumerate() {
+        let id = format!("seen{number}");
+        let parameters = json!({"directory": server.dir(), "name": id});
+        let file = json!({"type": "file", "name": id, "parameters": parameters});
+        api.ok("POST", "/api/v1/actions", &file);
+        let sql = format!("SELECT * FROM \"{name}\" WHERE {condition}");
+        let rule = json!({"id": id, "sql": sql, "actions": [format!("file:{id}")]});
+        api.ok("POST", "/api/v1/rules", &rule);
+    }
+}
+
+/// The given columns of each line, once there are so many; the same by either name.
+fn seen<const N: usize>(server: &Server, count: usize, columns: [&str; N]) -> Vec<[Value; N]> {
+    let [first, second] = [0, 1].map(|number| {
+        let path = server.dir().join(format!("seen{number}.jsonl"));
+        let text = || std::fs::read_to_string(&path).unwrap_or_default();
+        server.wait_until(&format!("{count} events are in the file"), |_| {
+            text().lines().count() >= count
+        });
+        let row = |line: &str| {
+            let line: Value = serde_json::from_str(line).expect("a line is JSON");
+            columns.map(|column| line[column].clone())
+        };
+        text().lines().map(row).collect::<Vec<_>>()
+    });
+    assert_eq!(first, second, "both names stand for the same");
+    assert_eq!(first.len(), count, "{first:?}");
+    first
+}
+
+#[test]
+fn each_check_of_a_right_is_an_event() {
+    let toml = "[access]\nanonymous = \"never\"\npassword_file = \"{dir}/passwords\"\nacl_file = \"{dir}/rights\"\n";
+    let config = Config::new(toml)
+        .file("passwords", PASSWORDS.to_owned())
+        .file("rights", RIGHTS.to_owned());
+    let server = Server::start(&config);
+    let names = [
+        "$events/auth/check_authz_complete",
+        "$events/client_check_authz_complete",
+    ];
+    watch(&server, names, "clientid = 'lamp'");
+    let mut lamp = server.session(&Connect::new(V5, "lamp").user("alice", "wonderland"));
+    lamp.publish(&Publish::new("alice/1", "x").qos(1));
+    assert_eq!(lamp.publish(&Publish::new("bob/1", "x").qos(1)), 0x87);
+    assert_eq!(lamp.subscribe_code("alice/#", 1), 1);
+    assert_eq!(lamp.subscribe_code("bob/#", 1), 0x87);
+    let columns = ["event", "username", "action", "topic", "result", "authz_source"];
+    let expected = |action: &str, topic: &str, result: &str| {
+        let event = "client.check_authz_complete";
+        [event, "alice", action, topic, result, "rules"].map(|text| json!(text))
+    };
+    assert_eq!(
+        seen(&server, 4, columns),
+        [
+            expected("publish", "alice/1", "allow"),
+            expected("publish", "bob/1", "deny"),
+            expected("subscribe", "alice/#", "allow"),
+            expected("subscribe", "bob/#", "deny"),
+        ]
+    );
+}
+
+#[test]
+fn a_message_that_nobody_wants_is_an_event() {
+    let server = Server::start(&Config::new(""));
+    watch(&server, ["$events/message/dropped", "$events/message_dropped"], "true");
+    let mut meter = server.session(&Connect::new(V5, "meter"));
+    meter.subscribe("wanted", 0);
+    assert_eq!(meter.publish(&Publish::new("wanted", "x").qos(1)), 0);
+    assert_eq!(meter.publish(&Publish::new("unwanted", "of QoS 1").qos(1)), 0x10);
+    meter.publish(&Publish::new("unwanted", "of QoS 0"));
+    meter.publish(&Publish::new("unwanted", "of QoS 2").qos(2));
+    let columns = ["event", "reason", "clientid", "topic", "payload", "qos"];
+    let expected = |qos: u8| {
+        let payload = format!("of QoS {qos}");
+        [
+            json!("message.dropped"),
+            json!("no_subscribers"),
+            json!("meter"),
+            json!("unwanted"),
+            json!(payload),
+            json!(qos),
+        ]
+    };
+    assert_eq!(seen(&server, 3, columns), [expected(1), expected(0), expected(2)]);
+}
+
+#[test]
+fn each_reason_for_which_a_delivery_is_dropped_is_told() {
+    let toml = "[mqtt]\nmax_queued_messages = 2\n[durability]\npolicy = \"memory\"\n";
+    let server = Server::start(&Config::new(toml));
+    let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
+    watch(&server, names, "from_clientid = 'meter' OR clientid = 'away'");
+    let mut meter = server.session(&Connect::new(V5, "meter"));
+    let away = Connect::new(V5, "away").persistent();
+    let mut client = server.session(&away);
+    client.subscribe("t", 1);
+    client.subscribe("t0", 0);
+    client.disconnect();
+    // Its queue takes two; the oldest goes.
+    for payload in ["first", "second", "third"] {
+        meter.publish(&Publish::new("t", payload).qos(1));
+    }
+    meter.publish(&Publish::new("t0", "of QoS 0"));
+    let columns = ["reason", "clientid", "topic"];
+    let told = |reason: &str, topic: &str| [reason, "away", topic].map(|text| json!(text));
+    let mut expected = vec![told("queue_full", "t"), told("qos0_msg", "t0")];
+    assert_eq!(seen(&server, 2, columns), expected);
+    // What waits goes with the session.
+    server.session(&Connect::new(V5, "away")).disconnect();
+    expected.extend([told("session_ended", "t"), told("session_ended", "t")]);
+    assert_eq!(seen(&server, 4, columns), expected);
+    // It waits longer than it may.
+    let mut client = server.session(&away);
+    client.subscribe("t", 1);
+    client.disconnect();
+    let expiry = property::u32(property::MESSAGE_EXPIRY_INTERVAL, 1);
+    meter.publish(&Publish::new("t", "soon too late").qos(1).property(expiry));
+    sleep(Duration::from_millis(1500));
+    let mut client = server.session(&away);
+    expected.push(told("expired", "t"));
+    assert_eq!(seen(&server, 5, columns), expected);
+    client.ping_alone();
+    client.disconnect();
+    // It does not take packets of this size.
+    let mut client = server.session(&away.property(property::u32(property::MAXIMUM_PACKET_SIZE, 60)));
+    meter.publish(&Publish::new("t", "x".repeat(100)).qos(1));
+    expected.push(told("too_large", "t"));
+    assert_eq!(seen(&server, 6, columns), expected);
+    client.ping_alone();
+}
+
+/// What it was about is not read from the journal for that.
+#[test]
+fn of_what_is_in_the_journal_only_the_client_and_the_reason_are_told() {
+    let server = Server::start(&Config::new("[mqtt]\nmax_queued_messages = 2\n"));
+    let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
+    watch(&server, names, "true");
+    let mut client = server.session(&Connect::new(V5, "away").persistent());
+    client.subscribe("t", 1);
+    client.disconnect();
+    let mut meter = server.session(&Connect::new(V5, "meter"));
+    for payload in ["first", "second", "third"] {
+        meter.publish(&Publish::new("t", payload).qos(1));
+    }
+    let columns = ["event", "reason", "clientid", "topic"];
+    let expected = ["delivery.dropped", "queue_full", "away", "undefined"];
+    assert_eq!(seen(&server, 1, columns), [expected.map(|text| json!(text))]);
+}

@@ -1,0 +1,148 @@
+//! Nodes whose actions send each other what they have: it goes round once.
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::support::*;
+
+/// A connector to `there`, an action that sends everything as it is, and a rule for `filter`.
+fn send_to(here: &Server, there: &Server, filter: &str) {
+    let api = Api::of(here);
+    let config = json!({"server": there.mqtt().to_string(), "client_id": unique("bridge")});
+    let name = unique("to");
+    api.ok(
+        "POST",
+        "/api/v1/connectors",
+        &json!({"type": "mqtt", "name": name, "config": config}),
+    );
+    let parameters = json!({"topic": "${topic}", "qos": "1", "retain": "false"});
+    let action = json!({"type": "mqtt", "name": name, "connector": name, "parameters": parameters});
+    api.ok("POST", "/api/v1/actions", &action);
+    let actions = json!([format!("mqtt:{name}")]);
+    let sql = format!("SELECT topic, payload FROM \"{filter}\"");
+    api.ok(
+        "POST",
+        "/api/v1/rules",
+        &json!({"id": name, "sql": sql, "actions": actions}),
+    );
+    here.wait_until("the action is connected", |_| {
+        api.get(&format!("/api/v1/actions/mqtt:{name}"))["health"]["state"] == "connected"
+    });
+}
+
+/// What rules of a server have counted, in all.
+fn counted(server: &Server, name: &str) -> u64 {
+    let rules = Api::of(server).get("/api/v1/rules");
+    let items = rules.as_array().or(rules["items"].as_array()).expect("a list");
+    items.iter().filter_map(|rule| rule["metrics"][name].as_u64()).sum()
+}
+
+fn watcher(server: &Server, filter: &str) -> Peer {
+    let mut watcher = server.session(&Connect::new(V5, "watcher"));
+    watcher.subscribe(filter, 1);
+    watcher
+}
+
+/// The number of a message, as often as it came.
+fn received(watcher: &mut Peer, count: usize) -> Vec<String> {
+    let mut payloads: Vec<String> = (0..count).map(|_| watcher.receive().payload_str().to_owned()).collect();
+    payloads.sort();
+    payloads
+}
+
+#[test]
+fn two_nodes_whose_actions_send_each_other_everything_do_not_loop() {
+    let servers = [Server::start(&Config::new("")), Server::start(&Config::new(""))];
+    send_to(&servers[0], &servers[1], "mesh/#");
+    send_to(&servers[1], &servers[0], "mesh/#");
+    let mut watchers = servers.each_ref().map(|server| watcher(server, "mesh/#"));
+    let mut client = servers[0].session(&Connect::new(V5, "c"));
+    for number in 0..10 {
+        let message = Publish::new("mesh/x", number.to_string()).qos(1);
+        // Somebody else's marks are in nobody's way, however many there are.
+        let others = (0..10 * number).map(|other| property::user("tidewire-bridge", &format!("other/{other}")));
+        client.publish(&others.fold(message, Publish::property));
+    }
+    // Where it was published it comes once more, as with sources: the second node cannot know that it is from there.
+    let once: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    let twice: Vec<String> = once
+        .iter()
+        .flat_map(|payload| [payload.clone(), payload.clone()])
+        .collect();
+    assert_eq!(received(&mut watchers[0], 20), twice);
+    assert_eq!(received(&mut watchers[1], 10), once);
+    // Each came back to where it had gone out, and ended there.
+    servers[0].wait_until("all have come back", |server| {
+        counted(server, "actions.came_back") == 10
+    });
+    assert_eq!(
+        (counted(&servers[0], "matched"), counted(&servers[1], "matched")),
+        (20, 10)
+    );
+    for (server, mut watcher) in servers.iter().zip(watchers) {
+        watcher.ping_alone();
+        assert_eq!(counted(server, "actions.failed"), 0);
+    }
+}
+
+/// Also over a third one, and through a rule that publishes it anew under another topic.
+#[test]
+fn a_ring_of_nodes_does_not_loop() {
+    let servers = [(); 3].map(|()| Server::start(&Config::new("")));
+    for (here, there) in [(0, 1), (1, 2), (2, 0)] {
+        send_to(&servers[here], &servers[there], "ring/#");
+    }
+    let republish =
+        json!([{"function": "republish", "args": {"topic": "ring/again", "payload": "${payload}", "qos": 1}}]);
+    let rule = json!({"id": "again", "sql": "SELECT payload FROM \"ring/x\"", "actions": republish});
+    Api::of(&servers[1]).ok("POST", "/api/v1/rules", &rule);
+    let mut client = servers[0].session(&Connect::new(V5, "c"));
+    client.publish(&Publish::new("ring/x", "once").qos(1));
+    // The message and what was made of it each come round to the first node and end there.
+    servers[0].wait_until("both have come round", |server| {
+        counted(server, "actions.came_back") == 2
+    });
+    // What came round passes the first node's watcher: nothing else follows it.
+    let matched: Vec<u64> = servers.iter().map(|server| counted(server, "matched")).collect();
+    assert_eq!(matched, [3, 3, 2]);
+}
+
+/// What came in from a broker may go out there, under another topic: that is no loop.
+#[test]
+fn what_a_source_has_taken_in_may_go_out_through_the_same_connector() {
+    let (here, there) = (Server::start(&Config::new("")), Server::start(&Config::new("")));
+    let api = Api::of(&here);
+    let config = json!({"server": there.mqtt().to_string(), "client_id": "both"});
+    api.ok(
+        "POST",
+        "/api/v1/connectors",
+        &json!({"type": "mqtt", "name": "far", "config": config}),
+    );
+    let parameters = json!({"topic": "answers/${topic}", "payload": "${payload}", "qos": "1", "retain": "false"});
+    api.ok(
+        "POST",
+        "/api/v1/actions",
+        &json!({"type": "mqtt", "name": "far", "connector": "far", "parameters": parameters}),
+    );
+    let source = json!({
+        "type": "mqtt", "name": "far", "connector": "far", "publish": {"topic": "${topic}", "payload": "${payload}", "qos": 1},
+        "parameters": {"subscriptions": [{"filter": "asked/#", "qos": 1}]},
+    });
+    api.ok("POST", "/api/v1/sources", &source);
+    let rule = json!({"id": "r", "sql": "SELECT topic, payload FROM \"asked/#\"", "actions": ["mqtt:far"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    here.wait_until("the source is connected", |_| {
+        api.get("/api/v1/sources/mqtt:far")["health"]["state"] == "connected"
+    });
+    let far = Api::of(&there);
+    there.wait_until("it has subscribed", |_| {
+        let (status, list) = far.call("GET", "/api/v1/clients/both/subscriptions", &Value::Null);
+        status == 200 && list.to_string().contains("asked/#")
+    });
+    let mut watcher = watcher(&there, "answers/#");
+    there
+        .session(&Connect::new(V5, "c"))
+        .publish(&Publish::new("asked/1", "why").qos(1));
+    let answer = watcher.receive();
+    assert_eq!((answer.topic_str(), answer.payload_str()), ("answers/asked/1", "why"));
+}
