@@ -150,3 +150,19 @@ test("the script of a node is tried on a message, also on the newest that came",
   await expect(result.getByText("Details of the alarm", { exact: true })).toBeVisible();
   await expect(result.locator("pre")).toHaveText('{ "was": 22.5 }');
 });
+
+test("what stands on nodes is whole on a screen of 4K, too", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const made = (await platform.call("POST", "/api/ruleChain", { name: "Loft", type: "CORE" })) as { id: { id: string } };
+  await platform.call("POST", "/api/ruleChain/metadata", { ...FILE.metadata, ruleChainId: made.id });
+  for (const [width, height] of [[1280, 900], [3840, 2160]] as const) {
+    await page.setViewportSize({ width, height });
+    await open(page, "chains");
+    await open(page, `chains/${made.id.id}`);
+    const box = page.getByRole("button", { name: "Node Keep", exact: true });
+    await expect(box).toBeVisible();
+    await expect(page.getByText("100 %", { exact: true })).toBeVisible();
+    const cut = await box.evaluate((place) => [place.scrollHeight - place.clientHeight, place.scrollWidth - place.clientWidth, ...[...place.children].map((line) => line.scrollWidth - line.clientWidth)]);
+    expect(Math.max(...cut), `${width}`).toBeLessThanOrEqual(0);
+  }
+});

@@ -55,9 +55,9 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   // 600 intervals of six seconds, of which 3,000 s have points.
   await expect(status).toContainText(/ 50\d points shown/);
   await page.getByRole("checkbox", { name: "Show water in the chart", exact: true }).check();
-  await expect(status).toContainText(/ 100\d points shown/);
+  await expect(status).toContainText(/ 1,00\d points shown/);
   await history.getByRole("button", { name: "1 min", exact: true }).click();
-  await expect(status).not.toContainText(/ 100\d points shown/);
+  await expect(status).not.toContainText(/ 1,00\d points shown/);
   await history.getByRole("button", { name: "1 h", exact: true }).click();
   await history.getByRole("button", { name: "Earlier", exact: true }).click();
   await expect(history.getByRole("button", { name: "Follow the present", exact: true })).toBeVisible();

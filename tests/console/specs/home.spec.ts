@@ -40,6 +40,13 @@ test("what is wrong with the node is on top until it is over", async ({ console:
   await node.call("DELETE", "/api/v1/connectors/nowhere");
 });
 
+test("a chart says by which reason messages were not delivered", async ({ console: page, node }) => {
+  await node.publish("nobody/listens", "x");
+  await open(page, "home");
+  const chart = page.getByRole("figure").filter({ hasText: "Not delivered, by reason" });
+  await expect(chart.getByRole("listitem")).toContainText(["no subscriber"], { timeout: 25_000 });
+});
+
 test("code to paste has the right port in every language", async ({ console: page, node }) => {
   const code = page.getByRole("region", { name: "Code", exact: true });
   for (const language of ["mosquitto", "Python", "Node.js", "ESP32 (Arduino)"]) {

@@ -107,31 +107,36 @@ test("a page that is left open stays as small as it is", async ({ console: page,
 /** Messages in a second while the viewer looks; VIEWER_RATE for more than a laptop does. */
 const VIEWER_RATE = Number(process.env["VIEWER_RATE"] ?? 20_000);
 const ROUND_MS = 15_000;
+const ROUNDS = 5;
 
+// All of the server is busy with the load, and by more or less than a viewer costs: what the threads that serve the page use is told apart from that. They ask the
+// shards for numbers once a second, whoever looks; what a page asks beside is the time of a request or two.
 test("one viewer costs the server less than 5 % of a core under load @measured", async ({ console: page, node }) => {
   test.setTimeout(400_000);
-  const cpu = async () => ((await node.call("GET", "/api/v1/stats")) as { process: { cpu_seconds: number } }).process.cpu_seconds;
   const cores = async () => {
-    const [from, at] = [await cpu(), Date.now()];
+    const [all, api, at] = [node.threadSeconds(), node.threadSeconds("api"), Date.now()];
     await page.waitForTimeout(ROUND_MS);
-    return (await cpu() - from) / ((Date.now() - at) / 1000);
+    const seconds = (Date.now() - at) / 1000;
+    return { all: (node.threadSeconds() - all) / seconds, api: (node.threadSeconds("api") - api) / seconds };
   };
   const load = bench(node, "fanin", "--set", "publishers.clients=100", "--set", `publishers.publish.rate=${VIEWER_RATE / 100}`, "--duration", "300", "--threads", "1");
   try {
     const incoming = page.locator("dl > div", { has: page.getByText("Messages in", { exact: true }) }).locator("dd").first();
     await expect(incoming).toHaveText(/^\d{2,3},\d{3}\/s$/, { timeout: 60_000 });
-    const rounds: { without: number; viewed: number }[] = [];
-    for (let round = 0; round < 5; round += 1) {
+    type Cores = Awaited<ReturnType<typeof cores>>;
+    const rounds: { without: Cores; viewed: Cores }[] = [];
+    for (let round = 0; round < ROUNDS; round += 1) {
       await page.goto("about:blank");
       const without = await cores();
       await page.goto(node.url);
       await expect(incoming).toHaveText(/^\d{2,3},\d{3}\/s$/);
       rounds.push({ without, viewed: await cores() });
     }
-    const costs = rounds.map(({ without, viewed }) => viewed - without).sort((a, b) => a - b);
     const percent = (of: number) => `${(of * 100).toFixed(1)} %`;
-    console.log(`${VIEWER_RATE} messages/s; of a core, without and with a viewer: ${rounds.map(({ without, viewed }) => `${percent(without)} ${percent(viewed)}`).join(", ")}; the viewer costs ${percent(costs[2] ?? 1)} (median)`);
-    expect(costs[2]).toBeLessThan(0.05);
+    const cost = (of: keyof Cores) => rounds.map(({ without, viewed }) => viewed[of] - without[of]).sort((a, b) => a - b)[Math.floor(ROUNDS / 2)] ?? 1;
+    const told = (of: keyof Cores) => `${rounds.map(({ without, viewed }) => `${percent(without[of])} ${percent(viewed[of])}`).join(", ")}; the viewer costs ${percent(cost(of))} (median)`;
+    console.log(`${VIEWER_RATE} messages/s; of a core, without and with a viewer: threads of the API ${told("api")}; all of the server ${told("all")}`);
+    expect(cost("api")).toBeLessThan(0.05);
   } finally {
     load.kill("SIGKILL");
   }

@@ -141,3 +141,22 @@ async function webServer(): Promise<[Server, string[]]> {
   await once(server, "listening");
   return [server, bodies];
 }
+
+test("a picture shows from where messages go through which rule to where", async ({ console: page, node }) => {
+  await node.call("POST", "/api/v1/connectors", { type: "http", name: "far", config: { url: "http://127.0.0.1:9" } });
+  await node.call("POST", "/api/v1/actions", { type: "http", name: "call", connector: "far" });
+  await node.call("POST", "/api/v1/rules", { id: "flows", sql: 'SELECT * FROM "flow/#", "$events/client_connected"', actions: ["http:call", { function: "republish", args: { topic: "flow-out/x" } }] });
+  await open(page, "rules");
+  const flow = page.getByRole("region", { name: "Flow", exact: true });
+  await expect(flow.getByRole("list", { name: "What rules take", exact: true }).getByText("$events/client/connected", { exact: true })).toBeVisible();
+  const into = flow.getByRole("list", { name: "Where outputs go", exact: true });
+  await expect(into.getByText("publish to flow-out/x", { exact: true })).toBeVisible();
+  await flow.getByRole("link", { name: "flows", exact: true }).click();
+  // Of one rule: two ways in, two out.
+  await expect(page.getByRole("heading", { name: "flows", exact: true })).toBeVisible();
+  await expect(flow.locator("path")).toHaveCount(4);
+  expect((await flow.boundingBox())?.height).toBeLessThan(200);
+  await into.getByRole("link", { name: "http:call", exact: true }).click();
+  await expect(page.getByRole("heading", { name: "http:call", exact: true })).toBeVisible();
+  await node.call("DELETE", "/api/v1/rules/flows");
+});

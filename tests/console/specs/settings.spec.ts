@@ -97,3 +97,13 @@ test("a viewer sees everything and is offered no change", async ({ page }) => {
   expect(complaints).toEqual([]);
   await node.stop();
 });
+
+test("the doctor says what is worth a look, and what to do", async ({ console: page }) => {
+  await open(page, "about");
+  const doctor = page.getByRole("region", { name: "Doctor", exact: true });
+  await expect(doctor.getByRole("row", { name: /Durability/ })).toContainText("fsync");
+  await expect(doctor.getByRole("row", { name: /Clock/ })).toContainText("good");
+  await expect(doctor.getByRole("row", { name: /Open files/ })).toBeVisible();
+  await doctor.getByRole("link", { name: "Look at Password", exact: true }).click();
+  await expect(page.getByRole("heading", { name: "My account", exact: true })).toBeVisible();
+});

@@ -1,10 +1,13 @@
 // A running server for the tests, and clients of it: the real binary, on ports that are free.
 import { execFileSync, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+
+/** Of Linux. */
+const TICKS_PER_S = 100;
 
 const binary = process.env["TIDEWIRE"];
 if (!binary) throw new Error("TIDEWIRE names the binary to test; dev/ui test sets it");
@@ -31,6 +34,27 @@ export class Node {
     this.process = await serve(this.options, this.url);
   }
 
+  /** Processor time that the server's threads of this name have used, in seconds; of all of them without a name. */
+  threadSeconds(name?: string): number {
+    const tasks = `/proc/${this.process.pid}/task`;
+    const ticks = readdirSync(tasks).map((task) => {
+      // The name stands in brackets and may hold gaps.
+      const [, comm = "", rest = ""] = /\((.*)\) (.*)/.exec(readFileSync(`${tasks}/${task}/stat`, "utf8")) ?? [];
+      const fields = rest.split(" ");
+      return name === undefined || comm === name ? Number(fields[11]) + Number(fields[12]) : 0;
+    });
+    return ticks.reduce((a, b) => a + b, 0) / TICKS_PER_S;
+  }
+
+  /** The server does nothing and says nothing, as one behind a cable that was pulled. */
+  freeze(): void {
+    this.process.kill("SIGSTOP");
+  }
+
+  thaw(): void {
+    this.process.kill("SIGCONT");
+  }
+
   async stop(): Promise<void> {
     for (const client of this.clients) client.kill();
     this.process.kill();
@@ -42,6 +66,13 @@ export class Node {
   async subscriber(clientId: string, filter: string, ...more: string[]): Promise<ChildProcess> {
     const child = this.client(["sub", "-i", clientId, "-t", filter, ...more]);
     await this.connected(clientId);
+    return child;
+  }
+
+  /** One whose id cannot be asked for. */
+  async subscriberUnseen(clientId: string, filter: string): Promise<ChildProcess> {
+    const child = this.client(["sub", "-i", clientId, "-t", filter]);
+    await until(async () => ((await this.call("GET", "/api/v1/clients?limit=1000")) as { items: { client_id: string }[] }).items.some((one) => one.client_id === clientId));
     return child;
   }
 
@@ -87,7 +118,7 @@ export class Node {
 
   private client(options: string[]): ChildProcess {
     const [command, ...rest] = options;
-    const child = spawn(binary as string, [command as string, "-p", String(this.mqttPort), ...rest], { stdio: ["ignore", "pipe", "ignore"] });
+    const child = spawn(binary as string, [command as string, "-p", String(this.mqttPort), ...rest], { stdio: "ignore" });
     this.clients.push(child);
     return child;
   }

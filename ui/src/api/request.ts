@@ -8,7 +8,12 @@ export interface RequestOptions {
   body?: unknown;
   query?: Query | undefined;
   signal?: AbortSignal | undefined;
+  /** Something that takes long by itself. */
+  timeoutMs?: number;
 }
+
+/** What is read comes at once, or the server is not there: a connection that has broken says nothing of itself. What is done may take its time. */
+const TIMEOUT_MS = { read: 15_000, other: 120_000 };
 
 /** Who asks: the login of the console, or one of the device platform. */
 export interface Asker {
@@ -37,18 +42,24 @@ function sentence(problem: Partial<Problem & PlatformProblem>, status: number): 
 }
 
 /** A segment of a path. */
-export const part = (text: string): string => encodeURIComponent(text);
+export function part(text: string): string {
+  // However it is written, an address means by them the place above.
+  if (text === "." || text === "..") throw new Refused(0, { detail: `No browser can ask for something that is called “${text}”.` });
+  return encodeURIComponent(text);
+}
 
-export function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
-  const headers: Record<string, string> = session.token ? { Authorization: `Bearer ${session.token}` } : {};
+export async function request<T>(method: string, path: string, options: RequestOptions = {}): Promise<T> {
+  // Nothing is asked in the name of nobody, but to become somebody.
+  if (session.hasEnded && path !== "/api/v1/login") throw new Refused(401, { detail: "Nobody is logged in." });
+  const headers: Record<string, string> = session.token && !session.hasEnded ? { Authorization: `Bearer ${session.token}` } : {};
   // A login that has ended, not a wrong password.
   return requestAs<T>({ headers, ended: () => { if (session.token) session.ended(); } }, method, path, options);
 }
 
 export async function requestAs<T>(asker: Asker, method: string, path: string, options: RequestOptions = {}): Promise<T> {
   const headers = { ...asker.headers };
-  const init: RequestInit = { method, headers };
-  if (options.signal) init.signal = options.signal;
+  const timeout = AbortSignal.timeout(options.timeoutMs ?? (method === "GET" ? TIMEOUT_MS.read : TIMEOUT_MS.other));
+  const init: RequestInit = { method, headers, signal: options.signal ? AbortSignal.any([options.signal, timeout]) : timeout };
   if (options.body !== undefined) {
     headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(options.body);
@@ -58,17 +69,17 @@ export async function requestAs<T>(asker: Asker, method: string, path: string, o
   if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))) as Partial<Problem & PlatformProblem>);
   if (answer.status === 204) return undefined as T;
   const isJson = answer.headers.get("Content-Type")?.includes("json") ?? false;
-  const text = await answer.text();
+  const text = await answer.text().catch(unreachable);
   return (isJson && text ? JSON.parse(text) : text) as T;
 }
 
-async function reach(target: string, init: RequestInit): Promise<Response> {
-  try {
-    return await fetch(target, init);
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Refused(0, { detail: "The server does not answer." });
-  }
+function reach(target: string, init: RequestInit): Promise<Response> {
+  return fetch(target, init).catch(unreachable);
+}
+
+function unreachable(error: unknown): never {
+  if (error instanceof DOMException && error.name === "AbortError") throw error;
+  throw new Refused(0, { detail: "The server does not answer." });
 }
 
 function search(query: Query | undefined): string {

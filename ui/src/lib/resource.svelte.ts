@@ -14,10 +14,12 @@ export function resource<T>(load: (signal: AbortSignal) => Promise<T>, everyMs?:
   let error = $state("");
   let isLoading = $state(true);
   let running: AbortController | undefined;
+  let isAsked = false;
 
   async function ask(question: (signal: AbortSignal) => Promise<T>): Promise<void> {
     running?.abort();
     const own = (running = new AbortController());
+    isAsked = true;
     try {
       const answer = await question(own.signal);
       if (own.signal.aborted) return;
@@ -28,13 +30,15 @@ export function resource<T>(load: (signal: AbortSignal) => Promise<T>, everyMs?:
       error = problem instanceof Error ? problem.message : String(problem);
     }
     isLoading = false;
+    isAsked = false;
   }
 
   $effect(() => {
     isLoading = true;
     // What is read before the first `await` in it is what it depends on.
     void ask(load);
-    const timer = everyMs ? setInterval(() => { if (!document.hidden) void ask(load); }, everyMs) : undefined;
+    // An answer that takes longer than that is waited for: asked anew each time, it would never come.
+    const timer = everyMs ? setInterval(() => { if (!document.hidden && !isAsked) void ask(load); }, everyMs) : undefined;
     return () => {
       clearInterval(timer);
       running?.abort();

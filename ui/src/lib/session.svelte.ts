@@ -3,11 +3,14 @@
 import type { LoginAnswer } from "../api/generated";
 
 const KEY = "tidewire-login";
+export const ENDED = "Your login has ended. Please log in again.";
 
 class Session {
   #login = $state.raw<LoginAnswer | undefined>(kept());
   /** Said on the login page. */
   notice = $state("");
+  /** The server knows it no more. Its pages are kept out of sight, with what was typed in them, for the same user to come back to. */
+  hasEnded = $state(false);
 
   get token(): string | undefined {
     return this.#login?.token;
@@ -32,19 +35,20 @@ class Session {
 
   begin(login: LoginAnswer): void {
     this.#login = login;
+    this.hasEnded = false;
     this.notice = "";
     sessionStorage.setItem(KEY, JSON.stringify(login));
   }
 
   end(): void {
     this.#login = undefined;
+    this.hasEnded = false;
     sessionStorage.removeItem(KEY);
   }
 
-  /** The server knows it no more. */
   ended(): void {
-    this.end();
-    this.notice = "Your login has ended. Please log in again.";
+    this.hasEnded = true;
+    sessionStorage.removeItem(KEY);
   }
 }
 

@@ -56,9 +56,10 @@ export interface KeptCall { id: EntityId; createdTime: number; status: string; r
 /** Persistent ones. */
 export const keptCalls = (id: string, query: Listing, signal?: AbortSignal) => ask<Page<KeptCall>>("GET", `/api/rpc/persistent/device/${part(id)}`, { query: { ...query }, signal });
 
-/** Whom an alarm can be assigned to: people, not the users that the console makes for its logins. Only administrators of the tenant see them. */
-export async function people(signal?: AbortSignal): Promise<PlatformUser[]> {
-  const found = await ask<Page<PlatformUser>>("GET", "/api/users", { query: { page: 0, pageSize: 1000, sortProperty: "email", sortOrder: "ASC" }, signal });
+export type Assignable = Pick<PlatformUser, "id" | "email" | "firstName" | "lastName">;
+/** Whom an alarm can be assigned to: people, not the users that the console makes for its logins. */
+export async function people(alarm: string, signal?: AbortSignal): Promise<Assignable[]> {
+  const found = await ask<Page<Assignable>>("GET", `/api/users/assign/${part(alarm)}`, { query: { page: 0, pageSize: 1000, sortProperty: "email", sortOrder: "ASC" }, signal });
   return found.data.filter((user) => !isOfConsole(user.email));
 }
 

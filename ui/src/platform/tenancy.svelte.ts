@@ -24,6 +24,11 @@ class Tenancy {
     return this.#kept.tenant?.title ?? "";
   }
 
+  /** Somebody is let into a tenant. */
+  get isIn(): boolean {
+    return this.#kept.own !== undefined;
+  }
+
   get mayChoose(): boolean {
     return this.#kept.admin !== undefined;
   }
@@ -73,7 +78,7 @@ class Tenancy {
   /** With the login of the console. */
   async end(): Promise<void> {
     await this.#leaveTenant().catch(() => undefined);
-    this.#forget();
+    this.forget();
   }
 
   /** A token that holds for a while yet. */
@@ -106,7 +111,7 @@ class Tenancy {
       tokens = await plain<Tokens>("POST", "/api/auth/token", { body: { refreshToken: tokens.refreshToken } });
       this.#keep({ ...this.#kept, admin: tokens });
     }
-    return as<T>(tokens, method, path, options, () => { this.#forget(); this.phase = "login"; });
+    return as<T>(tokens, method, path, options, () => { this.forget(); this.phase = "login"; });
   }
 
   async #leaveTenant(): Promise<void> {
@@ -128,7 +133,8 @@ class Tenancy {
     sessionStorage.setItem(KEY, JSON.stringify(kept));
   }
 
-  #forget(): void {
+  /** Nobody is logged in. */
+  forget(): void {
     this.#kept = {};
     sessionStorage.removeItem(KEY);
     this.phase = "checking";

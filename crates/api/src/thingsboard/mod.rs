@@ -5,6 +5,7 @@
 //! and whose rights `call.rs` knows. The rest of the files are operations by subject.
 
 mod alarm_activity;
+mod alarm_people;
 mod alarms;
 mod api_keys;
 mod assets;
@@ -66,6 +67,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         telemetry::endpoints(),
         export::endpoints(),
         alarms::endpoints(),
+        alarm_people::endpoints(),
         audit_logs::endpoints(),
         rule_chains::endpoints(),
         query::endpoints(),

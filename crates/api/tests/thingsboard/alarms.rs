@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, Server, TENANT, id, refused};
+use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
 
 fn create(server: &Server, device: &str, kind: &str, severity: &str) -> Value {
     let body = json!({"type": kind, "originator": {"entityType": "DEVICE", "id": device}, "severity": severity,
@@ -189,4 +189,94 @@ fn users_assign_and_comment() {
         403,
         20,
     );
+}
+
+#[test]
+fn an_alarm_can_be_given_to_administrators_and_to_users_of_its_customer() {
+    let server = Server::start();
+    let (device, other) = (server.device("d"), server.device("other"));
+    let customer = server.customer();
+    let target = format!("/api/customer/{customer}/device/{device}");
+    server.post(&target, Value::Null).ok();
+    let theirs = create(&server, &device, "hot", "MAJOR");
+    let ours = create(&server, &other, "hot", "MAJOR");
+    let colleague = json!({"email": "second@thingsboard.org", "authority": "CUSTOMER_USER", "customerId": {"entityType": "CUSTOMER", "id": customer}});
+    server.post("/api/user", colleague).ok();
+    let target = |alarm: &Value, query: &str| format!("/api/users/assign/{}?{query}", id(alarm));
+    let people = |user: &str, alarm: &Value, query: &str| {
+        let page = server
+            .as_user(user, "GET", &target(alarm, query), &Value::Null)
+            .ok()
+            .json();
+        let emails = page["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|user| user["email"].as_str().unwrap().to_owned());
+        (
+            emails.collect::<Vec<_>>(),
+            page["totalElements"].as_u64().unwrap(),
+            page["hasNext"].as_bool().unwrap(),
+        )
+    };
+    let all = "pageSize=10&page=0&sortProperty=email";
+    let second = "second@thingsboard.org";
+    let cases = [
+        (TENANT, &theirs, all, vec![TENANT, CUSTOMER, second], 3, false),
+        (
+            TENANT,
+            &theirs,
+            "pageSize=2&page=0&sortProperty=email",
+            vec![TENANT, CUSTOMER],
+            3,
+            true,
+        ),
+        (
+            TENANT,
+            &theirs,
+            "pageSize=2&page=1&sortProperty=email",
+            vec![second],
+            3,
+            false,
+        ),
+        (TENANT, &theirs, "pageSize=1&page=3", vec![], 3, false),
+        (
+            TENANT,
+            &theirs,
+            "pageSize=10&page=0&textSearch=SECOND",
+            vec![second],
+            1,
+            false,
+        ),
+        (TENANT, &ours, all, vec![TENANT], 1, false),
+        (CUSTOMER, &theirs, all, vec![CUSTOMER, second], 2, false),
+    ];
+    for (user, alarm, query, emails, total, has_next) in cases {
+        let emails = emails.into_iter().map(str::to_owned).collect();
+        assert_eq!(people(user, alarm, query), (emails, total, has_next), "{user} {query}");
+    }
+    let page = server.get(&target(&theirs, all)).ok().json();
+    let keys: Vec<&String> = page["data"][0].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["email", "firstName", "id", "lastName"]);
+    refused(
+        &server.as_user(CUSTOMER, "GET", &target(&ours, all), &Value::Null),
+        403,
+        20,
+    );
+    refused(
+        &server.as_user(SYSADMIN, "GET", &target(&theirs, all), &Value::Null),
+        403,
+        20,
+    );
+    refused(&server.send("GET", &target(&theirs, all), None, ""), 401, 10);
+    refused(
+        &server.get(&format!(
+            "/api/users/assign/{}?{all}",
+            id(&server.get("/api/auth/user").ok().json())
+        )),
+        404,
+        32,
+    );
+    refused(&server.get(&target(&theirs, "pageSize=10")), 400, 31);
+    refused(&server.get(&target(&theirs, "pageSize=10000&page=1")), 400, 31);
 }

@@ -90,6 +90,10 @@ pub fn lines(view: &View, columns: usize, rows: usize) -> Vec<Line> {
     }
     // What does not fit is left out; the last row is always there.
     lines.resize(rows.saturating_sub(1), Vec::new());
+    if let (Some(problem), Some(last)) = (&view.problem, lines.last_mut()) {
+        let text = problem.lines().next().unwrap_or_default().to_owned();
+        *last = vec![(Style::Red, text)];
+    }
     lines.push(foot(view));
     lines
 }
@@ -101,7 +105,7 @@ fn plainly(text: &str) -> Line {
 fn foot(view: &View) -> Line {
     let (style, state) = match (view.is_paused, &view.problem) {
         (true, _) => (Style::Reversed, " stopped ".to_owned()),
-        (false, Some(problem)) => (Style::Red, problem.lines().next().unwrap_or_default().to_owned()),
+        (false, Some(_)) => (Style::Red, " no answer ".to_owned()),
         (false, None) => (Style::Reversed, format!(" every {} s ", view.delay.as_secs())),
     };
     vec![

@@ -1,0 +1,38 @@
+// New alarms are told, on whichever page one is, to who has asked for it.
+import { expect, open, test } from "../support/test";
+import { Platform } from "../support/platform";
+
+test.use({ hasPlatform: true, permissions: ["notifications"] });
+
+test("a new alarm is told by sound and by a notification, and those before are not", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const originator = { entityType: "DEVICE", id: await platform.device("kiln") };
+  const raise = (type: string) => platform.call("POST", "/api/alarm", { originator, type, severity: "CRITICAL", details: {} });
+  await raise("Before");
+  // What the system would show and play.
+  await page.addInitScript(() => {
+    const told: string[] = [];
+    Object.assign(window, { told });
+    window.Notification = class { static permission = "granted"; static requestPermission = () => Promise.resolve("granted"); constructor(_: string, options: { body: string }) { told.push(options.body); } } as unknown as typeof Notification;
+    const start = OscillatorNode.prototype.start;
+    OscillatorNode.prototype.start = function (when?: number) { told.push("beep"); start.call(this, when); };
+  });
+  await page.reload();
+  await open(page, "alarms");
+  await expect(page.getByRole("button", { name: "Show Before of kiln", exact: true })).toBeVisible();
+  const told = () => page.evaluate(() => (window as unknown as { told: string[] }).told);
+  await page.getByRole("checkbox", { name: "notification", exact: true }).check();
+  await page.getByRole("checkbox", { name: "sound", exact: true }).check();
+  await expect.poll(told).toEqual(["beep", "beep"]);
+  // It is kept, and holds on other pages.
+  await page.reload();
+  const asked = page.waitForResponse((answer) => answer.url().includes("/api/v2/alarms") && answer.url().includes("sortProperty=createdTime"));
+  await open(page, "home");
+  await asked;
+  await raise("Overheat");
+  await expect(page.getByText("New alarm, critical: Overheat of kiln")).toBeVisible();
+  await expect.poll(told).toEqual(["beep", "beep", "critical: Overheat of kiln"]);
+  await open(page, "alarms");
+  await page.getByRole("checkbox", { name: "notification", exact: true }).uncheck();
+  await page.getByRole("checkbox", { name: "sound", exact: true }).uncheck();
+});

@@ -1,0 +1,93 @@
+// Pages that stay open: over a server that falls silent, answers slowly, or has ended the login.
+import { expect, logIn, open, test } from "../support/test";
+import type { Page } from "@playwright/test";
+
+test.use({ hasPlatform: true });
+
+/** As a logout in another window does. */
+async function endLogin(page: Page, url: string): Promise<void> {
+  const token = await page.evaluate(() => (JSON.parse(sessionStorage.getItem("tidewire-login") ?? "{}") as { token: string }).token);
+  const answer = await fetch(`${url}/api/v1/logout`, { method: "POST", headers: { Authorization: `Bearer ${token}` } });
+  expect(answer.ok).toBe(true);
+}
+
+test("a server that has fallen silent is told of on every page, and the page goes on when it is back", async ({ page, node }) => {
+  test.setTimeout(90_000);
+  await logIn(page, node);
+  await expect(page.getByRole("status").getByText("running", { exact: true })).toBeVisible();
+  const silent = page.getByRole("alert").getByText("The server has not answered since");
+  node.freeze();
+  try {
+    await expect(silent).toBeVisible({ timeout: 20_000 });
+    await expect(page.getByText("no answer", { exact: true })).toBeVisible();
+    await open(page, "rules");
+    await expect(silent).toBeVisible();
+  } finally {
+    node.thaw();
+  }
+  await expect(silent).toBeHidden({ timeout: 20_000 });
+  await expect(page.getByText("running", { exact: true })).toBeVisible({ timeout: 20_000 });
+  await expect(page.getByRole("heading", { name: "Rules", exact: true })).toBeVisible();
+});
+
+test("what never comes is an error, not a wait without end", async ({ page, node }) => {
+  await page.clock.install();
+  await logIn(page, node);
+  await page.route("**/api/v1/rules", () => undefined);
+  await open(page, "rules");
+  await expect(page.getByText("Loading…")).toBeVisible();
+  await expect(page.getByText("The server does not answer.")).toBeVisible({ timeout: 20_000 });
+});
+
+test("an answer that takes longer than the page's rhythm arrives", async ({ console: page, node }) => {
+  await node.subscriber("patient", "any/#");
+  await page.route("**/api/v1/clients?*", async (route) => {
+    await new Promise((resolve) => setTimeout(resolve, 6_500));
+    await route.continue().catch(() => undefined);
+  });
+  await open(page, "clients");
+  await expect(page.getByRole("link", { name: "patient", exact: true })).toBeVisible();
+});
+
+test("a login that ends while one writes is renewed, and what was written is there", async ({ page, node }) => {
+  test.setTimeout(60_000);
+  await logIn(page, node);
+  await open(page, "rules/new");
+  await page.getByRole("textbox", { name: "Id", exact: true }).fill("kept");
+  await page.getByLabel("Description", { exact: true }).fill("written before");
+  await endLogin(page, node.url);
+  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: 20_000 });
+  await expect(page.getByRole("textbox", { name: "Id", exact: true })).toBeHidden();
+  await page.getByLabel("Password", { exact: true }).fill(node.firstPassword);
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByLabel("Description", { exact: true })).toHaveValue("written before");
+  await page.getByRole("button", { name: "Add the rule", exact: true }).click();
+  await expect(page.getByRole("heading", { name: "kept", exact: true })).toBeVisible();
+  await node.call("DELETE", "/api/v1/rules/kept");
+});
+
+test("who logs in after another in the same tab has nothing of the other's", async ({ page, node }) => {
+  test.setTimeout(60_000);
+  const made = (await node.call("POST", "/api/v1/console-users", { name: "next", role: "viewer" })) as { password: string };
+  await logIn(page, node);
+  await open(page, "devices");
+  await page.getByRole("button", { name: "Create", exact: true }).click();
+  await expect(page.getByRole("button", { name: "New device…", exact: true })).toBeVisible();
+  await endLogin(page, node.url);
+  await expect(page.getByText("Your login has ended.")).toBeVisible({ timeout: 20_000 });
+  await page.getByLabel("User", { exact: true }).fill("next");
+  await page.getByLabel("Password", { exact: true }).fill(made.password);
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByRole("heading", { name: "Set a password of your own", exact: true })).toBeVisible();
+  await page.getByLabel("Present password", { exact: true }).fill(made.password);
+  await page.getByLabel("New password", { exact: true }).fill("a long password");
+  await page.getByLabel("Once more", { exact: true }).fill("a long password");
+  await page.getByRole("button", { name: "Change", exact: true }).click();
+  await page.getByLabel("User", { exact: true }).fill("next");
+  await page.getByLabel("Password", { exact: true }).fill("a long password");
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await open(page, "devices");
+  await expect(page.getByText("next (viewer)")).toBeVisible();
+  await expect(page.getByRole("button", { name: "Log in", exact: true })).toBeVisible();
+  await expect(page.getByRole("button", { name: "New device…", exact: true })).toBeHidden();
+});
