@@ -201,7 +201,11 @@ impl Sessions {
             inner.names.clear();
         }
         let name: Box<str> = name.into();
-        inner.names.insert((gateway, name.clone()), device);
+        // Another one had this name before.
+        let before = inner.names.insert((gateway, name.clone()), device);
+        if let Some(before) = before.filter(|before| *before != device) {
+            inner.behind.remove(&before);
+        }
         inner.behind.insert(device, Behind { gateway, name });
     }
 
