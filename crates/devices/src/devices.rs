@@ -28,7 +28,7 @@ use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
 use crate::ingest::Ingest;
 use crate::limits::OverLimit;
 use crate::log::{Full, Kept, Log};
-use crate::ota::OtaError;
+use crate::ota::{self, OtaError};
 use crate::outlet::Out;
 use crate::sessions::Wanted;
 use crate::stats::{Counters, Stats};
@@ -151,9 +151,11 @@ impl Devices {
             .map_err(|error| OpenError::Repository(Box::new(error)))?;
         let ingest = Ingest::new(Arc::clone(&hub), found);
         let of_upkeep = Arc::clone(&hub);
+        let of_packages = Arc::clone(&hub);
         let threads = vec![
             spawn("devices", move || ingest.run())?,
             spawn("timeseries", move || upkeep::run(&of_upkeep))?,
+            spawn("packages", move || ota::run(&of_packages))?,
         ];
         Ok(Arc::new(Devices {
             hub,
@@ -395,6 +397,7 @@ impl Devices {
         self.hub.is_stopping.store(true, Relaxed);
         self.hub.log.wake();
         self.hub.resume.notify_all();
+        self.hub.chunk_requests.end();
         for thread in threads {
             // A panic has been reported by its own thread.
             let _ = thread.join();

@@ -21,7 +21,7 @@ use crate::entry::{Entry, Kind};
 use crate::events::Events;
 use crate::limits::TransportLimits;
 use crate::log::Log;
-use crate::ota::OtaCache;
+use crate::ota::{ChunkRequests, OtaCache};
 use crate::outlet::Out;
 use crate::pollers::Pollers;
 use crate::sessions::Sessions;
@@ -52,6 +52,7 @@ pub struct Hub {
     pub events: Events,
     pub limits: TransportLimits,
     pub ota: OtaCache,
+    pub chunk_requests: ChunkRequests,
     pub net: OnceLock<net::Handle>,
     /// Some profile has topics of its own.
     pub has_own_topics: AtomicBool,
@@ -122,6 +123,7 @@ impl Hub {
             events: Events::default(),
             limits: TransportLimits::default(),
             ota: OtaCache::default(),
+            chunk_requests: ChunkRequests::default(),
             net: OnceLock::new(),
             has_own_topics: AtomicBool::new(false),
             is_flush_wanted: AtomicBool::new(false),

@@ -77,7 +77,7 @@ impl Hub {
             Kind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
             Kind::GatewayRpc => self.gateway_rpc(entry),
             Kind::FirmwareChunk | Kind::SoftwareChunk => {
-                self.answer_chunk(entry);
+                self.ask_for_chunk(entry);
                 Ok(())
             }
             Kind::GatewayClaim => self.gateway_claim(entry, now_ms),
