@@ -93,3 +93,35 @@ fn events_of_debugged_nodes_survive_a_restart() {
     let (events, has_it) = count(&Rest::login(&server));
     assert!(has_it && events >= 2, "{events} events");
 }
+
+#[test]
+fn what_failed_of_a_devices_messages_is_told_and_survives_a_restart() {
+    let mut server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
+    let rest = Rest::login(&server);
+    let device = rest.device("Meter", "TOKEN");
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    peer.send(&Publish::new("v1/devices/me/telemetry", "no JSON").bytes(V4));
+    peer.expect_closed(PATIENCE);
+    let path = format!("/api/events/DEVICE/{device}/ERROR?pageSize=10&page=0");
+    let found = rest.wait_for(&server, &path, |found| found["totalElements"] == 1);
+    let body = &found["data"][0]["body"];
+    assert_eq!(body["method"], "message");
+    assert!(
+        body["error"].as_str().is_some_and(|error| error.contains("JSON")),
+        "{found}"
+    );
+    server.terminate(Duration::from_secs(30));
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    let rest = Rest::login(&server);
+    assert_eq!(rest.ok("GET", &path, &Json::Null)["data"], found["data"]);
+    let chains = rest.ok("GET", "/api/ruleChains?pageSize=1&page=0", &Json::Null);
+    let chain = chains["data"][0]["id"]["id"].as_str().expect("a chain");
+    let path = format!("/api/events/RULE_CHAIN/{chain}/LC_EVENT?pageSize=10&page=0");
+    let started = rest.ok("GET", &path, &Json::Null);
+    assert_eq!(
+        started["data"][0]["body"],
+        json!({"server": "tidewire", "event": "STARTED", "success": true})
+    );
+}

@@ -19,6 +19,7 @@ use crate::delivery::Report;
 use crate::devices::Options;
 use crate::entry::{Entry, Kind};
 use crate::events::Events;
+use crate::lifecycle::Lifecycle;
 use crate::limits::TransportLimits;
 use crate::log::Log;
 use crate::ota::{ChunkRequests, OtaCache};
@@ -50,6 +51,7 @@ pub struct Hub {
     pub pollers: Pollers,
     pub counters: Arc<Counters>,
     pub events: Events,
+    pub lifecycle: Lifecycle,
     pub limits: TransportLimits,
     pub ota: OtaCache,
     pub chunk_requests: ChunkRequests,
@@ -121,6 +123,7 @@ impl Hub {
             pollers: Pollers::default(),
             counters: Arc::default(),
             events: Events::default(),
+            lifecycle: Lifecycle::default(),
             limits: TransportLimits::default(),
             ota: OtaCache::default(),
             chunk_requests: ChunkRequests::default(),

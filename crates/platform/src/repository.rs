@@ -116,6 +116,8 @@ pub enum StateKind {
     // 6 was all bytes of a package of firmware, which are parts now.
     /// What went through a rule node that is debugged.
     NodeEvents = 7,
+    /// What happened to an entity beside messages.
+    EntityEvents = 8,
 }
 
 /// Which entities; what is `None` does not matter.

@@ -31,6 +31,7 @@ mod queues;
 mod relations;
 mod rpc;
 mod rule_chains;
+mod searches;
 mod socket;
 mod telemetry;
 mod tenant_profiles;
@@ -63,6 +64,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         dashboards::endpoints(),
         ota::endpoints(),
         relations::endpoints(),
+        searches::endpoints(),
         telemetry::endpoints(),
         export::endpoints(),
         alarms::endpoints(),
