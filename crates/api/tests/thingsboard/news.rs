@@ -154,7 +154,9 @@ fn only_failures_and_only_for_a_while() {
     let events = |index: usize| {
         let node = id(&saved["nodes"][index]);
         server
-            .get(&format!("/api/events/RULE_NODE/{node}?pageSize=10&page=0"))
+            .get(&format!(
+                "/api/events/RULE_NODE/{node}/DEBUG_RULE_NODE?pageSize=10&page=0"
+            ))
             .ok()
             .json()
     };
