@@ -86,9 +86,9 @@ fn customers_of_a_dashboard_are_set_together() {
             .map(|one| one["customerId"]["id"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    assert_eq!(change("", &[&first]), [first.clone()]);
+    assert_eq!(change("", &[&first]), std::slice::from_ref(&first));
     assert_eq!(change("/add", &[&first, &second]), [first.clone(), second.clone()]);
-    assert_eq!(change("", &[&second]), [second.clone()]);
+    assert_eq!(change("", &[&second]), std::slice::from_ref(&second));
     assert!(change("/remove", &[&first, &second]).is_empty());
     let path = format!("/api/dashboard/{dashboard}/customers");
     refused(&server.post(&path, json!([dashboard])), 404, 32);
