@@ -8,11 +8,8 @@ use crate::rest::Rest;
 use crate::support::*;
 use crate::world::login;
 
-#[test]
-fn events_of_debugged_nodes_survive_a_restart() {
-    let mut server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
-    let rest = Rest::login(&server);
-    rest.device("Meter", "TOKEN");
+/// Of the root chain, whose nodes are all debugged from now on.
+fn debug_first_node(rest: &Rest) -> String {
     let chains = rest.ok("GET", "/api/ruleChains?pageSize=1&page=0", &Json::Null);
     let chain = chains["data"][0]["id"]["id"].as_str().expect("a chain");
     let mut metadata = rest.ok("GET", &format!("/api/ruleChain/{chain}/metadata"), &Json::Null);
@@ -21,7 +18,62 @@ fn events_of_debugged_nodes_survive_a_restart() {
     }
     let saved = rest.ok("POST", "/api/ruleChain/metadata", &metadata);
     let first = saved["firstNodeIndex"].as_u64().expect("a number") as usize;
-    let node = saved["nodes"][first]["id"]["id"].as_str().expect("a node").to_owned();
+    saved["nodes"][first]["id"]["id"].as_str().expect("a node").to_owned()
+}
+
+#[test]
+fn devices_that_come_by_themselves_are_news_for_the_chain() {
+    let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
+    let rest = Rest::login(&server);
+    rest.ok(
+        "POST",
+        "/api/device?accessToken=GATE",
+        &json!({"name": "G", "type": "default", "additionalInfo": {"gateway": true}}),
+    );
+    let profile = json!({"name": "P", "type": "DEFAULT", "transportType": "DEFAULT", "provisionType": "ALLOW_CREATE_NEW_DEVICES",
+        "provisionDeviceKey": "key", "profileData": {"configuration": {"type": "DEFAULT"}, "transportConfiguration": {"type": "DEFAULT"},
+        "provisionConfiguration": {"type": "ALLOW_CREATE_NEW_DEVICES", "provisionDeviceSecret": "secret"}}});
+    rest.ok("POST", "/api/deviceProfile", &profile);
+    let node = debug_first_node(&rest);
+    let request = json!({"deviceName": "New", "provisionDeviceKey": "key", "provisionDeviceSecret": "secret"});
+    for status in ["SUCCESS", "FAILURE"] {
+        assert_eq!(rest.ok("POST", "/api/v1/provision", &request)["status"], status);
+    }
+    let mut gateway = server.session(&login(V4, "GATE"));
+    gateway.publish(&Publish::new("v1/gateway/telemetry", r#"{"Behind":[{"t":1}]}"#).qos(1));
+    let mut found = Vec::new();
+    server.wait_until("the chain has heard of both", |_| {
+        let path = format!("/api/events/RULE_NODE/{node}?pageSize=100&page=0&sortProperty=ts&sortOrder=ASC");
+        let events = rest.ok("POST", &path, &json!({"msgDirectionType": "IN"}));
+        let events = events["data"].as_array().cloned().unwrap_or_default();
+        let of_device = |event: &Json| {
+            let data: Json = serde_json::from_str(event["body"]["data"].as_str()?).ok()?;
+            Some(format!(
+                "{} {}",
+                event["body"]["msgType"].as_str()?,
+                data["name"].as_str()?
+            ))
+        };
+        found = events.iter().filter_map(of_device).collect::<Vec<_>>();
+        found.iter().any(|found| found.ends_with("Behind"))
+    });
+    assert_eq!(
+        found,
+        [
+            "ENTITY_CREATED New",
+            "PROVISION_SUCCESS New",
+            "PROVISION_FAILURE New",
+            "ENTITY_CREATED Behind"
+        ]
+    );
+}
+
+#[test]
+fn events_of_debugged_nodes_survive_a_restart() {
+    let mut server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
+    let rest = Rest::login(&server);
+    rest.device("Meter", "TOKEN");
+    let node = debug_first_node(&rest);
     let mut peer = server.session(&login(V4, "TOKEN"));
     peer.publish(&Publish::new("v1/devices/me/telemetry", "{\"a\":42}").qos(1));
     let count = |rest: &Rest| {
@@ -40,4 +92,36 @@ fn events_of_debugged_nodes_survive_a_restart() {
     server.wait_until_ready();
     let (events, has_it) = count(&Rest::login(&server));
     assert!(has_it && events >= 2, "{events} events");
+}
+
+#[test]
+fn what_failed_of_a_devices_messages_is_told_and_survives_a_restart() {
+    let mut server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
+    let rest = Rest::login(&server);
+    let device = rest.device("Meter", "TOKEN");
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    peer.send(&Publish::new("v1/devices/me/telemetry", "no JSON").bytes(V4));
+    peer.expect_closed(PATIENCE);
+    let path = format!("/api/events/DEVICE/{device}/ERROR?pageSize=10&page=0");
+    let found = rest.wait_for(&server, &path, |found| found["totalElements"] == 1);
+    let body = &found["data"][0]["body"];
+    assert_eq!(body["method"], "message");
+    assert!(
+        body["error"].as_str().is_some_and(|error| error.contains("JSON")),
+        "{found}"
+    );
+    server.terminate(Duration::from_secs(30));
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    let rest = Rest::login(&server);
+    assert_eq!(rest.ok("GET", &path, &Json::Null)["data"], found["data"]);
+    let chains = rest.ok("GET", "/api/ruleChains?pageSize=1&page=0", &Json::Null);
+    let chain = chains["data"][0]["id"]["id"].as_str().expect("a chain");
+    let path = format!("/api/events/RULE_CHAIN/{chain}/LC_EVENT?pageSize=10&page=0");
+    let started = rest.ok("GET", &path, &Json::Null);
+    assert_eq!(
+        started["data"][0]["body"],
+        json!({"server": "tidewire", "event": "STARTED", "success": true})
+    );
 }

@@ -13,13 +13,17 @@ fn call(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, Stri
     request(address, method, path, "", body)
 }
 
-/// `headers` are lines.
+/// `headers` are lines; JSON is sent if they say nothing else.
 pub fn request(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
     let mut stream = std::net::TcpStream::connect(address).expect("the API listens");
     let length = body.len();
+    let content_type = match headers.contains("Content-Type: ") {
+        true => "",
+        false => "Content-Type: application/json\r\n",
+    };
     write!(
         stream,
-        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\n{content_type}Content-Length: {length}\r\n{headers}\r\n{body}"
     )
     .expect("the API takes a request");
     let mut answer = String::new();

@@ -1,74 +1,198 @@
-//! The server is killed again and again while devices publish at QoS 1: each point that was acknowledged is there, and only what was sent.
+//! The server is killed again and again under load at QoS 1: each point that was acknowledged is there, only what was sent is there, and
+//! messages, points and alarms are counted once each, whatever was processed again after a kill.
+//!
+//! `TIDEWIRE_KILLS` is how often (20).
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
+use serde_json::{Value as Json, json};
+
+use crate::rest::Rest;
 use crate::support::*;
-use crate::world::{NOW, World, device, open, points};
+use crate::world::{NOW, login};
 
-const KILLS: usize = 20;
-const DEVICES: usize = 4;
+const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n[durability]\nsegment_bytes = \"1MiB\"\n[limits]\nshutdown_grace = \"500ms\"\n";
+/// On connections of their own, and behind one gateway that speaks for all of its devices in each message.
+const DEVICES: [&str; 3] = ["D0", "D1", "D2"];
+const GATEWAY: &str = "GATE";
+const BEHIND: [&str; 2] = ["G0", "G1"];
+/// Messages that wait for their acknowledgement on each connection.
+const WINDOW: usize = 64;
+
+/// What one connection said over all rounds.
+#[derive(Default)]
+struct Said {
+    sent: i64,
+    acknowledged: Vec<i64>,
+}
 
 #[test]
-fn what_was_acknowledged_is_stored_though_the_server_is_killed() {
-    let (mut world, ids) = World::new(|devices, tenant| {
-        let name = |index: usize| (format!("D{index}"), format!("T{index}"));
-        let names: Vec<_> = (0..DEVICES).map(name).collect();
-        let ids = names.iter().map(|(name, token)| device(devices, tenant, name, token));
-        ids.collect::<Vec<_>>()
-    });
-    // By device: sent, and the numbers that were acknowledged.
-    let mut sent = [0_i64; DEVICES];
-    let mut acknowledged: HashMap<usize, Vec<i64>> = HashMap::new();
-    for round in 0..KILLS {
-        let mut peers: Vec<Peer> = (0..DEVICES)
-            .map(|index| world.connect(V4, &format!("T{index}")))
-            .collect();
-        let until = Instant::now() + Duration::from_millis(20 + 37 * (round as u64 % 7));
-        while Instant::now() < until {
-            for (index, peer) in peers.iter_mut().enumerate() {
-                let n = sent[index];
-                sent[index] += 1;
-                let body = format!("{{\"ts\":{},\"values\":{{\"n\":{n}}}}}", NOW + n);
-                peer.publish(&Publish::new("v1/devices/me/telemetry", body).qos(1));
-                acknowledged.entry(index).or_default().push(n);
-            }
+fn what_was_acknowledged_is_stored_once_though_the_server_is_killed() {
+    let kills: u64 = std::env::var("TIDEWIRE_KILLS").map_or(20, |text| text.parse().expect("a number of kills"));
+    let mut server = Server::start(&Config::new(CONFIG));
+    let ids = make(&Rest::login(&server));
+    let mut said: HashMap<&str, Said> = HashMap::new();
+    let mut restarts = Vec::new();
+    for round in 0..kills {
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let senders: Vec<_> = DEVICES.into_iter().chain([GATEWAY]).collect();
+        let loads = senders.into_iter().map(|name| {
+            let peer = server.session(&login(V4, name));
+            let (mut said, total) = (said.remove(name).unwrap_or_default(), Arc::clone(&acknowledged));
+            thread::spawn(move || {
+                load(peer, name, &mut said, &total);
+                (name, said)
+            })
+        });
+        let loads: Vec<_> = loads.collect();
+        // Another moment in each round, from the first acknowledgements on.
+        let enough = 1 + 271 * (round * 7 % 11);
+        server.wait_until("so many messages are acknowledged", |_| {
+            acknowledged.load(Relaxed) >= enough
+        });
+        server.kill();
+        said.extend(
+            loads
+                .into_iter()
+                .map(|load| load.join().expect("it ends with the server")),
+        );
+        server.spawn_again();
+        if round % 5 == 4 {
+            // While it reads its log again.
+            server.wait_until("it listens", |server| {
+                std::net::TcpStream::connect(server.mqtt()).is_ok()
+            });
+            server.kill();
+            server.spawn_again();
         }
-        // Some more that nobody waits for, so that the kill comes in the middle.
-        for (index, peer) in peers.iter_mut().enumerate() {
-            for _ in 0..50 {
-                let n = sent[index];
-                sent[index] += 1;
-                let body = format!("{{\"ts\":{},\"values\":{{\"n\":{n}}}}}", NOW + n);
-                let message = Publish::new("v1/devices/me/telemetry", body).qos(1).id(1000);
-                if peer.try_send(&message.bytes(V4)).is_err() {
-                    break;
-                }
-            }
-        }
-        world.server.kill();
-        world.server.spawn_again();
-        world.server.wait_until_ready();
+        let begun = std::time::Instant::now();
+        server.wait_until_ready();
+        restarts.push(begun.elapsed());
     }
-    world.server.terminate(Duration::from_secs(30));
-    world.server.kill();
-    let devices = open(&world.server);
-    let (mut stored_sum, mut missing, mut strange) = (0, 0, 0);
-    for (index, id) in ids.iter().enumerate() {
-        let stored: HashMap<i64, _> = points(&devices, *id, "n")
-            .into_iter()
-            .map(|point| (point.ts_ms - NOW, point.value))
-            .collect();
-        stored_sum += stored.len();
-        missing += acknowledged[&index].iter().filter(|n| !stored.contains_key(n)).count();
+    let rest = Rest::login(&server);
+    let (mut stored_sum, mut messages, mut alarms) = (0, 0, 0);
+    let acknowledged: usize = said.values().map(|said| said.acknowledged.len()).sum();
+    let (mut missing, mut strange) = (0, 0);
+    let sent: u64 = said.values().map(|said| said.sent as u64).sum();
+    wait_until_read(&server);
+    for (name, id) in &ids {
+        let said = &said[if BEHIND.contains(name) { GATEWAY } else { *name }];
+        let stored = points(&rest, id, "n");
+        missing += said.acknowledged.iter().filter(|n| !stored.contains_key(n)).count();
         strange += stored
             .iter()
-            .filter(|(n, value)| **n >= sent[index] || **value != timeseries::Value::Long(**n))
+            .filter(|(n, value)| **n >= said.sent || **value != json!(n))
             .count();
+        let hot = points(&rest, id, "hot");
+        assert_eq!(hot.len(), stored.len(), "{name}: both values of each message");
+        // In order they come and go as often as the value does.
+        let rises = hot.values().fold((0, false), |(rises, was_hot), hot| {
+            let is_hot = *hot == json!(true);
+            (rises + u64::from(is_hot && !was_hot), is_hot)
+        });
+        alarms += rises.0;
+        messages += stored.len() as u64;
+        stored_sum += stored.len();
     }
-    let acknowledged: usize = acknowledged.values().map(Vec::len).sum();
+    let slowest = restarts.iter().max().copied().unwrap_or_default();
     println!(
-        "{KILLS} kills: {acknowledged} acknowledged, {stored_sum} stored, {missing} missing, {strange} not as sent"
+        "{kills} kills: {sent} sent, {acknowledged} acknowledged, {stored_sum} stored, {missing} missing, {strange} not as sent, {alarms} alarms; slowest start {slowest:?}"
     );
     assert_eq!((missing, strange), (0, 0));
+    let usage = rest.ok("GET", "/api/usage", &Json::Null);
+    let counted = [
+        "transportMessages",
+        "transportDataPoints",
+        "storageDataPoints",
+        "alarms",
+    ]
+    .map(|key| usage[key].as_u64());
+    assert_eq!(
+        counted,
+        [messages, 2 * messages, 2 * messages, alarms].map(Some),
+        "{usage}"
+    );
+    let found = rest.ok("GET", "/api/v2/alarms?pageSize=1&page=0", &Json::Null);
+    assert_eq!(found["totalElements"].as_u64(), Some(alarms));
+}
+
+/// All of one profile, with an alarm that comes and goes; their identifiers.
+fn make(rest: &Rest) -> Vec<(&'static str, String)> {
+    let when = |hot: bool| {
+        json!({"condition": {"spec": {"type": "SIMPLE"}, "condition": [{"key": {"type": "TIME_SERIES", "key": "hot"}, "valueType": "BOOLEAN",
+            "predicate": {"type": "BOOLEAN", "operation": "EQUAL", "value": {"defaultValue": hot}}}]}})
+    };
+    let alarm =
+        json!({"id": "hot", "alarmType": "hot", "createRules": {"CRITICAL": when(true)}, "clearRule": when(false)});
+    let profile = json!({"name": "oven", "type": "DEFAULT", "transportType": "DEFAULT", "provisionType": "DISABLED",
+        "profileData": {"configuration": {"type": "DEFAULT"}, "transportConfiguration": {"type": "DEFAULT"}, "alarms": [alarm]}});
+    rest.ok("POST", "/api/deviceProfile", &profile);
+    let device = |name: &'static str, more: Json| {
+        let body = json!({"name": name, "type": "oven", "additionalInfo": more});
+        let made = rest.ok("POST", &format!("/api/device?accessToken={name}"), &body);
+        (name, made["id"]["id"].as_str().expect("an identifier").to_owned())
+    };
+    device(GATEWAY, json!({"gateway": true}));
+    let all = DEVICES.into_iter().chain(BEHIND);
+    all.map(|name| device(name, Json::Null)).collect()
+}
+
+/// As fast as they are acknowledged, until the server is gone.
+fn load(mut peer: Peer, name: &str, said: &mut Said, total: &AtomicU64) {
+    let mut waiting: HashMap<u16, i64> = HashMap::new();
+    let mut is_there = true;
+    loop {
+        while is_there && waiting.len() < WINDOW {
+            let (n, id) = (said.sent, peer.packet_id());
+            said.sent += 1;
+            waiting.insert(id, n);
+            let message = message(name, n).qos(1).id(id);
+            is_there = peer.try_send(&message.bytes(V4)).is_ok();
+        }
+        // What it had answered before it was killed comes all the same.
+        match peer.read(PATIENCE) {
+            Reading::Packet(packet) if packet.kind() == kind::PUBACK => {
+                let n = waiting.remove(&packet.packet_id()).expect("a message that was sent");
+                said.acknowledged.push(n);
+                total.fetch_add(1, Relaxed);
+            }
+            Reading::Packet(packet) => panic!("unexpected: {packet:?}"),
+            Reading::Closed => return,
+            Reading::Silence => panic!("the server neither answers nor is gone"),
+        }
+    }
+}
+
+fn message(name: &str, n: i64) -> Publish {
+    let values = json!({"ts": NOW + n, "values": {"n": n, "hot": n / 10 % 2 == 1}});
+    if name != GATEWAY {
+        return Publish::new("v1/devices/me/telemetry", values.to_string());
+    }
+    let all: BTreeMap<&str, [&Json; 1]> = BEHIND.into_iter().map(|device| (device, [&values])).collect();
+    Publish::new("v1/gateway/telemetry", json!(all).to_string())
+}
+
+/// All that is in the log has been processed.
+fn wait_until_read(server: &Server) {
+    server.wait_until_within(Duration::from_secs(60), "the log is read", |server| {
+        let (_, metrics) = server.http_get("/metrics");
+        metrics.lines().any(|line| line == "tidewire_platform_lag_messages 0")
+    });
+}
+
+/// By the number of the message.
+fn points(rest: &Rest, device: &str, key: &str) -> BTreeMap<i64, Json> {
+    let path = format!(
+        "/api/plugins/telemetry/DEVICE/{device}/values/timeseries?keys={key}&startTs=0&endTs={}&limit=10000000&orderBy=ASC&useStrictDataTypes=true",
+        i64::MAX
+    );
+    let found = rest.ok("GET", &path, &Json::Null);
+    let points = found[key].as_array().into_iter().flatten();
+    points
+        .map(|point| (point["ts"].as_i64().expect("a time") - NOW, point["value"].clone()))
+        .collect()
 }

@@ -13,11 +13,8 @@ const FIRMWARE: &str = "the firmware of a meter, 34 bytes.";
 /// SHA-256 of it.
 const CHECKSUM: &str = "4fdfc3073284702b8b25dad83caa14a9c303ab965caf1e3cb90cc2825faf19a1";
 
-fn multipart(bytes: &str) -> String {
-    format!(
-        "--b0undary\r\nContent-Disposition: form-data; name=\"file\"; filename=\"meter.bin\"\r\nContent-Type: application/octet-stream\r\n\r\n{bytes}\r\n--b0undary--\r\n"
-    )
-}
+const FILE_HEAD: &str = "--b0undary\r\nContent-Disposition: form-data; name=\"file\"; filename=\"meter; new.bin\"\r\nContent-Type: application/octet-stream\r\n\r\n";
+const FILE_END: &str = "\r\n--b0undary--\r\n";
 
 fn create(rest: &Rest, profile: &Json, kind: &str, version: &str) -> Json {
     let package = json!({"title": "meter", "version": version, "type": kind, "deviceProfileId": profile});
@@ -30,7 +27,8 @@ fn id_of(entity: &Json) -> &str {
 
 fn upload(rest: &Rest, package: &Json, query: &str, bytes: &str) -> (u16, Json) {
     let path = format!("/api/otaPackage/{}?{query}", id_of(package));
-    let (status, answer) = rest.raw("POST", &path, &multipart(bytes));
+    let body = format!("{FILE_HEAD}{bytes}{FILE_END}");
+    let (status, answer) = rest.form(&path, "b0undary", &body);
     (status, serde_json::from_str(&answer).unwrap_or(Json::Null))
 }
 
@@ -97,7 +95,7 @@ fn firmware_reaches_the_devices_of_a_profile() {
     assert_eq!(status, 200, "{uploaded}");
     assert_eq!(
         (&uploaded["dataSize"], &uploaded["checksum"], &uploaded["fileName"]),
-        (&json!(34), &json!(CHECKSUM), &json!("meter.bin"))
+        (&json!(34), &json!(CHECKSUM), &json!("meter; new.bin"))
     );
     assert_eq!(upload(&rest, &package, sha, FIRMWARE).0, 400, "it has bytes already");
 
@@ -307,4 +305,64 @@ fn the_audit_log_has_it(_: &Server, rest: &Rest, customer: &Rest, device: &str, 
     );
     // For administrators of the tenant alone.
     assert_eq!(customer.call("GET", none, &Json::Null).0, 403);
+}
+
+/// Its peak, in KiB.
+fn peak_kib(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    number.and_then(|number| number.trim().parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_large_package_is_in_memory_only_in_pieces() {
+    const BYTES: usize = (64 << 20) + 12_345;
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let device = rest.device("Meter", "TOKEN");
+    let mut saved = rest.ok("GET", &format!("/api/device/{device}"), &Json::Null);
+    let package = create(&rest, &saved["deviceProfileId"], "FIRMWARE", "2.0");
+    let before = peak_kib(&server);
+    let bytes: String = (0..BYTES).map(|n| char::from(b'a' + (n % 23) as u8)).collect();
+    let (status, uploaded) = upload(&rest, &package, "checksumAlgorithm=CRC32", &bytes);
+    assert_eq!((status, &uploaded["dataSize"]), (200, &json!(BYTES)), "{uploaded}");
+    let path = format!("/api/otaPackage/{}/download", id_of(&package));
+    let (status, downloaded) = rest.raw("GET", &path, "");
+    assert!(
+        status == 200 && downloaded == bytes,
+        "{status}, {} bytes",
+        downloaded.len()
+    );
+    let grown = peak_kib(&server) - before;
+    assert!(
+        grown < 40 << 10,
+        "{grown} KiB more for a package of {} KiB",
+        BYTES >> 10
+    );
+    // Chunks that begin in one piece and end in another.
+    saved["firmwareId"] = package["id"].clone();
+    rest.ok("POST", "/api/device", &saved);
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    peer.subscribe("v2/fw/response/+/chunk/+", 1);
+    let size = 3_000_001;
+    for chunk in [0, 1, BYTES / size, BYTES / size + 1] {
+        let asked = Publish::new(format!("v2/fw/request/1/chunk/{chunk}"), size.to_string());
+        peer.publish(&asked.qos(1));
+        let part = &bytes.as_bytes()[(chunk * size).min(BYTES)..((chunk + 1) * size).min(BYTES)];
+        let found = expect(&mut peer, &format!("v2/fw/response/1/chunk/{chunk}"));
+        assert!(
+            found == part,
+            "chunk {chunk}: {} bytes, expected {}",
+            found.len(),
+            part.len()
+        );
+    }
+    // What ends before its end leaves the package as it was.
+    let package = create(&rest, &saved["deviceProfileId"], "FIRMWARE", "3.0");
+    let path = format!("/api/otaPackage/{}?checksumAlgorithm=MD5", id_of(&package));
+    let cut = format!("{FILE_HEAD}{}", &bytes[..3 << 20]);
+    let (status, answer) = rest.form(&path, "b0undary", &cut);
+    assert_eq!(status, 400, "{answer}");
+    assert_eq!(upload(&rest, &package, "checksumAlgorithm=MD5", "whole").0, 200);
 }

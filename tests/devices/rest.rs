@@ -46,6 +46,15 @@ impl Rest {
         request(self.at, method, path, &authorization, body)
     }
 
+    /// `multipart/form-data`; what comes back as text.
+    pub fn form(&self, path: &str, boundary: &str, body: &str) -> (u16, String) {
+        let headers = format!(
+            "X-Authorization: Bearer {}\r\nContent-Type: multipart/form-data; boundary={boundary}\r\n",
+            self.token
+        );
+        request(self.at, "POST", path, &headers, body)
+    }
+
     #[track_caller]
     pub fn ok(&self, method: &str, path: &str, body: &Json) -> Json {
         let (status, answer) = self.call(method, path, body);

@@ -13,9 +13,9 @@ use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
 use platform::decode::{AttributesRequest, Form, Format, OtaKind};
 use platform::entities::{Entities, EntityError};
-use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RpcId, RuleNodeId, TenantId, Uuid};
+use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RpcId, RuleChainId, RuleNodeId, TenantId, Uuid};
 use platform::model::{OtaPackage, Rpc};
-use platform::repository::StateKind;
+use platform::repository::{RepositoryError, StateKind};
 use platform::{Platform, SqliteRepository};
 use timeseries::ColumnStore;
 use tokio::sync::oneshot;
@@ -26,9 +26,10 @@ use crate::entry::{Entry, Kind};
 use crate::events::NodeEvent;
 use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
 use crate::ingest::Ingest;
+use crate::lifecycle::EntityEvent;
 use crate::limits::OverLimit;
 use crate::log::{Full, Kept, Log};
-use crate::ota::OtaError;
+use crate::ota::{self, OtaError};
 use crate::outlet::Out;
 use crate::sessions::Wanted;
 use crate::stats::{Counters, Stats};
@@ -149,11 +150,19 @@ impl Devices {
                 hub.events.restore(RuleNodeId(node), bytes)
             })
             .map_err(|error| OpenError::Repository(Box::new(error)))?;
+        repository
+            .for_each_state(StateKind::EntityEvents, &mut |entity, bytes| {
+                hub.lifecycle.restore(entity, bytes)
+            })
+            .map_err(|error| OpenError::Repository(Box::new(error)))?;
+        tell_of_chains(&hub).map_err(|error| OpenError::Repository(Box::new(error)))?;
         let ingest = Ingest::new(Arc::clone(&hub), found);
         let of_upkeep = Arc::clone(&hub);
+        let of_packages = Arc::clone(&hub);
         let threads = vec![
             spawn("devices", move || ingest.run())?,
             spawn("timeseries", move || upkeep::run(&of_upkeep))?,
+            spawn("packages", move || ota::run(&of_packages))?,
         ];
         Ok(Arc::new(Devices {
             hub,
@@ -376,6 +385,27 @@ impl Devices {
         self.hub.events.clear(tenant, node);
     }
 
+    /// What happened to a rule chain, a node or a device beside messages, and what of its messages failed; the newest first.
+    pub fn entity_events(&self, tenant: TenantId, entity: EntityId) -> Vec<EntityEvent> {
+        self.hub.lifecycle.of(tenant, entity)
+    }
+
+    pub fn clear_entity_events(&self, tenant: TenantId, entity: EntityId) {
+        self.hub.lifecycle.clear(tenant, entity);
+    }
+
+    /// After a chain was saved, made the root, or deleted.
+    pub fn reload_chain(&self, tenant: TenantId, id: RuleChainId, now_ms: i64) -> Result<(), platform::OpenError> {
+        let platform = &self.hub.platform;
+        let before = platform.chain_nodes(id);
+        platform.reload_chain(id, now_ms)?;
+        let after = platform.chain_nodes(id);
+        let new_id = || platform.entities().new_id(now_ms);
+        let change = (before.as_ref(), after.as_ref());
+        self.hub.lifecycle.chain_changed((tenant, id), change, now_ms, &new_id);
+        Ok(())
+    }
+
     /// Ends the connection of a device: it was deleted, or its credentials were changed.
     pub fn disconnect(&self, device: DeviceId) {
         self.hub.close(device.0, "the device or its credentials were changed");
@@ -395,6 +425,7 @@ impl Devices {
         self.hub.is_stopping.store(true, Relaxed);
         self.hub.log.wake();
         self.hub.resume.notify_all();
+        self.hub.chunk_requests.end();
         for thread in threads {
             // A panic has been reported by its own thread.
             let _ = thread.join();
@@ -463,6 +494,20 @@ fn open_platform(directory: &Path, options: &Options) -> Result<Arc<Platform>, O
     let store = ColumnStore::open(Arc::new(disk), config).map_err(|error| OpenError::Store(Box::new(error)))?;
     let platform = Platform::open(Arc::new(entities), Arc::new(store), options.platform.clone());
     platform.map(Arc::new).map_err(OpenError::Platform)
+}
+
+/// All chains have started.
+fn tell_of_chains(hub: &Hub) -> Result<(), RepositoryError> {
+    let entities = hub.platform.entities();
+    let now_ms = unix_ms();
+    entities.repository().for_each(EntityType::RuleChain, &mut |record| {
+        let (tenant, chain) = (TenantId(record.row.tenant), RuleChainId(record.row.id));
+        let nodes = hub.platform.chain_nodes(chain);
+        hub.lifecycle
+            .chain_changed((tenant, chain), (None, nodes.as_ref()), now_ms, &|| {
+                entities.new_id(now_ms)
+            });
+    })
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {

@@ -25,10 +25,15 @@ impl Hub {
 
     /// The device of this name that the gateway speaks for.
     fn behind(&self, entry: &Entry<'_>, name: &str) -> Result<Option<DeviceId>, EntityError> {
-        if let Some(device) = self.sessions.behind(entry.device, name) {
-            return Ok(Some(device));
-        }
         let entities = self.platform.entities();
+        let known = self.sessions.behind(entry.device, name).filter(|known| {
+            // One that has another name by now is not meant.
+            let directory = entities.directory();
+            directory.device(*known).is_some_and(|known| &*known.name == name)
+        });
+        if known.is_some() {
+            return Ok(known);
+        }
         let tenant = {
             let directory = entities.directory();
             let gateway = directory.device(DeviceId(entry.device));
@@ -77,12 +82,16 @@ impl Hub {
     }
 
     pub fn gateway_claim(&self, entry: &Entry<'_>, now_ms: i64) -> Result<(), Unanswered> {
+        let mut done = Ok(());
         for part in gateway_parts(entry.body)? {
-            let claim = part.claim()?;
-            if let Some(device) = self.behind(entry, &part.device)? {
-                self.platform.entities().allow_claim(device, &claim, now_ms)?;
-            }
+            let taken = part.claim().map_err(Unanswered::from).and_then(|claim| {
+                if let Some(device) = self.behind(entry, &part.device)? {
+                    self.platform.entities().allow_claim(device, &claim, now_ms)?;
+                }
+                Ok(())
+            });
+            done = done.and(taken);
         }
-        Ok(())
+        done
     }
 }

@@ -19,9 +19,10 @@ use crate::delivery::Report;
 use crate::devices::Options;
 use crate::entry::{Entry, Kind};
 use crate::events::Events;
+use crate::lifecycle::Lifecycle;
 use crate::limits::TransportLimits;
 use crate::log::Log;
-use crate::ota::OtaCache;
+use crate::ota::{ChunkRequests, OtaCache};
 use crate::outlet::Out;
 use crate::pollers::Pollers;
 use crate::sessions::Sessions;
@@ -50,8 +51,10 @@ pub struct Hub {
     pub pollers: Pollers,
     pub counters: Arc<Counters>,
     pub events: Events,
+    pub lifecycle: Lifecycle,
     pub limits: TransportLimits,
     pub ota: OtaCache,
+    pub chunk_requests: ChunkRequests,
     pub net: OnceLock<net::Handle>,
     /// Some profile has topics of its own.
     pub has_own_topics: AtomicBool,
@@ -120,8 +123,10 @@ impl Hub {
             pollers: Pollers::default(),
             counters: Arc::default(),
             events: Events::default(),
+            lifecycle: Lifecycle::default(),
             limits: TransportLimits::default(),
             ota: OtaCache::default(),
+            chunk_requests: ChunkRequests::default(),
             net: OnceLock::new(),
             has_own_topics: AtomicBool::new(false),
             is_flush_wanted: AtomicBool::new(false),

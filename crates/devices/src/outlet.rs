@@ -14,7 +14,7 @@ use platform::decode::{
     Downlink, Form, KeyValue, Subscription, attribute_update, gateway_attribute_update, protobuf_attribute_update,
     protobuf_rpc_response,
 };
-use platform::ids::{DeviceId, EntityId, RuleChainId, TenantId, Uuid};
+use platform::ids::{DeviceId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use platform::model::{Alarm, Attribute, Scope};
 use serde_json::Value as Json;
 
@@ -206,6 +206,20 @@ impl Outlet for Out<'_> {
     fn failed(&mut self, entity: EntityId, node: &str, problem: &str) {
         Counters::add(&self.hub.counters.failed_rules, 1);
         tracing::debug!(entity = %entity.id, node, problem, "a message of a device failed");
+        if entity.kind == EntityType::Device {
+            let entities = self.hub.platform.entities();
+            let tenant = entities
+                .directory()
+                .device(DeviceId(entity.id))
+                .map(|device| device.tenant);
+            if let Some(tenant) = tenant {
+                let id = entities.new_id(self.now_ms);
+                let method = if node.is_empty() { "message" } else { node };
+                self.hub
+                    .lifecycle
+                    .failed(id, self.now_ms, (tenant, entity), method, problem);
+            }
+        }
     }
 }
 

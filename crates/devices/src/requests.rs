@@ -7,8 +7,8 @@ use platform::decode::{
 };
 use platform::entities::{EntityError, ProvisionOutcome};
 use platform::ids::{DeviceId, EntityId, EntityType};
-use platform::model::{Attribute, Scope};
-use platform::{IngestError, RateLimit, TransportRates};
+use platform::model::{Attribute, Device, Scope};
+use platform::{IngestError, News, RateLimit, TransportRates};
 use timeseries::Position;
 
 use crate::entry::{Entry, Kind};
@@ -77,7 +77,7 @@ impl Hub {
             Kind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
             Kind::GatewayRpc => self.gateway_rpc(entry),
             Kind::FirmwareChunk | Kind::SoftwareChunk => {
-                self.answer_chunk(entry);
+                self.ask_for_chunk(entry);
                 Ok(())
             }
             Kind::GatewayClaim => self.gateway_claim(entry, now_ms),
@@ -187,22 +187,47 @@ impl Hub {
 
     /// The answer to a request to be provisioned.
     pub fn provisioned(&self, body: &[u8], now_ms: i64) -> String {
-        let outcome = match Provision::decode(body) {
-            Ok(request) => self.platform.entities().provision(&request, now_ms),
+        let request = match Provision::decode(body) {
+            Ok(request) => request,
             Err(error) => {
                 tracing::info!(%error, "a request to be provisioned was not understood");
                 return provision_failure();
             }
         };
-        match outcome {
-            Ok(ProvisionOutcome::Success { credentials, .. }) => provision_success(&credentials),
+        match self.platform.entities().provision(&request, now_ms) {
+            Ok(ProvisionOutcome::Success { credentials, is_new }) => {
+                if is_new {
+                    self.tell_of_provisioning("ENTITY_CREATED", credentials.device_id, now_ms);
+                }
+                self.tell_of_provisioning("PROVISION_SUCCESS", credentials.device_id, now_ms);
+                provision_success(&credentials)
+            }
             Ok(ProvisionOutcome::NotFound) => provision_not_found(),
-            Ok(ProvisionOutcome::Failure) => provision_failure(),
+            Ok(ProvisionOutcome::Failure(known)) => {
+                if let Some(device) = known {
+                    self.tell_of_provisioning("PROVISION_FAILURE", device, now_ms);
+                }
+                provision_failure()
+            }
             Err(error) => {
                 tracing::warn!(%error, "a device cannot be provisioned");
                 provision_failure()
             }
         }
+    }
+
+    /// Along the chain of the device; the data is the device.
+    fn tell_of_provisioning(&self, kind: &'static str, device: DeviceId, now_ms: i64) {
+        let found: Result<Option<Device>, EntityError> = self.platform.entities().find(device.0);
+        let Ok(Some(device)) = found else { return };
+        let news = News {
+            kind,
+            entity: EntityId::new(EntityType::Device, device.id.unwrap_or_default().0),
+            tenant: device.tenant_id,
+            metadata: Vec::new(),
+            data: serde_json::to_value(&device).unwrap_or_default(),
+        };
+        self.platform.tell(news, now_ms, &mut self.out(now_ms));
     }
 
     /// What chains said by themselves is stored as if it was said here.

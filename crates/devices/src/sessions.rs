@@ -201,7 +201,11 @@ impl Sessions {
             inner.names.clear();
         }
         let name: Box<str> = name.into();
-        inner.names.insert((gateway, name.clone()), device);
+        // Another one had this name before.
+        let before = inner.names.insert((gateway, name.clone()), device);
+        if let Some(before) = before.filter(|before| *before != device) {
+            inner.behind.remove(&before);
+        }
         inner.behind.insert(device, Behind { gateway, name });
     }
 
@@ -227,5 +231,26 @@ impl Inner {
             shard: online.shard,
             qos: *qos,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_behind_a_gateway_is_one_device() {
+        let sessions = Sessions::default();
+        let gateway = Uuid([9; 16]);
+        let [first, second] = [1, 2].map(|n| DeviceId(Uuid([n; 16])));
+        sessions.connected(gateway, 0, false);
+        sessions.subscribed(gateway, Subscription::GatewayAttributes, QoS::AtLeastOnce);
+        sessions.put_behind(gateway, "A", first);
+        assert_eq!(sessions.ways(first, Wanted::Attributes).len(), 1);
+        // The first has another name now: what it is told does not go to this one.
+        sessions.put_behind(gateway, "A", second);
+        assert_eq!(sessions.behind(gateway, "A"), Some(second));
+        assert_eq!(sessions.all_behind(gateway), [second]);
+        assert!(sessions.ways(first, Wanted::Attributes).is_empty());
     }
 }

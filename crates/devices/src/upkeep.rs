@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use platform::News;
 use platform::entities::EntityError;
-use platform::ids::RuleNodeId;
+use platform::ids::{RuleNodeId, Uuid};
 use platform::model::Alarm;
 use platform::repository::{Change, StateKind};
 
@@ -64,6 +64,7 @@ pub fn run(hub: &Arc<Hub>) {
 impl Hub {
     /// For the next start.
     pub fn keep_events(&self) {
+        self.keep_lifecycle();
         let changed = self.events.take_changed();
         if changed.is_empty() {
             return;
@@ -78,6 +79,24 @@ impl Hub {
         if let Err(error) = self.platform.entities().repository().apply(&changes) {
             self.events.keep_later(nodes.into_iter());
             tracing::warn!(error = %error_chain(&error), "events of rule nodes that are debugged cannot be kept");
+        }
+    }
+
+    fn keep_lifecycle(&self) {
+        let changed = self.lifecycle.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        let entities: Vec<Uuid> = changed.iter().map(|(entity, _)| *entity).collect();
+        let put = |(id, bytes)| Change::PutState {
+            state: StateKind::EntityEvents,
+            id,
+            bytes,
+        };
+        let changes: Vec<Change> = changed.into_iter().map(put).collect();
+        if let Err(error) = self.platform.entities().repository().apply(&changes) {
+            self.lifecycle.keep_later(entities.into_iter());
+            tracing::warn!(error = %error_chain(&error), "events of devices and rule chains cannot be kept");
         }
     }
 

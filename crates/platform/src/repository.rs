@@ -92,6 +92,13 @@ pub enum Change {
         id: Uuid,
         bytes: Option<Vec<u8>>,
     },
+    /// A piece of something large, by its number.
+    PutPart {
+        of: Uuid,
+        number: u32,
+        bytes: Vec<u8>,
+    },
+    DeleteParts(Uuid),
 }
 
 /// What machines keep between starts, in a form of their own.
@@ -106,10 +113,11 @@ pub enum StateKind {
     Retry = 4,
     /// Of tenants: which messages met a limit.
     OffTimes = 5,
-    /// The bytes of firmware and software.
-    OtaData = 6,
+    // 6 was all bytes of a package of firmware, which are parts now.
     /// What went through a rule node that is debugged.
     NodeEvents = 7,
+    /// What happened to an entity beside messages.
+    EntityEvents = 8,
 }
 
 /// Which entities; what is `None` does not matter.
@@ -186,6 +194,8 @@ pub trait Repository: Send + Sync {
     fn state(&self, state: StateKind, id: Uuid) -> Result<Option<Vec<u8>>, RepositoryError>;
 
     fn for_each_state(&self, state: StateKind, visit: &mut dyn FnMut(Uuid, &[u8])) -> Result<(), RepositoryError>;
+
+    fn part(&self, of: Uuid, number: u32) -> Result<Option<Vec<u8>>, RepositoryError>;
 }
 
 /// Which rule a change would have broken.

@@ -314,7 +314,10 @@ fn new_devices_provision_themselves_once() {
         f.login(credentials.credentials_id.as_ref().unwrap()),
         Some(credentials.device_id)
     );
-    assert_eq!(provision(&request(key, "secret", "P1")), ProvisionOutcome::Failure);
+    assert_eq!(
+        provision(&request(key, "secret", "P1")),
+        ProvisionOutcome::Failure(Some(credentials.device_id))
+    );
     assert_eq!(provision(&request(key, "wrong", "P2")), ProvisionOutcome::NotFound);
     assert_eq!(
         provision(&request("nobody", "secret", "P2")),
@@ -348,8 +351,8 @@ fn known_devices_are_provisioned_once() {
         provision("K"),
         ProvisionOutcome::Success { is_new: false, .. }
     ));
-    assert_eq!(provision("K"), ProvisionOutcome::Failure);
-    assert_eq!(provision("unknown"), ProvisionOutcome::Failure);
+    assert!(matches!(provision("K"), ProvisionOutcome::Failure(Some(_))));
+    assert_eq!(provision("unknown"), ProvisionOutcome::Failure(None));
 }
 
 #[test]

@@ -27,7 +27,9 @@ use crate::thingsboard::world::World;
 const DATA_BYTES_MAX: usize = 4096;
 
 /// Paths below which nothing changes, although they are no GET.
-const NO_CHANGE: [&str; 8] = [
+const NO_CHANGE: [&str; 10] = [
+    "/api/devices",
+    "/api/assets",
     "/api/entitiesQuery",
     "/api/alarmsQuery",
     "/api/relations",
@@ -354,6 +356,8 @@ mod tests {
         for path in [
             "/api/entitiesQuery/find",
             "/api/relations",
+            "/api/relations/info",
+            "/api/devices",
             "/api/plugins/telemetry/{entityType}/{entityId}/timeseries/{scope}/{ttl}",
         ] {
             assert!(!is_change(&Method::POST, path), "{path}");

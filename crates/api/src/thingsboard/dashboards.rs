@@ -2,7 +2,7 @@
 
 use axum::Json;
 use platform::ids::{CustomerId, Uuid};
-use platform::model::{Customer, Dashboard};
+use platform::model::{Customer, Dashboard, Tenant};
 use platform::repository::Selection;
 use platform::{Page, PageLink};
 use serde_json::{Value, json};
@@ -100,6 +100,41 @@ pub fn endpoints() -> Vec<Endpoint> {
         )
         .says("Take a dashboard from a customer", "Other customers keep it.")
         .returns_json("The dashboard."),
+        get(
+            "/api/tenant/{tenantId}/dashboards",
+            "get_dashboards_of_tenant",
+            Who::SYS_ADMIN,
+            of_other_tenant,
+        )
+        .says("List a tenant's dashboards", "Without their configurations.")
+        .returns_json("A page of dashboards in short."),
+        post(
+            "/api/dashboard/{dashboardId}/customers",
+            "set_dashboard_customers",
+            Who::TENANT_ADMIN,
+            set_customers,
+        )
+        .says(
+            "Say which customers have a dashboard",
+            "A list of identifiers; it is taken from all others.",
+        )
+        .returns_json("The dashboard."),
+        post(
+            "/api/dashboard/{dashboardId}/customers/add",
+            "add_dashboard_customers",
+            Who::TENANT_ADMIN,
+            add_customers,
+        )
+        .says("Assign a dashboard to customers", "A list of identifiers.")
+        .returns_json("The dashboard."),
+        post(
+            "/api/dashboard/{dashboardId}/customers/remove",
+            "remove_dashboard_customers",
+            Who::TENANT_ADMIN,
+            remove_customers,
+        )
+        .says("Take a dashboard from customers", "A list of identifiers.")
+        .returns_json("The dashboard."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Dashboards")).collect()
 }
@@ -186,6 +221,72 @@ fn unassign(call: &Call, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()
     change_assigned(call, dashboard, (None, Some(CustomerId(customer))), |assigned| {
         assigned.retain(|known| !is_customer(known, CustomerId(customer)));
     })
+}
+
+fn of_other_tenant(call: &Call, tenant: Uuid, query: PageQuery, (): ()) -> Outcome<Page<Value>> {
+    call.entity::<Tenant>(tenant, Verb::Read)?;
+    let selection = Selection {
+        tenant: Some(tenant),
+        ..Selection::default()
+    };
+    let page = call.entities().page::<Dashboard>(&selection, &query.page_link()?)?;
+    Ok(Json(
+        page.try_map(|dashboard| Ok::<_, Failure>(only(&dashboard, INFO)))?,
+    ))
+}
+
+/// In one request.
+const CUSTOMERS_MAX: usize = 1_000;
+
+fn customers_of(call: &Call, ids: &[Uuid]) -> Result<Vec<Customer>, Failure> {
+    if ids.len() > CUSTOMERS_MAX {
+        return Err(Failure::bad_request(format!("More than {CUSTOMERS_MAX} customers")));
+    }
+    ids.iter().map(|id| call.entity(*id, Verb::Read)).collect()
+}
+
+fn set_customers(call: &Call, id: Uuid, _: NoQuery, Body(ids): Body<Vec<Uuid>>) -> Outcome<Dashboard> {
+    let dashboard: Dashboard = call.entity(id, Verb::Assign)?;
+    let wanted = customers_of(call, &ids)?;
+    let is_wanted = |known: &Value| ids.iter().any(|id| is_customer(known, CustomerId(*id)));
+    let gone = assigned(&dashboard).iter().filter(|known| !is_wanted(known));
+    let gone = gone
+        .filter_map(|known| Uuid::parse(known["customerId"]["id"].as_str()?))
+        .map(CustomerId);
+    assign_all(call, dashboard.clone(), wanted, gone.collect())
+}
+
+fn add_customers(call: &Call, id: Uuid, _: NoQuery, Body(ids): Body<Vec<Uuid>>) -> Outcome<Dashboard> {
+    let dashboard: Dashboard = call.entity(id, Verb::Assign)?;
+    assign_all(call, dashboard, customers_of(call, &ids)?, Vec::new())
+}
+
+fn remove_customers(call: &Call, id: Uuid, _: NoQuery, Body(ids): Body<Vec<Uuid>>) -> Outcome<Dashboard> {
+    let dashboard: Dashboard = call.entity(id, Verb::Assign)?;
+    let gone = ids.into_iter().map(CustomerId).collect();
+    assign_all(call, dashboard, Vec::new(), gone)
+}
+
+/// Only what differs is changed, customer by customer.
+fn assign_all(call: &Call, dashboard: Dashboard, new: Vec<Customer>, gone: Vec<CustomerId>) -> Outcome<Dashboard> {
+    let id = dashboard.id.unwrap_or_default().0;
+    let has = |dashboard: &Dashboard, customer| assigned(dashboard).iter().any(|known| is_customer(known, customer));
+    let mut dashboard = dashboard;
+    for customer in new {
+        let customer = customer.id.unwrap_or_default();
+        if !has(&dashboard, customer) {
+            dashboard = assign(call, (customer.0, id), NoQuery {}, ())?.0;
+        }
+    }
+    for customer in gone {
+        if has(&dashboard, customer) {
+            dashboard = change_assigned(call, id, (None, Some(customer)), |assigned| {
+                assigned.retain(|known| !is_customer(known, customer));
+            })?
+            .0;
+        }
+    }
+    Ok(Json(dashboard))
 }
 
 /// `to` and `from`: who sees it now and who does not any more.

@@ -16,7 +16,7 @@ use super::call::{Call, Verb};
 use super::failure::Failure;
 use super::info::Infos;
 use super::lists::{self, comma_separated, filled, list_query, optional_id};
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::operation::{Body, FromBody, NoQuery, Outcome, Raw, delete, get, post};
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
 
@@ -422,14 +422,19 @@ fn give(call: &Call, device: Uuid, customer: Option<CustomerId>) -> Outcome<Devi
     Ok(call.given(saved, customer, before))
 }
 
-#[derive(Deserialize)]
+/// All of it may be absent.
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ClaimBody {
     #[serde(default)]
     secret_key: Option<String>,
 }
 
-fn claim(call: &Call, name: String, _: NoQuery, Body(body): Body<ClaimBody>) -> Result<Response, Failure> {
+fn claim(call: &Call, name: String, _: NoQuery, Raw(bytes): Raw) -> Result<Response, Failure> {
+    let body = match bytes.is_empty() {
+        true => ClaimBody::default(),
+        false => Body::from_body(&bytes)?.0,
+    };
     let device: Option<Device> = call.entities().find_by_name(call.tenant().0, &name)?;
     let device = device.ok_or_else(Failure::not_found)?;
     let secret = body.secret_key.unwrap_or_default();

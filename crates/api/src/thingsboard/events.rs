@@ -1,10 +1,11 @@
-//! Debug events of rule nodes. Events of other kinds are not kept: their lists are empty.
+//! What happened to rule chains, nodes and devices, what of their messages failed, and what went through nodes that are debugged. Events of
+//! other kinds are not kept: their lists are empty.
 
 use axum::Json;
 use axum::http::StatusCode;
-use devices::NodeEvent;
-use platform::ids::{EntityType, RuleNodeId, Uuid};
-use platform::{Page, PageLink};
+use devices::{EntityEvent, NodeEvent, What};
+use platform::Page;
+use platform::ids::{EntityId, EntityType, RuleNodeId, Uuid};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,8 +21,9 @@ const TAG: &str = "Events";
 const DEBUG: &str = "DEBUG_RULE_NODE";
 
 pub fn endpoints() -> Vec<Endpoint> {
-    const KEPT: &str = "What went into a rule node that is debugged and what came out of it, the newest first. The last 500 of a node \
-                        are kept, until the server stops.";
+    const KEPT: &str = "The newest first. `LC_EVENT` of a rule chain or a rule node: it was started, changed or stopped. `ERROR` of a \
+                        device: what failed of its messages. Of both the last 50 of an entity are kept. `DEBUG_RULE_NODE`: what went \
+                        into a rule node that is debugged and what came out of it, the last 500.";
     vec![
         get(
             "/api/events/{entityType}/{entityId}/{eventType}",
@@ -45,7 +47,17 @@ pub fn endpoints() -> Vec<Endpoint> {
         )
         .says(
             "Find events",
-            "By what is in them: message type, connection, data, metadata, errors.",
+            "By what is in them: message type, connection, data, metadata, errors; event and status.",
+        ),
+        get(
+            "/api/ruleNode/{ruleNodeId}/debugIn",
+            "get_latest_debug_input",
+            Who::TENANT_ADMIN,
+            latest_input,
+        )
+        .says(
+            "Read what last went into a rule node",
+            "That is debugged: the newest of its events with direction IN, for trying a script with it. Nothing without one.",
         ),
         post(
             "/api/events/{entityType}/{entityId}/clear",
@@ -85,18 +97,42 @@ struct Filter {
     metadata_search: Option<String>,
     is_error: Option<bool>,
     error_str: Option<String>,
+    /// Of `LC_EVENT`; the status is `Success` or `Failure`.
+    event: Option<String>,
+    status: Option<String>,
+    /// Of `ERROR`.
+    method: Option<String>,
+}
+
+fn same(wanted: &Option<String>, found: &str) -> bool {
+    let wanted = wanted.as_deref().filter(|wanted| !wanted.is_empty());
+    wanted.is_none_or(|wanted| wanted.eq_ignore_ascii_case(found))
+}
+
+fn has(wanted: &Option<String>, found: &str) -> bool {
+    let wanted = wanted.as_deref().unwrap_or_default().to_lowercase();
+    found.to_lowercase().contains(&wanted)
 }
 
 impl Filter {
+    fn wants(&self, kind: &str) -> bool {
+        same(&self.event_type, kind)
+    }
+
+    fn takes_entity_event(&self, event: &EntityEvent) -> bool {
+        self.wants(event.what.kind())
+            && match &event.what {
+                What::Lifecycle { event, error } => {
+                    let status = if error.is_none() { "Success" } else { "Failure" };
+                    same(&self.event, event)
+                        && same(&self.status, status)
+                        && has(&self.error_str, error.as_deref().unwrap_or_default())
+                }
+                What::Error { method, error } => has(&self.method, method) && has(&self.error_str, error),
+            }
+    }
+
     fn takes(&self, event: &NodeEvent) -> bool {
-        let same = |wanted: &Option<String>, found: &str| {
-            let wanted = wanted.as_deref().filter(|wanted| !wanted.is_empty());
-            wanted.is_none_or(|wanted| wanted == found)
-        };
-        let has = |wanted: &Option<String>, found: &str| {
-            let wanted = wanted.as_deref().unwrap_or_default().to_lowercase();
-            found.to_lowercase().contains(&wanted)
-        };
         same(&self.msg_direction_type, direction(event))
             && same(&self.entity_id, &event.originator.id.to_string())
             && same(&self.msg_type, &event.message_type)
@@ -135,24 +171,31 @@ fn filtered(
 }
 
 fn clear(call: &Call, (kind, id): (EntityType, Uuid), _: NoQuery, (): ()) -> Result<(), Failure> {
+    let devices = call.world.devices();
     if kind == EntityType::RuleNode {
-        call.world.devices().clear_events(call.tenant(), RuleNodeId(id));
+        devices.clear_events(call.tenant(), RuleNodeId(id));
     }
+    devices.clear_entity_events(call.tenant(), EntityId::new(kind, id));
     Ok(())
 }
 
 fn found(call: &Call, (kind, id): (EntityType, Uuid), query: &EventQuery, filter: &Filter) -> Outcome<Page<Value>> {
     let link = query.link()?;
-    let is_wanted = kind == EntityType::RuleNode && filter.event_type.as_deref().is_none_or(|kind| kind == DEBUG);
-    let events = match is_wanted {
-        true => call.world.devices().events(call.tenant(), RuleNodeId(id)),
-        false => Vec::new(),
-    };
+    let devices = call.world.devices();
     let times = query.start_time.unwrap_or(i64::MIN)..=query.end_time.unwrap_or(i64::MAX);
-    let mut events: Vec<NodeEvent> = events
+    let of_entity = devices.entity_events(call.tenant(), EntityId::new(kind, id));
+    let mut events: Vec<(i64, Found)> = of_entity
         .into_iter()
-        .filter(|event| times.contains(&event.at_ms) && filter.takes(event))
+        .filter(|event| times.contains(&event.at_ms) && filter.takes_entity_event(event))
+        .map(|event| (event.at_ms, Found::OfEntity(event)))
         .collect();
+    if kind == EntityType::RuleNode && filter.wants(DEBUG) {
+        let debugged = devices.events(call.tenant(), RuleNodeId(id)).into_iter();
+        let debugged = debugged.filter(|event| times.contains(&event.at_ms) && filter.takes(event));
+        events.extend(debugged.map(|event| (event.at_ms, Found::OfNode(event))));
+        // Stable: both are in order already.
+        events.sort_by_key(|(at_ms, _)| std::cmp::Reverse(*at_ms));
+    }
     if link
         .sort
         .as_ref()
@@ -160,13 +203,46 @@ fn found(call: &Call, (kind, id): (EntityType, Uuid), query: &EventQuery, filter
     {
         events.reverse();
     }
-    Ok(Json(page(&events, &link)))
+    let skipped = link.page.saturating_mul(link.page_size);
+    let shown = events.iter().skip(skipped).take(link.page_size);
+    let shown = shown.map(|(_, event)| match event {
+        Found::OfEntity(event) => entity_event_json(event),
+        Found::OfNode(event) => event_json(event),
+    });
+    Ok(Json(Page::new(shown.collect(), events.len(), &link)))
 }
 
-fn page(events: &[NodeEvent], link: &PageLink) -> Page<Value> {
-    let skipped = link.page.saturating_mul(link.page_size);
-    let shown = events.iter().skip(skipped).take(link.page_size).map(event_json);
-    Page::new(shown.collect(), events.len(), link)
+fn latest_input(call: &Call, node: Uuid, _: NoQuery, (): ()) -> Outcome<Option<Value>> {
+    let events = call.world.devices().events(call.tenant(), RuleNodeId(node));
+    let input = events.iter().find(|event| event.is_input);
+    Ok(Json(input.map(|event| event_json(event)["body"].clone())))
+}
+
+enum Found {
+    OfEntity(EntityEvent),
+    OfNode(NodeEvent),
+}
+
+fn entity_event_json(event: &EntityEvent) -> Value {
+    let body = match &event.what {
+        What::Lifecycle { event, error } => {
+            let mut body = json!({"server": "tidewire", "event": event, "success": error.is_none()});
+            if let Some(error) = error {
+                body["error"] = error.as_str().into();
+            }
+            body
+        }
+        What::Error { method, error } => json!({"server": "tidewire", "method": method, "error": error}),
+    };
+    json!({
+        "id": {"id": event.id},
+        "createdTime": event.at_ms,
+        "tenantId": event.tenant,
+        "uid": event.id,
+        "type": event.what.kind(),
+        "entityId": event.entity,
+        "body": body,
+    })
 }
 
 fn direction(event: &NodeEvent) -> &'static str {

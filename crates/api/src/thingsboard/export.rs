@@ -4,7 +4,6 @@
 //! the thread. What goes wrong in the middle ends the connection, so that nobody takes a part for all of it.
 
 use std::io::{self, Write};
-use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -78,20 +77,13 @@ fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): (
         Some(keys) if !keys.is_empty() => keys.into_iter().map(Box::from).collect(),
         _ => store.keys(id.into())?,
     };
-    let permit = Arc::clone(call.world.exports()).try_acquire_owned().map_err(|_| {
-        Failure::new(
-            Code::TooManyRequests,
-            format!("{EXPORTS_MAX} exports are under way; try again when one has ended"),
-        )
-        .retry_after(1)
-    })?;
-    let (sender, receiver) = mpsc::channel(PIECES_MAX);
     let store = Arc::clone(store);
-    let write = move || write(&*store, id, &keys, range, Pieces::new(sender));
-    thread::Builder::new()
-        .name("export".to_owned())
-        .spawn(write)
-        .map_err(|error| Failure::new(Code::General, format!("no thread for the export: {error}")))?;
+    let body = streamed(call, move |out| {
+        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        export_csv(&*store, id.into(), &keys, range, out)
+            .map(drop)
+            .map_err(|error| devices::error_chain(&error))
+    })?;
     let headers = [
         (
             header::CONTENT_TYPE,
@@ -102,28 +94,49 @@ fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): (
             format!("attachment; filename=\"{id}.csv\""),
         ),
     ];
-    let text = Text {
-        receiver,
-        _permit: permit,
-    };
-    Ok((headers, Body::new(text)).into_response())
+    Ok((headers, body).into_response())
 }
 
-fn write(store: &dyn timeseries::Store, entity: Uuid, keys: &[Box<str>], range: Range<i64>, mut out: Pieces) {
-    let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
-    let written = export_csv(store, entity.into(), &keys, range, &mut out);
-    let ended = match written {
-        Ok(_) => out.flush(),
-        Err(error) => {
-            let error = devices::error_chain(&error);
-            tracing::debug!(error, "an export has ended before its end");
-            Err(io::Error::other(error))
+/// One of few that may be under way at the same time.
+pub fn permit(call: &Call) -> Result<OwnedSemaphorePermit, Failure> {
+    Arc::clone(call.world.exports()).try_acquire_owned().map_err(|_| {
+        Failure::new(
+            Code::TooManyRequests,
+            format!("{EXPORTS_MAX} exports or packages are under way; try again when one has ended"),
+        )
+        .retry_after(1)
+    })
+}
+
+/// What a thread of its own writes, as fast as it is read.
+pub fn streamed(
+    call: &Call,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), String> + Send + 'static,
+) -> Result<Body, Failure> {
+    let permit = permit(call)?;
+    let (sender, receiver) = mpsc::channel(PIECES_MAX);
+    let write = move || {
+        let mut out = Pieces::new(sender);
+        let ended = match write(&mut out) {
+            Ok(()) => out.flush(),
+            Err(error) => {
+                tracing::debug!(error, "an export has ended before its end");
+                Err(io::Error::other(error))
+            }
+        };
+        if let Err(error) = ended {
+            // Whoever has gone is not told.
+            let _ = out.sender.blocking_send(Err(error));
         }
     };
-    if let Err(error) = ended {
-        // Whoever has gone is not told.
-        let _ = out.sender.blocking_send(Err(error));
-    }
+    thread::Builder::new()
+        .name("export".to_owned())
+        .spawn(write)
+        .map_err(|error| Failure::new(Code::General, format!("no thread for the export: {error}")))?;
+    Ok(Body::new(Streamed {
+        receiver,
+        _permit: permit,
+    }))
 }
 
 type Piece = io::Result<Bytes>;
@@ -163,12 +176,12 @@ impl Write for Pieces {
 }
 
 /// What the socket is given.
-struct Text {
+struct Streamed {
     receiver: mpsc::Receiver<Piece>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl hyper::body::Body for Text {
+impl hyper::body::Body for Streamed {
     type Data = Bytes;
     type Error = io::Error;
 

@@ -32,6 +32,7 @@ mod queues;
 mod relations;
 mod rpc;
 mod rule_chains;
+mod searches;
 mod socket;
 mod telemetry;
 mod tenant_profiles;
@@ -64,6 +65,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         dashboards::endpoints(),
         ota::endpoints(),
         relations::endpoints(),
+        searches::endpoints(),
         telemetry::endpoints(),
         export::endpoints(),
         alarms::endpoints(),

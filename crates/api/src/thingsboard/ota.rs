@@ -1,26 +1,34 @@
 //! Firmware and software of devices: packages, their bytes, and telling devices which one is theirs.
 
+use std::sync::Arc;
+
 use axum::Json;
-use axum::http::header;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use platform::Page;
-use platform::entities::OtaUpload;
+use platform::entities::{OTA_PART_BYTES, OtaUpload};
 use platform::ids::{DeviceId, OtaPackageId, Uuid};
 use platform::model::{Device, DeviceProfile, Entity, OtaPackage, OtaPackageType};
 use platform::repository::Selection;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tokio::sync::mpsc;
 
 use super::call::{Call, Verb};
+use super::export::{permit, streamed};
 use super::failure::Failure;
 use super::lists::list_query;
-use super::multipart::Upload;
-use super::operation::{Body, FromParameter, NoQuery, Outcome, delete, get, post};
+use super::multipart::{PIECES_MAX, Piece, boundary, send_file};
+use super::operation::{self, FromParameter, FromPath, NoQuery, Outcome, delete, get, path_parameters, post, query_of};
+use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::guard::Who;
+use crate::guard::{Need, Who};
 
 /// Of a request with the bytes of a package: they, and what is around them.
 const UPLOAD_BYTES_MAX: usize = platform::entities::OTA_BYTES_MAX + (64 << 10);
+const UPLOAD: &str = "/api/otaPackage/{otaPackageId}";
 
 pub fn endpoints() -> Vec<Endpoint> {
     let all = vec![
@@ -64,13 +72,18 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "Title, version and type; with `url` devices fetch it from there, else its bytes follow. Of one that is there only `additionalInfo` can be changed.",
             )
             .returns_json("The package."),
-        post("/api/otaPackage/{otaPackageId}", "upload_ota_package", Who::TENANT_ADMIN, upload)
-            .says(
-                "Upload the bytes of a package",
-                "As `multipart/form-data` with one file, 256 MiB at most. A `checksum` that is given must be that of the bytes; else it is computed.",
-            )
-            .takes_limited_json(UPLOAD_BYTES_MAX)
-            .returns_json("The package."),
+        path_parameters(
+            Endpoint::of(Method::POST, UPLOAD, "upload_ota_package", upload).needs(Need::Person(Who::TENANT_ADMIN)),
+            UPLOAD,
+        )
+        .query::<UploadQuery>()
+        .says(
+            "Upload the bytes of a package",
+            "As `multipart/form-data` with one file, 256 MiB at most. A `checksum` that is given must be that of the bytes; else it is computed.",
+        )
+        .takes_limited_json(UPLOAD_BYTES_MAX)
+        .fails(StatusCode::TOO_MANY_REQUESTS)
+        .returns_json("The package."),
         delete("/api/otaPackage/{otaPackageId}", "delete_ota_package", Who::TENANT_ADMIN, remove)
             .says("Delete a package", "Not one that devices or device profiles have.")
             .returns_empty("Deleted."),
@@ -145,12 +158,24 @@ fn download(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<Response, Failu
     if !package.has_data {
         return Err(Failure::bad_request("The package has no bytes here."));
     }
-    let bytes = call.entities().ota_data(OtaPackageId(id))?;
-    Ok(file(&package, bytes))
+    let length = package.data_size.unwrap_or_default();
+    let entities = Arc::clone(call.world.devices().entities());
+    let body = streamed(call, move |out| {
+        let parts = length.div_ceil(OTA_PART_BYTES as u64);
+        for number in 0..u32::try_from(parts).unwrap_or(u32::MAX) {
+            let part = entities.ota_part(OtaPackageId(id), number);
+            let part = part.map_err(|error| devices::error_chain(&error))?;
+            out.write_all(&part).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    })?;
+    let mut response = file(&package, body);
+    response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+    Ok(response)
 }
 
 /// As browsers and devices get it.
-pub fn file(package: &OtaPackage, bytes: Vec<u8>) -> Response {
+pub fn file(package: &OtaPackage, bytes: impl Into<Body>) -> Response {
     let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || "._-+ ".contains(*letter);
     let name: String = package
         .file_name
@@ -163,10 +188,16 @@ pub fn file(package: &OtaPackage, bytes: Vec<u8>) -> Response {
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
     ];
-    (headers, bytes).into_response()
+    let body: Body = bytes.into();
+    (headers, body).into_response()
 }
 
-fn save(call: &Call, (): (), _: NoQuery, Body(mut package): Body<OtaPackage>) -> Outcome<OtaPackage> {
+fn save(
+    call: &Call,
+    (): (),
+    _: NoQuery,
+    operation::Body(mut package): operation::Body<OtaPackage>,
+) -> Outcome<OtaPackage> {
     if let Some(id) = package.id {
         call.entity::<OtaPackage>(id.0, Verb::Write)?;
     }
@@ -176,17 +207,66 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut package): Body<OtaPackage>) ->
     Ok(call.saved(is_new, saved))
 }
 
-fn upload(call: &Call, id: Uuid, query: UploadQuery, file: Upload) -> Outcome<OtaPackage> {
+/// The bytes go to the disk as they come.
+async fn upload(State(app): State<App>, request: Request) -> Response {
+    uploaded(app, request).await.unwrap_or_else(Failure::into_response)
+}
+
+async fn uploaded(app: App, request: Request) -> Result<Response, Failure> {
+    let (mut parts, body) = request.into_parts();
+    let Path(path) = Path::<Vec<String>>::from_request_parts(&mut parts, &())
+        .await
+        .map_err(|rejection| Failure::bad_request(rejection.body_text()))?;
+    let id = Uuid::from_path(&path)?;
+    let query: UploadQuery = query_of(&parts.uri)?;
+    let boundary = boundary(&parts.headers)?;
+    let person = parts.extensions.remove().ok_or_else(Failure::unauthorized)?;
+    let call = Call::new(&app, person, &parts.headers)?;
+    let (sender, receiver) = mpsc::channel(PIECES_MAX);
+    let written = app.block(move || {
+        let saved = write(&call, id, query, receiver);
+        super::audit_logs::note(&call, &Method::POST, UPLOAD, &path, saved.as_ref().err());
+        saved
+    });
+    let patience = app.config().limits.body_timeout;
+    let sent = send_file(body, boundary, UPLOAD_BYTES_MAX, patience, sender);
+    let (sent, written) = tokio::join!(sent, written);
+    // Why nothing more came says more than that nothing more came.
+    written?
+        .map(IntoResponse::into_response)
+        .map_err(|refused| sent.err().unwrap_or(refused))
+}
+
+/// On a thread that waits, for the disk and for whoever sends.
+fn write(call: &Call, id: Uuid, query: UploadQuery, mut pieces: mpsc::Receiver<Piece>) -> Outcome<OtaPackage> {
     call.entity::<OtaPackage>(id, Verb::Write)?;
+    let _permit = permit(call)?;
+    let cut_off = || Failure::bad_request("the body has ended before the file");
+    let Some(Piece::File { name, content_type }) = pieces.blocking_recv() else {
+        return Err(cut_off());
+    };
     let upload = OtaUpload {
-        file_name: file.name,
-        content_type: file.content_type,
+        file_name: name,
+        content_type,
         checksum: query.checksum.unwrap_or_default(),
         algorithm: query.checksum_algorithm,
-        data: file.bytes,
     };
-    let saved = call.entities().save_ota_data(OtaPackageId(id), upload, call.now_ms)?;
-    Ok(call.saved(false, saved))
+    let entities = call.entities();
+    let mut writer = entities.begin_ota(OtaPackageId(id), upload)?;
+    while let Some(piece) = pieces.blocking_recv() {
+        match piece {
+            Piece::Bytes(bytes) => {
+                if let Err(error) = entities.write_ota(&mut writer, &bytes) {
+                    entities.abandon_ota(writer)?;
+                    return Err(error.into());
+                }
+            }
+            Piece::End => return Ok(call.saved(false, entities.finish_ota(writer, call.now_ms)?)),
+            Piece::File { .. } => break,
+        }
+    }
+    entities.abandon_ota(writer)?;
+    Err(cut_off())
 }
 
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {

@@ -45,6 +45,12 @@ pub fn endpoints() -> Vec<Endpoint> {
         get("/api/relations/info", "get_relation_infos", Who::TENANT, infos)
             .says("List relations with names", "From `fromId`, or to `toId`.")
             .returns_json("The relations, with the names of their ends."),
+        post("/api/relations/info", "find_relation_infos", Who::TENANT, find_infos)
+            .says(
+                "Search along relations, with names",
+                "From a root, over some levels, by types of relations and entities.",
+            )
+            .returns_json("The relations, with the names of their ends."),
         post("/api/relations", "find_relations", Who::TENANT, find)
             .says(
                 "Search along relations",
@@ -201,8 +207,12 @@ fn list(call: &Call, (): (), query: RelationQuery, (): ()) -> Outcome<Vec<Relati
 }
 
 fn infos(call: &Call, (): (), query: RelationQuery, (): ()) -> Outcome<Vec<Value>> {
+    named(call, asked(call, &query)?)
+}
+
+fn named(call: &Call, relations: Vec<Relation>) -> Outcome<Vec<Value>> {
     let mut infos = Vec::new();
-    for relation in asked(call, &query)? {
+    for relation in relations {
         let mut info = json!(relation);
         info["fromName"] = name(call, relation.from)?.into();
         info["toName"] = name(call, relation.to)?.into();
@@ -271,18 +281,31 @@ impl Filter {
 }
 
 fn find(call: &Call, (): (), _: NoQuery, Body(search): Body<Search>) -> Outcome<Vec<Relation>> {
-    let root = EntityId::new(search.parameters.root_type, search.parameters.root_id);
-    call.check_id(root, Verb::Read)?;
-    let walk = Walk {
-        direction: search.parameters.direction,
-        group: search.parameters.relation_type_group.unwrap_or_default(),
-        levels: search.parameters.max_level,
-        last_level_only: search.parameters.fetch_last_level_only,
-        filters: search.filters.unwrap_or_default(),
-    };
-    let mut found = walk.relations(call, root)?;
-    found.retain(|(relation, _)| check_ends(call, relation, Verb::Read).is_ok());
+    let found = search.parameters.search(call, search.filters.unwrap_or_default())?;
     Ok(Json(found.into_iter().map(|(relation, _)| relation).collect()))
+}
+
+fn find_infos(call: &Call, (): (), _: NoQuery, Body(search): Body<Search>) -> Outcome<Vec<Value>> {
+    let found = search.parameters.search(call, search.filters.unwrap_or_default())?;
+    named(call, found.into_iter().map(|(relation, _)| relation).collect())
+}
+
+impl Parameters {
+    /// Relations whose ends the person may read, each with the entity at its other end.
+    pub fn search(self, call: &Call, filters: Vec<Filter>) -> Result<Vec<(Relation, EntityId)>, Failure> {
+        let root = EntityId::new(self.root_type, self.root_id);
+        call.check_id(root, Verb::Read)?;
+        let walk = Walk {
+            direction: self.direction,
+            group: self.relation_type_group.unwrap_or_default(),
+            levels: self.max_level,
+            last_level_only: self.fetch_last_level_only,
+            filters,
+        };
+        let mut found = walk.relations(call, root)?;
+        found.retain(|(relation, _)| check_ends(call, relation, Verb::Read).is_ok());
+        Ok(found)
+    }
 }
 
 /// Going along relations, level by level; what was seen is not gone through again.

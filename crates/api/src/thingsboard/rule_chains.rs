@@ -1,5 +1,7 @@
 //! Rule chains: what they are called, what is in them, which one is the root; import and export.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use platform::Page;
 use platform::chain::{Chain, Data, Message, Metadata, RootShape, Script, ScriptKind, root_metadata};
@@ -40,6 +42,25 @@ pub fn endpoints() -> Vec<Endpoint> {
         get("/api/ruleChain/{ruleChainId}/metadata", "get_rule_chain_metadata", Who::TENANT_ADMIN, metadata)
             .says("Read what is in a rule chain", "Its nodes and connections.")
             .returns_json("The metadata."),
+        get("/api/ruleChain/tbelEnabled", "is_tbel_enabled", Who::TENANT_ADMIN, is_tbel_enabled)
+            .says("Whether scripts may be written in TBEL", "They may not: JavaScript is what runs.")
+            .returns_json("`false`."),
+        get(
+            "/api/ruleChain/{ruleChainId}/output/labels",
+            "get_rule_chain_output_labels",
+            Who::TENANT_ADMIN,
+            output_labels,
+        )
+        .says("List a rule chain's outputs", "Names of its output nodes, by which another chain goes on.")
+        .returns_json("The names."),
+        get(
+            "/api/ruleChain/{ruleChainId}/output/labels/usage",
+            "get_rule_chain_output_labels_usage",
+            Who::TENANT_ADMIN,
+            output_labels_usage,
+        )
+        .says("List where a rule chain's outputs are used", "Nodes that lead into it, and the connections that go on from them.")
+        .returns_json("Per node its chain, name and labels."),
         post("/api/ruleChain/testScript", "test_script", Who::TENANT_ADMIN, test_script)
             .says(
                 "Try a script",
@@ -112,8 +133,9 @@ fn save(call: &Call, (): (), _: NoQuery, Body(mut chain): Body<RuleChain>) -> Ou
 
 fn reload(call: &Call, chain: &RuleChain) -> Result<(), Failure> {
     Ok(call
-        .platform()
-        .reload_chain(chain.id.unwrap_or_default(), call.now_ms)?)
+        .world
+        .devices()
+        .reload_chain(chain.tenant_id, chain.id.unwrap_or_default(), call.now_ms)?)
 }
 
 #[derive(Deserialize)]
@@ -209,6 +231,58 @@ fn metadata_json(chain: &RuleChain) -> Value {
     metadata["ruleChainId"] = json!(chain.id);
     metadata["version"] = json!(chain.version);
     metadata
+}
+
+fn is_tbel_enabled(_: &Call, (): (), _: NoQuery, (): ()) -> Outcome<bool> {
+    Ok(Json(false))
+}
+
+fn nodes_of<'a>(chain: &'a RuleChain, class: &str) -> impl Iterator<Item = (usize, &'a Value)> {
+    let nodes = chain
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata["nodes"].as_array());
+    let class = class.to_owned();
+    let nodes = nodes.into_iter().flatten().enumerate();
+    nodes.filter(move |(_, node)| {
+        node["type"]
+            .as_str()
+            .is_some_and(|kind| kind.rsplit('.').next() == Some(class.as_str()))
+    })
+}
+
+fn output_labels(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<BTreeSet<String>> {
+    let chain: RuleChain = call.entity(id, Verb::Read)?;
+    let names = nodes_of(&chain, "TbRuleChainOutputNode").filter_map(|(_, node)| node["name"].as_str());
+    Ok(Json(names.map(str::to_owned).collect()))
+}
+
+fn output_labels_usage(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Vec<Value>> {
+    call.entity::<RuleChain>(id, Verb::Read)?;
+    let mut usage = Vec::new();
+    lists::for_each::<RuleChain>(call, &call.own(), &mut |chain| {
+        let of_chain = id.to_string();
+        for (index, node) in nodes_of(&chain, "TbRuleChainInputNode") {
+            if node["configuration"]["ruleChainId"] != of_chain.as_str() {
+                continue;
+            }
+            let connections = chain
+                .metadata
+                .as_ref()
+                .and_then(|metadata| metadata["connections"].as_array());
+            let connections = connections.into_iter().flatten();
+            let labels: BTreeSet<&str> = connections
+                .filter(|connection| connection["fromIndex"] == index)
+                .filter_map(|connection| connection["type"].as_str())
+                .collect();
+            usage.push(
+                json!({"ruleChainId": chain.id, "ruleNodeId": node["id"], "ruleChainName": chain.name,
+                "ruleNodeName": node["name"], "labels": labels}),
+            );
+        }
+        Ok(())
+    })?;
+    Ok(Json(usage))
 }
 
 fn save_metadata(call: &Call, (): (), _: NoQuery, Body(metadata): Body<Value>) -> Outcome<Value> {

@@ -60,7 +60,8 @@ fn save(call: &Call, (): (), _: NoQuery, Body(tenant): Body<Tenant>) -> Outcome<
     }
     let new = call.entities().create_tenant(tenant, call.now_ms)?;
     let chain = new.root_chain.id.unwrap_or_default();
-    call.platform().reload_chain(chain, call.now_ms)?;
+    let tenant = new.tenant.id.unwrap_or_default();
+    call.world.devices().reload_chain(tenant, chain, call.now_ms)?;
     call.world.limits_changed();
     Ok(Json(new.tenant))
 }

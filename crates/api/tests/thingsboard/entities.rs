@@ -360,6 +360,9 @@ fn a_customers_user_claims_a_device() {
     let answer = claim("mine", "s").ok().json();
     assert_eq!(answer["response"], "SUCCESS");
     assert_eq!(answer["device"]["customerId"]["id"], server.customer().as_str());
+    // Without a body: without a secret.
+    let bare = server.as_user(CUSTOMER, "POST", "/api/customer/device/mine/claim", &Value::Null);
+    assert_eq!((bare.status, &bare.json()["response"]), (400, &json!("CLAIMED")));
     let again = claim("mine", "s");
     assert_eq!((again.status, &again.json()["response"]), (400, &json!("CLAIMED")));
     server

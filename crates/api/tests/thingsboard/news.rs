@@ -154,7 +154,9 @@ fn only_failures_and_only_for_a_while() {
     let events = |index: usize| {
         let node = id(&saved["nodes"][index]);
         server
-            .get(&format!("/api/events/RULE_NODE/{node}?pageSize=10&page=0"))
+            .get(&format!(
+                "/api/events/RULE_NODE/{node}/DEBUG_RULE_NODE?pageSize=10&page=0"
+            ))
             .ok()
             .json()
     };
@@ -167,6 +169,78 @@ fn only_failures_and_only_for_a_while() {
             .as_str()
             .is_some_and(|error| !error.is_empty())
     );
+}
+
+#[test]
+fn what_happened_to_chains_and_nodes_is_kept() {
+    let server = Server::start();
+    let chain = server.post("/api/ruleChain", json!({"name": "c"})).ok().json();
+    let node = |kind: &str, node: &Value| json!({"id": node, "type": format!("org.thingsboard.rule.engine.{kind}"), "name": kind, "configuration": {}, "additionalInfo": {}});
+    let save = |nodes: Value| {
+        let metadata = json!({"ruleChainId": chain["id"], "firstNodeIndex": 0, "nodes": nodes, "connections": [], "ruleChainConnections": null});
+        server.post("/api/ruleChain/metadata", metadata).ok().json()
+    };
+    let good = node("filter.TbMsgTypeSwitchNode", &Value::Null);
+    let saved = save(json!([good, node("mail.NoSuchNode", &Value::Null)]));
+    let events = |of: &Value, query: &str| {
+        let path = format!(
+            "/api/events/{}/{}{query}",
+            of["entityType"].as_str().unwrap(),
+            of["id"].as_str().unwrap()
+        );
+        let found = server.get(&path).ok().json();
+        let events = found["data"].as_array().unwrap().clone();
+        assert!(events.iter().all(|event| event["entityId"] == *of), "{found}");
+        let names = events
+            .iter()
+            .rev()
+            .map(|event| event["body"]["event"].as_str().unwrap().to_owned());
+        (names.collect::<Vec<_>>(), events)
+    };
+    let all = "?pageSize=100&page=0";
+    let lifecycle = "/LC_EVENT?pageSize=100&page=0";
+    let (first, second) = (saved["nodes"][0]["id"].clone(), saved["nodes"][1]["id"].clone());
+    assert_eq!(events(&first, lifecycle).0, ["STARTED"]);
+    let (_, unknown) = events(&second, lifecycle);
+    assert_eq!(
+        (&unknown[0]["type"], &unknown[0]["body"]["success"]),
+        (&json!("LC_EVENT"), &json!(false))
+    );
+    assert!(
+        unknown[0]["body"]["error"]
+            .as_str()
+            .is_some_and(|error| error.contains("NoSuchNode"))
+    );
+    save(json!([node("filter.TbMsgTypeSwitchNode", &first)]));
+    assert_eq!(events(&first, all).0.last().unwrap(), "UPDATED");
+    assert_eq!(events(&second, all).0, ["STARTED", "STOPPED"]);
+    let path = format!(
+        "/api/events/RULE_NODE/{}?pageSize=100&page=0",
+        second["id"].as_str().unwrap()
+    );
+    let failed = server
+        .post(&path, json!({"eventType": "LC_EVENT", "status": "Failure"}))
+        .ok()
+        .json();
+    assert_eq!(failed["totalElements"], 1);
+    server.delete(&format!("/api/ruleChain/{}", id(&chain))).ok();
+    let of_chain = events(&chain["id"], lifecycle).0;
+    assert_eq!(
+        (of_chain[0].as_str(), of_chain.last().unwrap().as_str()),
+        ("STARTED", "STOPPED")
+    );
+    assert!(events(&chain["id"], "/STATS?pageSize=100&page=0").0.is_empty());
+    let of_chain = format!("/api/events/RULE_CHAIN/{}", id(&chain));
+    // Of the tenant's only.
+    let other = server.as_user(
+        crate::server::CUSTOMER,
+        "GET",
+        &format!("{of_chain}?pageSize=10&page=0"),
+        &Value::Null,
+    );
+    refused(&other, 403, 20);
+    server.post(&format!("{of_chain}/clear"), json!({})).ok();
+    assert!(events(&chain["id"], all).0.is_empty());
 }
 
 #[test]

@@ -281,7 +281,12 @@ impl Core {
             items.into_iter().partition(|(entry, _)| entry.qos() != QoS::AtMostOnce);
         self.stats.queued_messages -= sent.len() as u64;
         self.stats.inflight_messages += sent.len() as u64;
-        cold.inflight.extend(sent);
+        if !sent.is_empty() {
+            let mut inflight: Vec<Item> = cold.inflight.take_while(|_| true);
+            inflight.extend(sent);
+            inflight.sort_unstable_by_key(|(entry, _)| entry.seq());
+            cold.inflight.extend(inflight);
+        }
         cold.queue.prepend(queued);
         if cold.pages.is_some() {
             cold.forget_empty_pages();

@@ -363,8 +363,9 @@ impl Shard {
         let was_sent = |entry: &&StoredEntry| entry.seq() <= recovered.started && entry.qos() != mqtt::QoS::AtMostOnce;
         let is_qos0 = |entry: &&StoredEntry| entry.qos() == mqtt::QoS::AtMostOnce;
         let queued_qos0 = recovered.entries.iter().filter(is_qos0).count() as u32 + paged_qos0;
-        let (before, tail): (Vec<&StoredEntry>, Vec<_>) = recovered.entries.iter().partition(is_before);
-        let (inflight, queue): (Vec<&StoredEntry>, Vec<_>) = before.into_iter().partition(was_sent);
+        // Also what is behind a page: of that, what is at QoS 0 was put into pages once more.
+        let (inflight, queued): (Vec<&StoredEntry>, Vec<_>) = recovered.entries.iter().partition(was_sent);
+        let (queue, tail): (Vec<&StoredEntry>, Vec<_>) = queued.into_iter().partition(is_before);
         let item = |entry: &StoredEntry| (*entry, tag_of(entry));
         let mut cold = Cold::default();
         cold.inflight.extend(inflight.into_iter().map(item));

@@ -60,6 +60,9 @@ impl Debugging {
     }
 }
 
+/// Nodes of a chain, and what keeps those from running that do not.
+pub type ChainNodes = Vec<(RuleNodeId, Option<String>)>;
+
 /// What an operator has to know about a chain that was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
@@ -148,6 +151,15 @@ impl Chain {
             first,
             warnings,
         })
+    }
+
+    pub fn node_states(&self) -> ChainNodes {
+        let problem = |node: &Node| match &node.kind {
+            NodeKind::Disabled { problem } => Some(problem.to_string()),
+            _ => None,
+        };
+        let nodes = self.nodes.iter();
+        nodes.filter_map(|node| Some((node.id?, problem(node)))).collect()
     }
 
     pub fn warnings(&self) -> &[Warning] {

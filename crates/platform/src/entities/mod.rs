@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 
 pub use audit_logs::AUDIT_LOGS_MAX;
 pub use error::EntityError;
-pub use ota::{OTA_BYTES_MAX, OtaUpload};
+pub use ota::{OTA_BYTES_MAX, OTA_PART_BYTES, OtaUpload, OtaWriter};
 pub use people::NewTenant;
 pub use provision::{ClaimOutcome, ProvisionOutcome};
 
@@ -34,6 +34,7 @@ use crate::repository::{Change, Record, Repository, RepositoryError, Selection};
 pub struct Entities {
     directory: RwLock<Directory>,
     claims: Mutex<provision::Claims>,
+    uploading: ota::Uploading,
     /// One change at a time, so that checks hold until what they allowed is written.
     changes: Mutex<()>,
     ids: IdMaker,
@@ -52,6 +53,7 @@ impl Entities {
         let entities = Entities {
             directory: RwLock::new(directory),
             claims: Mutex::default(),
+            uploading: ota::Uploading::default(),
             changes: Mutex::new(()),
             ids: IdMaker::new(node),
             repository,

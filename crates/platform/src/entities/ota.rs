@@ -1,6 +1,8 @@
 //! Firmware and software: what may be saved, whose it is, and its bytes with their checksum.
 
+use std::collections::HashSet;
 use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use md5::{Digest, Md5};
 use sha2::{Sha256, Sha384, Sha512};
@@ -8,10 +10,13 @@ use sha2::{Sha256, Sha384, Sha512};
 use super::{Entities, EntityError, check_name};
 use crate::ids::{DeviceId, DeviceProfileId, EntityId, OtaPackageId, TenantId};
 use crate::model::{Device, DeviceProfile, Entity, OtaPackage, OtaPackageType};
-use crate::repository::{Change, RepositoryError, StateKind};
+use crate::repository::{Change, RepositoryError};
 
 /// Of one package.
 pub const OTA_BYTES_MAX: usize = 256 << 20;
+
+/// How a package is kept: pieces of this size, the last one shorter.
+pub const OTA_PART_BYTES: usize = 1 << 20;
 
 /// What comes with the bytes of a package.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +26,31 @@ pub struct OtaUpload {
     /// Hexadecimal; empty: it is computed.
     pub checksum: String,
     pub algorithm: String,
-    pub data: Vec<u8>,
+}
+
+/// Packages whose bytes are coming.
+pub(super) type Uploading = Arc<Mutex<HashSet<OtaPackageId>>>;
+
+/// The bytes of a package, piece by piece. What was written is gone after [`Entities::abandon_ota`], or when others come.
+pub struct OtaWriter {
+    id: OtaPackageId,
+    upload: OtaUpload,
+    checksum: Checksum,
+    /// Less than a part.
+    gathered: Vec<u8>,
+    parts: u32,
+    bytes: usize,
+    uploading: Uploading,
+}
+
+impl Drop for OtaWriter {
+    fn drop(&mut self) {
+        lock(&self.uploading).remove(&self.id);
+    }
+}
+
+fn lock(uploading: &Uploading) -> MutexGuard<'_, HashSet<OtaPackageId>> {
+    uploading.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Entities {
@@ -77,23 +106,82 @@ impl Entities {
         }
     }
 
-    /// The bytes of a package that has none yet.
-    pub fn save_ota_data(&self, id: OtaPackageId, upload: OtaUpload, now_ms: i64) -> Result<OtaPackage, EntityError> {
-        let _changing = self.changing();
-        let stored: OtaPackage = self.get(id.0)?;
-        if stored.has_data || stored.has_url() {
-            return Err(EntityError::invalid("Updating otaPackage data is prohibited!"));
+    /// The bytes of a package that has none yet will come.
+    pub fn begin_ota(&self, id: OtaPackageId, upload: OtaUpload) -> Result<OtaWriter, EntityError> {
+        self.package_without_data(id)?;
+        let checksum = Checksum::new(&upload.algorithm)?;
+        if !lock(&self.uploading).insert(id) {
+            return Err(EntityError::invalid("The otaPackage's data is being uploaded already!"));
         }
-        if upload.data.is_empty() {
+        let writer = OtaWriter {
+            id,
+            upload,
+            checksum,
+            gathered: Vec::new(),
+            parts: 0,
+            bytes: 0,
+            uploading: Arc::clone(&self.uploading),
+        };
+        // Of one that was cut off.
+        self.repository.apply(&[Change::DeleteParts(id.0)])?;
+        Ok(writer)
+    }
+
+    pub fn write_ota(&self, writer: &mut OtaWriter, mut bytes: &[u8]) -> Result<(), EntityError> {
+        writer.bytes += bytes.len();
+        if writer.bytes > OTA_BYTES_MAX {
+            return Err(EntityError::invalid(format!(
+                "OtaPackage data is too large: {OTA_BYTES_MAX} bytes at most"
+            )));
+        }
+        writer.checksum.update(bytes);
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(OTA_PART_BYTES - writer.gathered.len()));
+            writer.gathered.extend_from_slice(now);
+            bytes = later;
+            if writer.gathered.len() == OTA_PART_BYTES {
+                self.put_part(writer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put_part(&self, writer: &mut OtaWriter) -> Result<(), EntityError> {
+        let part = Change::PutPart {
+            of: writer.id.0,
+            number: writer.parts,
+            bytes: std::mem::take(&mut writer.gathered),
+        };
+        writer.parts += 1;
+        Ok(self.repository.apply(&[part])?)
+    }
+
+    /// All of them are there. Whatever goes wrong, the package is as it was.
+    pub fn finish_ota(&self, mut writer: OtaWriter, now_ms: i64) -> Result<OtaPackage, EntityError> {
+        let saved = self.try_finish_ota(&mut writer, now_ms);
+        if saved.is_err() {
+            self.abandon_ota(writer)?;
+        }
+        saved
+    }
+
+    fn try_finish_ota(&self, writer: &mut OtaWriter, now_ms: i64) -> Result<OtaPackage, EntityError> {
+        if writer.bytes == 0 {
             return Err(EntityError::invalid("OtaPackage data should be specified!"));
         }
-        let computed = checksum(&upload.algorithm, &upload.data)?;
-        if !upload.checksum.is_empty() && !upload.checksum.eq_ignore_ascii_case(&computed) {
+        let computed = std::mem::replace(&mut writer.checksum, Checksum::Crc32(0)).finish();
+        if !writer.upload.checksum.is_empty() && !writer.upload.checksum.eq_ignore_ascii_case(&computed) {
             return Err(EntityError::invalid("Wrong otaPackage file!"));
         }
+        if !writer.gathered.is_empty() {
+            self.put_part(writer)?;
+        }
+        let _changing = self.changing();
+        let stored = self.package_without_data(writer.id)?;
+        let upload = std::mem::take(&mut writer.upload);
         let mut package = OtaPackage {
             has_data: true,
-            data_size: Some(upload.data.len() as u64),
+            data_size: Some(writer.bytes as u64),
             file_name: Some(upload.file_name),
             content_type: Some(upload.content_type),
             checksum: Some(computed),
@@ -101,14 +189,26 @@ impl Entities {
             ..stored.clone()
         };
         let change = self.put(&mut package, Some(&stored), now_ms)?;
-        self.repository.apply(&[data(id, Some(upload.data)), change])?;
+        self.repository.apply(&[change])?;
         Ok(package)
     }
 
-    pub fn ota_data(&self, id: OtaPackageId) -> Result<Vec<u8>, EntityError> {
-        self.repository
-            .state(StateKind::OtaData, id.0)?
-            .ok_or(EntityError::NotFound)
+    /// What was written is forgotten.
+    pub fn abandon_ota(&self, writer: OtaWriter) -> Result<(), EntityError> {
+        Ok(self.repository.apply(&[Change::DeleteParts(writer.id.0)])?)
+    }
+
+    fn package_without_data(&self, id: OtaPackageId) -> Result<OtaPackage, EntityError> {
+        let stored: OtaPackage = self.get(id.0)?;
+        if stored.has_data || stored.has_url() {
+            return Err(EntityError::invalid("Updating otaPackage data is prohibited!"));
+        }
+        Ok(stored)
+    }
+
+    /// [`OTA_PART_BYTES`] of the bytes of a package, of the last part the rest.
+    pub fn ota_part(&self, id: OtaPackageId, number: u32) -> Result<Vec<u8>, EntityError> {
+        self.repository.part(id.0, number)?.ok_or(EntityError::NotFound)
     }
 
     pub fn delete_ota_package(&self, id: OtaPackageId) -> Result<(), EntityError> {
@@ -132,7 +232,9 @@ impl Entities {
                 "The otaPackage referenced by the devices cannot be deleted!",
             ));
         }
-        Ok(self.repository.apply(&[data(id, None), Change::Delete(id.entity())])?)
+        Ok(self
+            .repository
+            .apply(&[Change::DeleteParts(id.0), Change::Delete(id.entity())])?)
     }
 
     /// Its own, or that of its profile.
@@ -189,39 +291,73 @@ impl Entities {
     }
 }
 
-pub(super) fn data(id: OtaPackageId, bytes: Option<Vec<u8>>) -> Change {
-    Change::PutState {
-        state: StateKind::OtaData,
-        id: id.0,
-        bytes,
+/// Of what has come so far.
+enum Checksum {
+    Md5(Md5),
+    Sha256(Sha256),
+    Sha384(Sha384),
+    Sha512(Sha512),
+    Crc32(u32),
+}
+
+impl Checksum {
+    fn new(algorithm: &str) -> Result<Checksum, EntityError> {
+        Ok(match algorithm {
+            "MD5" => Checksum::Md5(Md5::new()),
+            "SHA256" => Checksum::Sha256(Sha256::new()),
+            "SHA384" => Checksum::Sha384(Sha384::new()),
+            "SHA512" => Checksum::Sha512(Sha512::new()),
+            "CRC32" => Checksum::Crc32(u32::MAX),
+            other => {
+                return Err(EntityError::invalid(format!(
+                    "checksumAlgorithm: {other}: expected MD5, SHA256, SHA384, SHA512 or CRC32"
+                )));
+            }
+        })
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Checksum::Md5(hash) => hash.update(bytes),
+            Checksum::Sha256(hash) => hash.update(bytes),
+            Checksum::Sha384(hash) => hash.update(bytes),
+            Checksum::Sha512(hash) => hash.update(bytes),
+            Checksum::Crc32(crc) => *crc = crc32(*crc, bytes),
+        }
+    }
+
+    fn finish(self) -> String {
+        match self {
+            Checksum::Md5(hash) => hex(&hash.finalize()),
+            Checksum::Sha256(hash) => hex(&hash.finalize()),
+            Checksum::Sha384(hash) => hex(&hash.finalize()),
+            Checksum::Sha512(hash) => hex(&hash.finalize()),
+            // As Guava writes it: the lowest byte first.
+            Checksum::Crc32(crc) => hex(&(!crc).to_le_bytes()),
+        }
     }
 }
 
-fn checksum(algorithm: &str, data: &[u8]) -> Result<String, EntityError> {
-    Ok(match algorithm {
-        "MD5" => hex(&Md5::digest(data)),
-        "SHA256" => hex(&Sha256::digest(data)),
-        "SHA384" => hex(&Sha384::digest(data)),
-        "SHA512" => hex(&Sha512::digest(data)),
-        // As Guava writes it: the lowest byte first.
-        "CRC32" => hex(&crc32(data).to_le_bytes()),
-        other => {
-            return Err(EntityError::invalid(format!(
-                "checksumAlgorithm: {other}: expected MD5, SHA256, SHA384, SHA512 or CRC32"
-            )));
-        }
-    })
+/// That of zip and Ethernet, of what comes after what gave `crc`.
+fn crc32(crc: u32, data: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = crc32_table();
+    let step = |crc: u32, byte: &u8| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)];
+    data.iter().fold(crc, step)
 }
 
-/// That of zip and Ethernet.
-fn crc32(data: &[u8]) -> u32 {
-    let table: [u32; 256] = std::array::from_fn(|byte| {
-        (0..8).fold(byte as u32, |crc, _| {
-            (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg())
-        })
-    });
-    let step = |crc: u32, byte: &u8| (crc >> 8) ^ table[usize::from(crc as u8 ^ byte)];
-    !data.iter().fold(u32::MAX, step)
+const fn crc32_table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = (byte as u32, 0);
+        while bit < 8 {
+            crc = (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg());
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -238,7 +374,11 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_the_standards() {
-        let of = |algorithm| checksum(algorithm, b"123456789").unwrap();
+        let of = |algorithm| {
+            let mut checksum = Checksum::new(algorithm).unwrap();
+            b"123456789".chunks(4).for_each(|part| checksum.update(part));
+            checksum.finish()
+        };
         assert_eq!(of("CRC32"), "2639f4cb");
         assert_eq!(of("MD5"), "25f9e794323b453885f5181f1b624d0b");
         assert_eq!(
@@ -246,6 +386,6 @@ mod tests {
             "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
         );
         assert_eq!((of("SHA384").len(), of("SHA512").len()), (96, 128));
-        assert!(checksum("MURMUR3_32", b"").is_err());
+        assert!(Checksum::new("MURMUR3_32").is_err());
     }
 }

@@ -4,7 +4,7 @@ use auth::{Password, PasswordHash};
 
 use super::{Entities, EntityError, check_name, delete_with_all, random_text};
 use crate::chain::default_root_chain;
-use crate::ids::{CustomerId, EntityType, OtaPackageId, TenantId, UserId};
+use crate::ids::{CustomerId, EntityType, TenantId, UserId};
 use crate::model::{
     ApiUsageState, Asset, AssetProfile, AuditLog, Authority, Customer, Dashboard, Device, DeviceProfile, Entity,
     OtaPackage, Rpc, RuleChain, Tenant, User, UserCredentials,
@@ -280,7 +280,7 @@ impl Entities {
                 if record.row.tenant == id.0 {
                     changes.extend(delete_with_all(crate::ids::EntityId::new(kind, record.row.id)));
                     if kind == OtaPackage::KIND {
-                        changes.push(super::ota::data(OtaPackageId(record.row.id), None));
+                        changes.push(Change::DeleteParts(record.row.id));
                     }
                     if kind == Device::KIND {
                         devices.push(crate::ids::DeviceId(record.row.id));

@@ -30,7 +30,8 @@ pub enum ProvisionOutcome {
     },
     /// No profile has this key with this secret.
     NotFound,
-    Failure,
+    /// With the device, if there is one that cannot be provisioned once more.
+    Failure(Option<DeviceId>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -65,7 +66,7 @@ impl Entities {
         };
         let name = request.device_name.trim();
         if name.is_empty() && !request.device_name.is_empty() {
-            return Ok(ProvisionOutcome::Failure);
+            return Ok(ProvisionOutcome::Failure(None));
         }
         let device: Option<Device> = match name {
             "" => None,
@@ -76,9 +77,8 @@ impl Entities {
             (ProvisionType::CheckPreProvisionedDevices, Some(device)) if device.device_profile_id == profile.id => {
                 self.provision_known(&device, now_ms)
             }
-            (ProvisionType::AllowCreateNewDevices | ProvisionType::CheckPreProvisionedDevices, _) => {
-                Ok(ProvisionOutcome::Failure)
-            }
+            (ProvisionType::AllowCreateNewDevices, Some(device)) => Ok(ProvisionOutcome::Failure(device.id)),
+            (ProvisionType::CheckPreProvisionedDevices, _) => Ok(ProvisionOutcome::Failure(None)),
             (ProvisionType::Disabled | ProvisionType::X509CertificateChain, _) => Ok(ProvisionOutcome::NotFound),
         }
     }
@@ -104,7 +104,7 @@ impl Entities {
         let saved = self.save_device_with_credentials(device, wanted_credentials(request), now_ms);
         let device = match saved {
             Ok(device) => device.id.unwrap_or_default(),
-            Err(EntityError::Invalid(_)) => return Ok(ProvisionOutcome::Failure),
+            Err(EntityError::Invalid(_)) => return Ok(ProvisionOutcome::Failure(None)),
             Err(error) => return Err(error),
         };
         self.mark_provisioned(device, now_ms)?;
@@ -120,7 +120,7 @@ impl Entities {
             .repository
             .attributes(id.0, Scope::ServerScope, Some(&[PROVISION_STATE]))?;
         if !state.is_empty() {
-            return Ok(ProvisionOutcome::Failure);
+            return Ok(ProvisionOutcome::Failure(Some(id)));
         }
         self.mark_provisioned(id, now_ms)?;
         Ok(ProvisionOutcome::Success {

@@ -48,7 +48,7 @@ pub use retention::RetentionError;
 
 use crate::activity::Activity;
 use crate::alarm_rules::{Rules, State};
-use crate::chain::{Chain, ChainError, Continuation, Warning};
+use crate::chain::{Chain, ChainError, ChainNodes, Continuation, Warning};
 use crate::decode::{Limits, Transport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
@@ -332,6 +332,11 @@ impl Platform {
         let core = self.core();
         let chains = core.chains.values().filter(|chain| !chain.warnings().is_empty());
         chains.map(|chain| (chain.id, chain.warnings().to_vec())).collect()
+    }
+
+    /// `None`: there is no such chain.
+    pub fn chain_nodes(&self, id: RuleChainId) -> Option<ChainNodes> {
+        Some(self.core().chains.get(&id)?.node_states())
     }
 
     /// After a chain was saved, made the root, or deleted.

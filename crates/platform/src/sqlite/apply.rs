@@ -29,6 +29,8 @@ pub fn apply(transaction: &Transaction<'_>, change: &Change) -> Result<(), Repos
         Change::DeleteAttributesOf(entity) => values::delete_attributes_of(transaction, *entity),
         Change::DeleteAlarm(id) => alarms::delete(transaction, *id),
         Change::DeleteAlarmsOf(originator) => alarms::delete_of(transaction, *originator),
+        Change::PutPart { of, number, bytes } => values::put_part(transaction, *of, *number, bytes),
+        Change::DeleteParts(of) => values::delete_parts(transaction, *of),
         Change::PutState { state, id, bytes } => values::put_state(transaction, *state, *id, bytes.as_deref()),
     };
     done.map_err(storage("write a change"))

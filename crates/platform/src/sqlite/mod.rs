@@ -83,7 +83,7 @@ impl SqliteRepository {
         match schema::version(&writer).map_err(wrap)? {
             0 => schema::create(&mut writer).map_err(wrap)?,
             version if version > schema::VERSION => return Err(OpenError::Version { path, version }),
-            _ => {}
+            version => schema::migrate(&mut writer, version).map_err(wrap)?,
         }
         let readers = (0..READERS).map(|_| open_reader(&path).map(Mutex::new));
         Ok(SqliteRepository {
@@ -194,5 +194,9 @@ impl Repository for SqliteRepository {
 
     fn for_each_state(&self, state: StateKind, visit: &mut dyn FnMut(Uuid, &[u8])) -> Result<(), RepositoryError> {
         values::for_each_state(&self.read(), state, visit).map_err(storage("read all states"))
+    }
+
+    fn part(&self, of: Uuid, number: u32) -> Result<Option<Vec<u8>>, RepositoryError> {
+        values::part(&self.read(), of, number).map_err(storage("read a part of a package"))
     }
 }

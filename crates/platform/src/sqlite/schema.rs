@@ -1,4 +1,4 @@
-//! Tables of the entity database, and the settings of a connection. Version 1.
+//! Tables of the entity database, and the settings of a connection. Version 2: version 1 had no parts.
 //!
 //! ```text
 //! entity        all kinds: what they are found by in columns, the rest as JSON in body
@@ -7,11 +7,12 @@
 //! alarm         what they are searched by in columns, the rest as JSON in body
 //! entity_alarm  who shows an alarm: its originator and those it is propagated to
 //! state         what machines keep between starts
+//! part          pieces of packages of firmware, 1 MiB each but the last
 //! ```
 
 use rusqlite::Connection;
 
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 const TABLES: &str = "
 CREATE TABLE entity (
@@ -89,8 +90,30 @@ CREATE TABLE state (
     bytes BLOB NOT NULL,
     PRIMARY KEY (kind, id)
 ) WITHOUT ROWID;
+";
 
-PRAGMA user_version = 1;
+const PARTS: &str = "
+CREATE TABLE part (
+    owner BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    bytes BLOB NOT NULL,
+    UNIQUE (owner, number)
+);
+PRAGMA user_version = 2;
+";
+
+/// Version 1 kept a package in one piece, as a state of kind 6.
+const INTO_PARTS: &str = "
+INSERT INTO part (owner, number, bytes)
+WITH RECURSIVE cut (id, number) AS (
+    SELECT id, 0 FROM state WHERE kind = 6
+    UNION ALL
+    SELECT cut.id, cut.number + 1 FROM cut JOIN state ON state.kind = 6 AND state.id = cut.id
+    WHERE (cut.number + 1) * 1048576 < length(state.bytes)
+)
+SELECT cut.id, cut.number, substr(state.bytes, cut.number * 1048576 + 1, 1048576)
+FROM cut JOIN state ON state.kind = 6 AND state.id = cut.id;
+DELETE FROM state WHERE kind = 6;
 ";
 
 /// Write-ahead log, synced with every commit: what `apply` did is durable.
@@ -115,5 +138,55 @@ pub fn version(connection: &Connection) -> rusqlite::Result<i64> {
 pub fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(PARTS)?;
     transaction.commit()
+}
+
+/// All of it or nothing.
+pub fn migrate(connection: &mut Connection, from: i64) -> rusqlite::Result<()> {
+    if from >= VERSION {
+        return Ok(());
+    }
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(PARTS)?;
+    transaction.execute_batch(INTO_PARTS)?;
+    transaction.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn packages_of_version_1_become_parts() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(TABLES).unwrap();
+        let bytes: Vec<u8> = (0..2_500_000_u32).map(|n| (n % 251) as u8).collect();
+        for (kind, id, bytes) in [(6, [1_u8; 16], &bytes[..]), (6, [2; 16], b"ab"), (2, [1; 16], b"usage")] {
+            let sql = "INSERT INTO state (kind, id, bytes) VALUES (?1, ?2, ?3)";
+            connection.execute(sql, rusqlite::params![kind, id, bytes]).unwrap();
+        }
+        migrate(&mut connection, 1).unwrap();
+        assert_eq!(version(&connection).unwrap(), VERSION);
+        let parts = |id: [u8; 16]| -> Vec<Vec<u8>> {
+            let mut statement = connection
+                .prepare("SELECT bytes FROM part WHERE owner = ?1 ORDER BY number")
+                .unwrap();
+            let rows = statement.query_map([id], |row| row.get(0)).unwrap();
+            rows.map(Result::unwrap).collect()
+        };
+        let first = parts([1; 16]);
+        assert_eq!(
+            first.iter().map(Vec::len).collect::<Vec<_>>(),
+            [1 << 20, 1 << 20, 402_848]
+        );
+        assert!(first.concat() == bytes);
+        assert_eq!(parts([2; 16]), [b"ab"]);
+        let left: i64 = connection
+            .query_row("SELECT count(*) FROM state", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(left, 1);
+    }
 }

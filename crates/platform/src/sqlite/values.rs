@@ -196,6 +196,27 @@ pub fn state(connection: &Connection, state: StateKind, id: Uuid) -> rusqlite::R
         .optional()
 }
 
+pub fn part(connection: &Connection, of: Uuid, number: u32) -> rusqlite::Result<Option<Vec<u8>>> {
+    connection
+        .prepare_cached("SELECT bytes FROM part WHERE owner = ?1 AND number = ?2")?
+        .query_row(params![of.0, number], |row| row.get(0))
+        .optional()
+}
+
+pub fn put_part(transaction: &Transaction<'_>, of: Uuid, number: u32, bytes: &[u8]) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT OR REPLACE INTO part (owner, number, bytes) VALUES (?1, ?2, ?3)")?
+        .execute(params![of.0, number, bytes])?;
+    Ok(())
+}
+
+pub fn delete_parts(transaction: &Transaction<'_>, of: Uuid) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("DELETE FROM part WHERE owner = ?1")?
+        .execute([of.0])?;
+    Ok(())
+}
+
 pub fn for_each_state(
     connection: &Connection,
     state: StateKind,

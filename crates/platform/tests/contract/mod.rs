@@ -28,6 +28,7 @@ const PROMISES: &[Promise] = &[
     ("an originator has one active alarm of a type", active_alarms),
     ("alarms are selected and propagated", alarm_selections),
     ("states are kept as they are", states),
+    ("parts are kept apart and deleted together", parts),
 ];
 
 pub fn run<R: Repository>(mut make: impl FnMut() -> R) {
@@ -470,6 +471,28 @@ fn alarm_selections(repository: &dyn Repository) {
     );
     repository.apply(&[Change::DeleteAlarmsOf(Uuid([1; 16]))]).unwrap();
     assert_eq!(find(any()), [0; 0]);
+}
+
+fn parts(repository: &dyn Repository) {
+    let (one, other) = (Uuid([1; 16]), Uuid([2; 16]));
+    let put = |of, number, bytes: &[u8]| Change::PutPart {
+        of,
+        number,
+        bytes: bytes.to_vec(),
+    };
+    let all = [
+        put(one, 0, b"a"),
+        put(one, 1, b""),
+        put(other, 0, b"c"),
+        put(one, 0, b"A"),
+    ];
+    repository.apply(&all).unwrap();
+    let part = |of, number| repository.part(of, number).unwrap();
+    assert_eq!(part(one, 0).as_deref(), Some(&b"A"[..]));
+    assert_eq!((part(one, 1), part(one, 2)), (Some(Vec::new()), None));
+    repository.apply(&[Change::DeleteParts(one)]).unwrap();
+    assert_eq!((part(one, 0), part(one, 1)), (None, None));
+    assert_eq!(part(other, 0).as_deref(), Some(&b"c"[..]));
 }
 
 fn states(repository: &dyn Repository) {

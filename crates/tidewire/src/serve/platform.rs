@@ -43,7 +43,7 @@ fn create_demo(devices: &Devices) -> Result<(), Box<dyn std::error::Error>> {
     let now_ms = i64::try_from(UNIX_EPOCH.elapsed()?.as_millis())?;
     if let Some(new) = devices.entities().create_demo(now_ms)? {
         let chain = new.root_chain.id.unwrap_or_default();
-        devices.platform().reload_chain(chain, now_ms)?;
+        devices.reload_chain(new.tenant.id.unwrap_or_default(), chain, now_ms)?;
     }
     tracing::warn!(
         "platform.demo: sysadmin@thingsboard.org, tenant@thingsboard.org and customer@thingsboard.org can log in with passwords \

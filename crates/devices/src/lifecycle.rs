@@ -1,0 +1,261 @@
+//! What happened to rule chains, their nodes and devices, beside messages: ThingsBoard's `LC_EVENT` and `ERROR`. The last of each entity,
+//! in memory; kept every now and then, and at a stop, so that they are there after a restart.
+//!
+//! Errors come from messages that failed: the same one is told once a second at most.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use platform::chain::ChainNodes;
+use platform::ids::{EntityId, RuleChainId, TenantId, Uuid};
+use serde::{Deserialize, Serialize};
+
+/// Of one entity.
+const EVENTS_MAX: usize = 50;
+/// Entities; of more, the one whose last event is the oldest is forgotten.
+const ENTITIES_MAX: usize = 1_000;
+/// Of an error; the rest is cut.
+const TEXT_CHARS_MAX: usize = 500;
+const REPEATED_MS: i64 = 1_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntityEvent {
+    pub id: Uuid,
+    pub at_ms: i64,
+    pub tenant: TenantId,
+    pub entity: EntityId,
+    pub what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// `STARTED`, `UPDATED` or `STOPPED`; with the error it did not succeed.
+    Lifecycle { event: String, error: Option<String> },
+    /// What failed, and why.
+    Error { method: String, error: String },
+}
+
+impl What {
+    /// As ThingsBoard calls the type of the event.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            What::Lifecycle { .. } => "LC_EVENT",
+            What::Error { .. } => "ERROR",
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Lifecycle(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    entities: HashMap<Uuid, VecDeque<EntityEvent>, foldhash::fast::RandomState>,
+    /// Since they were kept.
+    changed: HashSet<Uuid, foldhash::fast::RandomState>,
+}
+
+impl Lifecycle {
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn put(&self, event: EntityEvent) {
+        let Held { entities, changed } = &mut *self.lock();
+        let id = event.entity.id;
+        if entities.len() >= ENTITIES_MAX && !entities.contains_key(&id) {
+            let last_ms = |events: &VecDeque<EntityEvent>| events.back().map_or(0, |event| event.at_ms);
+            let oldest = entities.iter().min_by_key(|(_, events)| last_ms(events));
+            if let Some(oldest) = oldest.map(|(entity, _)| *entity) {
+                entities.remove(&oldest);
+                changed.insert(oldest);
+            }
+        }
+        let events = entities.entry(id).or_default();
+        if events.len() >= EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(event);
+        changed.insert(id);
+    }
+
+    /// A message failed.
+    pub fn failed(&self, id: Uuid, at_ms: i64, of: (TenantId, EntityId), method: &str, problem: &str) {
+        let error = cut(problem);
+        if let Some(last) = self.lock().entities.get(&of.1.id).and_then(VecDeque::back)
+            && at_ms.saturating_sub(last.at_ms) < REPEATED_MS
+            && matches!(&last.what, What::Error { error: known, .. } if *known == error)
+        {
+            return;
+        }
+        self.put(EntityEvent {
+            id,
+            at_ms,
+            tenant: of.0,
+            entity: of.1,
+            what: What::Error {
+                method: method.to_owned(),
+                error,
+            },
+        });
+    }
+
+    /// A chain was started, changed or stopped: so were its nodes.
+    pub fn chain_changed(
+        &self,
+        (tenant, chain): (TenantId, RuleChainId),
+        (before, after): (Option<&ChainNodes>, Option<&ChainNodes>),
+        now_ms: i64,
+        new_id: &dyn Fn() -> Uuid,
+    ) {
+        let put = |entity: EntityId, was_there: bool, problem: Option<Option<&str>>| {
+            let (event, error) = match problem {
+                None => ("STOPPED", None),
+                Some(problem) => (if was_there { "UPDATED" } else { "STARTED" }, problem.map(cut)),
+            };
+            self.put(EntityEvent {
+                id: new_id(),
+                at_ms: now_ms,
+                tenant,
+                entity,
+                what: What::Lifecycle {
+                    event: event.to_owned(),
+                    error,
+                },
+            });
+        };
+        if before.is_none() && after.is_none() {
+            return;
+        }
+        put(chain.entity(), before.is_some(), after.map(|_| None));
+        let (before, after) = (
+            before.unwrap_or(&Vec::new()).clone(),
+            after.unwrap_or(&Vec::new()).clone(),
+        );
+        for (node, problem) in &after {
+            let was_there = before.iter().any(|(known, _)| known == node);
+            put(node.entity(), was_there, Some(problem.as_deref()));
+        }
+        for (node, _) in before
+            .iter()
+            .filter(|(node, _)| !after.iter().any(|(known, _)| known == node))
+        {
+            put(node.entity(), true, None);
+        }
+    }
+
+    /// The newest first.
+    pub fn of(&self, tenant: TenantId, entity: EntityId) -> Vec<EntityEvent> {
+        let held = self.lock();
+        let events = held.entities.get(&entity.id).into_iter().flatten().rev();
+        let is_own = |event: &&EntityEvent| event.tenant == tenant && event.entity == entity;
+        events.filter(is_own).cloned().collect()
+    }
+
+    pub fn clear(&self, tenant: TenantId, entity: EntityId) {
+        let held = &mut *self.lock();
+        if let Some(events) = held.entities.get_mut(&entity.id) {
+            events.retain(|event| event.tenant != tenant);
+            held.changed.insert(entity.id);
+        }
+    }
+
+    /// What is to be kept: all of an entity anew, or nothing of it any more.
+    pub fn take_changed(&self) -> Vec<(Uuid, Option<Vec<u8>>)> {
+        let held = &mut *self.lock();
+        let changed = std::mem::take(&mut held.changed);
+        let bytes = |entity: &Uuid| {
+            let events = held.entities.get(entity).filter(|events| !events.is_empty())?;
+            serde_json::to_vec(events).ok()
+        };
+        changed.into_iter().map(|entity| (entity, bytes(&entity))).collect()
+    }
+
+    /// They could not be kept.
+    pub fn keep_later(&self, entities: impl Iterator<Item = Uuid>) {
+        self.lock().changed.extend(entities);
+    }
+
+    /// What cannot be read is gone.
+    pub fn restore(&self, entity: Uuid, bytes: &[u8]) {
+        if let Ok(events) = serde_json::from_slice(bytes) {
+            self.lock().entities.insert(entity, events);
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platform::ids::{DeviceId, RuleNodeId};
+
+    use super::*;
+
+    const TENANT: TenantId = TenantId(Uuid([1; 16]));
+
+    fn device(number: usize) -> EntityId {
+        DeviceId(Uuid((number as u128).to_be_bytes())).entity()
+    }
+
+    #[test]
+    fn nodes_start_change_and_stop_with_their_chain() {
+        let events = Lifecycle::default();
+        let (chain, [one, two]) = (RuleChainId(Uuid([2; 16])), [3, 4].map(|n| RuleNodeId(Uuid([n; 16]))));
+        let first = vec![(one, None), (two, Some("unknown".to_owned()))];
+        let second = vec![(one, None)];
+        let change = |before, after| events.chain_changed((TENANT, chain), (before, after), 5, &|| Uuid::NULL);
+        change(None, Some(&first));
+        change(Some(&first), Some(&second));
+        change(Some(&second), None);
+        change(None, None);
+        let of = |entity| {
+            let found = events.of(TENANT, entity).into_iter().rev();
+            let text = found.map(|event| match event.what {
+                What::Lifecycle { event, error } => format!("{event}{}", error.unwrap_or_default()),
+                What::Error { .. } => panic!("no error"),
+            });
+            text.collect::<Vec<_>>()
+        };
+        assert_eq!(of(chain.entity()), ["STARTED", "UPDATED", "STOPPED"]);
+        assert_eq!(of(one.entity()), ["STARTED", "UPDATED", "STOPPED"]);
+        assert_eq!(of(two.entity()), ["STARTEDunknown", "STOPPED"]);
+        assert!(events.of(TenantId(Uuid([9; 16])), chain.entity()).is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_of_errors_is_bounded_and_survives() {
+        let events = Lifecycle::default();
+        let fail = |number: usize, at_ms: i64, problem: &str| {
+            events.failed(Uuid::NULL, at_ms, (TENANT, device(number)), "telemetry", problem);
+        };
+        fail(0, 0, "the same");
+        fail(0, 999, "the same");
+        assert_eq!(events.of(TENANT, device(0)).len(), 1);
+        fail(0, 1_000, "the same");
+        fail(0, 1_001, &"ü".repeat(TEXT_CHARS_MAX + 1));
+        assert_eq!(events.of(TENANT, device(0)).len(), 3);
+        (0..100).for_each(|n| fail(0, 2_000 + n, &n.to_string()));
+        let found = events.of(TENANT, device(0));
+        assert_eq!(
+            (found.len(), found[0].at_ms, found[0].what.kind()),
+            (EVENTS_MAX, 2_099, "ERROR")
+        );
+        let kept = events.take_changed();
+        assert!(events.take_changed().is_empty() && kept.len() == 1);
+        let restarted = Lifecycle::default();
+        restarted.restore(kept[0].0, kept[0].1.as_deref().unwrap_or_default());
+        restarted.restore(Uuid([7; 16]), b"nonsense");
+        assert_eq!(restarted.of(TENANT, device(0)), found);
+        (1..=ENTITIES_MAX).for_each(|number| fail(number, 10_000, "x"));
+        assert!(events.of(TENANT, device(0)).is_empty());
+        assert!(events.take_changed().contains(&(device(0).id, None)));
+        events.clear(TENANT, device(1));
+        assert_eq!(events.take_changed(), [(device(1).id, None)]);
+    }
+}
