@@ -1073,6 +1073,8 @@ export type RuleAction2 = (string | RuleFunction);
 
 /** Counted by one thread, added to the rule's metrics once per tick. */
 export type RuleCounts = {
+  /** Outputs of messages that had gone out through the action's connector before: they would go round for ever. */
+  "actions.came_back": number;
   /** Outputs that were given up because the action's buffer was full. */
   "actions.discarded": number;
   /** Outputs for which an action's templates could not be filled in, or that it did not take. */
@@ -1129,6 +1131,8 @@ export type RuleView = {
   pinned_by: (string | null);
   sql: string;
   version: number;
+  /** What will not work as things are now: sources in FROM that do not exist, a topic that SELECT does not give. */
+  warnings: string[];
 };
 
 export type RunningBackup = {
