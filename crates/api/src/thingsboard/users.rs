@@ -2,10 +2,10 @@
 
 use axum::Json;
 use axum::http::HeaderMap;
-use platform::ids::{AlarmId, CustomerId, TenantId, UserId, Uuid};
+use platform::Page;
+use platform::ids::{CustomerId, TenantId, UserId, Uuid};
 use platform::model::{Authority, Customer, Tenant, User};
 use platform::repository::Selection;
-use platform::{Page, PageLink};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -57,14 +57,6 @@ pub fn endpoints() -> Vec<Endpoint> {
         get("/api/users/info", "find_users_by_query", Who::TENANT, infos)
             .says("List users in short", "Address and name of those of the tenant, or of the customer.")
             .returns_json("A page of users in short."),
-        get(
-            "/api/users/assign/{alarmId}",
-            "get_users_for_assign",
-            Who::TENANT,
-            assignees,
-        )
-        .says("List users whom an alarm can be assigned to", "Those who may see it, in short.")
-        .returns_json("A page of users in short."),
         get(
             "/api/tenant/{tenantId}/users",
             "get_tenant_admins",
@@ -191,28 +183,6 @@ fn short(user: &User) -> Value {
 fn infos(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Value>> {
     let page = call.entities().page::<User>(&call.own(), &query.page_link()?)?;
     Ok(Json(page.try_map(|user| Ok::<_, Failure>(short(&user)))?))
-}
-
-/// Administrators see all alarms, a customer's users those of the customer.
-fn assignees(call: &Call, alarm: Uuid, query: PageQuery, (): ()) -> Outcome<Page<Value>> {
-    let alarm = call.alarm(AlarmId(alarm), Verb::Read)?;
-    let owner = alarm.customer_id.unwrap_or_default();
-    let link = query.page_link()?;
-    let all = PageLink {
-        page: 0,
-        page_size: platform::PAGE_SIZE_MAX,
-        ..link.clone()
-    };
-    let users = call.entities().page::<User>(&call.own(), &all)?.data;
-    let may_see = |user: &&User| {
-        let customer = user.customer_id.unwrap_or_default();
-        customer == CustomerId::NULL || customer == owner
-    };
-    let users: Vec<Value> = users.iter().filter(may_see).map(short).collect();
-    let total = users.len();
-    let skipped = link.page.saturating_mul(link.page_size);
-    let data = users.into_iter().skip(skipped).take(link.page_size).collect();
-    Ok(Json(Page::new(data, total, &link)))
 }
 
 fn of_tenant(call: &Call, tenant: Uuid, query: PageQuery, (): ()) -> Outcome<Page<User>> {
