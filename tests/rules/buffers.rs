@@ -29,17 +29,21 @@ fn define(api: &Api<'_>, web: &WebServer, buffer: &Value) {
     api.ok("POST", "/api/v1/rules", &rule);
 }
 
-/// With 1000 bytes around its number.
-fn payload(number: u32) -> String {
-    format!("{number:08}{}", "x".repeat(992))
+/// So many bytes, of which its number is the first.
+fn payload(number: u32, bytes: usize) -> String {
+    format!("{number:08}{}", "x".repeat(bytes - 8))
 }
 
-/// Publishes from `first` on until the server takes no more, or so many. The numbers of those that were acknowledged.
+/// Publishes 1000 bytes each from `first` on until the server takes no more, or so many. The numbers of those that were acknowledged.
 fn publish(server: &Server, first: u32, count: u32) -> Vec<u32> {
+    publish_of(server, first, count, 1000)
+}
+
+fn publish_of(server: &Server, first: u32, count: u32, bytes: usize) -> Vec<u32> {
     let mut client = server.session(&Connect::new(V5, unique("publisher")));
     let mut acknowledged = Vec::new();
     for number in first..first + count {
-        match client.publish(&Publish::new("t/1", payload(number)).qos(1)) {
+        match client.publish(&Publish::new("t/1", payload(number, bytes)).qos(1)) {
             0..0x80 => acknowledged.push(number),
             0x97 => return acknowledged,
             other => panic!("PUBACK {other:#x}"),
@@ -96,7 +100,8 @@ fn memory_holds_publishers_back_and_loses_what_waits_with_the_process_only() {
 #[test]
 fn hybrid_goes_on_the_disk_beyond_its_memory_and_loses_what_waits_with_the_process_only() {
     /// As much as is being tried stays in memory, 8 MiB at most: more than that.
-    const MANY: u32 = 14_000;
+    const MANY: u32 = 1_400;
+    const BYTES: usize = 10_000;
     let mut server = Server::start(&Config::new(""));
     let web = WebServer::away();
     let buffer = json!({"mode": "hybrid", "memory_bytes": MEMORY, "segment_bytes": MEMORY, "max_bytes": 64 << 20});
@@ -107,7 +112,7 @@ fn hybrid_goes_on_the_disk_beyond_its_memory_and_loses_what_waits_with_the_proce
     };
     assert_eq!(publish(&server, 0, 30).len(), 30);
     let small = files(&server);
-    assert_eq!(publish(&server, 30, MANY - 30).len(), MANY as usize - 30);
+    assert_eq!(publish_of(&server, 30, MANY - 30, BYTES).len(), MANY as usize - 30);
     let large = files(&server);
     assert!(
         large > small + (4 << 20),
@@ -118,7 +123,7 @@ fn hybrid_goes_on_the_disk_beyond_its_memory_and_loses_what_waits_with_the_proce
     server.wait_until_ready();
     assert_eq!(Api::of(&server).get(ACTION)["metrics"]["queued_messages"], 0);
     assert!(files(&server) <= small, "nobody can want it any more");
-    let kept = publish(&server, 10_000, MANY);
+    let kept = publish_of(&server, 10_000, MANY, BYTES);
     assert_eq!(kept.len(), MANY as usize);
     web.come();
     // From the disk, and then in memory again.

@@ -2,7 +2,7 @@
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true, permissions: ["notifications"] });
+test.use({ hasPlatform: true, nodeOf: "alarms", permissions: ["notifications"] });
 
 test("a new alarm is told by sound and by a notification, and those before are not", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");

@@ -2,7 +2,7 @@
 import { expect, logIn, open, test } from "../support/test";
 import type { Page } from "@playwright/test";
 
-test.use({ hasPlatform: true });
+test.use({ hasPlatform: true, nodeOf: "lasting" });
 
 /** As a logout in another window does. */
 async function endLogin(page: Page, url: string): Promise<void> {

@@ -2,7 +2,7 @@
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true });
+test.use({ hasPlatform: true, nodeOf: "names" });
 
 const LONG = "x".repeat(255);
 

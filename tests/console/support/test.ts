@@ -11,10 +11,12 @@ const dist = process.env["CONSOLE_DIST"];
 
 export { expect };
 
-export const test = base.extend<{ console: Page }, { isFurnished: boolean; hasPlatform: boolean; node: Node }>({
+export const test = base.extend<{ console: Page }, { isFurnished: boolean; hasPlatform: boolean; nodeOf: string; node: Node }>({
   isFurnished: [false, { option: true, scope: "worker" }],
   hasPlatform: [false, { option: true, scope: "worker" }],
-  node: [async ({ isFurnished, hasPlatform }, use) => {
+  // Specs that leave behind what others would stumble over, or that want nothing of others, name themselves and have a node of their own.
+  nodeOf: ["all", { option: true, scope: "worker" }],
+  node: [async ({ isFurnished, hasPlatform, nodeOf: _ }, use) => {
     const node = await Node.start(...(isFurnished || hasPlatform ? ["platform.enabled=true"] : []));
     if (isFurnished) await furnish(node);
     await use(node);
