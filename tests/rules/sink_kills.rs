@@ -278,9 +278,9 @@ fn what_is_in_kafka_reaches_the_subscriber_though_the_server_is_killed() {
     let producer = kafka.producer();
     let mut written = 0;
     for round in 0..KILLS {
-        for number in written..written + 100 + 20 * (round % 5) {
-            producer.send("in", &format!("k{}", number % KEYS), &number.to_string());
-            written = number + 1;
+        for _ in 0..100 + 20 * (round % 5) {
+            producer.send("in", &format!("k{}", written % KEYS), &written.to_string());
+            written += 1;
         }
         // It dies while it takes in, and before the offsets are committed.
         let before = subscriber.count();
