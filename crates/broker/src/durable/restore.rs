@@ -490,3 +490,62 @@ fn restore_tag(tag: &StoredTag, groups: &HashMap<GroupKey, GroupRef>) -> Tag {
     let group = tag.group().and_then(|key| groups.get(&key).copied());
     Tag::new(tag.identifiers(), group)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+
+    use mqtt::QoS;
+
+    use super::*;
+    use crate::access::OpenAccess;
+    use crate::config::ShardConfig;
+    use crate::durable::entry_list::EntryList;
+    use crate::durable::record::PageRef;
+    use crate::durable::recovery::{RecoveredTerms, Tags};
+    use crate::shard::NodeState;
+
+    /// A client with a long queue was sent messages 3 and 4; 1 and 2, at QoS 0, were put into a page again.
+    #[test]
+    fn what_was_sent_is_in_flight_also_behind_a_page() {
+        let page = |first, queued_qos0| PageRef {
+            at: Position(first),
+            first,
+            count: 2,
+            skipped: 0,
+            queued_qos0,
+            oldest: Position(first),
+        };
+        let entry = |seq| StoredEntry::of(Position(seq), seq, QoS::AtLeastOnce, false);
+        let recovered = RecoveredSession {
+            key: SessionKey(64),
+            client_id: "c".into(),
+            created_unix_ms: 0,
+            left_unix_ms: Some(0),
+            terms: RecoveredTerms::default(),
+            next_seq: 8,
+            started: 4,
+            subscriptions: Vec::new(),
+            received: Vec::new(),
+            entries: VecDeque::from([entry(3), entry(4), entry(7)]),
+            tags: Tags::default(),
+            pages: VecDeque::from([page(1, 2), page(5, 0)]).into(),
+        };
+        let now = Now {
+            monotonic_ms: 1 << 42,
+            unix_ms: 0,
+        };
+        let config = Arc::new(ShardConfig::default());
+        let node = Arc::new(NodeState::new(1, 1));
+        let mut shard = Shard::new(now, ShardId(0), 1, config, Arc::new(OpenAccess), node, 1);
+        let slot = shard.add_session(now, "c", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
+        shard.restore_queue(slot, recovered, &HashMap::new());
+        let cold = shard.core.session(slot).outgoing.cold.as_deref().unwrap();
+        let numbers = |list: &EntryList| list.iter().map(|(entry, _)| entry.seq()).collect::<Vec<_>>();
+        assert_eq!(numbers(&cold.inflight), [3, 4]);
+        assert_eq!(cold.tail().map(numbers), Some(vec![7]), "behind the pages");
+    }
+}
