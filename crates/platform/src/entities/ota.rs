@@ -169,7 +169,7 @@ impl Entities {
         if writer.bytes == 0 {
             return Err(EntityError::invalid("OtaPackage data should be specified!"));
         }
-        let computed = std::mem::replace(&mut writer.checksum, Checksum::Crc32(0)).finish();
+        let computed = std::mem::replace(&mut writer.checksum, Checksum::Crc32(crc32fast::Hasher::new())).finish();
         if !writer.upload.checksum.is_empty() && !writer.upload.checksum.eq_ignore_ascii_case(&computed) {
             return Err(EntityError::invalid("Wrong otaPackage file!"));
         }
@@ -297,7 +297,7 @@ enum Checksum {
     Sha256(Sha256),
     Sha384(Sha384),
     Sha512(Sha512),
-    Crc32(u32),
+    Crc32(crc32fast::Hasher),
 }
 
 impl Checksum {
@@ -307,7 +307,7 @@ impl Checksum {
             "SHA256" => Checksum::Sha256(Sha256::new()),
             "SHA384" => Checksum::Sha384(Sha384::new()),
             "SHA512" => Checksum::Sha512(Sha512::new()),
-            "CRC32" => Checksum::Crc32(u32::MAX),
+            "CRC32" => Checksum::Crc32(crc32fast::Hasher::new()),
             other => {
                 return Err(EntityError::invalid(format!(
                     "checksumAlgorithm: {other}: expected MD5, SHA256, SHA384, SHA512 or CRC32"
@@ -322,7 +322,7 @@ impl Checksum {
             Checksum::Sha256(hash) => hash.update(bytes),
             Checksum::Sha384(hash) => hash.update(bytes),
             Checksum::Sha512(hash) => hash.update(bytes),
-            Checksum::Crc32(crc) => *crc = crc32(*crc, bytes),
+            Checksum::Crc32(crc) => crc.update(bytes),
         }
     }
 
@@ -333,31 +333,9 @@ impl Checksum {
             Checksum::Sha384(hash) => hex(&hash.finalize()),
             Checksum::Sha512(hash) => hex(&hash.finalize()),
             // As Guava writes it: the lowest byte first.
-            Checksum::Crc32(crc) => hex(&(!crc).to_le_bytes()),
+            Checksum::Crc32(crc) => hex(&crc.finalize().to_le_bytes()),
         }
     }
-}
-
-/// That of zip and Ethernet, of what comes after what gave `crc`.
-fn crc32(crc: u32, data: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = crc32_table();
-    let step = |crc: u32, byte: &u8| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)];
-    data.iter().fold(crc, step)
-}
-
-const fn crc32_table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte as u32, 0);
-        while bit < 8 {
-            crc = (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg());
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
 }
 
 fn hex(bytes: &[u8]) -> String {
