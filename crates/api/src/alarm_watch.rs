@@ -1,4 +1,4 @@
-//! Looks every second for what is wrong with the node, and tells of alarms that begin and end: the log, `$SYS` as EMQX does,
+//! Looks every second (less often for what is costly) for what is wrong with the node, and tells of alarms that begin and end: the log, `$SYS` as EMQX does,
 //! rules on `$events/sys/alarm_activated`, the API.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -2,7 +2,7 @@
 //!
 //! Asked for by the shard: what is queued is written, then the layers say good-bye (WebSocket close, TLS close_notify), then FIN, and
 //! what the peer still sends is thrown away until its own FIN, so that no reset overtakes the last packet. All within the linger
-//! time. Broken by the peer or by the network: at once. The shard hears of every end exactly once.
+//! time. Ended by the peer or broken by the network: as soon as what came before has been read. The shard hears of every end exactly once.
 
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;

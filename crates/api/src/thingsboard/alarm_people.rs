@@ -6,12 +6,13 @@ use platform::ids::{AlarmId, CustomerId, Uuid};
 use platform::model::{Authority, User};
 use platform::repository::Selection;
 use platform::{PAGE_SIZE_MAX, Page, PageLink};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::call::{Call, Verb};
 use super::failure::Failure;
 use super::lists::PageQuery;
 use super::operation::{Outcome, get};
+use super::users::short;
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
 
@@ -45,9 +46,7 @@ fn list(call: &Call, id: Uuid, query: PageQuery, (): ()) -> Outcome<Page<Value>>
         total += users.total_elements;
     }
     found.truncate(link.page_size);
-    let people = found.iter().map(
-        |user| json!({"id": user.id, "email": user.email, "firstName": user.first_name, "lastName": user.last_name}),
-    );
+    let people = found.iter().map(short);
     Ok(Json(Page::new(people.collect(), total, &link)))
 }
 

@@ -176,7 +176,8 @@ fn list(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<User>> {
     lists::page(call, &selection, &query.page_link()?)
 }
 
-fn short(user: &User) -> Value {
+/// As lists to choose from have it.
+pub fn short(user: &User) -> Value {
     json!({"id": user.id, "email": user.email, "firstName": user.first_name, "lastName": user.last_name})
 }
 
