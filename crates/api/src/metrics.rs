@@ -366,7 +366,7 @@ pub const FAMILIES: &[Family] = &[
     .bytes(),
     histogram(
         "tidewire_journal_commit_seconds",
-        "From the oldest append of a commit to its end.",
+        "From when a commit is first waited for to its end.",
         |s, out| {
             if let Some(journal) = &s.journal {
                 out.histogram(&journal.commit_latency_us, 1e-6);

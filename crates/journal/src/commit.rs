@@ -1,8 +1,9 @@
 //! The commit thread: the only place of the crate that waits for the disk while others append, and that reads a clock.
 //!
 //! Each round takes what was appended since the last, writes and syncs it, and tells the owner. While it waits for the disk
-//! the mutex is free, so what all shards append meanwhile is the next round. What it is asked to do besides is done
-//! between rounds, and every request is answered.
+//! the mutex is free, so what all shards append meanwhile is the next round. A round is worth its sync if somebody waits for it: what
+//! nobody waits for goes with the next, or has one to itself soon. What it is asked to do besides is done between rounds, and every
+//! request is answered.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ use crate::writer::{FlushError, Writer};
 
 /// How often a full log looks for space.
 const FULL_RETRY: Duration = Duration::from_millis(250);
+/// How long what nobody waits for is left to go with something that is waited for.
+const LEISURE: Duration = Duration::from_millis(5);
 /// How old what was written may be before it is synced, under [`Policy::Os`].
 const BACKGROUND_SYNC: Duration = Duration::from_secs(1);
 
@@ -42,18 +45,32 @@ pub(crate) struct Shared {
 struct Inbox {
     tail: Tail,
     tasks: Vec<Task>,
-    /// When the oldest of what is in the tail was appended.
-    oldest: Option<Instant>,
-    /// The thread waits, and nobody has woken it yet.
-    is_asleep: bool,
+    /// Since when somebody waits for what is in the tail.
+    wanted: Option<Instant>,
+    sleep: Sleep,
     is_stopping: bool,
+}
+
+/// What the thread does, as far as those know that might wake it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    Awake,
+    /// It looks by itself within [`LEISURE`].
+    Nap,
+    Deep,
+}
+
+impl Inbox {
+    fn is_round_due(&self) -> bool {
+        self.wanted.is_some() || !self.tasks.is_empty() || self.is_stopping
+    }
 }
 
 /// What one round has to do.
 struct Round {
     chunks: Vec<Chunk>,
     tasks: Vec<Task>,
-    oldest: Option<Instant>,
+    wanted: Option<Instant>,
     is_last: bool,
 }
 
@@ -63,8 +80,8 @@ impl Shared {
             inbox: Mutex::new(Inbox {
                 tail,
                 tasks: Vec::new(),
-                oldest: None,
-                is_asleep: false,
+                wanted: None,
+                sleep: Sleep::Awake,
                 is_stopping: false,
             }),
             wake: Condvar::new(),
@@ -77,11 +94,28 @@ impl Shared {
     pub fn append(&self, batch: &mut Batch) -> Appended {
         let mut inbox = self.inbox();
         let appended = inbox.tail.append(batch);
-        if !inbox.tail.is_empty() {
-            inbox.oldest.get_or_insert_with(Instant::now);
+        self.want(inbox);
+        appended
+    }
+
+    pub fn append_at_leisure(&self, batch: &mut Batch) -> Appended {
+        let mut inbox = self.inbox();
+        let appended = inbox.tail.append(batch);
+        if inbox.sleep == Sleep::Deep && !inbox.tail.is_empty() {
             self.wake(inbox);
         }
         appended
+    }
+
+    pub fn hurry(&self) {
+        self.want(self.inbox());
+    }
+
+    fn want(&self, mut inbox: MutexGuard<'_, Inbox>) {
+        if !inbox.tail.is_empty() {
+            inbox.wanted.get_or_insert_with(Instant::now);
+            self.wake(inbox);
+        }
     }
 
     /// After the last round nobody would do it: then the task is answered here.
@@ -103,8 +137,8 @@ impl Shared {
     }
 
     fn wake(&self, mut inbox: MutexGuard<'_, Inbox>) {
-        if inbox.is_asleep {
-            inbox.is_asleep = false;
+        if inbox.sleep != Sleep::Awake {
+            inbox.sleep = Sleep::Awake;
             drop(inbox);
             self.wake.notify_one();
         }
@@ -118,26 +152,42 @@ impl Shared {
     fn next_round(&self, timeout: Option<Duration>, spent: &mut Vec<Vec<u8>>) -> Round {
         let mut inbox = self.inbox();
         inbox.tail.recycle(spent);
-        if inbox.tail.is_empty() && inbox.tasks.is_empty() && !inbox.is_stopping {
-            inbox.is_asleep = true;
-            inbox = match timeout {
-                None => self.wake.wait(inbox).unwrap_or_else(PoisonError::into_inner),
-                Some(timeout) => {
-                    let (inbox, _) = self
-                        .wake
-                        .wait_timeout(inbox, timeout)
-                        .unwrap_or_else(PoisonError::into_inner);
-                    inbox
-                }
-            };
-            inbox.is_asleep = false;
+        if !inbox.is_round_due() {
+            inbox = self.sleep(inbox, timeout);
         }
         Round {
             chunks: inbox.tail.take(),
             tasks: std::mem::take(&mut inbox.tasks),
-            oldest: inbox.oldest.take(),
+            wanted: inbox.wanted.take(),
             is_last: inbox.is_stopping,
         }
+    }
+
+    /// After a round it naps: then those that append need not wake it for what nobody waits for.
+    fn sleep<'a>(&self, mut inbox: MutexGuard<'a, Inbox>, timeout: Option<Duration>) -> MutexGuard<'a, Inbox> {
+        let mut now = Instant::now();
+        let deadline = timeout.map(|timeout| now + timeout);
+        let mut nap_ends = Some(now + LEISURE);
+        while !inbox.is_round_due() && deadline.is_none_or(|deadline| now < deadline) {
+            inbox.sleep = nap_ends.map_or(Sleep::Deep, |_| Sleep::Nap);
+            inbox = match nap_ends.into_iter().chain(deadline).min() {
+                None => self.wake.wait(inbox).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let waited = self.wake.wait_timeout(inbox, until - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+            inbox.sleep = Sleep::Awake;
+            now = Instant::now();
+            nap_ends = match nap_ends {
+                Some(end) if now < end => Some(end),
+                Some(_) if inbox.tail.is_empty() => None,
+                Some(_) => break,
+                None if inbox.tail.is_empty() => None,
+                None => Some(now + LEISURE),
+            };
+        }
+        inbox
     }
 
     /// What is appended from now on is dropped: nobody would take it.
@@ -158,8 +208,8 @@ pub(crate) struct Committer<F> {
     pub on_commit: F,
     /// What the owner was last told.
     pub told: (Lsn, State),
-    /// When the oldest was appended of what was taken and is not committed.
-    pub oldest: Option<Instant>,
+    /// Since when somebody waits for what was taken and is not committed.
+    pub wanted: Option<Instant>,
     /// From the beginning of one commit to that of the next, at least.
     pub pace: Duration,
     pub synced_at: Instant,
@@ -202,7 +252,7 @@ impl<F: Fn()> Committer<F> {
         if !self.has_unsynced() {
             self.synced_at = Instant::now();
         }
-        self.oldest = self.oldest.or(round.oldest);
+        self.wanted = self.wanted.or(round.wanted);
         self.writer.enqueue(std::mem::take(&mut round.chunks));
         let before = self.committed();
         let mut result = self.writer.flush();
@@ -219,9 +269,12 @@ impl<F: Fn()> Committer<F> {
 
     /// All that was taken has been committed.
     fn measure(&mut self, before: Lsn) {
-        if let Some(oldest) = self.oldest.take() {
-            self.shared.latency_us.add(oldest.elapsed().as_micros() as u64);
-            self.shared.commit_bytes.add(self.committed().0 - before.0);
+        if let Some(wanted) = self.wanted.take() {
+            self.shared.latency_us.add(wanted.elapsed().as_micros() as u64);
+        }
+        let bytes = self.committed().0 - before.0;
+        if bytes > 0 {
+            self.shared.commit_bytes.add(bytes);
         }
     }
 
@@ -268,5 +321,71 @@ fn refuse(task: Task) {
     match task {
         Task::SetCheckpoint(_, done) | Task::SetCheckpointAt(_, done) => done(Err(stopped())),
         Task::TruncateBefore(_, done) => done(Err(stopped())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn shared() -> Shared {
+        let status = Arc::new(Status::default());
+        Shared::new(Tail::new(Lsn(0), 1, Arc::clone(&status)), status)
+    }
+
+    fn batch() -> Batch {
+        let mut batch = Batch::new();
+        batch.record(|bytes| bytes.extend_from_slice(b"record"));
+        batch
+    }
+
+    #[test]
+    fn a_round_is_due_when_somebody_waits_for_it() {
+        let shared = shared();
+        shared.hurry();
+        assert!(!shared.inbox().is_round_due(), "there is nothing");
+        shared.append_at_leisure(&mut batch());
+        assert!(!shared.inbox().is_round_due(), "nobody waits");
+        shared.hurry();
+        assert!(shared.inbox().is_round_due());
+        shared.append_at_leisure(&mut batch());
+        let round = shared.next_round(None, &mut Vec::new());
+        assert!(round.wanted.is_some());
+        assert!(
+            shared.inbox().tail.is_empty(),
+            "what was appended at leisure goes with it"
+        );
+        shared.append(&mut batch());
+        assert!(shared.inbox().is_round_due());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_has_a_round_soon() {
+        let shared = shared();
+        shared.append_at_leisure(&mut batch());
+        let round = shared.next_round(None, &mut Vec::new());
+        assert_eq!((round.chunks.len(), round.wanted), (1, None));
+    }
+
+    /// What wakes the thread from a deep sleep is left for others to join, and is not forgotten.
+    #[test]
+    fn what_nobody_waits_for_has_a_round_soon_also_after_a_pause() {
+        let shared = shared();
+        std::thread::scope(|scope| {
+            let round = scope.spawn(|| shared.next_round(None, &mut Vec::new()));
+            while shared.inbox().sleep != Sleep::Deep {
+                std::thread::yield_now();
+            }
+            shared.append_at_leisure(&mut batch());
+            assert_eq!(round.join().unwrap().chunks.len(), 1);
+        });
+    }
+
+    #[test]
+    fn an_end_of_the_time_is_an_empty_round() {
+        let round = shared().next_round(Some(Duration::from_millis(20)), &mut Vec::new());
+        assert!(round.chunks.is_empty() && !round.is_last);
     }
 }

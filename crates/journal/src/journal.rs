@@ -55,7 +55,7 @@ impl Journal {
             shared: Arc::clone(&shared),
             on_commit,
             told: (status.lsn(|status| &status.committed), status.state()),
-            oldest: None,
+            wanted: None,
             pace,
             synced_at: Instant::now(),
         };
@@ -77,6 +77,17 @@ impl Journal {
     /// [`Journal::backlog_bytes`] and [`Journal::state`].
     pub fn append(&self, batch: &mut Batch) -> Appended {
         self.inner.shared.append(batch)
+    }
+
+    /// As [`Journal::append`], of what nobody waits for: it is committed with the next batch that somebody waits for, but within some
+    /// milliseconds. A sync of its own, and its share of the disk, cost more than all the rest.
+    pub fn append_at_leisure(&self, batch: &mut Batch) -> Appended {
+        self.inner.shared.append_at_leisure(batch)
+    }
+
+    /// Somebody waits now for what has been appended.
+    pub fn hurry(&self) {
+        self.inner.shared.hurry();
     }
 
     /// All before it may be acknowledged under the policy.
@@ -117,7 +128,7 @@ impl Journal {
         self.inner.shared.status.stats()
     }
 
-    /// From the oldest append of each commit to its end, in microseconds.
+    /// From when a commit is first waited for to its end, in microseconds.
     pub fn commit_latency_us(&self) -> HistogramCounts {
         self.inner.shared.latency_us.counts()
     }

@@ -1,6 +1,6 @@
 //! The worker's side of the journal: a batch per tick goes there before mail and output leave, and what is kept comes back.
 //!
-//! The commit thread wakes a worker only if that waits for something. A worker reads no socket while the journal is too far behind:
+//! The commit thread wakes a worker only if that waits for something, and what nobody waits for has no commit of its own. A worker reads no socket while the journal is too far behind:
 //! the clients are slowed, nothing is lost and nothing grows.
 
 use std::io;
@@ -365,13 +365,31 @@ impl Worker {
             self.begin_checkpoint();
         }
         if self.appended > self.committed {
-            self.wait_for_journal();
+            if self.is_waiting_for_journal() {
+                self.wait_for_journal();
+            }
             let committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
             if committed > self.committed {
                 self.committed = committed;
                 self.shard.committed(self.now, committed.0);
             }
         }
+    }
+
+    /// Whether anything waits for what has been appended. A part of a checkpoint is handed in when it is kept.
+    fn is_waiting_for_journal(&self) -> bool {
+        self.shard.waits_for_journal().is_some() || self.checkpointed.is_some() || self.shard.is_walking()
+    }
+
+    /// The journal may have had what something waits for before it knew that anything does.
+    pub(crate) fn is_journal_news(&self) -> bool {
+        let is_kept = |end| {
+            self.common
+                .keeper
+                .journal()
+                .is_some_and(|journal| journal.committed().0 >= end)
+        };
+        self.shard.waits_for_journal().is_some_and(is_kept)
     }
 
     /// When to look at the journal though nobody says anything: publishers may be held until it has space, or it may be long for nothing.
@@ -398,20 +416,32 @@ impl Worker {
         let Some(journal) = self.common.keeper.journal() else {
             return;
         };
-        if let Some(batch) = self.shard.journal_batch() {
-            self.common.keeper.waits[usize::from(self.id.0)].swap(true, Ordering::AcqRel);
-            let at = journal.append(batch);
-            self.appended = at.end;
-            if !self.shard.is_walking() {
-                self.common.keeper.note_use();
+        let is_waiting = self.is_waiting_for_journal();
+        if is_waiting {
+            self.wait_for_journal();
+        }
+        let Some(batch) = self.shard.journal_batch() else {
+            if is_waiting && self.at_leisure > self.committed {
+                self.at_leisure = Lsn(0);
+                journal.hurry();
             }
-            self.shard.appended(at.base.0, at.end.0);
-            if let Some((_, end)) = self.checkpointed.as_mut().filter(|(_, end)| *end == Lsn(u64::MAX)) {
-                *end = at.end;
-            }
-            if self.common.keeper.is_checkpoint_due(at.end, self.now.monotonic_ms) {
-                self.begin_checkpoint();
-            }
+            return;
+        };
+        let at = match is_waiting {
+            true => journal.append(batch),
+            false => journal.append_at_leisure(batch),
+        };
+        self.at_leisure = if is_waiting { Lsn(0) } else { at.end };
+        self.appended = at.end;
+        if !self.shard.is_walking() {
+            self.common.keeper.note_use();
+        }
+        self.shard.appended(at.base.0, at.end.0);
+        if let Some((_, end)) = self.checkpointed.as_mut().filter(|(_, end)| *end == Lsn(u64::MAX)) {
+            *end = at.end;
+        }
+        if self.common.keeper.is_checkpoint_due(at.end, self.now.monotonic_ms) {
+            self.begin_checkpoint();
         }
     }
 

@@ -117,6 +117,8 @@ pub(crate) struct Worker {
     /// The end of what this worker has appended, and how far it has heard that the journal is.
     pub(crate) appended: Lsn,
     pub(crate) committed: Lsn,
+    /// The end of what it has appended last, if nobody waits for that.
+    pub(crate) at_leisure: Lsn,
     pub(crate) is_journal_ok: bool,
     /// Checkpoints that this worker has begun.
     pub(crate) checkpoints: u64,
@@ -182,6 +184,7 @@ impl Worker {
             // What restoring has recorded is not known to be kept.
             appended: common.keeper.journal().map_or(Lsn(0), |journal| journal.stats().next),
             committed: Lsn(0),
+            at_leisure: Lsn(0),
             is_journal_ok: true,
             checkpoints: 0,
             checkpointed: None,
@@ -232,7 +235,7 @@ impl Worker {
     /// When it has something to do that no event and no letter tells; 0 is at once.
     pub(crate) fn due_ms(&self) -> Option<u64> {
         let may_read = self.held_letters == 0 && !self.ready_list.is_empty() && !self.is_journal_behind();
-        if may_read || !self.flush_list.is_empty() || !self.notices.is_empty() {
+        if may_read || !self.flush_list.is_empty() || !self.notices.is_empty() || self.is_journal_news() {
             return Some(0);
         }
         let paused = self

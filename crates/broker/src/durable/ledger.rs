@@ -243,6 +243,14 @@ impl Shard {
         self.core.ledger.as_mut()?.close_batch()
     }
 
+    /// How far the journal must be before the next thing can be said or done that waits for it; `u64::MAX` if that is not appended yet. If
+    /// nothing waits, the batch can be kept at leisure: that a client has acknowledged, left or been sent a message, say.
+    pub fn waits_for_journal(&self) -> Option<u64> {
+        let ledger = self.core.ledger.as_ref()?;
+        ledger.waiting.front()?;
+        Some(ledger.marks.front().map_or(u64::MAX, |mark| mark.end))
+    }
+
     /// Where the batch stands: its first byte and the byte after its last. The batch is empty again.
     pub fn appended(&mut self, base: u64, end: u64) {
         let Some(ledger) = &mut self.core.ledger else { return };
