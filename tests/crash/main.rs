@@ -14,6 +14,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod damage;
+mod drain;
 mod failed_sync;
 mod faulty_disk;
 mod full_disk;

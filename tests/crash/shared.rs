@@ -1,7 +1,8 @@
 //! Shared subscriptions over crashes: what nobody takes waits with the group, and one member alone gets it in order.
 //!
-//! MQTT promises members no order, because what one gives back comes late to another. Where nothing is given back there is one:
-//! that in which it was published [MQTT-4.6.0-5].
+//! MQTT promises members no order, because what one gives back comes late to another; or late to itself, when it loses its
+//! connection while something is on its way to it. Where nothing is given back there is one: that in which it was
+//! published [MQTT-4.6.0-5].
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -33,7 +34,7 @@ fn config(random: &mut Random) -> Config {
     ))
 }
 
-/// Three members with sessions that stay, of which one comes back now and then, at times none for several rounds.
+/// Three members with sessions that stay, of which one comes in every second round, and in the others none.
 #[test]
 fn one_member_of_a_group_gets_what_waited_in_order_over_kills() {
     let mut random = Random::new(SEED, 7);
@@ -41,7 +42,7 @@ fn one_member_of_a_group_gets_what_waited_in_order_over_kills() {
     let mut publishers: Vec<Publisher> = (0..4)
         .map(|index| Publisher::new(index, [V5, V4][usize::from(index % 2)], SEED))
         .collect();
-    let mut worker = Subscriber::new("worker", V5, WANT, Habit::Sometimes, SEED);
+    let mut worker = Subscriber::new("worker", V5, WANT, Habit::Steady, SEED);
     for absent in ["absent-5", "absent-3.1.1"] {
         let version = if absent == "absent-5" { V5 } else { V4 };
         Subscriber::new(absent, version, WANT, Habit::Online, SEED).subscribe(server.mqtt());
@@ -55,7 +56,9 @@ fn one_member_of_a_group_gets_what_waited_in_order_over_kills() {
             for publisher in &mut publishers {
                 scope.spawn(|| publisher.run(address, &load));
             }
-            scope.spawn(|| worker.run(address, &load));
+            if round % 2 == 0 {
+                scope.spawn(|| worker.run(address, &load));
+            }
             let begun = Instant::now();
             while load.progress.load(Relaxed) < progress && begun.elapsed() < ROUND_MAX {
                 thread::sleep(Duration::from_micros(200));
