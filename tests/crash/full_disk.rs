@@ -1,10 +1,11 @@
 //! No space: publishers are told or held, nothing acknowledged is lost, and it ends by itself.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::faulty_disk;
 use crate::support::{Config, Connect, PATIENCE, Peer, Publish, Reading, Server, V4, V5, kind, packet};
 
 const QUOTA_EXCEEDED: u8 = 0x97;
@@ -35,11 +36,21 @@ fn a_full_journal_refuses_holds_and_goes_on_when_its_messages_are_delivered() {
 
 #[test]
 fn a_full_disk_refuses_holds_and_goes_on_when_there_is_space() {
+    full_disk(Disk::tmpfs);
+}
+
+/// Unlike a tmpfs it has blocks for root alone, a journal of its own, and decides late where data goes.
+#[test]
+fn a_full_ext4_refuses_holds_and_goes_on_when_there_is_space() {
+    full_disk(Disk::ext4);
+}
+
+fn full_disk(mount: fn(&Server) -> Option<Disk>) {
     let mut server = Server::start(&Config::new(
         "durability.segment_bytes = \"256KiB\"\ndurability.reserve_bytes = \"1MiB\"\n",
     ));
     server.kill();
-    let Some(disk) = Disk::mount(&server.dir().join("data")) else {
+    let Some(disk) = mount(&server) else {
         println!("skipped: this machine lets nobody mount a file system of its own");
         return;
     };
@@ -50,10 +61,50 @@ fn a_full_disk_refuses_holds_and_goes_on_when_there_is_space() {
     disk.fill();
     scene.fill(&server);
     scene.assert_full(&server);
+    // A start needs no space either, and finds the disk as full as it was.
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    scene.fill(&server);
+    scene.assert_full(&server);
     let mut held = scene.hold(&server);
     disk.make_space();
     scene.wait_until_accepted(&server);
     scene.assert_released(&mut held);
+    scene.assert_over(&server);
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    let subscriber = Peer::session(server.mqtt(), &subscriber());
+    scene.assert_delivered(&server, subscriber, Vec::new());
+}
+
+/// A file system that finds no space for what it had promised, in the middle of a write.
+#[test]
+fn writes_that_find_no_space_refuse_hold_and_go_on_where_they_were() {
+    let mut server = Server::start(&faulty_disk::config("durability.segment_bytes = \"256KiB\"\n"));
+    let mut scene = Scene::begin(&server);
+    scene.publish_some(&server);
+    let control = faulty_disk::no_space(&server);
+    fs::write(&control, "").expect("the server's directory is writable");
+    // The message whose write fails first has no answer until there is space.
+    let mut first = server.session(&Connect::new(V5, "first"));
+    first.send(&Scene::message(scene.next).id(1).bytes(V5));
+    scene.acknowledged.push(scene.next);
+    scene.next += 1;
+    server.wait_until("the journal is full", |server| {
+        server.log().contains("the journal is full")
+    });
+    scene.fill(&server);
+    scene.assert_full(&server);
+    let mut held = scene.hold(&server);
+    assert!(matches!(first.read(SILENCE), Reading::Silence), "nothing has been kept");
+    fs::remove_file(&control).expect("nobody removed it");
+    let puback = first.expect_packet();
+    assert_eq!((puback.kind(), puback.reason()), (kind::PUBACK, 0));
+    scene.wait_until_accepted(&server);
+    scene.assert_released(&mut held);
+    scene.assert_over(&server);
     server.kill();
     server.spawn_again();
     server.wait_until_ready();
@@ -140,6 +191,15 @@ impl Scene {
         server.wait_until("there is an alarm about it", |server| {
             server.http_get("/metrics").1.contains("\ntidewire_alarms 1\n")
         });
+    }
+
+    /// The log says so, and the alarm ends.
+    fn assert_over(&self, server: &Server) {
+        server.wait_until("the alarm is over", |server| {
+            server.http_get("/metrics").1.contains("\ntidewire_alarms 0\n")
+        });
+        let log = server.log();
+        assert!(log.contains("the journal takes what is to be kept again"), "{log}");
     }
 
     /// A publisher of 3.1.1 whose message is not acknowledged, and not refused either.
@@ -242,18 +302,32 @@ fn take(subscriber: &mut Peer, received: &mut Vec<u32>, within: Duration) {
     }
 }
 
-/// A small file system in memory.
+/// A small file system that holds the server's data directory.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None` where that is not allowed.
-    fn mount(at: &Path) -> Option<Disk> {
+    /// In memory. `None` where that is not allowed.
+    fn tmpfs(server: &Server) -> Option<Disk> {
+        Disk::mount(server, &format!("-t tmpfs -o size={DISK_BYTES} tidewire-test"))
+    }
+
+    /// In a file beside the data directory.
+    fn ext4(server: &Server) -> Option<Disk> {
+        let image = server.dir().join("disk.img");
+        let file = fs::File::create(&image).expect("the server's directory is writable");
+        file.set_len(DISK_BYTES as u64).expect("a sparse file takes no space");
+        let mut command = Command::new("mkfs.ext4");
+        let made = command.args(["-q", "-F"]).arg(&image).output().ok()?;
+        assert!(made.status.success(), "mkfs.ext4 fails: {made:?}");
+        Disk::mount(server, &format!("-o loop {}", image.display()))
+    }
+
+    fn mount(server: &Server, how: &str) -> Option<Disk> {
+        let at = server.dir().join("data");
         let mut command = Command::new("mount");
-        command
-            .args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "tidewire-test"])
-            .arg(at);
+        command.args(how.split(' ')).arg(&at);
         let output = command.output().ok()?;
-        output.status.success().then(|| Disk(at.to_owned()))
+        output.status.success().then_some(Disk(at))
     }
 
     /// Takes all space: writes until the disk takes no more.

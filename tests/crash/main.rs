@@ -14,6 +14,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod damage;
+mod drain;
+mod failed_sync;
+mod faulty_disk;
 mod full_disk;
 mod judge;
 mod load;
@@ -21,6 +25,7 @@ mod message;
 mod publisher;
 mod random;
 mod rounds;
+mod shared;
 mod subscriber;
 mod wire;
 

@@ -266,16 +266,16 @@ const SHARED: &str = "$share/group/load/#";
 const SHARED_WANT: Want = Want { filter: SHARED, qos: 2 };
 
 /// Messages that have yet to come.
-struct Missing(HashSet<Id>);
+pub struct Missing(HashSet<Id>);
 
 impl Missing {
-    fn new(expected: HashSet<Id>) -> Missing {
+    pub fn new(expected: HashSet<Id>) -> Missing {
         assert!(expected.iter().all(|id| id.lane.topic != RETAINED));
         Missing(expected)
     }
 
     /// Whether all have come, with what came since the first `taken`.
-    fn is_none_after(&mut self, got: &[Got], taken: &mut usize) -> bool {
+    pub fn is_none_after(&mut self, got: &[Got], taken: &mut usize) -> bool {
         for message in &got[*taken..] {
             self.0.remove(&message.id);
         }

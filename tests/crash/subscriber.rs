@@ -21,6 +21,8 @@ const GLANCE: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
     Online,
+    /// The same, and its connection lasts as long as the server.
+    Steady,
     /// Away in two rounds of three.
     Sometimes,
     /// Takes a few messages and then acknowledges none, most of the time.
@@ -107,7 +109,7 @@ impl Subscriber {
         }
         while let Some(mut peer) = self.connect(address, load) {
             // Some lose their connection while the server lives.
-            let mut patience = match self.random.one_in(4) {
+            let mut patience = match self.habit != Habit::Steady && self.random.one_in(4) {
                 true => self.random.below(300),
                 false => u64::MAX,
             };

@@ -1,8 +1,10 @@
 //! What is refused and what is dropped, as rules see it: under both names that EMQX has for each event, with its words for the reasons where it
 //! has one.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -165,4 +167,124 @@ fn of_what_is_in_the_journal_only_the_client_and_the_reason_are_told() {
     let columns = ["event", "reason", "clientid", "topic"];
     let expected = ["delivery.dropped", "queue_full", "away", "undefined"];
     assert_eq!(seen(&server, 1, columns), [expected.map(|text| json!(text))]);
+}
+
+/// As many events as drops, also of what a full output buffer refuses.
+#[test]
+fn a_reader_that_is_too_slow_for_qos_0_is_told_by_each_message() {
+    const PAYLOAD_BYTES: usize = 16 * 1024;
+    let server = Server::start(&Config::new("[limits]\noutput_buffer_bytes = \"4KiB\"\n"));
+    let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
+    watch(&server, names, "clientid = 'slow'");
+    // It reads nothing from now on; what the kernel has room for is not known.
+    let mut slow = server.session(&Connect::new(V5, "slow"));
+    slow.subscribe("t", 0);
+    let mut meter = server.session(&Connect::new(V5, "meter"));
+    let dropped = || dropped(&server, "slow_consumer");
+    let deadline = Instant::now() + PATIENCE;
+    while dropped() < 100 {
+        assert!(Instant::now() < deadline, "nothing is dropped");
+        for _ in 0..100 {
+            meter.send(&Publish::new("t", "x".repeat(PAYLOAD_BYTES)).bytes(V5));
+        }
+        meter.ping_alone();
+    }
+    let columns = ["reason", "clientid", "topic", "from_clientid", "qos"];
+    let expected = [
+        json!("slow_consumer"),
+        json!("slow"),
+        json!("t"),
+        json!("meter"),
+        json!(0),
+    ];
+    let told = seen(&server, dropped() as usize, columns);
+    assert!(told.iter().all(|row| *row == expected), "{:?}", told[0]);
+}
+
+/// The subscription is wider than what may be read.
+#[test]
+fn what_a_subscriber_may_not_read_is_told_with_the_message() {
+    let toml = "[access]\npassword_file = \"{dir}/passwords\"\nacl_file = \"{dir}/rights\"\n";
+    // What stands before the first user is for anonymous clients.
+    let rights = "topic write house/#\nuser alice\ntopic read house/#\ntopic deny house/safe\n";
+    let config = Config::new(toml)
+        .file("passwords", PASSWORDS.to_owned())
+        .file("rights", rights.to_owned());
+    let server = Server::start(&config);
+    let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
+    watch(&server, names, "true");
+    let mut reader = server.session(&Connect::new(V5, "reader").user("alice", "wonderland"));
+    assert_eq!(reader.subscribe_code("house/#", 1), 1);
+    let mut house = server.session(&Connect::new(V5, "house"));
+    house.publish(&Publish::new("house/safe", "open").qos(1));
+    house.publish(&Publish::new("house/door", "shut").qos(1));
+    assert_eq!(reader.receive().topic_str(), "house/door");
+    let columns = ["reason", "clientid", "topic", "from_clientid", "payload", "qos"];
+    let expected = ["not_authorized_to_receive", "reader", "house/safe", "house", "open"].map(|text| json!(text));
+    let [reason, client, topic, from, payload] = expected;
+    assert_eq!(
+        seen(&server, 1, columns),
+        [[reason, client, topic, from, payload, json!(1)]]
+    );
+    assert_eq!(dropped(&server, "not_authorized_to_receive"), 1);
+}
+
+/// The disk gives back something else than it was given: of the message nothing is known but for whom it was.
+#[test]
+fn what_the_journal_cannot_give_back_is_told_and_the_rest_comes() {
+    const MESSAGES: usize = 1000;
+    let server = Server::start(&Config::new(""));
+    let names = ["$events/message/delivery_dropped", "$events/delivery_dropped"];
+    watch(&server, names, "true");
+    let away = Connect::new(V5, "away").persistent();
+    let mut client = server.session(&away);
+    client.subscribe("t", 1);
+    client.disconnect();
+    let mut meter = server.session(&Connect::new(V5, "meter"));
+    let payload = |number: usize| format!("message-{number:06}");
+    for number in 0..MESSAGES {
+        meter.publish(&Publish::new("t", payload(number)).qos(1));
+    }
+    // Far back in the queue, so that it is nowhere but there.
+    let victim = payload(MESSAGES - 100);
+    flip(&server, victim.as_bytes());
+    let mut client = server.session(&away);
+    meter.publish(&Publish::new("t", "end").qos(1));
+    let received = client.receive_until("end");
+    let received: Vec<&str> = received.iter().map(|delivery| delivery.payload_str()).collect();
+    let expected: Vec<String> = (0..MESSAGES).map(payload).filter(|it| *it != victim).collect();
+    assert!(received == expected, "{} messages came", received.len());
+    let expected = ["delivery.dropped", "damaged", "away", "undefined"];
+    let columns = ["event", "reason", "clientid", "topic"];
+    assert_eq!(seen(&server, 1, columns), [expected.map(|text| json!(text))]);
+    assert_eq!(dropped(&server, "damaged"), 1);
+}
+
+/// Changes a bit of the one place of the journal where this stands.
+fn flip(server: &Server, text: &[u8]) {
+    let entries = std::fs::read_dir(server.dir().join("data/journal")).expect("there is a journal");
+    let mut found = 0;
+    for entry in entries {
+        let path = entry.expect("a file of the journal").path();
+        let bytes = std::fs::read(&path).expect("a file of the journal");
+        let Some(at) = bytes.windows(text.len()).position(|window| window == text) else {
+            continue;
+        };
+        let file = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("a file of the journal");
+        file.write_all_at(&[bytes[at] ^ 1], at as u64)
+            .expect("a file of the journal");
+        found += 1;
+    }
+    assert_eq!(found, 1, "places in the journal");
+}
+
+/// What the server has counted.
+fn dropped(server: &Server, reason: &str) -> u64 {
+    let (_, metrics) = server.http_get("/metrics");
+    let begin = format!("tidewire_broker_messages_dropped_total{{reason=\"{reason}\"}} ");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&begin));
+    value.and_then(|value| value.parse().ok()).expect("a counter")
 }

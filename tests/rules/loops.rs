@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::support::*;
+use crate::web_server::WebServer;
 
 /// A connector to `there`, an action that sends everything as it is, and a rule for `filter`.
 fn send_to(here: &Server, there: &Server, filter: &str) {
@@ -105,6 +106,57 @@ fn a_ring_of_nodes_does_not_loop() {
     // What came round passes the first node's watcher: nothing else follows it.
     let matched: Vec<u64> = servers.iter().map(|server| counted(server, "matched")).collect();
     assert_eq!(matched, [3, 3, 2]);
+}
+
+/// Each node's own target takes nothing, and what it gives up goes to the other node.
+#[test]
+fn two_nodes_whose_fallback_actions_send_each_other_everything_do_not_loop() {
+    let servers = [Server::start(&Config::new("")), Server::start(&Config::new(""))];
+    let refusing = WebServer::answering(400);
+    for (here, there) in [(0, 1), (1, 0)] {
+        let api = Api::of(&servers[here]);
+        let config = json!({"server": servers[there].mqtt().to_string(), "client_id": unique("bridge")});
+        let far = json!({"type": "mqtt", "name": "far", "config": config});
+        api.ok("POST", "/api/v1/connectors", &far);
+        let parameters = json!({"topic": "${topic}", "payload": "${payload}", "qos": "1", "retain": "false"});
+        let action = json!({"type": "mqtt", "name": "far", "connector": "far", "parameters": parameters});
+        api.ok("POST", "/api/v1/actions", &action);
+        let config = json!({"url": format!("http://{}", refusing.address)});
+        let web = json!({"type": "http", "name": "web", "config": config});
+        api.ok("POST", "/api/v1/connectors", &web);
+        let action = json!({
+            "type": "http", "name": "web", "connector": "web", "parameters": {"body": "${payload}"},
+            "fallback_actions": ["mqtt:far"],
+        });
+        api.ok("POST", "/api/v1/actions", &action);
+        let rule = json!({"id": "r", "sql": "SELECT topic, payload FROM \"mesh/#\"", "actions": ["http:web"]});
+        api.ok("POST", "/api/v1/rules", &rule);
+        servers[here].wait_until("the action is connected", |_| {
+            api.get("/api/v1/actions/mqtt:far")["health"]["state"] == "connected"
+        });
+    }
+    let mut watchers = servers.each_ref().map(|server| watcher(server, "mesh/#"));
+    let mut client = servers[0].session(&Connect::new(V5, "c"));
+    client.publish(&Publish::new("mesh/x", "once").qos(1));
+    // It comes once more to where it was published, and is not sent to the other a second time.
+    assert_eq!(received(&mut watchers[0], 2), ["once", "once"]);
+    assert_eq!(received(&mut watchers[1], 1), ["once"]);
+    let api = Api::of(&servers[0]);
+    let metrics = || api.get("/api/v1/actions/http:web")["metrics"].clone();
+    servers[0].wait_until("it has ended", |_| metrics()["fallback_lost"] == 1);
+    assert_eq!(
+        (&metrics()["fallen_back"], &metrics()["failed"]),
+        (&json!(1), &json!(2))
+    );
+    let reason = api.get("/api/v1/actions/http:web").to_string();
+    assert!(reason.contains("has gone out through its connector before"), "{reason}");
+    assert_eq!(
+        [counted(&servers[0], "matched"), counted(&servers[1], "matched")],
+        [2, 1]
+    );
+    for mut watcher in watchers {
+        watcher.ping_alone();
+    }
 }
 
 /// What came in from a broker may go out there, under another topic: that is no loop.

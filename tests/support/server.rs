@@ -28,6 +28,8 @@ pub struct Config {
     pub files: Vec<(&'static str, String)>,
     /// What tidewire is told to do, if not to serve.
     pub subcommand: Option<&'static str>,
+    /// Environment variables; `{dir}` in a value is the server's directory.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Config {
@@ -40,6 +42,11 @@ impl Config {
 
     pub fn mosquitto(mut self, text: impl Into<String>) -> Config {
         self.mosquitto = text.into();
+        self
+    }
+
+    pub fn environment(mut self, name: &'static str, value: impl Into<String>) -> Config {
+        self.environment.push((name, value.into()));
         self
     }
 

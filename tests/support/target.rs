@@ -61,6 +61,11 @@ impl Target {
         if self.is_tidewire() {
             command.extend(config.subcommand.map(str::to_owned));
         }
+        if !config.environment.is_empty() {
+            let set = config.environment.iter();
+            let set = set.map(|(name, value)| format!("{name}={}", in_dir(value)));
+            command.splice(0..0, ["env".to_owned()].into_iter().chain(set));
+        }
         // mosquitto has no long form of it.
         command.extend([
             if self.is_tidewire() { "--config" } else { "-c" }.to_owned(),

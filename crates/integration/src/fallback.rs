@@ -2,7 +2,7 @@
 //!
 //! A record of an action that has some carries what each of them is to get, under its name: the id of the action, or `republish:` and a
 //! number. So a fallback costs room in the buffer for every message, and nothing that is needed is missing when it is. A record that
-//! comes from a fallback carries nothing: what fails there ends there.
+//! comes from a fallback carries no more than the marks of bridges (`loops.rs`): what fails there ends there.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -57,7 +57,10 @@ pub struct FallbackActions {
 pub fn carry(records: &mut Records, fallbacks: &[LiveFallback], output: &Map, stamp: Stamp<'_>) {
     for LiveFallback { name, fill } in fallbacks {
         match fill {
-            Fill::Action(templates) => records.carry(name, templates.len(), |writer| {
+            Fill::Action { bridge, .. } if bridge.has_sent(stamp.bridges) => {
+                records.carry(&came_back(name), 0, |_| true);
+            }
+            Fill::Action { templates, .. } => records.carry(name, templates.len(), |writer| {
                 write_fields(writer, templates, output).is_none()
             }),
             Fill::Republish(templates) => {
@@ -145,6 +148,11 @@ impl Fallback for FallbackActions {
     }
 }
 
+/// Carried under this instead of what would be for an action whose connector the message has gone out through before: it ends there.
+fn came_back(name: &str) -> String {
+    format!("came back:{name}")
+}
+
 fn nothing_for(name: &str) -> String {
     format!("fallback action {name}: nothing was filled in for it when the messages came")
 }
@@ -153,10 +161,21 @@ impl FallbackActions {
     /// Ends when the action has all that there is for it where it keeps it, or is no more.
     async fn give(&self, id: &str, given_up: &[Record], fell_back: &mut FellBack) {
         let mut records = Records::new();
-        let carried = given_up.iter().filter_map(|record| record.carried(id));
-        carried.for_each(|record| records.push_copy(&record));
+        let mut ended = 0;
+        for record in given_up {
+            match record.carried(id) {
+                Some(own) => {
+                    records.push_copy(&own);
+                    loops::hand_on_marks(&mut records, record);
+                }
+                None => ended += u64::from(record.carried(&came_back(id)).is_some()),
+            }
+        }
         let messages = u64::from(records.count());
-        fell_back.lose(given_up.len() as u64 - messages, || nothing_for(id));
+        fell_back.lose(given_up.len() as u64 - messages - ended, || nothing_for(id));
+        fell_back.lose(ended, || {
+            format!("fallback action {id}: the message has gone out through its connector before, and would go round for ever")
+        });
         while !records.is_empty() {
             let reached = match self.engine.upgrade() {
                 Some(engine) => engine.reach(id, |buffer| {

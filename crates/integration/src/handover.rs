@@ -13,8 +13,9 @@ use connectors::{Action, Records, Ticket};
 use rules::{Map, Missing};
 
 use crate::fallback::{carry, write_fields};
+use crate::loops::carry_marks;
 use crate::runner::{Cause, hash};
-use crate::set::{LiveAction, RuleSet};
+use crate::set::{LiveAction, LiveFallback, RuleSet};
 
 /// Bytes that may wait here for one action whose buffer is full; more is given up and counted. Only QoS 0, events and messages of
 /// the server come to that: publishers of QoS 1 and 2 are held back before.
@@ -311,6 +312,9 @@ impl Track {
             return false;
         }
         self.diverted.write(stamp.unix_ms, cause.key, 0, |_| ());
+        if live.fallbacks.iter().any(LiveFallback::is_bridge) {
+            carry_marks(&mut self.diverted, stamp.bridges);
+        }
         carry(&mut self.diverted, &live.fallbacks, output, stamp);
         true
     }
@@ -384,7 +388,9 @@ fn fill_in(records: &mut Records, live: &LiveAction, output: &Map, stamp: Stamp<
         records.take_back();
         return Err(Lost::Failed(problem.to_string()));
     }
-    live.bridge.carry(records, stamp.bridges);
+    if live.bridge.is_bridge || live.fallbacks.iter().any(LiveFallback::is_bridge) {
+        carry_marks(records, stamp.bridges);
+    }
     carry(records, &live.fallbacks, output, stamp);
     Ok(())
 }

@@ -2,12 +2,12 @@
 //! nothing goes out twice where it has gone out before.
 //!
 //! MQTT sources put marks on what they publish and drop what is theirs themselves (`connectors::mqtt`). What rules make of a marked message
-//! keeps its marks: an MQTT action hands them on, and what is republished has them. Before MQTT 5 there are no user properties, and
+//! keeps its marks: an MQTT action hands them on, also as a fallback of another, and what is republished has them. Before MQTT 5 there are no user properties, and
 //! so no marks.
 
 use broker::tap::MadeMessage;
 use connectors::mqtt::LOOP_PROPERTY;
-use connectors::{Incoming, Records};
+use connectors::{Incoming, Record, Records};
 use mqtt::{Properties, Property, PropertyWriter};
 
 /// The last ones of more are kept. No sensible net of bridges is as deep, and a publisher may send as many as fit into a packet: before ours.
@@ -55,16 +55,28 @@ impl Bridge {
     pub fn has_sent(&self, bridges: &[&str]) -> bool {
         self.mark.as_deref().is_some_and(|mark| bridges.contains(&mark))
     }
+}
 
-    /// Adds the marks to the last record.
-    pub fn carry(&self, records: &mut Records, bridges: &[&str]) {
-        if self.is_bridge && !bridges.is_empty() {
-            records.carry(LOOP_PROPERTY, bridges.len(), |writer| {
-                for mark in bridges {
-                    writer.field(|out| out.extend_from_slice(mark.as_bytes()));
-                }
-                true
-            });
-        }
+/// Adds the marks to the last record, for an action that hands them on.
+pub fn carry_marks(records: &mut Records, bridges: &[&str]) {
+    if !bridges.is_empty() {
+        records.carry(LOOP_PROPERTY, bridges.len(), |writer| {
+            for mark in bridges {
+                writer.field(|out| out.extend_from_slice(mark.as_bytes()));
+            }
+            true
+        });
+    }
+}
+
+/// Gives the last record the marks that another one carries.
+pub fn hand_on_marks(records: &mut Records, from: &Record) {
+    if let Some(marks) = from.carried(LOOP_PROPERTY) {
+        records.carry(LOOP_PROPERTY, marks.fields(), |writer| {
+            for mark in (0..marks.fields()).filter_map(|index| marks.field(index)) {
+                writer.field(|out| out.extend_from_slice(mark));
+            }
+            true
+        });
     }
 }

@@ -89,8 +89,15 @@ pub struct LiveFallback {
 
 /// What is filled in for it.
 pub enum Fill {
-    Action(Vec<Template>),
+    Action { templates: Vec<Template>, bridge: Bridge },
     Republish(Arc<Republish>),
+}
+
+impl LiveFallback {
+    /// It hands on the marks of bridges (`loops.rs`) that a record has beside what is for it.
+    pub fn is_bridge(&self) -> bool {
+        matches!(&self.fill, Fill::Action { bridge, .. } if bridge.is_bridge)
+    }
 }
 
 /// Of all definitions: some may not run.

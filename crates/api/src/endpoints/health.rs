@@ -32,8 +32,8 @@ pub enum HealthStatus {
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
-    const READY: &str =
-        "503 with the reasons until the server has started, while it shuts down, and when a shard does not answer.";
+    const READY: &str = "503 with the reasons until the server has started, while it shuts down, when a shard does not answer, and from when \
+         the journal has failed until the next start. A full journal is no reason: delivering is what makes room.";
     let readiness = |path, id, summary| {
         Endpoint::get(path, id, readyz)
             .tag("Health")
@@ -66,12 +66,21 @@ async fn livez() -> &'static str {
 
 async fn readyz(State(app): State<App>) -> Response {
     let mut reasons: Vec<String> = app.readiness().reasons().into_iter().map(str::to_owned).collect();
+    reasons.extend(failed_journal(&app));
     reasons.extend(silent_shards(&app).await);
     let (code, status) = match reasons.is_empty() {
         true => (StatusCode::OK, HealthStatus::Ready),
         false => (StatusCode::SERVICE_UNAVAILABLE, HealthStatus::NotReady),
     };
     (code, axum::Json(Health { status, reasons })).into_response()
+}
+
+/// Its clients are better off with a node that can keep what they say.
+fn failed_journal(app: &App) -> Option<String> {
+    match app.net().journal()?.state {
+        journal::State::Failed { because } => Some(format!("the journal has failed: {because}")),
+        journal::State::Ok | journal::State::Full { .. } => None,
+    }
 }
 
 async fn silent_shards(app: &App) -> Vec<String> {

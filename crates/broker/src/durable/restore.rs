@@ -23,7 +23,7 @@ use crate::durable::recovery::{
 };
 use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
-use crate::message::Publication;
+use crate::message::{Place, Publication};
 use crate::outgoing::{GroupRef, Tag};
 use crate::session::{Session, Subscription, SubscriptionKind, Will};
 use crate::shard::{Interested, Shard, hash};
@@ -36,7 +36,7 @@ pub type ReadMessages<'a> = dyn FnMut(&[Position], &mut dyn FnMut(usize, Option<
 /// Appends a batch to the journal: where it begins and ends.
 pub type Append<'a> = dyn FnMut(&mut Batch) -> (u64, u64) + 'a;
 
-/// What could not be restored, and why; everything else could.
+/// What was restored, and what could not be: that is told once, and given up in the journal too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub sessions: u64,
@@ -55,10 +55,12 @@ pub fn restore(
     append: &mut Append<'_>,
 ) -> Restored {
     let mut result = Restored::default();
+    // What sessions have lost is counted there.
+    let mut lost = 0;
     let mut groups = HashMap::new();
     for group in recovered.groups {
         let home = place_of_group(shards, &group);
-        result.damaged += shards[home].restore_group(now, group, &mut groups, read);
+        lost += shards[home].restore_group(now, group, &mut groups, read);
     }
     let mut connected = Vec::new();
     for mut session in recovered.sessions {
@@ -79,10 +81,12 @@ pub fn restore(
         record_number(&mut shards[0], session, &entry);
     }
     result.retained_messages = recovered.retained.len() as u64;
-    result.damaged += restore_retained(now, shards, &recovered.retained, read);
-    result.damaged += restore_delayed(now, shards, &recovered.delayed, read);
+    lost += restore_retained(now, shards, &recovered.retained, read);
+    lost += restore_delayed(now, shards, &recovered.delayed, read);
     exchange_mail(now, shards, append);
-    route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
+    lost += route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
+    result.damaged += lost;
+    shards[0].core.stats.drops[DropReason::Damaged as usize] += lost;
     // In the batch that says what has been routed, and before anything is published: messages name shards by their number, and there
     // may be more of them now.
     let count = shards.len() as u16;
@@ -166,6 +170,7 @@ fn restore_retained(
         let topic = &retained[index];
         let Some(Ok(Record::Message(record))) = bytes.map(Record::read) else {
             damaged += 1;
+            shards[0].core.record(&Record::RetainedGone { topic: &topic.topic });
             return;
         };
         let p = Publication {
@@ -194,17 +199,31 @@ fn restore_delayed(now: Now, shards: &mut [Shard], delayed: &[(Position, u64)], 
                 is_routed: due_unix_ms == WITH_TAP,
             });
         }
-        _ => damaged += 1,
+        _ => {
+            damaged += 1;
+            let place = Place::at(delayed[index].0);
+            shards[0]
+                .core
+                .record_of(place, |message| Record::DelayedDone { message });
+        }
     });
     damaged
 }
 
 /// Messages that a shard had been sent and not yet routed: to the sessions whose home it was.
-fn route_rest(now: Now, shards: &mut [Shard], old_shards: u16, unrouted: &[Unrouted], read: &mut ReadMessages<'_>) {
+fn route_rest(
+    now: Now,
+    shards: &mut [Shard],
+    old_shards: u16,
+    unrouted: &[Unrouted],
+    read: &mut ReadMessages<'_>,
+) -> u64 {
     let unrouted = if is_planted(Fault::SkipUnrouted) { &[] } else { unrouted };
     let positions: Vec<Position> = unrouted.iter().map(|unrouted| unrouted.message).collect();
+    let mut damaged = 0;
     read(&positions, &mut |index, bytes| {
         let Some(Ok(Record::Message(record))) = bytes.map(Record::read) else {
+            damaged += 1;
             return;
         };
         let Unrouted {
@@ -227,6 +246,7 @@ fn route_rest(now: Now, shards: &mut [Shard], old_shards: u16, unrouted: &[Unrou
     for (by, from, up_to) in watermarks(unrouted) {
         shards[0].core.record(&Record::Routed { by, from, up_to });
     }
+    damaged
 }
 
 /// Up to where each of the shards before has now routed all that each other had sent it.
@@ -256,7 +276,7 @@ impl Shard {
         let index = self.create_group(share_name, filter);
         self.mind_durable(filter, true);
         let positions: Vec<Position> = recovered.messages.into_iter().collect();
-        let mut damaged = 0;
+        let mut damaged = Vec::new();
         let Some(group) = self.groups.get_mut(index) else {
             return 0;
         };
@@ -277,9 +297,15 @@ impl Shard {
                 group.queued_bytes += message.kept_bytes();
                 group.queue.push_back(message);
             }
-            _ => damaged += 1,
+            _ => damaged.push(positions[at]),
         });
-        damaged
+        let group = recovered.key;
+        for message in &damaged {
+            let place = Place::at(*message);
+            self.core
+                .record_of(place, |message| Record::GroupDropped { group, message });
+        }
+        damaged.len() as u64
     }
 
     fn restore_session(

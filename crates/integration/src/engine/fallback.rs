@@ -56,7 +56,13 @@ impl State {
         let live = |target: &Target| {
             let fill = match target {
                 Target::Republish { templates, .. } => Fill::Republish(Arc::clone(templates)),
-                Target::Action(id) => Fill::Action(self.actions.get(id)?.as_ref().ok()?.templates.clone()),
+                Target::Action(id) => {
+                    let Running { templates, bridge, .. } = self.actions.get(id)?.as_ref().ok()?;
+                    Fill::Action {
+                        templates: templates.clone(),
+                        bridge: bridge.clone(),
+                    }
+                }
             };
             let name = target.name().to_owned();
             Some(LiveFallback { name, fill })

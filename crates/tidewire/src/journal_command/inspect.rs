@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use journal::inspect::{Report, SegmentReport};
+use journal::{Damage, OpenError};
 use serde_json::{Value, json};
 
 use super::holdings::{Holdings, count};
@@ -44,7 +45,20 @@ pub fn verify(data_dir: &Path, form: Form) -> Result<ExitCode, String> {
 }
 
 fn problems(report: &Report) -> impl Iterator<Item = String> + '_ {
-    report.problems.iter().map(|problem| chain(problem))
+    let replay_from = report.replay_from.unwrap_or(report.first);
+    report.problems.iter().map(move |problem| match problem {
+        OpenError::Damaged {
+            file,
+            offset,
+            lsn,
+            what: what @ Damage::Block(_),
+            ..
+        } if *lsn < replay_from => format!(
+            "{file}, offset {offset} (position {lsn}): {what}. It stands before the checkpoint, where it keeps nobody from starting: \
+             clients that still wait for what stood there get the rest, and are counted as `damaged`. A backup has it"
+        ),
+        problem => chain(problem),
+    })
 }
 
 fn text(data_dir: &Path, report: &Report, holdings: &Holdings) -> String {

@@ -4,6 +4,7 @@
 //! that writes them. When it cannot keep up, lines are left out and their number is logged.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -22,17 +23,24 @@ pub struct EventLog {
     left_out: Arc<AtomicU64>,
     /// To `$SYS/brokers/<node>/clients/…`.
     sys: Option<ClientEventSender>,
+    /// Its files are named without it, and other journals have files of the same names.
+    journal: PathBuf,
 }
 
 impl EventLog {
-    pub fn start(sys: Option<ClientEventSender>) -> io::Result<EventLog> {
+    pub fn start(data_dir: &Path, sys: Option<ClientEventSender>) -> io::Result<EventLog> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let left_out = Arc::new(AtomicU64::new(0));
         let counter = left_out.clone();
         thread::Builder::new()
             .name("log".into())
             .spawn(move || write_all(&receiver, &counter))?;
-        Ok(EventLog { sender, left_out, sys })
+        Ok(EventLog {
+            sender,
+            left_out,
+            sys,
+            journal: data_dir.join(journal::DIRECTORY_NAME),
+        })
     }
 }
 
@@ -50,20 +58,23 @@ impl net::Observer for EventLog {
     }
 
     fn journal_error(&self, what: &'static str, error: &dyn std::error::Error) {
-        tracing::error!(error = chain(error), "{what}");
+        tracing::error!(journal = %self.journal.display(), error = chain(error), "{what}");
     }
 
     fn journal_state(&self, state: &journal::State) {
+        let journal = self.journal.display();
         match state {
             journal::State::Ok => tracing::warn!("the journal takes what is to be kept again"),
             journal::State::Full { because } => {
                 tracing::error!(
+                    %journal,
                     because,
                     "the journal is full: what would have to be kept is refused or waits"
                 );
             }
             journal::State::Failed { because } => {
                 tracing::error!(
+                    %journal,
                     because,
                     "the journal has failed: nothing that has to be kept is acknowledged any more; restart when the disk is sound"
                 );
