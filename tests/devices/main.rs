@@ -21,6 +21,7 @@ mod http;
 mod kills;
 mod limits;
 mod namespaces;
+mod order;
 mod ota;
 mod protobuf;
 mod rest;

@@ -307,6 +307,77 @@ fn the_audit_log_has_it(_: &Server, rest: &Rest, customer: &Rest, device: &str, 
     assert_eq!(customer.call("GET", none, &Json::Null).0, 403);
 }
 
+fn metric(server: &Server, name: &str) -> u64 {
+    let (_, text) = server.http_get("/metrics");
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Until nothing more is sent, though nothing that was is read.
+fn wait_until_it_is_held(server: &Server) {
+    let mut same = (0, 0);
+    server.wait_until("all that was asked for has been looked at", |server| {
+        let sent = metric(server, "tidewire_platform_downlinks_sent_total");
+        same = if sent == same.0 { (sent, same.1 + 1) } else { (sent, 0) };
+        same.1 > 40 && metric(server, "tidewire_platform_lag_messages") == 0
+    });
+}
+
+/// A device that asks for many large chunks and reads none of them for a while gets all of them; one that goes loses what it has not got, which
+/// is counted.
+#[test]
+fn a_slow_device_gets_all_that_it_asks_for() {
+    const CHUNK: usize = 3 << 20;
+    const ASKED: usize = 24;
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let device = rest.device("Meter", "TOKEN");
+    let mut saved = rest.ok("GET", &format!("/api/device/{device}"), &Json::Null);
+    let package = create(&rest, &saved["deviceProfileId"], "FIRMWARE", "2.0");
+    let bytes: String = (0..2 * CHUNK).map(|n| char::from(b'a' + (n % 23) as u8)).collect();
+    assert_eq!(upload(&rest, &package, "checksumAlgorithm=CRC32", &bytes).0, 200);
+    saved["firmwareId"] = package["id"].clone();
+    rest.ok("POST", "/api/device", &saved);
+    for qos in [0, 1] {
+        let mut peer = server.session(&login(V4, "TOKEN"));
+        peer.subscribe("v2/fw/response/+/chunk/+", qos);
+        for request in 0..ASKED {
+            let topic = format!("v2/fw/request/{request}/chunk/{}", request % 2);
+            peer.send(&Publish::new(topic, CHUNK.to_string()).bytes(V4));
+        }
+        wait_until_it_is_held(&server);
+        for request in 0..ASKED {
+            let chunk = request % 2;
+            let found = peer.receive();
+            let topic = format!("v2/fw/response/{request}/chunk/{chunk}");
+            assert_eq!(String::from_utf8_lossy(&found.topic), topic, "QoS {qos}");
+            assert!(
+                found.payload == bytes.as_bytes()[chunk * CHUNK..(chunk + 1) * CHUNK],
+                "{topic}"
+            );
+        }
+        peer.disconnect();
+    }
+    let sent = metric(&server, "tidewire_platform_downlinks_sent_total");
+    let dropped = metric(&server, "tidewire_platform_downlinks_dropped_total");
+    assert_eq!(dropped, 0);
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    peer.subscribe("v2/fw/response/+/chunk/+", 0);
+    for request in 0..ASKED {
+        let asked = Publish::new(format!("v2/fw/request/{request}/chunk/0"), CHUNK.to_string());
+        peer.send(&asked.bytes(V4));
+    }
+    wait_until_it_is_held(&server);
+    peer.abort();
+    server.wait_until("each is counted as sent or dropped", |server| {
+        let now_sent = metric(server, "tidewire_platform_downlinks_sent_total") - sent;
+        let now_dropped = metric(server, "tidewire_platform_downlinks_dropped_total");
+        now_dropped > 0 && now_sent + now_dropped == ASKED as u64
+    });
+}
+
 /// Its peak, in KiB.
 fn peak_kib(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");

@@ -22,6 +22,15 @@ use crate::tap::{DeviceHappening, DeviceMessage, DeviceTaken, Tap};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceKey(pub u128);
 
+/// What a device was sent and has not taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceBacklog {
+    /// Its socket has not taken it, or it is queued.
+    pub unsent_bytes: usize,
+    /// In flight, whether it has been sent or not.
+    pub unacknowledged_bytes: usize,
+}
+
 /// A client that the authenticator found to be a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
@@ -189,6 +198,18 @@ impl Shard {
         };
         let delivered = self.core.deliver(now, slot, &p, terms, &mut Forms::default());
         !matches!(delivered, Delivered::Dropped(_))
+    }
+
+    /// `None`: it has no connection here.
+    pub fn device_backlog(&self, client_id: &str) -> Option<DeviceBacklog> {
+        let slot = self.slot_of(client_id).filter(|slot| self.device_of(*slot).is_some())?;
+        let session = self.core.session(slot);
+        let out = &session.outgoing;
+        let in_flight = out.inflight.iter().filter_map(|message| message.delivery.as_ref());
+        Some(DeviceBacklog {
+            unsent_bytes: self.core.outbox.queued_bytes(session.conn?) + out.queued_bytes,
+            unacknowledged_bytes: in_flight.map(Delivery::kept_bytes).sum(),
+        })
     }
 
     /// Ends the connection of a device, if it has one here.

@@ -56,7 +56,7 @@ pub mod waiting;
 
 pub use access::{Access, AuthOutcome, Credentials, Identity, Offered, OpenAccess, SessionAccess, SubscribeAccess};
 pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy};
-pub use device::{Device, DeviceKey};
+pub use device::{Device, DeviceBacklog, DeviceKey};
 pub use durable::checkpoint::Checkpointed;
 pub use durable::ledger::JournalState;
 pub use effect::*;

@@ -12,9 +12,9 @@ use broker::tap::Tap;
 use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
 use platform::decode::{AttributesRequest, Form, Format, OtaKind};
-use platform::entities::{Entities, EntityError};
+use platform::entities::{Entities, EntityError, Said};
 use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RpcId, RuleChainId, RuleNodeId, TenantId, Uuid};
-use platform::model::{OtaPackage, Rpc};
+use platform::model::{OtaPackage, Rpc, Scope};
 use platform::repository::{RepositoryError, StateKind};
 use platform::{Platform, SqliteRepository};
 use timeseries::ColumnStore;
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::calls::{Answer, Call, CallError, Caller, Waiting};
 use crate::delivery::Begun;
-use crate::entry::{Entry, Kind};
+use crate::entry::{Entry, Kind, entity_type_number};
 use crate::events::NodeEvent;
 use crate::hub::{Hub, PROVISIONING, client_id, lock, unix_ms};
 use crate::ingest::Ingest;
@@ -36,6 +36,9 @@ use crate::stats::{Counters, Stats};
 use crate::tap::DeviceTap;
 use crate::updates::Updates;
 use crate::upkeep;
+
+/// How long a request waits for what was acknowledged before it.
+const CATCH_UP: Duration = Duration::from_secs(10);
 
 /// Within the data directory.
 pub const DIRECTORY_NAME: &str = "platform";
@@ -140,6 +143,7 @@ impl Devices {
         let hub = Arc::new(Hub::new(options, platform, log));
         Counters::add(&hub.counters.appended, found.records);
         hub.counters.read_lsn.store(found.follower.next().0, Relaxed);
+        hub.processed.reached(found.follower.next());
         hub.look_at_profiles();
         hub.look_at_limits();
         hub.restore_calls()
@@ -147,12 +151,12 @@ impl Devices {
         let repository = hub.platform.entities().repository();
         repository
             .for_each_state(StateKind::NodeEvents, &mut |node, bytes| {
-                hub.events.restore(RuleNodeId(node), bytes)
+                hub.restored(node, hub.events.restore(RuleNodeId(node), bytes));
             })
             .map_err(|error| OpenError::Repository(Box::new(error)))?;
         repository
             .for_each_state(StateKind::EntityEvents, &mut |entity, bytes| {
-                hub.lifecycle.restore(entity, bytes)
+                hub.restored(entity, hub.lifecycle.restore(entity, bytes));
             })
             .map_err(|error| OpenError::Repository(Box::new(error)))?;
         tell_of_chains(&hub).map_err(|error| OpenError::Repository(Box::new(error)))?;
@@ -284,10 +288,6 @@ impl Devices {
     /// Telemetry of any entity, past the rule chains: JSON as devices send it, which the caller has checked.
     /// `ttl_s`: how long it is kept; 0: as the tenant's profile says.
     pub fn save_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<Kept, Full> {
-        let kind = EntityType::ALL
-            .iter()
-            .position(|kind| *kind == entity.kind)
-            .unwrap_or_default();
         let with_ttl;
         let (kind_of_entry, body) = match ttl_s {
             0 => (Kind::Save, body),
@@ -297,9 +297,42 @@ impl Devices {
             }
         };
         self.append(&Entry {
-            id: kind as i32,
+            id: entity_type_number(entity.kind),
             ..Entry::new(kind_of_entry, entity.id, now_ms, body)
         })
+    }
+
+    /// A user saves attributes of any entity, JSON that the caller has checked: behind all that was acknowledged before, and to be read when
+    /// this returns, unless the processing is further behind than a request can wait. They are kept in any case. Waits.
+    pub fn save_attributes(&self, of: (EntityId, Scope), body: &[u8], now_ms: i64) -> Result<(), Full> {
+        self.change_attributes(&Entry::of_attributes(Kind::SaveAttributes, of, now_ms, body))
+    }
+
+    /// As [`Devices::save_attributes`].
+    pub fn delete_attributes(&self, of: (EntityId, Scope), keys: &[String], now_ms: i64) -> Result<(), Full> {
+        let body = serde_json::json!(keys).to_string();
+        self.change_attributes(&Entry::of_attributes(
+            Kind::DeleteAttributes,
+            of,
+            now_ms,
+            body.as_bytes(),
+        ))
+    }
+
+    fn change_attributes(&self, entry: &Entry<'_>) -> Result<(), Full> {
+        let kept = self.append(entry)?;
+        let end = kept.end();
+        kept.wait()?;
+        if !self.hub.processed.wait_here(end, CATCH_UP) {
+            tracing::info!(entity = %entry.device, "attributes that a user changed wait behind what devices said");
+        }
+        Ok(())
+    }
+
+    /// Done when all that has been acknowledged has been processed. `false`: that takes longer than a request can wait.
+    pub async fn catch_up(&self) -> bool {
+        let processed = self.hub.processed.wait_for(self.hub.log.committed());
+        tokio::time::timeout(CATCH_UP, processed).await.is_ok()
     }
 
     /// Over HTTP: the next call of the device, or the next change of its attributes. `None`: too many wait.
@@ -346,7 +379,7 @@ impl Devices {
     /// The device says that a user may claim it.
     pub fn claim(&self, device: DeviceId, body: &[u8]) -> Result<(), String> {
         self.hub
-            .claim(device, body, unix_ms())
+            .claim(device, body, (Said::Now, unix_ms()))
             .map_err(|error| error.to_string())
     }
 

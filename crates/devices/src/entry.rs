@@ -5,7 +5,8 @@
 //! ```
 
 use platform::decode::{Form, Format, OtaKind, Uplink};
-use platform::ids::Uuid;
+use platform::ids::{EntityId, EntityType, Uuid};
+use platform::model::Scope;
 
 const HEAD_BYTES: usize = 30;
 
@@ -42,9 +43,13 @@ pub enum Kind {
     /// A device wants a part of its firmware. The body is the number of the part, i32, and its size as a text.
     FirmwareChunk = 21,
     SoftwareChunk = 22,
+    /// A user changes attributes of any entity, as JSON. `id` is the type of the entity, and from bit 8 on the scope.
+    SaveAttributes = 23,
+    /// As [`Kind::SaveAttributes`]; the body is an array of keys.
+    DeleteAttributes = 24,
 }
 
-const KINDS: [Kind; 22] = [
+const KINDS: [Kind; 24] = [
     Kind::Telemetry,
     Kind::Attributes,
     Kind::RpcRequest,
@@ -67,6 +72,8 @@ const KINDS: [Kind; 22] = [
     Kind::SaveWithTtl,
     Kind::FirmwareChunk,
     Kind::SoftwareChunk,
+    Kind::SaveAttributes,
+    Kind::DeleteAttributes,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +153,27 @@ impl<'a> Entry<'a> {
         })
     }
 
+    /// A change of a user.
+    pub fn of_attributes(
+        kind: Kind,
+        (entity, scope): (EntityId, Scope),
+        received_ms: i64,
+        body: &'a [u8],
+    ) -> Entry<'a> {
+        let scope = Scope::ALL.iter().position(|known| *known == scope).unwrap_or_default();
+        Entry {
+            id: entity_type_number(entity.kind) | (scope as i32) << 8,
+            ..Entry::new(kind, entity.id, received_ms, body)
+        }
+    }
+
+    /// Whose attributes are changed.
+    pub fn attributes_of(&self) -> Option<(EntityId, Scope)> {
+        let kind = EntityType::ALL.get(usize::try_from(self.id & 0xFF).ok()?)?;
+        let scope = Scope::ALL.get(usize::try_from(self.id >> 8).ok()?)?;
+        Some((EntityId::new(*kind, self.device), *scope))
+    }
+
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(self.kind as u8);
         out.push(form_number(self.form));
@@ -167,6 +195,14 @@ impl<'a> Entry<'a> {
             body,
         })
     }
+}
+
+/// As records have it.
+pub fn entity_type_number(kind: EntityType) -> i32 {
+    EntityType::ALL
+        .iter()
+        .position(|known| *known == kind)
+        .unwrap_or_default() as i32
 }
 
 fn form_number(form: Form) -> u8 {
@@ -191,6 +227,22 @@ fn form_of(number: u8) -> Option<Form> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_of_attributes_say_whose_they_are() {
+        for kind in EntityType::ALL.iter().copied() {
+            for scope in Scope::ALL {
+                let of = (EntityId::new(kind, Uuid([3; 16])), scope);
+                let entry = Entry::of_attributes(Kind::SaveAttributes, of, 5, b"{}");
+                assert_eq!(entry.attributes_of(), Some(of));
+            }
+        }
+        let broken = Entry {
+            id: -1,
+            ..Entry::new(Kind::SaveAttributes, Uuid::NULL, 0, b"{}")
+        };
+        assert_eq!(broken.attributes_of(), None);
+    }
 
     #[test]
     fn what_is_written_is_read() {

@@ -1,12 +1,14 @@
 //! What went through nodes of rule chains that are debugged: the last of each node. In memory; the newest of them are kept every now
 //! and then, and at a stop, so that they are there after a restart.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platform::chain::DebugEvent;
 use platform::ids::{EntityId, RuleNodeId, TenantId, Uuid};
 use serde::{Deserialize, Serialize};
+
+use crate::recent::{Recent, Timed};
 
 /// Of one node.
 const EVENTS_MAX: usize = 500;
@@ -35,42 +37,38 @@ pub struct NodeEvent {
     pub error: Option<String>,
 }
 
-#[derive(Default)]
-pub struct Events(Mutex<Held>);
+pub struct Events(Mutex<Recent<RuleNodeId, NodeEvent>>);
 
-#[derive(Default)]
-struct Held {
-    nodes: HashMap<RuleNodeId, VecDeque<NodeEvent>, foldhash::fast::RandomState>,
-    /// Since they were kept.
-    changed: HashSet<RuleNodeId, foldhash::fast::RandomState>,
+impl Timed for NodeEvent {
+    fn at_ms(&self) -> i64 {
+        self.at_ms
+    }
+}
+
+impl Default for Events {
+    fn default() -> Events {
+        Events(Mutex::new(Recent::new(NODES_MAX, EVENTS_MAX)))
+    }
 }
 
 impl Events {
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, Recent<RuleNodeId, NodeEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is to be kept: all of a node anew, or nothing of it any more.
     pub fn take_changed(&self) -> Vec<(RuleNodeId, Option<Vec<u8>>)> {
-        let held = &mut *self.lock();
-        let changed = std::mem::take(&mut held.changed);
-        let nodes = &held.nodes;
-        changed
-            .into_iter()
-            .map(|node| (node, nodes.get(&node).and_then(to_bytes)))
-            .collect()
+        self.lock().take_changed(to_bytes)
     }
 
     /// They could not be kept.
     pub fn keep_later(&self, nodes: impl Iterator<Item = RuleNodeId>) {
-        self.lock().changed.extend(nodes);
+        self.lock().keep_later(nodes);
     }
 
-    /// What cannot be read is gone.
-    pub fn restore(&self, node: RuleNodeId, bytes: &[u8]) {
-        if let Ok(events) = serde_json::from_slice(bytes) {
-            self.lock().nodes.insert(node, events);
-        }
+    /// What was kept of a node.
+    pub fn restore(&self, node: RuleNodeId, bytes: &[u8]) -> Result<(), serde_json::Error> {
+        self.lock().restore(node, bytes)
     }
 
     pub fn put(&self, id: Uuid, at_ms: i64, tenant: TenantId, event: &DebugEvent<'_>) {
@@ -88,36 +86,18 @@ impl Events {
             metadata: cut(event.message.metadata.to_json().to_string()),
             error: event.error.map(str::to_owned),
         };
-        let Held { nodes, changed } = &mut *self.lock();
-        if nodes.len() >= NODES_MAX && !nodes.contains_key(&node) {
-            let last_ms = |events: &VecDeque<NodeEvent>| events.back().map_or(0, |event| event.at_ms);
-            let oldest = nodes.iter().min_by_key(|(_, events)| last_ms(events));
-            if let Some(oldest) = oldest.map(|(node, _)| *node) {
-                nodes.remove(&oldest);
-                changed.insert(oldest);
-            }
-        }
-        let events = nodes.entry(node).or_default();
-        if events.len() >= EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(event);
-        changed.insert(node);
+        self.lock().put(node, event);
     }
 
     /// The newest first.
     pub fn of(&self, tenant: TenantId, node: RuleNodeId) -> Vec<NodeEvent> {
         let held = self.lock();
-        let events = held.nodes.get(&node).into_iter().flatten().rev();
+        let events = held.of(node).rev();
         events.filter(|event| event.tenant == tenant).cloned().collect()
     }
 
     pub fn clear(&self, tenant: TenantId, node: RuleNodeId) {
-        let held = &mut *self.lock();
-        if let Some(events) = held.nodes.get_mut(&node) {
-            events.retain(|event| event.tenant != tenant);
-            held.changed.insert(node);
-        }
+        self.lock().remove_if(node, |event| event.tenant == tenant);
     }
 }
 
@@ -189,8 +169,8 @@ mod tests {
         assert!(changed.len() == 1 && kept == node(0) && bytes.len() <= KEPT_BYTES_MAX);
         assert!(events.take_changed().is_empty());
         let restarted = Events::default();
-        restarted.restore(kept, bytes);
-        restarted.restore(node(9), b"nonsense");
+        assert!(restarted.restore(kept, bytes).is_ok());
+        assert!(restarted.restore(node(9), b"nonsense").is_err());
         let again = restarted.of(tenant, node(0));
         assert!(again.len() > 10 && found.starts_with(&again) && restarted.of(tenant, node(9)).is_empty());
         (1..=NODES_MAX).for_each(|number| put(number, 10_000 + number as i64));

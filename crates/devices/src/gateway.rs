@@ -4,12 +4,12 @@ use platform::decode::{
     Downlink, GatewayAttributesRequest, GatewayConnect, GatewayRpcResponse, Subscription, gateway_attribute_response,
     gateway_parts,
 };
-use platform::entities::EntityError;
+use platform::entities::{EntityError, Said};
 use platform::ids::DeviceId;
 use platform::model::{Device, Scope};
 
 use crate::entry::Entry;
-use crate::hub::Hub;
+use crate::hub::{Hub, unix_ms};
 use crate::requests::Unanswered;
 
 impl Hub {
@@ -81,12 +81,13 @@ impl Hub {
         Ok(())
     }
 
-    pub fn gateway_claim(&self, entry: &Entry<'_>, now_ms: i64) -> Result<(), Unanswered> {
+    pub fn gateway_claim(&self, entry: &Entry<'_>, said: Said) -> Result<(), Unanswered> {
         let mut done = Ok(());
         for part in gateway_parts(entry.body)? {
             let taken = part.claim().map_err(Unanswered::from).and_then(|claim| {
                 if let Some(device) = self.behind(entry, &part.device)? {
-                    self.platform.entities().allow_claim(device, &claim, now_ms)?;
+                    let said = (said, entry.received_ms);
+                    self.platform.entities().allow_claim(device, &claim, said, unix_ms())?;
                 }
                 Ok(())
             });

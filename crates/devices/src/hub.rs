@@ -25,6 +25,7 @@ use crate::log::Log;
 use crate::ota::{ChunkRequests, OtaCache};
 use crate::outlet::Out;
 use crate::pollers::Pollers;
+use crate::processed::Processed;
 use crate::sessions::Sessions;
 use crate::stats::{Counters, Lag, Stats};
 use crate::updates::Watchers;
@@ -43,6 +44,7 @@ pub struct Hub {
     pub options: Options,
     pub platform: Arc<Platform>,
     pub log: Log,
+    pub processed: Processed,
     pub sessions: Sessions,
     pub calls: Calls,
     /// Calls of devices over HTTP that wait for a rule chain; their numbers are none that devices use.
@@ -116,6 +118,7 @@ impl Hub {
             options,
             platform,
             log,
+            processed: Processed::default(),
             sessions: Sessions::default(),
             calls: Calls::default(),
             asked: Calls::from(1 << 30),
@@ -351,6 +354,7 @@ impl Hub {
             dropped_updates_total: self.watchers.dropped_total.load(Relaxed),
             dropped_alive_total: counters.dropped_alive.load(Relaxed),
             failed_rules_total: counters.failed_rules.load(Relaxed),
+            unreadable_events_total: counters.unreadable_events.load(Relaxed),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The thread that reads the log and gives it to the platform, record by record in order, in batches.
 //!
 //! A batch ends where the last one before a crash ended: what is replayed is never mixed with what is new. Requests of devices
-//! are answered between batches, so that a device sees what it said before; those of the process before are nobody's any more.
+//! are answered between batches, so that a device sees what it said before; those of the process before are nobody's any more, but for claims,
+//! which are kept.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -207,6 +208,9 @@ impl Ingest {
         self.give(&mut batch, ends_at);
         Counters::add(&self.hub.counters.ingested, gathered.records.len() as u64);
         self.hub.counters.read_lsn.store(self.follower.next().0, Relaxed);
+        if !self.has_ended {
+            self.hub.processed.reached(self.follower.next());
+        }
         self.gathered = gathered;
     }
 
@@ -294,21 +298,27 @@ impl Ingest {
     /// What is not for the platform's batches.
     fn answer(&mut self, entry: &Entry<'_>, at: Position) {
         match entry.kind {
-            Kind::Save | Kind::SaveWithTtl => self.save(entry, at),
+            Kind::Save | Kind::SaveWithTtl | Kind::SaveAttributes | Kind::DeleteAttributes => self.save(entry, at),
             Kind::Mark => self.mark(at),
-            _ if at.0 <= self.begun_at.0 => {}
+            _ if at.0 <= self.begun_at.0 => self.hub.claim_again(entry),
             _ => self.hub.answer(entry, unix_ms()),
         }
     }
 
     fn save(&mut self, entry: &Entry<'_>, at: Position) {
-        while let Err(error) = self.hub.save(entry, at) {
+        let hub = Arc::clone(&self.hub);
+        let save = || match entry.kind {
+            Kind::SaveAttributes | Kind::DeleteAttributes => hub.change_attributes(entry, at),
+            _ => hub.save(entry, at),
+        };
+        while let Err(error) = save() {
             if !self.may_try_again(&error) {
                 return;
             }
         }
         self.failures = 0;
         self.last = at;
+        self.hub.go_on_with_chains();
     }
 
     /// Points that chains said by themselves get a position.

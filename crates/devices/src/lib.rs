@@ -31,6 +31,8 @@ mod log;
 mod ota;
 mod outlet;
 mod pollers;
+mod processed;
+mod recent;
 mod requests;
 mod sessions;
 mod stats;

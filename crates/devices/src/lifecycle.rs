@@ -3,12 +3,13 @@
 //!
 //! Errors come from messages that failed: the same one is told once a second at most.
 
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platform::chain::ChainNodes;
 use platform::ids::{EntityId, RuleChainId, TenantId, Uuid};
 use serde::{Deserialize, Serialize};
+
+use crate::recent::{Recent, Timed};
 
 /// Of one entity.
 const EVENTS_MAX: usize = 50;
@@ -45,44 +46,33 @@ impl What {
     }
 }
 
-#[derive(Default)]
-pub struct Lifecycle(Mutex<Held>);
+pub struct Lifecycle(Mutex<Recent<Uuid, EntityEvent>>);
 
-#[derive(Default)]
-struct Held {
-    entities: HashMap<Uuid, VecDeque<EntityEvent>, foldhash::fast::RandomState>,
-    /// Since they were kept.
-    changed: HashSet<Uuid, foldhash::fast::RandomState>,
+impl Timed for EntityEvent {
+    fn at_ms(&self) -> i64 {
+        self.at_ms
+    }
+}
+
+impl Default for Lifecycle {
+    fn default() -> Lifecycle {
+        Lifecycle(Mutex::new(Recent::new(ENTITIES_MAX, EVENTS_MAX)))
+    }
 }
 
 impl Lifecycle {
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, Recent<Uuid, EntityEvent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn put(&self, event: EntityEvent) {
-        let Held { entities, changed } = &mut *self.lock();
-        let id = event.entity.id;
-        if entities.len() >= ENTITIES_MAX && !entities.contains_key(&id) {
-            let last_ms = |events: &VecDeque<EntityEvent>| events.back().map_or(0, |event| event.at_ms);
-            let oldest = entities.iter().min_by_key(|(_, events)| last_ms(events));
-            if let Some(oldest) = oldest.map(|(entity, _)| *entity) {
-                entities.remove(&oldest);
-                changed.insert(oldest);
-            }
-        }
-        let events = entities.entry(id).or_default();
-        if events.len() >= EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(event);
-        changed.insert(id);
+        self.lock().put(event.entity.id, event);
     }
 
     /// A message failed.
     pub fn failed(&self, id: Uuid, at_ms: i64, of: (TenantId, EntityId), method: &str, problem: &str) {
         let error = cut(problem);
-        if let Some(last) = self.lock().entities.get(&of.1.id).and_then(VecDeque::back)
+        if let Some(last) = self.lock().of(of.1.id).next_back()
             && at_ms.saturating_sub(last.at_ms) < REPEATED_MS
             && matches!(&last.what, What::Error { error: known, .. } if *known == error)
         {
@@ -147,40 +137,27 @@ impl Lifecycle {
     /// The newest first.
     pub fn of(&self, tenant: TenantId, entity: EntityId) -> Vec<EntityEvent> {
         let held = self.lock();
-        let events = held.entities.get(&entity.id).into_iter().flatten().rev();
         let is_own = |event: &&EntityEvent| event.tenant == tenant && event.entity == entity;
-        events.filter(is_own).cloned().collect()
+        held.of(entity.id).rev().filter(is_own).cloned().collect()
     }
 
     pub fn clear(&self, tenant: TenantId, entity: EntityId) {
-        let held = &mut *self.lock();
-        if let Some(events) = held.entities.get_mut(&entity.id) {
-            events.retain(|event| event.tenant != tenant);
-            held.changed.insert(entity.id);
-        }
+        self.lock().remove_if(entity.id, |event| event.tenant == tenant);
     }
 
     /// What is to be kept: all of an entity anew, or nothing of it any more.
     pub fn take_changed(&self) -> Vec<(Uuid, Option<Vec<u8>>)> {
-        let held = &mut *self.lock();
-        let changed = std::mem::take(&mut held.changed);
-        let bytes = |entity: &Uuid| {
-            let events = held.entities.get(entity).filter(|events| !events.is_empty())?;
-            serde_json::to_vec(events).ok()
-        };
-        changed.into_iter().map(|entity| (entity, bytes(&entity))).collect()
+        self.lock().take_changed(|events| serde_json::to_vec(events).ok())
     }
 
     /// They could not be kept.
     pub fn keep_later(&self, entities: impl Iterator<Item = Uuid>) {
-        self.lock().changed.extend(entities);
+        self.lock().keep_later(entities);
     }
 
-    /// What cannot be read is gone.
-    pub fn restore(&self, entity: Uuid, bytes: &[u8]) {
-        if let Ok(events) = serde_json::from_slice(bytes) {
-            self.lock().entities.insert(entity, events);
-        }
+    /// What was kept of an entity.
+    pub fn restore(&self, entity: Uuid, bytes: &[u8]) -> Result<(), serde_json::Error> {
+        self.lock().restore(entity, bytes)
     }
 }
 
@@ -249,8 +226,9 @@ mod tests {
         let kept = events.take_changed();
         assert!(events.take_changed().is_empty() && kept.len() == 1);
         let restarted = Lifecycle::default();
-        restarted.restore(kept[0].0, kept[0].1.as_deref().unwrap_or_default());
-        restarted.restore(Uuid([7; 16]), b"nonsense");
+        let bytes = kept[0].1.as_deref().unwrap_or_default();
+        assert!(restarted.restore(kept[0].0, bytes).is_ok());
+        assert!(restarted.restore(Uuid([7; 16]), b"nonsense").is_err());
         assert_eq!(restarted.of(TENANT, device(0)), found);
         (1..=ENTITIES_MAX).for_each(|number| fail(number, 10_000, "x"));
         assert!(events.of(TENANT, device(0)).is_empty());

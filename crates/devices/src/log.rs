@@ -53,13 +53,16 @@ impl std::error::Error for Full {}
 
 /// Done when what was appended is kept. Dropped without waiting it does no harm.
 #[derive(Debug)]
-pub struct Kept(oneshot::Receiver<()>);
+pub struct Kept {
+    receiver: oneshot::Receiver<()>,
+    end: Lsn,
+}
 
 impl Future for Kept {
     type Output = Result<(), Full>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map(|done| {
+        Pin::new(&mut self.receiver).poll(context).map(|done| {
             done.map_err(|_| Full {
                 because: "the server stops".to_owned(),
             })
@@ -68,9 +71,14 @@ impl Future for Kept {
 }
 
 impl Kept {
+    /// Where it ends in the log.
+    pub fn end(&self) -> Lsn {
+        self.end
+    }
+
     /// On a thread that may wait.
     pub fn wait(self) -> Result<(), Full> {
-        self.0.blocking_recv().map_err(|_| Full {
+        self.receiver.blocking_recv().map_err(|_| Full {
             because: "the server stops".to_owned(),
         })
     }
@@ -140,7 +148,7 @@ impl Log {
         if self.committed() >= end {
             self.shared.tell_waiters(self.committed());
         }
-        Ok(Kept(receiver))
+        Ok(Kept { receiver, end })
     }
 
     pub fn committed(&self) -> Lsn {

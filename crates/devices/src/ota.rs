@@ -1,18 +1,25 @@
 //! Chunks of firmware and software for devices, on a thread of their own: what one device fetches keeps nobody's telemetry waiting. Parts
 //! of packages that were asked for of late are in memory.
+//!
+//! A device gets a chunk when it has taken what it was sent before: a slow one that asks for many has its requests held, one by one, and
+//! loses none. Devices take turns.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use broker::ShardId;
 use hashbrown::HashMap;
+use net::CallError;
 use platform::decode::{Downlink, OtaKind, Subscription};
 use platform::entities::{EntityError, OTA_PART_BYTES};
 use platform::ids::{DeviceId, OtaPackageId, Uuid};
 use platform::model::OtaPackage;
 
 use crate::entry::{Entry, Kind};
-use crate::hub::{Hub, lock};
+use crate::hub::{Hub, client_id, lock};
+use crate::sessions::Target;
 use crate::stats::Counters;
 
 /// In memory, of all packages.
@@ -20,8 +27,16 @@ const PARTS_MAX: usize = 32;
 /// Of one answer.
 pub const CHUNK_BYTES_MAX: usize = 16 << 20;
 /// Requests that wait: of a device, and in all. What comes beyond that is dropped, and counted.
-const OF_DEVICE_MAX: u32 = 64;
+const OF_DEVICE_MAX: usize = 64;
 const REQUESTS_MAX: usize = 65_536;
+/// What a device may have been sent and not taken when it gets another chunk; one that is larger goes alone.
+const AHEAD_BYTES_MAX: usize = 256 << 10;
+/// What a device that reads may leave without an acknowledgement: it is in memory.
+const UNACKNOWLEDGED_BYTES_MAX: usize = 2 * CHUNK_BYTES_MAX;
+/// Before a device that has not taken enough is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// For a shard's answer.
+const SHARD_ANSWERS: Duration = Duration::from_secs(5);
 
 type Part = Arc<Vec<u8>>;
 
@@ -97,45 +112,80 @@ pub struct ChunkRequests {
 
 #[derive(Default)]
 struct Waiting {
-    requests: VecDeque<ChunkRequest>,
-    by_device: HashMap<Uuid, u32, foldhash::fast::RandomState>,
+    count: usize,
+    /// Of each device, in order; none is empty.
+    by_device: HashMap<Uuid, VecDeque<ChunkRequest>, foldhash::fast::RandomState>,
+    /// Whose turn it is. A device with requests is here, or held, or at work.
+    turns: VecDeque<Uuid>,
+    /// Devices that have to take something first, and when they are looked at again.
+    held: VecDeque<(Instant, Uuid)>,
     has_ended: bool,
 }
 
 impl ChunkRequests {
     /// False: there are too many.
     fn put(&self, request: ChunkRequest) -> bool {
-        let mut waiting = lock(&self.waiting);
-        if waiting.requests.len() >= REQUESTS_MAX {
+        let waiting = &mut *lock(&self.waiting);
+        if waiting.count >= REQUESTS_MAX {
             return false;
         }
-        let of_device = waiting.by_device.entry(request.device.0).or_default();
-        if *of_device >= OF_DEVICE_MAX {
+        let device = request.device.0;
+        let of_device = waiting.by_device.entry(device).or_default();
+        if of_device.len() >= OF_DEVICE_MAX {
             return false;
         }
-        *of_device += 1;
-        waiting.requests.push_back(request);
+        if of_device.is_empty() {
+            waiting.turns.push_back(device);
+        }
+        of_device.push_back(request);
+        waiting.count += 1;
         self.news.notify_one();
         true
     }
 
-    /// Waits for one; `None`: there will be no more.
+    /// Waits for one, which stays until [`ChunkRequests::done`]; `None`: there will be no more.
     fn next(&self) -> Option<ChunkRequest> {
         let mut waiting = lock(&self.waiting);
         loop {
             if waiting.has_ended {
                 return None;
             }
-            if let Some(request) = waiting.requests.pop_front() {
-                if let Some(of_device) = waiting.by_device.get_mut(&request.device.0) {
-                    *of_device -= 1;
-                    if *of_device == 0 {
-                        waiting.by_device.remove(&request.device.0);
-                    }
-                }
+            let now = Instant::now();
+            while waiting.held.front().is_some_and(|(at, _)| *at <= now)
+                && let Some((_, device)) = waiting.held.pop_front()
+            {
+                waiting.turns.push_back(device);
+            }
+            let first = waiting.turns.pop_front();
+            if let Some(request) = first.and_then(|device| waiting.by_device.get(&device)?.front().cloned()) {
                 return Some(request);
             }
-            waiting = self.news.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            let until = waiting.held.front().map(|(at, _)| at.saturating_duration_since(now));
+            waiting = match until {
+                Some(time) => {
+                    let waited = self.news.wait_timeout(waiting, time);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.news.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// The device that the last request was of has got it, or has to take something first.
+    fn done(&self, device: DeviceId, is_answered: bool) {
+        let waiting = &mut *lock(&self.waiting);
+        if !is_answered {
+            waiting.held.push_back((Instant::now() + LOOK_AGAIN, device.0));
+            return;
+        }
+        let Some(of_device) = waiting.by_device.get_mut(&device.0) else {
+            return;
+        };
+        waiting.count -= usize::from(of_device.pop_front().is_some());
+        if of_device.is_empty() {
+            waiting.by_device.remove(&device.0);
+        } else {
+            waiting.turns.push_back(device.0);
         }
     }
 
@@ -149,7 +199,8 @@ impl ChunkRequests {
 /// The thread that answers, until the requests end.
 pub fn run(hub: &Hub) {
     while let Some(request) = hub.chunk_requests.next() {
-        hub.answer_chunk(&request);
+        let is_answered = hub.answer_chunk(&request);
+        hub.chunk_requests.done(request.device, is_answered);
     }
 }
 
@@ -192,15 +243,10 @@ impl Hub {
 
     /// `size`: 0 is all of it. Behind the end there is nothing.
     pub fn ota_chunk(&self, package: &OtaPackage, size: usize, chunk: usize) -> Result<Vec<u8>, OtaError> {
-        if !package.has_data {
-            return Err(OtaError::Elsewhere);
-        }
-        let id = package.id.unwrap_or_default();
-        let length = usize::try_from(package.data_size.unwrap_or_default()).unwrap_or(usize::MAX);
-        let wanted = part(length, size, chunk);
-        if wanted.len() > CHUNK_BYTES_MAX {
-            return Err(OtaError::ChunkSize(size.to_string()));
-        }
+        self.ota_bytes(package.id.unwrap_or_default(), chunk_range(package, size, chunk)?)
+    }
+
+    fn ota_bytes(&self, id: OtaPackageId, wanted: Range<usize>) -> Result<Vec<u8>, OtaError> {
         let mut bytes = Vec::with_capacity(wanted.len());
         let mut at = wanted.start;
         while at < wanted.end {
@@ -234,33 +280,78 @@ impl Hub {
         }
     }
 
-    fn answer_chunk(&self, asked: &ChunkRequest) {
+    /// `false`: the device has to take first what it was sent.
+    fn answer_chunk(&self, asked: &ChunkRequest) -> bool {
         let kind = asked.kind;
-        let (subscription, downlink, payload) = match self.chunk_for(asked) {
+        let found = self.wanted_chunk(asked);
+        let subscription = match found {
+            Ok(_) => Subscription::Chunks(kind),
+            Err(_) => Subscription::ChunkErrors(kind),
+        };
+        let Some(target) = self.sessions.target(asked.device.0, subscription) else {
+            Counters::add(&self.counters.dropped_downlinks, 1);
+            tracing::debug!(device = %asked.device, "a device that asked for a chunk is gone, or has not subscribed to the answer");
+            return true;
+        };
+        let bytes = found.as_ref().map_or(0, |(_, wanted)| wanted.len());
+        if !self.has_taken_enough(&target, bytes) {
+            return false;
+        }
+        let (downlink, payload) = match found.and_then(|(package, wanted)| self.ota_bytes(package, wanted)) {
             Ok(bytes) => {
                 let downlink = Downlink::Chunk {
                     kind,
                     request: asked.request,
                     chunk: asked.chunk,
                 };
-                (Subscription::Chunks(kind), downlink, bytes)
+                (downlink, bytes)
             }
             Err(error) => {
                 tracing::info!(device = %asked.device, %error, "a device asked for a package that it does not get");
-                let text = error.to_string().into_bytes();
-                (Subscription::ChunkErrors(kind), Downlink::ChunkError(kind), text)
+                (Downlink::ChunkError(kind), error.to_string().into_bytes())
             }
         };
-        if let Some(target) = self.sessions.target(asked.device.0, subscription) {
-            self.out(asked.received_ms).send(target, downlink, payload);
+        self.out(asked.received_ms).send(target, downlink, payload);
+        true
+    }
+
+    /// Whether so much more may be sent to a session.
+    fn has_taken_enough(&self, target: &Target, bytes: usize) -> bool {
+        let Some(net) = self.net.get() else { return true };
+        let client_id = client_id(target.session);
+        let backlog = net.call(ShardId(target.shard), SHARD_ANSWERS, move |shard, _| {
+            shard.device_backlog(&client_id)
+        });
+        match backlog {
+            Ok(Some(backlog)) => {
+                let has_room = |held: usize, max: usize| held == 0 || held + bytes <= max;
+                has_room(backlog.unsent_bytes, AHEAD_BYTES_MAX)
+                    && has_room(backlog.unacknowledged_bytes, UNACKNOWLEDGED_BYTES_MAX)
+            }
+            // It has gone: what is sent to it is counted as lost.
+            Ok(None) | Err(CallError::Stopped) => true,
+            Err(_) => false,
         }
     }
 
-    fn chunk_for(&self, asked: &ChunkRequest) -> Result<Vec<u8>, OtaError> {
+    fn wanted_chunk(&self, asked: &ChunkRequest) -> Result<(OtaPackageId, Range<usize>), OtaError> {
         let size = asked.size.clone().map_err(OtaError::ChunkSize)?;
         let chunk = usize::try_from(asked.chunk).map_err(|_| OtaError::NotFound)?;
-        self.ota_chunk(&self.ota_package(asked.device, asked.kind)?, size, chunk)
+        let package = self.ota_package(asked.device, asked.kind)?;
+        Ok((package.id.unwrap_or_default(), chunk_range(&package, size, chunk)?))
     }
+}
+
+fn chunk_range(package: &OtaPackage, size: usize, chunk: usize) -> Result<Range<usize>, OtaError> {
+    if !package.has_data {
+        return Err(OtaError::Elsewhere);
+    }
+    let length = usize::try_from(package.data_size.unwrap_or_default()).unwrap_or(usize::MAX);
+    let wanted = part(length, size, chunk);
+    if wanted.len() > CHUNK_BYTES_MAX {
+        return Err(OtaError::ChunkSize(size.to_string()));
+    }
+    Ok(wanted)
 }
 
 fn part(len: usize, size: usize, chunk: usize) -> Range<usize> {
@@ -312,11 +403,34 @@ mod tests {
         assert!(!requests.put(asked(1, 99)) && requests.put(asked(2, 7)));
         let first = requests.next().unwrap();
         assert_eq!((first.chunk, first.request, &first.size), (0, 5, &Ok(512)));
-        // One was taken: another one has room.
+        // One was answered: another one has room.
+        assert!(!requests.put(asked(1, 100)));
+        requests.done(first.device, true);
         assert!(requests.put(asked(1, 100)) && !requests.put(asked(1, 101)));
-        let rest: Vec<i32> = (0..OF_DEVICE_MAX + 1).map(|_| requests.next().unwrap().chunk).collect();
-        assert_eq!(rest[OF_DEVICE_MAX as usize - 2..], [OF_DEVICE_MAX as i32 - 1, 7, 100]);
-        assert!(lock(&requests.waiting).by_device.is_empty());
+        // Devices take turns; one that has to take something first gets the same one again, and no other waits for it.
+        let mut got = Vec::new();
+        let mut held = 0;
+        while !lock(&requests.waiting).by_device.is_empty() {
+            let next = requests.next().unwrap();
+            let is_answered = next.chunk != 3 || held == 2;
+            held += usize::from(!is_answered);
+            requests.done(next.device, is_answered);
+            if is_answered {
+                got.push((next.device.0.0[0], next.chunk));
+            }
+            if next.chunk == 3 && held == 1 {
+                assert!(requests.put(asked(3, 8)) && requests.put(asked(3, 9)));
+            }
+        }
+        let of = |device: u8| got.iter().filter(move |(of, _)| *of == device).map(|(_, chunk)| *chunk);
+        let expected: Vec<i32> = (1..OF_DEVICE_MAX as i32).chain([100]).collect();
+        assert_eq!(of(1).collect::<Vec<_>>(), expected);
+        assert_eq!((got[0], of(3).collect::<Vec<_>>()), ((2, 7), vec![8, 9]));
+        let place = |wanted| got.iter().position(|known| *known == wanted);
+        assert!(place((3, 9)) < place((1, 3)));
+        let left = lock(&requests.waiting);
+        assert_eq!((left.count, left.turns.len(), left.held.len()), (0, 0, 0));
+        drop(left);
         requests.put(asked(1, 1));
         requests.end();
         assert_eq!(requests.next(), None);

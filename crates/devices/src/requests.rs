@@ -1,14 +1,14 @@
 //! What devices ask and what is not kept: attributes, answers to calls, claims, provisioning.
 
 use platform::decode::{
-    AttributesRequest, Claim, DecodeError, Downlink, Provision, RpcRequest, Subscription, Telemetry,
-    attribute_response, protobuf_attribute_response, protobuf_rpc_response, provision_failure, provision_not_found,
-    provision_success,
+    AttributesRequest, Claim, DecodeError, Downlink, Limits, Provision, RpcRequest, Subscription, Telemetry,
+    attribute_response, attributes, protobuf_attribute_response, protobuf_rpc_response, provision_failure,
+    provision_not_found, provision_success,
 };
-use platform::entities::{EntityError, ProvisionOutcome};
+use platform::entities::{EntityError, ProvisionOutcome, Said};
 use platform::ids::{DeviceId, EntityId, EntityType};
 use platform::model::{Attribute, Device, Scope};
-use platform::{IngestError, News, RateLimit, TransportRates};
+use platform::{AttributesChange, IngestError, News, RateLimit, TransportRates};
 use timeseries::Position;
 
 use crate::entry::{Entry, Kind};
@@ -72,7 +72,7 @@ impl Hub {
                 Ok(())
             }
             Kind::AttributesRequest => self.attributes_request(entry),
-            Kind::Claim => self.claim(device, entry.body, now_ms),
+            Kind::Claim => self.claim(device, entry.body, (Said::Now, entry.received_ms)),
             Kind::Provision => self.provision(entry, now_ms),
             Kind::GatewayAttributesRequest => self.gateway_attributes_request(entry),
             Kind::GatewayRpc => self.gateway_rpc(entry),
@@ -80,7 +80,7 @@ impl Hub {
                 self.ask_for_chunk(entry);
                 Ok(())
             }
-            Kind::GatewayClaim => self.gateway_claim(entry, now_ms),
+            Kind::GatewayClaim => self.gateway_claim(entry, Said::Now),
             _ => Ok(()),
         };
         if entry.kind != Kind::Provision {
@@ -171,10 +171,22 @@ impl Hub {
         Ok((client, shared))
     }
 
-    pub fn claim(&self, device: DeviceId, body: &[u8], now_ms: i64) -> Result<(), Unanswered> {
+    pub fn claim(&self, device: DeviceId, body: &[u8], said: (Said, i64)) -> Result<(), Unanswered> {
         let claim = Claim::decode(body)?;
-        self.platform.entities().allow_claim(device, &claim, now_ms)?;
+        self.platform.entities().allow_claim(device, &claim, said, unix_ms())?;
         Ok(())
+    }
+
+    /// A claim in the log of the process before, which may not have got to it. Nobody waits for its answer.
+    pub fn claim_again(&self, entry: &Entry<'_>) {
+        let done = match entry.kind {
+            Kind::Claim => self.claim(DeviceId(entry.device), entry.body, (Said::Again, entry.received_ms)),
+            Kind::GatewayClaim => self.gateway_claim(entry, Said::Again),
+            _ => Ok(()),
+        };
+        if let Err(error) = done {
+            tracing::debug!(device = %entry.device, %error, "a claim of before the start does not hold");
+        }
     }
 
     fn provision(&self, entry: &Entry<'_>, now_ms: i64) -> Result<(), Unanswered> {
@@ -235,6 +247,25 @@ impl Hub {
         let now_ms = unix_ms();
         let mut out = self.out(now_ms);
         self.platform.ingest(&[], at, now_ms, &mut out).map(drop)
+    }
+
+    /// A user changed attributes of any entity.
+    pub fn change_attributes(&self, entry: &Entry<'_>, at: Position) -> Result<(), IngestError> {
+        let Some((entity, scope)) = entry.attributes_of() else {
+            Counters::add(&self.counters.refused_messages, 1);
+            return Ok(());
+        };
+        let (values, keys);
+        let change = if entry.kind == Kind::DeleteAttributes {
+            keys = serde_json::from_slice::<Vec<String>>(entry.body).unwrap_or_default();
+            AttributesChange::Delete(&keys)
+        } else {
+            values = attributes(entry.body, &Limits::default()).unwrap_or_default();
+            AttributesChange::Save(&values)
+        };
+        let mut out = self.out(entry.received_ms);
+        self.platform
+            .change_attributes(entity, (scope, change), (at, entry.received_ms), &mut out)
     }
 
     /// Telemetry of any entity, past the chains.

@@ -22,6 +22,7 @@ pub struct Counters {
     pub failed_batches: AtomicU64,
     pub dropped_alive: AtomicU64,
     pub failed_rules: AtomicU64,
+    pub unreadable_events: AtomicU64,
 }
 
 impl Counters {
@@ -70,4 +71,6 @@ pub struct Stats {
     pub dropped_alive_total: u64,
     /// Messages that failed in a rule chain.
     pub failed_rules_total: u64,
+    /// Entities and rule nodes whose events of the process before could not be read.
+    pub unreadable_events_total: u64,
 }

@@ -13,6 +13,7 @@ use platform::repository::{Change, StateKind};
 
 use crate::hub::{Hub, unix_ms};
 use crate::ingest::error_chain;
+use crate::stats::Counters;
 
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between looks for alarms and calls that are too old, unless a profile of tenants changes.
@@ -82,6 +83,14 @@ impl Hub {
         }
     }
 
+    /// Events that cannot be read are not shown any more.
+    pub fn restored(&self, of: Uuid, restored: Result<(), serde_json::Error>) {
+        if let Err(error) = restored {
+            Counters::add(&self.counters.unreadable_events, 1);
+            tracing::warn!(entity = %of, %error, "the events that were kept of an entity or a rule node cannot be read: they are gone");
+        }
+    }
+
     fn keep_lifecycle(&self) {
         let changed = self.lifecycle.take_changed();
         if changed.is_empty() {
@@ -102,6 +111,7 @@ impl Hub {
 
     /// Chains are told what went.
     fn clean_up(&self, now_ms: i64) -> Result<(), EntityError> {
+        self.platform.entities().forget_old_claims(now_ms)?;
         let mut out = self.out(now_ms);
         for alarm in self.platform.delete_old_alarms(now_ms, &mut out)? {
             self.platform.tell(deleted(&alarm), now_ms, &mut out);

@@ -32,8 +32,8 @@ pub use directory::{DeviceEntry, Directory};
 pub use limits::{ApiFeature, ApiState, Bucket, LIMITED_ENTITIES, LimitError, RateLimit, TenantLimits, TransportRates};
 pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
 pub use platform::{
-    AlarmChange, ApiStateChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options, Outlet, Platform,
-    RetentionError, Said, Stats,
+    AlarmChange, ApiStateChange, AttributesChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options,
+    Outlet, Platform, RetentionError, Said, Stats,
 };
 pub use retention::TimesToLive;
 pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};

@@ -118,6 +118,8 @@ pub enum StateKind {
     NodeEvents = 7,
     /// What happened to an entity beside messages.
     EntityEvents = 8,
+    /// Until when and with which secret a device may be claimed.
+    Claim = 9,
 }
 
 /// Which entities; what is `None` does not matter.

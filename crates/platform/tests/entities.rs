@@ -10,11 +10,12 @@ use auth::Password;
 use platform::SqliteRepository;
 use platform::credentials::MqttLogin;
 use platform::decode::{Claim, Provision};
-use platform::entities::{ClaimOutcome, Entities, EntityError, NewTenant, ProvisionOutcome};
+use platform::entities::{ClaimOutcome, Entities, EntityError, NewTenant, ProvisionOutcome, Said};
 use platform::ids::{CustomerId, TenantId};
 use platform::model::{
     Alarm, Authority, CredentialsType, Customer, Device, DeviceCredentials, DeviceProfile, RuleChain, Tenant, User,
 };
+use platform::repository::StateKind;
 use scratch::Scratch;
 use serde_json::json;
 
@@ -367,22 +368,87 @@ fn devices_are_claimed_with_their_secret() {
     };
     let take = |device: &Device, secret: &str, now_ms| f.entities.claim(device, customer, secret, now_ms).unwrap();
     assert_eq!(take(&device, "s", NOW), ClaimOutcome::Failure);
-    f.entities.allow_claim(id, &claim, NOW).unwrap();
+    f.entities.allow_claim(id, &claim, (Said::Now, NOW), NOW).unwrap();
     assert_eq!(take(&device, "wrong", NOW), ClaimOutcome::Failure);
-    f.entities.allow_claim(id, &claim, NOW).unwrap();
+    f.entities.allow_claim(id, &claim, (Said::Now, NOW), NOW).unwrap();
     assert_eq!(take(&device, "s", NOW + 1001), ClaimOutcome::Failure);
-    f.entities.allow_claim(id, &claim, NOW).unwrap();
+    f.entities.allow_claim(id, &claim, (Said::Now, NOW), NOW).unwrap();
     let ClaimOutcome::Success(claimed) = take(&device, "s", NOW + 1000) else {
         panic!("not claimed")
     };
     assert_eq!(claimed.customer_id, Some(customer));
     assert_eq!(take(&claimed, "s", NOW), ClaimOutcome::Claimed);
     assert_eq!(
-        text(f.entities.allow_claim(id, &claim, NOW)),
+        text(f.entities.allow_claim(id, &claim, (Said::Now, NOW), NOW)),
         "Device [D] has been already claimed!"
     );
     let given_back = f.entities.reclaim(&claimed, NOW).unwrap();
     assert_eq!(given_back.customer_id, Some(CustomerId::NULL));
+}
+
+/// What a device said of claims is there after a restart, as is what became of it.
+#[test]
+fn claims_survive_a_restart_until_their_time_is_over() {
+    let mut f = fixture();
+    let customer = f.customer("C").id.unwrap();
+    let [taken, wrong, old, waits, gone] = ["taken", "wrong", "old", "waits", "gone"]
+        .map(|name| f.entities.save_device(f.device(name), None, NOW).unwrap());
+    let claim = |duration_ms| Claim {
+        secret_key: "s".to_owned(),
+        duration_ms,
+    };
+    let said = |f: &Fixture, device: &Device, said: Said, duration_ms, since_ms, now_ms| {
+        let id = device.id.unwrap();
+        f.entities
+            .allow_claim(id, &claim(duration_ms), (said, since_ms), now_ms)
+    };
+    for device in [&taken, &wrong, &waits, &gone] {
+        said(&f, device, Said::Now, 10_000, NOW, NOW).unwrap();
+    }
+    said(&f, &old, Said::Now, 100, NOW, NOW).unwrap();
+    f.entities.delete_device(gone.id.unwrap()).unwrap();
+    let take = |f: &Fixture, device: &Device, secret: &str, now_ms| {
+        let device: Device = f.entities.get(device.id.unwrap().0).unwrap();
+        match f.entities.claim(&device, customer, secret, now_ms).unwrap() {
+            ClaimOutcome::Success(_) => "success",
+            ClaimOutcome::Failure => "failure",
+            ClaimOutcome::Claimed => "claimed",
+        }
+    };
+    assert_eq!(take(&f, &taken, "s", NOW + 1), "success");
+    assert_eq!(take(&f, &wrong, "x", NOW + 1), "failure");
+    f.entities = open(&f.directory);
+    // The log says all of it once more.
+    for (device, duration_ms) in [(&wrong, 10_000), (&waits, 10_000), (&old, 100)] {
+        said(&f, device, Said::Again, duration_ms, NOW, NOW + 200).unwrap();
+    }
+    assert!(said(&f, &taken, Said::Again, 10_000, NOW, NOW + 200).is_err());
+    let rows = [
+        (&taken, "claimed"),
+        (&wrong, "failure"),
+        (&old, "failure"),
+        (&waits, "success"),
+    ];
+    for (device, expected) in rows {
+        assert_eq!(take(&f, device, "s", NOW + 200), expected, "{}", device.name);
+    }
+    // Given back it waits for the device to say so again.
+    let owned: Device = f.entities.get(waits.id.unwrap().0).unwrap();
+    f.entities.reclaim(&owned, NOW + 300).unwrap();
+    said(&f, &waits, Said::Again, 10_000, NOW, NOW + 300).unwrap();
+    assert_eq!(take(&f, &waits, "s", NOW + 300), "failure");
+    said(&f, &waits, Said::Now, 10_000, NOW + 301, NOW + 301).unwrap();
+    f.entities = open(&f.directory);
+    assert_eq!(take(&f, &waits, "s", NOW + 10_301), "success");
+    // A claim whose time is over makes place for a new one, and is forgotten.
+    said(&f, &wrong, Said::Now, 10, NOW + 400, NOW + 400).unwrap();
+    said(&f, &wrong, Said::Now, 50_000, NOW + 500, NOW + 500).unwrap();
+    f.entities.forget_old_claims(NOW + 20_000).unwrap();
+    let mut kept = Vec::new();
+    let visit = &mut |id, _: &[u8]| kept.push(id);
+    f.entities.repository().for_each_state(StateKind::Claim, visit).unwrap();
+    assert_eq!(kept, [wrong.id.unwrap().0]);
+    assert_eq!(take(&f, &wrong, "s", NOW + 20_001), "success");
 }
 
 fn user(f: &Fixture, email: &str, authority: Authority, customer: Option<CustomerId>) -> User {

@@ -237,6 +237,110 @@ fn the_queues_that_are_always_there() {
     assert_eq!(world.platform.entities().queues(NOW).unwrap(), queues, "made once");
 }
 
+/// As ThingsBoard has them, in its JSON.
+#[test]
+fn the_queues_as_they_are_made() {
+    let world = World::new(None);
+    let queues = world.platform.entities().queues(NOW).unwrap();
+    let rows = [
+        ("Main", "main", ("BURST", 1000), ("SKIP_ALL_FAILURES", 3, 3)),
+        (
+            "HighPriority",
+            "hp",
+            ("BURST", 100),
+            ("RETRY_FAILED_AND_TIMED_OUT", 0, 5),
+        ),
+        (
+            "SequentialByOriginator",
+            "sq",
+            ("SEQUENTIAL_BY_ORIGINATOR", 100),
+            ("RETRY_FAILED_AND_TIMED_OUT", 3, 5),
+        ),
+    ];
+    for (queue, (name, topic, (submit, batch), (processing, retries, pause))) in queues.iter().zip(rows) {
+        let found = serde_json::to_value(queue).unwrap();
+        let expected = json!({"name": name, "topic": format!("tb_rule_engine.{topic}"), "pollInterval": 25, "partitions": 10,
+            "consumerPerPartition": true, "packProcessingTimeout": 2000,
+            "submitStrategy": {"type": submit, "batchSize": batch},
+            "processingStrategy": {"type": processing, "retries": retries, "failurePercentage": 0.0,
+                "pauseBetweenRetries": pause, "maxPauseBetweenRetries": pause}});
+        for (member, value) in expected.as_object().unwrap() {
+            assert_eq!(&found[member], value, "{name} {member}");
+        }
+    }
+}
+
+/// The queue of the profile, how often the other system refuses, and at which seconds the message is tried; whether it is stored.
+#[test]
+fn what_each_queue_does_with_a_failure() {
+    let rows: [(Option<&str>, u32, &[i64], bool); 7] = [
+        (None, 0, &[0], true),
+        (None, 1, &[0], false),
+        (Some("Main"), 1, &[0], false),
+        (Some("HighPriority"), 6, &[0, 5, 10, 15, 20, 25, 30], true),
+        (Some("SequentialByOriginator"), 3, &[0, 5, 10, 15], true),
+        (Some("SequentialByOriginator"), 4, &[0, 5, 10, 15], false),
+        // One that there is not is Main.
+        (Some("Nowhere"), 1, &[0], false),
+    ];
+    for (queue, refusals, expected, is_stored) in rows {
+        let mut world = World::new(queue);
+        world.other.refuses(1, refusals);
+        let mut tried = Vec::new();
+        let said = world.say(0, 0, &[1]);
+        for after_s in 0..60 {
+            let said = if after_s == 0 {
+                said.clone()
+            } else {
+                world.tick(after_s)
+            };
+            if said.iter().any(|said| said == "refused 1" || said == "took 1") {
+                tried.push(after_s);
+            }
+        }
+        assert_eq!(tried, expected, "{queue:?} {refusals}");
+        let stored = if is_stored { longs(&[1]) } else { Vec::new() };
+        assert_eq!(world.stored(0), stored, "{queue:?} {refusals}");
+        assert_eq!(world.platform.stats().waiting_retries, 0, "{queue:?} {refusals}");
+    }
+}
+
+/// Per strategy of submission: two devices, the first of which has a message that is refused once; who waits for it.
+#[test]
+fn who_waits_for_whom() {
+    // What follows of the same device, and of another one of the tenant.
+    let rows = [
+        (SubmitKind::Burst, false, false),
+        (SubmitKind::Batch, false, false),
+        (SubmitKind::SequentialByOriginator, true, false),
+        (SubmitKind::SequentialByTenant, true, true),
+        (SubmitKind::Sequential, true, true),
+    ];
+    for (submit, own_waits, other_waits) in rows {
+        let mut world = World::new(None);
+        world.queue(|main| main.submit_strategy.as_mut().unwrap().kind = submit);
+        world.strategy(ProcessingKind::RetryFailed, 3);
+        world.other.refuses(1, 1);
+        world.say(0, 0, &[1]);
+        assert_eq!(world.say(0, 0, &[2]).is_empty(), own_waits, "{submit:?}");
+        assert_eq!(world.say(1, 0, &[3]).is_empty(), other_waits, "{submit:?}");
+        let took: Vec<String> = world
+            .tick(3)
+            .into_iter()
+            .filter(|said| said.starts_with("took"))
+            .collect();
+        let mut expected = vec!["took 1"];
+        expected.extend(own_waits.then_some("took 2"));
+        expected.extend(other_waits.then_some("took 3"));
+        assert_eq!(took, expected, "{submit:?}");
+        assert_eq!(
+            (world.stored(0), world.stored(1)),
+            (longs(&[1, 2]), longs(&[3])),
+            "{submit:?}"
+        );
+    }
+}
+
 #[test]
 fn a_failure_is_skipped_or_tried_again_as_the_strategy_says() {
     use ProcessingKind::{

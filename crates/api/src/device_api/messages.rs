@@ -57,12 +57,14 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag(TAG)
             .says(
                 "Ask for attributes",
-                "Client and shared attributes; all of them if no keys are given.",
+                "Client and shared attributes; all of them if no keys are given. What was acknowledged before is in them; 503 if the \
+                 processing is more than 10 seconds behind.",
             )
             .needs(Need::Nothing)
             .path_parameter("token", "Access token of the device.")
             .fails(StatusCode::UNAUTHORIZED)
             .fails(StatusCode::TOO_MANY_REQUESTS)
+            .fails(StatusCode::SERVICE_UNAVAILABLE)
             .query::<Keys>()
             .returns::<serde_json::Value>("`client` and `shared`; an empty one is left out."),
         post("/api/v1/{token}/claim", "claim_device", claim)
@@ -127,6 +129,11 @@ async fn keep(caller: &Caller, kind: Kind, body: &[u8]) -> Result<StatusCode, Pr
 async fn get_attributes(State(app): State<App>, caller: Caller, Query(keys): Query<Keys>) -> Result<Response, Problem> {
     caller.check(Kind::AttributesRequest)?;
     let request = AttributesRequest::from_query(keys.client_keys.as_deref(), keys.shared_keys.as_deref());
+    if !caller.devices.catch_up().await {
+        return Err(Problem::unavailable(
+            "what devices said is processed with a delay of more than 10 seconds; try again later",
+        ));
+    }
     let Caller { devices, device } = caller;
     let found = app.block(move || devices.attributes_of(device, &request)).await?;
     let body = found.map_err(|error| Problem::internal(error.to_string()))?;

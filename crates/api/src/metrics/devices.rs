@@ -56,6 +56,11 @@ pub const FAMILIES: &[Family] = &[
         |s, out| put(s, out, |it| it.over_limit_messages_total as f64),
     ),
     counter(
+        "tidewire_platform_messages_dropped",
+        "Messages that came at QoS 0 while the log took nothing, and chunks that were asked for beyond what waits for a device.",
+        |s, out| put(s, out, |it| it.dropped_messages_total as f64),
+    ),
+    counter(
         "tidewire_platform_messages_unknown_topic",
         "Messages to topics that no device has.",
         |s, out| put(s, out, |it| it.unknown_topics_total as f64),
@@ -112,6 +117,11 @@ pub const FAMILIES: &[Family] = &[
         "tidewire_platform_updates_dropped",
         "Updates that had no room in the queue of a watcher.",
         |s, out| put(s, out, |it| it.dropped_updates_total as f64),
+    ),
+    counter(
+        "tidewire_platform_events_unreadable",
+        "Entities and rule nodes whose events could not be read at the start.",
+        |s, out| put(s, out, |it| it.unreadable_events_total as f64),
     ),
     gauge(
         "tidewire_platform_calls_waiting",

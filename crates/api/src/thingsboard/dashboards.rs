@@ -211,7 +211,7 @@ fn assign(call: &Call, (customer, dashboard): (Uuid, Uuid), _: NoQuery, (): ()) 
     let id = customer.id.unwrap_or_default();
     change_assigned(call, dashboard, (Some(id), None), |assigned| {
         if !assigned.iter().any(|known| is_customer(known, id)) {
-            assigned.push(json!({"customerId": id, "title": customer.title, "public": is_public(&customer)}));
+            assigned.push(assignment(&customer));
         }
     })
 }
@@ -267,26 +267,37 @@ fn remove_customers(call: &Call, id: Uuid, _: NoQuery, Body(ids): Body<Vec<Uuid>
     assign_all(call, dashboard, Vec::new(), gone)
 }
 
-/// Only what differs is changed, customer by customer.
-fn assign_all(call: &Call, dashboard: Dashboard, new: Vec<Customer>, gone: Vec<CustomerId>) -> Outcome<Dashboard> {
-    let id = dashboard.id.unwrap_or_default().0;
-    let has = |dashboard: &Dashboard, customer| assigned(dashboard).iter().any(|known| is_customer(known, customer));
-    let mut dashboard = dashboard;
+/// Only what differs is changed, all of it or nothing; each customer's change is news.
+fn assign_all(call: &Call, mut dashboard: Dashboard, new: Vec<Customer>, gone: Vec<CustomerId>) -> Outcome<Dashboard> {
+    let mut all = assigned(&dashboard).to_vec();
+    let mut changes = Vec::new();
     for customer in new {
-        let customer = customer.id.unwrap_or_default();
-        if !has(&dashboard, customer) {
-            dashboard = assign(call, (customer.0, id), NoQuery {}, ())?.0;
+        let id = customer.id.unwrap_or_default();
+        if !all.iter().any(|known| is_customer(known, id)) {
+            all.push(assignment(&customer));
+            changes.push((Some(id), None));
         }
     }
     for customer in gone {
-        if has(&dashboard, customer) {
-            dashboard = change_assigned(call, id, (None, Some(customer)), |assigned| {
-                assigned.retain(|known| !is_customer(known, customer));
-            })?
-            .0;
+        let count = all.len();
+        all.retain(|known| !is_customer(known, customer));
+        if all.len() < count {
+            changes.push((None, Some(customer)));
         }
     }
-    Ok(Json(dashboard))
+    if changes.is_empty() {
+        return Ok(Json(dashboard));
+    }
+    dashboard.assigned_customers = Some(all.into());
+    let saved = call.entities().save_dashboard(dashboard, call.now_ms)?;
+    for (to, from) in changes {
+        drop(call.given(saved.clone(), to, from));
+    }
+    Ok(Json(saved))
+}
+
+fn assignment(customer: &Customer) -> Value {
+    json!({"customerId": customer.id.unwrap_or_default(), "title": customer.title, "public": is_public(customer)})
 }
 
 /// `to` and `from`: who sees it now and who does not any more.

@@ -488,10 +488,7 @@ fn save_attributes(
     if values.is_empty() {
         return Err(Failure::bad_request("No attributes data found in request body!"));
     }
-    let mut outlet = call.world.outlet();
-    call.platform()
-        .save_attributes(entity, scope, &values, call.now_ms, &mut outlet)?;
-    Ok(())
+    call.world.save_attributes((entity, scope), &body, call.now_ms)
 }
 
 fn save_device_attributes(call: &Call, (id, scope): (Uuid, Scope), query: NoQuery, body: Raw) -> Result<(), Failure> {
@@ -509,10 +506,7 @@ fn delete_attributes(
     if keys.is_empty() {
         return Err(Failure::bad_request("Empty keys: ''"));
     }
-    let mut outlet = call.world.outlet();
-    call.platform()
-        .delete_attributes(entity, scope, &keys, call.now_ms, &mut outlet)?;
-    Ok(())
+    call.world.delete_attributes((entity, scope), &keys, call.now_ms)
 }
 
 fn delete_device_attributes(

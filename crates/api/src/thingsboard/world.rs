@@ -13,7 +13,7 @@ use devices::{Devices, Kept, Out};
 use platform::Platform;
 use platform::entities::Entities;
 use platform::ids::{CustomerId, DeviceId, EntityId, TenantId, UserId, Uuid};
-use platform::model::{ApiKey, Authority, User, UserCredentials};
+use platform::model::{ApiKey, Authority, Scope, User, UserCredentials};
 
 use tokio::sync::Semaphore;
 
@@ -87,8 +87,16 @@ impl World {
     /// Kept when this returns, stored a moment later.
     pub fn save_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<(), Failure> {
         let kept = self.devices.save_telemetry(entity, body, ttl_s, now_ms);
-        kept.and_then(Kept::wait)
-            .map_err(|full| Failure::new(Code::General, full.to_string()).with_status(StatusCode::SERVICE_UNAVAILABLE))
+        kept.and_then(Kept::wait).map_err(full)
+    }
+
+    /// Behind what devices said before, and to be read when this returns.
+    pub fn save_attributes(&self, of: (EntityId, Scope), body: &[u8], now_ms: i64) -> Result<(), Failure> {
+        self.devices.save_attributes(of, body, now_ms).map_err(full)
+    }
+
+    pub fn delete_attributes(&self, of: (EntityId, Scope), keys: &[String], now_ms: i64) -> Result<(), Failure> {
+        self.devices.delete_attributes(of, keys, now_ms).map_err(full)
     }
 
     /// The OpenAPI document, made once.
@@ -268,4 +276,9 @@ pub fn authority_name(authority: Authority) -> &'static str {
         Authority::TenantAdmin => "TENANT_ADMIN",
         Authority::CustomerUser => "CUSTOMER_USER",
     }
+}
+
+/// The log takes nothing now.
+fn full(full: devices::Full) -> Failure {
+    Failure::new(Code::General, full.to_string()).with_status(StatusCode::SERVICE_UNAVAILABLE)
 }

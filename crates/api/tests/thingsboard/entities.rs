@@ -356,7 +356,9 @@ fn a_customers_user_claims_a_device() {
         duration_ms: 60_000,
     };
     let entities = server.devices.entities();
-    entities.allow_claim(device_id, &wish, crate::server::now_ms()).unwrap();
+    let now_ms = crate::server::now_ms();
+    let said = (platform::entities::Said::Now, now_ms);
+    entities.allow_claim(device_id, &wish, said, now_ms).unwrap();
     let answer = claim("mine", "s").ok().json();
     assert_eq!(answer["response"], "SUCCESS");
     assert_eq!(answer["device"]["customerId"]["id"], server.customer().as_str());

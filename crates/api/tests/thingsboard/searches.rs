@@ -87,6 +87,18 @@ fn customers_of_a_dashboard_are_set_together() {
             .collect::<Vec<_>>()
     };
     assert_eq!(change("", &[&first]), std::slice::from_ref(&first));
+    // One comes and one goes in one change, which is there or is not.
+    let version = || {
+        server.get(&format!("/api/dashboard/{dashboard}")).ok().json()["version"]
+            .as_i64()
+            .unwrap()
+    };
+    let before = version();
+    assert_eq!(change("", &[&second]), std::slice::from_ref(&second));
+    assert_eq!(version(), before + 1);
+    assert_eq!(change("", &[&second]), std::slice::from_ref(&second));
+    assert_eq!(version(), before + 1, "nothing changed");
+    assert_eq!(change("", &[&first]), std::slice::from_ref(&first));
     assert_eq!(change("/add", &[&first, &second]), [first.clone(), second.clone()]);
     assert_eq!(change("", &[&second]), std::slice::from_ref(&second));
     assert!(change("/remove", &[&first, &second]).is_empty());

@@ -1,5 +1,7 @@
 //! Every row of what is documented of alarm rules, as scripts of events and what must come of them.
 
+mod rows;
+
 use std::cell::Cell;
 
 use serde_json::{Value as Json, json};

@@ -9,7 +9,7 @@ use timeseries::Value;
 use crate::decode::KeyValue;
 use crate::ids::{CustomerId, EntityId};
 
-/// The types with a connection of their own; every other one goes by "Other".
+/// The types with a connection of their own; every other one, an alarm among them, goes by "Other".
 const TYPES: &[(&str, &str)] = &[
     ("POST_ATTRIBUTES_REQUEST", "Post attributes"),
     ("POST_TELEMETRY_REQUEST", "Post telemetry"),
@@ -24,14 +24,12 @@ const TYPES: &[(&str, &str)] = &[
     ("ENTITY_DELETED", "Entity Deleted"),
     ("ENTITY_ASSIGNED", "Entity Assigned"),
     ("ENTITY_UNASSIGNED", "Entity Unassigned"),
+    ("ENTITY_ASSIGNED_FROM_TENANT", "Entity Assigned From Tenant"),
+    ("ENTITY_ASSIGNED_TO_TENANT", "Entity Assigned To Tenant"),
     ("ATTRIBUTES_UPDATED", "Attributes Updated"),
     ("ATTRIBUTES_DELETED", "Attributes Deleted"),
     ("TIMESERIES_UPDATED", "Timeseries Updated"),
     ("TIMESERIES_DELETED", "Timeseries Deleted"),
-    ("ALARM", "Alarm"),
-    ("ALARM_CREATED", "Alarm Created"),
-    ("ALARM_UPDATED", "Alarm Updated"),
-    ("ALARM_SEVERITY_UPDATED", "Alarm Severity Updated"),
     ("ALARM_ACK", "Alarm Acknowledged"),
     ("ALARM_CLEAR", "Alarm Cleared"),
     ("ALARM_ASSIGNED", "Alarm Assigned"),

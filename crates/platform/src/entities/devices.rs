@@ -130,6 +130,7 @@ impl Entities {
             )));
         }
         changes.extend(self.rpcs_of(id)?.map(Change::Delete));
+        changes.extend(self.forget_claim(id));
         self.repository.apply(&changes)?;
         self.directory_mut()
             .remove_device(id, credentials.credentials_id.as_deref());

@@ -6,6 +6,7 @@
 mod alarm_comments;
 mod api_keys;
 mod audit_logs;
+mod claims;
 mod demo;
 mod devices;
 mod error;
@@ -20,10 +21,11 @@ mod things;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use audit_logs::AUDIT_LOGS_MAX;
+pub use claims::{ClaimOutcome, Said};
 pub use error::EntityError;
 pub use ota::{OTA_BYTES_MAX, OTA_PART_BYTES, OtaUpload, OtaWriter};
 pub use people::NewTenant;
-pub use provision::{ClaimOutcome, ProvisionOutcome};
+pub use provision::ProvisionOutcome;
 
 use crate::directory::Directory;
 use crate::ids::{EntityId, IdMaker, Uuid};
@@ -33,7 +35,7 @@ use crate::repository::{Change, Record, Repository, RepositoryError, Selection};
 
 pub struct Entities {
     directory: RwLock<Directory>,
-    claims: Mutex<provision::Claims>,
+    claims: Mutex<claims::Claims>,
     uploading: ota::Uploading,
     /// One change at a time, so that checks hold until what they allowed is written.
     changes: Mutex<()>,
@@ -48,11 +50,12 @@ impl Entities {
     /// Reads all devices, profiles and credentials into memory.
     pub fn open(repository: Arc<dyn Repository>) -> Result<Entities, RepositoryError> {
         let directory = Directory::load(&*repository)?;
+        let claims = claims::Claims::load(&*repository)?;
         let mut node = [0; 8];
         fill_random(&mut node);
         let entities = Entities {
             directory: RwLock::new(directory),
-            claims: Mutex::default(),
+            claims: Mutex::new(claims),
             uploading: ota::Uploading::default(),
             changes: Mutex::new(()),
             ids: IdMaker::new(node),

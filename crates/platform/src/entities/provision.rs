@@ -1,12 +1,10 @@
-//! Devices that come by themselves: provisioning with the key and secret of a profile, and claiming by a customer's user.
-
-use std::collections::HashMap;
+//! Devices that come by themselves: provisioning with the key and secret of a profile.
 
 use timeseries::Value;
 
 use super::{Entities, EntityError, random_text};
-use crate::decode::{Claim, Provision};
-use crate::ids::{CustomerId, DeviceId};
+use crate::decode::Provision;
+use crate::ids::DeviceId;
 use crate::model::{
     Attribute, CredentialsType, Device, DeviceCredentials, DeviceProfile, MqttBasic, ProvisionType, Scope,
 };
@@ -15,12 +13,6 @@ use crate::repository::Change;
 /// Server attribute of a device that was provisioned.
 const PROVISION_STATE: &str = "provisionState";
 const PROVISIONED: &str = "provisioned";
-
-/// How long a claim may wait for its user, if the device does not say.
-const CLAIM_MS_DEFAULT: i64 = 86_400_000;
-
-/// Devices that wait to be claimed; more than these push out the oldest.
-const CLAIMS_MAX: usize = 100_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProvisionOutcome {
@@ -32,26 +24,6 @@ pub enum ProvisionOutcome {
     NotFound,
     /// With the device, if there is one that cannot be provisioned once more.
     Failure(Option<DeviceId>),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum ClaimOutcome {
-    Success(Box<Device>),
-    /// A wrong or old secret, or the device never asked.
-    Failure,
-    /// It has an owner already.
-    Claimed,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Claims {
-    waiting: HashMap<DeviceId, WaitingClaim>,
-}
-
-#[derive(Debug)]
-struct WaitingClaim {
-    secret: String,
-    expires_ms: i64,
 }
 
 impl Entities {
@@ -142,92 +114,9 @@ impl Entities {
         }])?)
     }
 
-    /// The device says that it may be claimed. Claims are in memory: after a restart the device says it again.
-    pub fn allow_claim(&self, device: DeviceId, claim: &Claim, now_ms: i64) -> Result<(), EntityError> {
-        let stored: Device = self.get(device.0)?;
-        if stored.customer_id.unwrap_or_default() != CustomerId::NULL {
-            return Err(EntityError::invalid(format!(
-                "Device [{}] has been already claimed!",
-                stored.name
-            )));
-        }
-        let duration_ms = if claim.duration_ms > 0 {
-            claim.duration_ms
-        } else {
-            CLAIM_MS_DEFAULT
-        };
-        let mut claims = self.claims.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        claims.make_room(now_ms);
-        claims.waiting.entry(device).or_insert_with(|| WaitingClaim {
-            secret: claim.secret_key.clone(),
-            expires_ms: now_ms.saturating_add(duration_ms),
-        });
-        Ok(())
-    }
-
-    /// A user of the customer takes the device that has this name.
-    pub fn claim(
-        &self,
-        device: &Device,
-        customer: CustomerId,
-        secret: &str,
-        now_ms: i64,
-    ) -> Result<ClaimOutcome, EntityError> {
-        let id = device.id.unwrap_or_default();
-        let is_owned = device.customer_id.unwrap_or_default() != CustomerId::NULL;
-        let waiting = {
-            let mut claims = self.claims.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            claims.waiting.remove(&id)
-        };
-        match waiting {
-            Some(claim) if now_ms <= claim.expires_ms && claim.secret == secret && !is_owned => {
-                let device = Device {
-                    customer_id: Some(customer),
-                    version: None,
-                    ..device.clone()
-                };
-                Ok(ClaimOutcome::Success(Box::new(self.save_device(device, None, now_ms)?)))
-            }
-            Some(claim) if now_ms > claim.expires_ms || claim.secret != secret => Ok(ClaimOutcome::Failure),
-            Some(_) => Ok(ClaimOutcome::Claimed),
-            None if is_owned => Ok(ClaimOutcome::Claimed),
-            None => Ok(ClaimOutcome::Failure),
-        }
-    }
-
-    /// Gives the device back; it may be claimed again.
-    pub fn reclaim(&self, device: &Device, now_ms: i64) -> Result<Device, EntityError> {
-        let device = Device {
-            customer_id: None,
-            version: None,
-            ..device.clone()
-        };
-        self.save_device(device, None, now_ms)
-    }
-
     /// For a first start: a password that nobody knows before it is printed.
     pub fn random_password() -> String {
         random_text()
-    }
-}
-
-impl Claims {
-    fn make_room(&mut self, now_ms: i64) {
-        if self.waiting.len() < CLAIMS_MAX {
-            return;
-        }
-        self.waiting.retain(|_, claim| claim.expires_ms >= now_ms);
-        if self.waiting.len() < CLAIMS_MAX {
-            return;
-        }
-        let oldest = self
-            .waiting
-            .iter()
-            .min_by_key(|(_, claim)| claim.expires_ms)
-            .map(|(id, _)| *id);
-        if let Some(oldest) = oldest {
-            self.waiting.remove(&oldest);
-        }
     }
 }
 

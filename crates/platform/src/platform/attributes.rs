@@ -12,6 +12,13 @@ use crate::ids::{DeviceId, EntityId, EntityType};
 use crate::model::{Attribute, Scope};
 use crate::repository::Change;
 
+/// What a user does to attributes.
+#[derive(Clone, Copy, Debug)]
+pub enum AttributesChange<'a> {
+    Save(&'a [KeyValue<'a>]),
+    Delete(&'a [String]),
+}
+
 impl Platform {
     /// In the order of their keys; all without `keys`.
     pub fn attributes(
@@ -49,16 +56,7 @@ impl Platform {
     ) -> Result<(), EntityError> {
         let mut core = self.core();
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
-        let attributes: Vec<Attribute> = values
-            .iter()
-            .map(|value| Attribute {
-                key: value.key.to_string(),
-                value: value.value.clone(),
-                last_update_ms: now_ms,
-            })
-            .collect();
-        visit.put_attributes(entity, scope, &attributes, scope == Scope::SharedScope)?;
-        visit.tell_of_attributes(entity, "ATTRIBUTES_UPDATED", scope, Data::Values(values));
+        visit.change_attributes(entity, scope, AttributesChange::Save(values))?;
         Ok(self.apply_pending(&mut core)?)
     }
 
@@ -72,12 +70,43 @@ impl Platform {
     ) -> Result<(), EntityError> {
         let mut core = self.core();
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
-        visit.remove_attributes(entity, scope, keys, scope == Scope::SharedScope)?;
-        let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-        visit.tell_rules(entity, crate::alarm_rules::Event::AttributesDeleted { keys: &names })?;
-        let data = serde_json::json!({"attributes": keys});
-        visit.tell_of_attributes(entity, "ATTRIBUTES_DELETED", scope, Data::Json(data));
+        visit.change_attributes(entity, scope, AttributesChange::Delete(keys))?;
         Ok(self.apply_pending(&mut core)?)
+    }
+
+    /// As a user does, from the caller's log: behind all that is there before it, once, whatever is replayed.
+    pub fn change_attributes(
+        &self,
+        entity: EntityId,
+        (scope, change): (Scope, AttributesChange<'_>),
+        (position, now_ms): (Position, i64),
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), IngestError> {
+        let mut core = self.core();
+        self.write_pending(&mut core)?;
+        self.look_at_limits(&mut core);
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.is_replay = position <= visit.core.applied;
+        visit.at = Some(position);
+        // It may have been deleted since the change was acknowledged: nothing is left of it then.
+        if !self.is_gone(entity)
+            && let Err(error) = visit.change_attributes(entity, scope, change)
+        {
+            visit.outlet.failed(entity, "", &error.0);
+        }
+        core.processed = core.processed.max(position);
+        core.pending_position = Some(position);
+        self.write_pending(&mut core)
+    }
+
+    fn is_gone(&self, entity: EntityId) -> bool {
+        match entity.kind {
+            EntityType::Device => self.entities.directory().device(DeviceId(entity.id)).is_none(),
+            EntityType::Asset | EntityType::Customer | EntityType::Dashboard | EntityType::User => {
+                matches!(self.entities.repository().get(entity), Ok(None))
+            }
+            _ => false,
+        }
     }
 
     /// As a user does: telemetry of any entity, past the chains, as ThingsBoard's REST interface saves it. `ttl_s`: how long it is
@@ -117,6 +146,40 @@ impl Platform {
 }
 
 impl Visit<'_> {
+    fn change_attributes(
+        &mut self,
+        entity: EntityId,
+        scope: Scope,
+        change: AttributesChange<'_>,
+    ) -> Result<(), NodeError> {
+        let is_told = scope == Scope::SharedScope;
+        match change {
+            AttributesChange::Save(values) => {
+                let now_ms = self.now_ms;
+                let attributes = values.iter().map(|value| Attribute {
+                    key: value.key.to_string(),
+                    value: value.value.clone(),
+                    last_update_ms: now_ms,
+                });
+                let attributes: Vec<Attribute> = attributes.collect();
+                if !self.is_replay {
+                    self.put_attributes(entity, scope, &attributes, is_told)?;
+                }
+                self.tell_of_attributes(entity, "ATTRIBUTES_UPDATED", scope, Data::Values(values));
+            }
+            AttributesChange::Delete(keys) => {
+                if !self.is_replay {
+                    self.remove_attributes(entity, scope, keys, is_told)?;
+                    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+                    self.tell_rules(entity, crate::alarm_rules::Event::AttributesDeleted { keys: &names })?;
+                }
+                let data = serde_json::json!({"attributes": keys});
+                self.tell_of_attributes(entity, "ATTRIBUTES_DELETED", scope, Data::Json(data));
+            }
+        }
+        Ok(())
+    }
+
     pub fn put_attributes(
         &mut self,
         entity: EntityId,

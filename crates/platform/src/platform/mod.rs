@@ -40,6 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use timeseries::{Position, Store};
 
 pub use alarms::AlarmChange;
+pub use attributes::AttributesChange;
 pub use ingest::{Incoming, IngestError, Ingested, Said};
 pub use limited::ApiStateChange;
 pub use news::News;

@@ -32,6 +32,8 @@ pub struct TestHost {
     pub calls: Vec<RpcCall>,
     pub debugged: Vec<String>,
     pub fails_external: bool,
+    /// There are no entities, and alarm rules cannot be asked.
+    pub is_empty: bool,
     ids: Cell<u8>,
 }
 
@@ -115,6 +117,9 @@ impl Host for TestHost {
     }
 
     fn entity(&self, id: EntityId) -> Result<Option<Json>, NodeError> {
+        if self.is_empty {
+            return Ok(None);
+        }
         Ok(Some(json!({"id": id, "name": "D", "type": "default", "label": null,
             "tenantId": super::TENANT, "customerId": {"entityType": "CUSTOMER", "id": Uuid([4; 16])}})))
     }
@@ -129,6 +134,9 @@ impl Host for TestHost {
     }
 
     fn apply_alarm_rules(&mut self, _: &Message<'_>) -> Result<Vec<Effect>, NodeError> {
+        if self.is_empty {
+            return Err(NodeError::new("the device is gone"));
+        }
         Ok(std::mem::take(&mut self.alarm_effects))
     }
 

@@ -4,6 +4,7 @@ mod flow;
 mod host;
 mod import;
 mod nodes;
+mod rows;
 #[cfg(feature = "script")]
 mod scripts;
 
@@ -72,6 +73,7 @@ fn outputs(tested: Json, message: Message<'static>, host: &mut TestHost) -> Vec<
         "default",
         "Alarm Created",
         "Alarm Updated",
+        "Alarm Severity Updated",
         "Alarm Cleared",
         "a",
         "b",

@@ -2,199 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod fixture;
+#[path = "../scratch/mod.rs"]
 mod scratch;
 
 use std::sync::Arc;
 
-use platform::alarm_rules::Action;
-use platform::chain::{Export, NodeError, RootShape, RpcCall, root_metadata};
-use platform::decode::{KeyValue, Limits, Telemetry, attributes};
-use platform::entities::Entities;
-use platform::ids::{DeviceId, EntityId, TenantId};
-use platform::model::{Alarm, Attribute, Customer, Device, DeviceProfile, RuleChain, Scope, Tenant};
+use fixture::{Fixture, NOW, fixture};
+use platform::chain::{Export, RootShape, root_metadata};
+use platform::decode::{Limits, Telemetry, attributes};
+use platform::ids::DeviceId;
+use platform::model::{Alarm, Customer, Device, DeviceProfile, RuleChain, Scope};
 use platform::repository::AlarmSelection;
-use platform::{AlarmChange, Counter, Incoming, NoOutlet, Options, Outlet, PageLink, Platform, Said, SqliteRepository};
-use scratch::Scratch;
+use platform::{AlarmChange, AttributesChange, Counter, Incoming, NoOutlet, PageLink, Said};
 use serde_json::{Value as Json, json};
-use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Order, Position, Query, Value};
-
-const NOW: i64 = 1_700_000_000_000;
-
-/// Says in short what came out.
-#[derive(Default)]
-struct Seen(Vec<String>);
-
-impl Outlet for Seen {
-    fn telemetry(&mut self, _: EntityId, ts_ms: i64, values: &[KeyValue<'_>]) {
-        let keys: Vec<&str> = values.iter().map(|value| &*value.key).collect();
-        self.0.push(format!("telemetry {} {}", ts_ms - NOW, keys.join(",")));
-    }
-
-    fn attributes(&mut self, _: EntityId, scope: Scope, updated: &[Attribute], deleted: &[String]) {
-        let keys: Vec<&str> = updated.iter().map(|attribute| attribute.key.as_str()).collect();
-        self.0
-            .push(format!("{} {} -{}", scope.name(), keys.join(","), deleted.join(",")));
-    }
-
-    fn attributes_to_device(&mut self, _: DeviceId, updated: &[Attribute], deleted: &[String]) {
-        self.0.push(format!("to device {} -{}", updated.len(), deleted.len()));
-    }
-
-    fn alarm(&mut self, action: Action, alarm: &Alarm) {
-        self.0.push(format!("{} {}", action.label(), alarm.severity.name()));
-    }
-
-    fn call_device(&mut self, _: DeviceId, number: u64, call: &RpcCall) -> Result<(), NodeError> {
-        self.0.push(format!("call {number} {}", call.method));
-        Ok(())
-    }
-
-    fn log(&mut self, _: platform::ids::RuleChainId, node: &str, _: &str) {
-        self.0.push(format!("log {node}"));
-    }
-
-    fn failed(&mut self, _: EntityId, node: &str, problem: &str) {
-        self.0.push(format!("failed {node}: {problem}"));
-    }
-}
-
-impl Seen {
-    fn take(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.0)
-    }
-}
-
-struct Fixture {
-    platform: Platform,
-    tenant: TenantId,
-    seen: Seen,
-    position: u64,
-    directory: Scratch,
-}
-
-fn open(directory: &Scratch) -> Platform {
-    let repository = Arc::new(SqliteRepository::open(directory.path()).unwrap());
-    let entities = Arc::new(Entities::open(repository).unwrap());
-    let disk = Arc::new(Directory::open(directory.path(), DIRECTORY_NAME).unwrap());
-    let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
-    Platform::open(entities, store, Options::default()).unwrap()
-}
-
-fn fixture() -> Fixture {
-    let directory = Scratch::new();
-    let platform = open(&directory);
-    let tenant = Tenant {
-        title: "T".to_owned(),
-        ..Tenant::default()
-    };
-    let start = platform.entities().create_tenant(tenant, NOW).unwrap();
-    platform.reload_chain(start.root_chain.id.unwrap(), NOW).unwrap();
-    Fixture {
-        platform,
-        tenant: start.tenant.id.unwrap(),
-        seen: Seen::default(),
-        position: 0,
-        directory,
-    }
-}
-
-impl Fixture {
-    fn device(&self, name: &str, kind: &str, info: Json) -> DeviceId {
-        let device = Device {
-            tenant_id: self.tenant,
-            name: name.to_owned(),
-            kind: kind.to_owned(),
-            additional_info: Some(info),
-            ..Device::default()
-        };
-        self.platform
-            .entities()
-            .save_device(device, Some(name), NOW)
-            .unwrap()
-            .id
-            .unwrap()
-    }
-
-    /// A device of a profile with a rule on its battery.
-    fn meter(&self, spec: Json) -> DeviceId {
-        let filter = |operation: &str| {
-            json!({"key": {"type": "TIME_SERIES", "key": "batteryLevel"}, "valueType": "NUMERIC",
-            "predicate": {"type": "NUMERIC", "operation": operation, "value": {"defaultValue": 20}}})
-        };
-        let mut profile = DeviceProfile {
-            tenant_id: self.tenant,
-            name: "meter".to_owned(),
-            ..DeviceProfile::default()
-        };
-        profile.profile_data["alarms"] = json!([{"id": "a", "alarmType": "battery low", "propagateToTenant": true,
-            "createRules": {"CRITICAL": {"condition": {"condition": [filter("LESS_OR_EQUAL")], "spec": spec}}},
-            "clearRule": {"condition": {"condition": [filter("GREATER")], "spec": {"type": "SIMPLE"}}}}]);
-        self.platform.entities().save_device_profile(profile, NOW).unwrap();
-        self.device("M", "meter", Json::Null)
-    }
-
-    fn say(&mut self, device: DeviceId, after_ms: i64, said: Said<'_>) -> Vec<String> {
-        self.position += 1;
-        let incoming = [Incoming {
-            at: Position(self.position),
-            device,
-            received_ms: NOW + after_ms,
-            said,
-        }];
-        let position = Position(self.position);
-        let ingested = self
-            .platform
-            .ingest(&incoming, position, NOW + after_ms, &mut self.seen)
-            .unwrap();
-        assert!(ingested.is_written);
-        self.seen.take()
-    }
-
-    fn tick(&mut self, after_ms: i64) -> Vec<String> {
-        self.position += 1;
-        self.platform
-            .tick(Position(self.position), NOW + after_ms, &mut self.seen)
-            .unwrap();
-        self.seen.take()
-    }
-
-    fn restart(&mut self) {
-        let directory = std::mem::replace(&mut self.directory, Scratch::new());
-        // The lock of the time-series store goes with the old platform.
-        let old = std::mem::replace(&mut self.platform, open(&self.directory));
-        drop(old);
-        self.platform = open(&directory);
-        self.directory = directory;
-    }
-
-    fn points(&self, entity: EntityId, key: &str) -> Vec<(i64, Value)> {
-        let query = Query::Points {
-            range: 0..i64::MAX,
-            order: Order::Ascending,
-            limit: 100,
-        };
-        let found = self
-            .platform
-            .store()
-            .query(entity.id.into(), &[key], &query)
-            .unwrap()
-            .remove(0);
-        found
-            .into_iter()
-            .map(|point| (point.ts_ms - NOW, point.value))
-            .collect()
-    }
-
-    fn alarms(&self) -> Vec<Alarm> {
-        let link = PageLink::new(100, 0);
-        self.platform
-            .entities()
-            .repository()
-            .alarms(&AlarmSelection::default(), &link)
-            .unwrap()
-            .data
-    }
-}
+use timeseries::{Position, Value};
 
 /// Logs each type of a message by its connection.
 fn event_chain(f: &Fixture) {
@@ -280,6 +102,44 @@ fn attributes_of_devices_and_of_users() {
     );
 }
 
+/// Changes of users in the log: a replay does none of them again.
+#[test]
+fn attributes_in_the_log_are_changed_once() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    event_chain(&f);
+    f.say(device, 1, Said::Alive);
+    let change = |f: &mut Fixture, position: u64, body: &str| {
+        let values = attributes(body.as_bytes(), &Limits::default()).unwrap();
+        let keys = ["old".to_owned()];
+        let change = match body {
+            "{}" => AttributesChange::Delete(&keys),
+            _ => AttributesChange::Save(&values),
+        };
+        let at = (Position(position), NOW + 2);
+        let changed = f
+            .platform
+            .change_attributes(device.entity(), (Scope::SharedScope, change), at, &mut f.seen);
+        changed.map(|()| f.seen.take()).unwrap()
+    };
+    let told = ["SHARED_SCOPE target -", "to device 1 -0", "log Attributes Updated"];
+    assert_eq!(change(&mut f, 10, r#"{"target":1}"#), told);
+    assert_eq!(change(&mut f, 11, r#"{"target":2}"#), told);
+    let deleted = ["SHARED_SCOPE  -old", "to device 0 -1", "log Attributes Deleted"];
+    assert_eq!(change(&mut f, 13, "{}"), deleted);
+    change(&mut f, 14, r#"{"old":3}"#);
+    f.restart();
+    assert!(change(&mut f, 10, r#"{"target":1}"#).is_empty() && change(&mut f, 13, "{}").is_empty());
+    let found = f
+        .platform
+        .attributes(device.entity(), Scope::SharedScope, None)
+        .unwrap();
+    let found: Vec<Value> = found.into_iter().map(|attribute| attribute.value).collect();
+    assert_eq!(found, [Value::Long(3), Value::Long(2)]);
+    f.platform.entities().delete_device(device).unwrap();
+    assert!(change(&mut f, 15, r#"{"target":4}"#).is_empty());
+}
+
 #[test]
 fn alarms_come_and_go() {
     let mut f = fixture();
@@ -342,7 +202,11 @@ fn a_chain_without_the_node_honours_alarm_rules_too() {
     f.platform.reload_chain(root, NOW).unwrap();
     let device = f.meter(json!({"type": "SIMPLE"}));
     let seen = f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#));
-    assert_eq!(seen, ["Alarm Created CRITICAL", "telemetry 1 batteryLevel"]);
+    // The alarm is a message of its own, which has no connection of its own.
+    assert_eq!(
+        seen,
+        ["Alarm Created CRITICAL", "log Log Other", "telemetry 1 batteryLevel"]
+    );
 }
 
 #[test]

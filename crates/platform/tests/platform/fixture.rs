@@ -1,0 +1,193 @@
+//! A platform over the real stores, and an outlet that says in short what came out.
+
+use std::sync::Arc;
+
+use crate::scratch::Scratch;
+use platform::alarm_rules::Action;
+use platform::chain::{NodeError, RpcCall};
+use platform::decode::KeyValue;
+use platform::entities::Entities;
+use platform::ids::{DeviceId, EntityId, TenantId};
+use platform::model::{Alarm, Attribute, Device, DeviceProfile, Scope, Tenant};
+use platform::repository::AlarmSelection;
+use platform::{Incoming, Options, Outlet, PageLink, Platform, Said, SqliteRepository};
+use serde_json::{Value as Json, json};
+use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Order, Position, Query, Value};
+
+pub const NOW: i64 = 1_700_000_000_000;
+
+/// Says in short what came out.
+#[derive(Default)]
+pub struct Seen(Vec<String>);
+
+impl Outlet for Seen {
+    fn telemetry(&mut self, _: EntityId, ts_ms: i64, values: &[KeyValue<'_>]) {
+        let keys: Vec<&str> = values.iter().map(|value| &*value.key).collect();
+        self.0.push(format!("telemetry {} {}", ts_ms - NOW, keys.join(",")));
+    }
+
+    fn attributes(&mut self, _: EntityId, scope: Scope, updated: &[Attribute], deleted: &[String]) {
+        let keys: Vec<&str> = updated.iter().map(|attribute| attribute.key.as_str()).collect();
+        self.0
+            .push(format!("{} {} -{}", scope.name(), keys.join(","), deleted.join(",")));
+    }
+
+    fn attributes_to_device(&mut self, _: DeviceId, updated: &[Attribute], deleted: &[String]) {
+        self.0.push(format!("to device {} -{}", updated.len(), deleted.len()));
+    }
+
+    fn alarm(&mut self, action: Action, alarm: &Alarm) {
+        self.0.push(format!("{} {}", action.label(), alarm.severity.name()));
+    }
+
+    fn call_device(&mut self, _: DeviceId, number: u64, call: &RpcCall) -> Result<(), NodeError> {
+        self.0.push(format!("call {number} {}", call.method));
+        Ok(())
+    }
+
+    fn log(&mut self, _: platform::ids::RuleChainId, node: &str, _: &str) {
+        self.0.push(format!("log {node}"));
+    }
+
+    fn failed(&mut self, _: EntityId, node: &str, problem: &str) {
+        self.0.push(format!("failed {node}: {problem}"));
+    }
+}
+
+impl Seen {
+    pub fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+pub struct Fixture {
+    pub platform: Platform,
+    pub tenant: TenantId,
+    pub seen: Seen,
+    pub position: u64,
+    pub directory: Scratch,
+}
+
+pub fn open(directory: &Scratch) -> Platform {
+    let repository = Arc::new(SqliteRepository::open(directory.path()).unwrap());
+    let entities = Arc::new(Entities::open(repository).unwrap());
+    let disk = Arc::new(Directory::open(directory.path(), DIRECTORY_NAME).unwrap());
+    let store = Arc::new(ColumnStore::open(disk, Config::default()).unwrap());
+    Platform::open(entities, store, Options::default()).unwrap()
+}
+
+pub fn fixture() -> Fixture {
+    let directory = Scratch::new();
+    let platform = open(&directory);
+    let tenant = Tenant {
+        title: "T".to_owned(),
+        ..Tenant::default()
+    };
+    let start = platform.entities().create_tenant(tenant, NOW).unwrap();
+    platform.reload_chain(start.root_chain.id.unwrap(), NOW).unwrap();
+    Fixture {
+        platform,
+        tenant: start.tenant.id.unwrap(),
+        seen: Seen::default(),
+        position: 0,
+        directory,
+    }
+}
+
+impl Fixture {
+    pub fn device(&self, name: &str, kind: &str, info: Json) -> DeviceId {
+        let device = Device {
+            tenant_id: self.tenant,
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            additional_info: Some(info),
+            ..Device::default()
+        };
+        self.platform
+            .entities()
+            .save_device(device, Some(name), NOW)
+            .unwrap()
+            .id
+            .unwrap()
+    }
+
+    /// A device of a profile with a rule on its battery.
+    pub fn meter(&self, spec: Json) -> DeviceId {
+        let filter = |operation: &str| {
+            json!({"key": {"type": "TIME_SERIES", "key": "batteryLevel"}, "valueType": "NUMERIC",
+            "predicate": {"type": "NUMERIC", "operation": operation, "value": {"defaultValue": 20}}})
+        };
+        let mut profile = DeviceProfile {
+            tenant_id: self.tenant,
+            name: "meter".to_owned(),
+            ..DeviceProfile::default()
+        };
+        profile.profile_data["alarms"] = json!([{"id": "a", "alarmType": "battery low", "propagateToTenant": true,
+            "createRules": {"CRITICAL": {"condition": {"condition": [filter("LESS_OR_EQUAL")], "spec": spec}}},
+            "clearRule": {"condition": {"condition": [filter("GREATER")], "spec": {"type": "SIMPLE"}}}}]);
+        self.platform.entities().save_device_profile(profile, NOW).unwrap();
+        self.device("M", "meter", Json::Null)
+    }
+
+    pub fn say(&mut self, device: DeviceId, after_ms: i64, said: Said<'_>) -> Vec<String> {
+        self.position += 1;
+        let incoming = [Incoming {
+            at: Position(self.position),
+            device,
+            received_ms: NOW + after_ms,
+            said,
+        }];
+        let position = Position(self.position);
+        let ingested = self
+            .platform
+            .ingest(&incoming, position, NOW + after_ms, &mut self.seen)
+            .unwrap();
+        assert!(ingested.is_written);
+        self.seen.take()
+    }
+
+    pub fn tick(&mut self, after_ms: i64) -> Vec<String> {
+        self.position += 1;
+        self.platform
+            .tick(Position(self.position), NOW + after_ms, &mut self.seen)
+            .unwrap();
+        self.seen.take()
+    }
+
+    pub fn restart(&mut self) {
+        let directory = std::mem::replace(&mut self.directory, Scratch::new());
+        // The lock of the time-series store goes with the old platform.
+        let old = std::mem::replace(&mut self.platform, open(&self.directory));
+        drop(old);
+        self.platform = open(&directory);
+        self.directory = directory;
+    }
+
+    pub fn points(&self, entity: EntityId, key: &str) -> Vec<(i64, Value)> {
+        let query = Query::Points {
+            range: 0..i64::MAX,
+            order: Order::Ascending,
+            limit: 100,
+        };
+        let found = self
+            .platform
+            .store()
+            .query(entity.id.into(), &[key], &query)
+            .unwrap()
+            .remove(0);
+        found
+            .into_iter()
+            .map(|point| (point.ts_ms - NOW, point.value))
+            .collect()
+    }
+
+    pub fn alarms(&self) -> Vec<Alarm> {
+        let link = PageLink::new(100, 0);
+        self.platform
+            .entities()
+            .repository()
+            .alarms(&AlarmSelection::default(), &link)
+            .unwrap()
+            .data
+    }
+}
