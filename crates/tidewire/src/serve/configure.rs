@@ -117,7 +117,7 @@ fn fixed_because(value: &Effective) -> Option<String> {
     } else if value.def.kind.is_secret {
         "it is a secret, and stands in the file or in the environment"
     } else if type_name == "path" {
-        "it names a file of the server, and is set in the configuration file"
+        "it names a file of the server"
     } else if type_name.contains("table") {
         "it has a page of its own"
     } else if value.def.is_map_entry() {
