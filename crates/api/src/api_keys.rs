@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64ct::{Base64UrlUnpadded, Encoding};
+use platform::ids::Uuid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -40,6 +41,9 @@ pub struct ApiKey {
     pub by: String,
     /// None: never.
     pub expires_at_unix_ms: Option<u64>,
+    /// A key of a screen shows this dashboard of the device platform, and is good for nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dashboard: Option<Uuid>,
     /// 0: not since the start.
     #[serde(skip)]
     last_used_unix_ms: Arc<AtomicU64>,
@@ -54,6 +58,7 @@ pub struct NewApiKey {
     pub created_at_unix_ms: u64,
     pub by: String,
     pub expires_at_unix_ms: Option<u64>,
+    pub dashboard: Option<Uuid>,
 }
 
 impl ApiKey {
@@ -99,12 +104,26 @@ impl ApiKeys {
         token.starts_with(PREFIX)
     }
 
-    /// The key that a token is, if it is good.
+    /// The key that a token is, if it is good, and none of a screen.
     pub fn find(&self, token: &str, now_unix_ms: u64) -> Option<(String, Role)> {
+        let key = self.look_up(token, now_unix_ms, |key| key.dashboard.is_none())?;
+        Some((key.name, key.role))
+    }
+
+    /// The key of a screen that a token is, if it is good, and the dashboard.
+    pub fn find_screen(&self, token: &str, now_unix_ms: u64) -> Option<(String, Uuid)> {
+        let key = self.look_up(token, now_unix_ms, |key| key.dashboard.is_some())?;
+        Some((key.name, key.dashboard?))
+    }
+
+    fn look_up(&self, token: &str, now_unix_ms: u64, is_meant: impl FnOnce(&ApiKey) -> bool) -> Option<ApiKey> {
         let table = self.by_hash.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let key = table.get(&hash(token)).filter(|key| key.is_good(now_unix_ms))?;
+        if !is_meant(key) {
+            return None;
+        }
         key.last_used_unix_ms.store(now_unix_ms, Ordering::Relaxed);
-        Some((key.name.clone(), key.role))
+        Some(key.clone())
     }
 
     pub fn list(&self) -> Vec<ApiKey> {
@@ -115,6 +134,7 @@ impl ApiKeys {
     pub fn add(&self, new: NewApiKey) -> Result<(ApiKey, Zeroizing<String>), ApiKeyError> {
         check_name(&new.name)?;
         check_description(&new.description)?;
+        check_role(new.role, new.dashboard)?;
         let mut random = Zeroizing::new([0u8; SECRET_BYTES]);
         getrandom::fill(&mut *random).map_err(|_| ApiKeyError::NoRandomness)?;
         let secret = Zeroizing::new(format!("{PREFIX}{}", Base64UrlUnpadded::encode_string(&*random)));
@@ -127,6 +147,7 @@ impl ApiKeys {
             created_at_unix_ms: new.created_at_unix_ms,
             by: new.by,
             expires_at_unix_ms: new.expires_at_unix_ms,
+            dashboard: new.dashboard,
             last_used_unix_ms: Arc::default(),
         };
         self.change(|all| {
@@ -148,6 +169,7 @@ impl ApiKeys {
             let key = all.get_mut(name).ok_or(ApiKeyError::Unknown)?;
             alter(key);
             check_description(&key.description)?;
+            check_role(key.role, key.dashboard)?;
             Ok(key.clone())
         })
     }
@@ -216,6 +238,13 @@ fn check_description(description: &str) -> Result<(), ApiKeyError> {
     }
 }
 
+fn check_role(role: Role, dashboard: Option<Uuid>) -> Result<(), ApiKeyError> {
+    match (role, dashboard) {
+        (Role::Admin, Some(_)) => Err(ApiKeyError::RoleOfScreen),
+        _ => Ok(()),
+    }
+}
+
 /// Why a change was not made. Nothing has changed then.
 #[derive(Debug)]
 pub enum ApiKeyError {
@@ -224,6 +253,7 @@ pub enum ApiKeyError {
     TooMany,
     Name,
     Description,
+    RoleOfScreen,
     NoRandomness,
     Storage(io::Error),
 }
@@ -239,6 +269,7 @@ impl fmt::Display for ApiKeyError {
                 "a name has 1 to {TEXT_BYTES_MAX} letters, digits, hyphens, underscores and dots"
             ),
             ApiKeyError::Description => write!(f, "a description has at most {TEXT_BYTES_MAX} bytes"),
+            ApiKeyError::RoleOfScreen => f.write_str("a screen changes nothing, so that its key has the role `viewer`"),
             ApiKeyError::NoRandomness => f.write_str("the operating system gives no random bytes"),
             ApiKeyError::Storage(_) => f.write_str("the change could not be written to disk"),
         }
@@ -267,6 +298,7 @@ mod tests {
             created_at_unix_ms: 1,
             by: "ada".into(),
             expires_at_unix_ms,
+            dashboard: None,
         }
     }
 
@@ -289,6 +321,29 @@ mod tests {
         assert!(matches!(keys.remove("ci"), Err(ApiKeyError::Unknown)));
         assert!(ApiKeys::open(Some(&path)).unwrap().list().is_empty());
         let _ = fs::remove_file(&path);
+    }
+
+    #[test]
+    fn a_key_of_a_screen_is_no_other_key_and_never_an_administrators() {
+        let keys = ApiKeys::default();
+        let dashboard = Uuid::parse("4e1a4a50-b3a2-11ef-9cd2-0242ac120002");
+        let screen = |name: &str, role| NewApiKey {
+            dashboard,
+            role,
+            ..new(name, Some(1000))
+        };
+        let (_, secret) = keys.add(screen("hall", Role::Viewer)).unwrap();
+        assert_eq!(keys.find(&secret, 999), None);
+        assert_eq!(keys.find_screen(&secret, 999), dashboard.map(|id| ("hall".into(), id)));
+        assert_eq!(keys.find_screen(&secret, 1000), None);
+        let (_, other) = keys.add(new("ci", None)).unwrap();
+        assert_eq!(keys.find_screen(&other, 1), None);
+        assert!(matches!(
+            keys.add(screen("x", Role::Admin)),
+            Err(ApiKeyError::RoleOfScreen)
+        ));
+        let altered = keys.alter("hall", |key| key.role = Role::Admin);
+        assert!(matches!(altered, Err(ApiKeyError::RoleOfScreen)));
     }
 
     #[test]

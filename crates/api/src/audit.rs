@@ -27,7 +27,7 @@ const TEXT_CHARACTERS_MAX: usize = 200;
 const HIDDEN: &str = "***";
 
 /// Parts of the names of fields whose values are hidden, in lower case.
-const SECRETS: [&str; 9] = [
+const SECRETS: [&str; 10] = [
     "password",
     "secret",
     "token",
@@ -37,13 +37,15 @@ const SECRETS: [&str; 9] = [
     "key",
     "authorization",
     "headers",
+    "access.users",
 ];
 
 /// Operations that need an admin and change no setting: they would fill the log.
-const NO_CHANGE: [&str; 6] = [
+const NO_CHANGE: [&str; 7] = [
     "publish",
     "publish_bulk",
     "test_acl",
+    "check_configuration",
     "test_rule",
     "test_connector",
     "try_connector",

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::backup_admin::BackupAdmin;
 use crate::bench_admin::BenchAdmin;
 use crate::certificate_admin::CertificateAdmin;
+use crate::config_admin::ConfigAdmin;
 use crate::log_ring::LogRing;
 use crate::sys_publisher::SysConfig;
 use crate::thingsboard::World as PlatformAccess;
@@ -44,6 +45,8 @@ pub struct ApiConfig {
     pub benchmarks: Option<Arc<dyn BenchAdmin>>,
     /// Those of the listeners; without it there are none to see.
     pub certificates: Option<Arc<dyn CertificateAdmin>>,
+    /// Changes the configuration; without it nobody does.
+    pub configuration: Option<Arc<dyn ConfigAdmin>>,
     /// The last lines of the log.
     pub log: Arc<LogRing>,
     pub limits: ApiLimits,
@@ -66,6 +69,7 @@ impl ApiConfig {
             backups: None,
             benchmarks: None,
             certificates: None,
+            configuration: None,
             log: Arc::default(),
             limits: ApiLimits::default(),
         }
@@ -120,6 +124,15 @@ pub struct ConfigValue {
     /// Whether a change waits for a restart.
     pub needs_restart: bool,
     pub description: String,
+    /// `duration`, `integer`, `list of network`.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// All values that there are, where they can be counted.
+    pub choices: Vec<String>,
+    /// Why it cannot be changed over the API; `null`: it can.
+    pub fixed_because: Option<String>,
+    /// Changed over the API, which can be forgotten again.
+    pub is_runtime: bool,
 }
 
 /// What the node says about itself.

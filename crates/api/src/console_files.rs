@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
+        path: "/assets/About-C9tYb7kN.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/About-C9tYb7kN.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/About-Cb-tBVYj.js",
+        path: "/assets/Access-DPSE9zJs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-Cb-tBVYj.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Access-CjJi9UHn.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-CjJi9UHn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-DPSE9zJs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-0bWCyILe.js",
+        path: "/assets/Account-DqNNKzfJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-0bWCyILe.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-C9YVDWEJ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-C9YVDWEJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DqNNKzfJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -58,21 +52,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Action-Da4ust9k.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-Da4ust9k.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/ActionState-CizNmUnd.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-CizNmUnd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-CGwk2Yc4.js",
+        path: "/assets/Actions-CXuiqWpV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-CGwk2Yc4.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-BDTc1LN8.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BDTc1LN8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-CXuiqWpV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-IFqoFESz.js",
+        path: "/assets/AlarmTable-DFxT3zvz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-IFqoFESz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DFxT3zvz.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Alarms-CK1EYjsa.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CK1EYjsa.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-hWtxQWWa.js",
+        path: "/assets/Audit-Cxrmxbnj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-hWtxQWWa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-Cxrmxbnj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-4ar11wla.js",
+        path: "/assets/Backup-ClGb0meJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-4ar11wla.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-ClGb0meJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-BjsGEoHz.js",
+        path: "/assets/BanForm-ikwliF0j.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BjsGEoHz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-ikwliF0j.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-CvrMc1Kh.js",
+        path: "/assets/Bans-CaNyyOg5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-CvrMc1Kh.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Benchmarks-DMCTkTzc.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-DMCTkTzc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-CaNyyOg5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +142,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-DeF1vrrl.js",
+        path: "/assets/Benchmarks-NEmRhD12.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DeF1vrrl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-NEmRhD12.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Certificates-DoU0ANDg.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DoU0ANDg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -166,15 +166,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-CmtcSb69.js",
+        path: "/assets/Chain-CPmUIJ3m.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-CmtcSb69.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-BhdEIRLF.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-BhdEIRLF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-CPmUIJ3m.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,21 +178,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chains-Tamq-Nqx.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-Tamq-Nqx.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-C8rVAkm7.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-C8rVAkm7.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chart-CzWsPfou.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chart-CzWsPfou.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-DHvY9g0I.js",
+        path: "/assets/Client-CAUUCrzs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-DHvY9g0I.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Client-B7VZ-wgP.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-B7VZ-wgP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-CAUUCrzs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -208,9 +208,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-DCjnFcsg.js",
+        path: "/assets/Clients-D_V7d-MH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-DCjnFcsg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-D_V7d-MH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,33 +220,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BJGYq3JM.css",
+        path: "/assets/Configuration-BlCjFhFq.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BlCjFhFq.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Configuration-v5XufAHI.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BJGYq3JM.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-v5XufAHI.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BxSc06yT.js",
+        path: "/assets/Connector-BBZU624u.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BxSc06yT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-BBZU624u.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-DJhMZBTB.js",
+        path: "/assets/Connectors-Ddr_Ddpa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-DJhMZBTB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-Ddr_Ddpa.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-CxHlFxNF.js",
+        path: "/assets/ConsoleUsers-BzfOkQRf.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CxHlFxNF.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-CQhbbHal.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CQhbbHal.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-BzfOkQRf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,21 +262,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-C7CxUMli.css",
+        path: "/assets/Dashboard-BuPPIrjl.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BuPPIrjl.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboard-CJQ7Qr3P.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C7CxUMli.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CJQ7Qr3P.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-CBAXiwtv.js",
+        path: "/assets/Dashboards-B05cyvhs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CBAXiwtv.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Dashboards-BCroRooz.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BCroRooz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B05cyvhs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,21 +292,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-DwTpzfBH.js",
+        path: "/assets/Definition-Cr1mFpYV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-DwTpzfBH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-Cr1mFpYV.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-D6H1BOPd.js",
+        path: "/assets/DefinitionName-CcGo1uPY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-D6H1BOPd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CcGo1uPY.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-D2yI6UhU.js",
+        path: "/assets/Device-BE4rYtId.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-D2yI6UhU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-BE4rYtId.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,15 +316,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-BzeXzg98.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-BzeXzg98.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-DnJbaAJg.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-DnJbaAJg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,15 +340,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-49oyZPBR.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-49oyZPBR.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/History-C6AqjWbi.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/History-C6AqjWbi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -358,15 +358,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-QmPB-nGM.js",
+        path: "/assets/Home-yyhHE-RC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-QmPB-nGM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-yyhHE-RC.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BvV_iJ80.js",
+        path: "/assets/ImportButton-uak6eLBJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BvV_iJ80.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-uak6eLBJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-Cw6Niiod.js",
+        path: "/assets/Keys-_tDrqN2r.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-Cw6Niiod.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Logs-BleZJWe8.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-BleZJWe8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-_tDrqN2r.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +388,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-BtfTuV3o.js",
+        path: "/assets/Logs-ZRvaFXBB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BtfTuV3o.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-ZRvaFXBB.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-B3tk94AK.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-B3tk94AK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,15 +424,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-DRUDEwyO.js",
+        path: "/assets/Payload-CZvluImH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-DRUDEwyO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-CZvluImH.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-BrcNd2dX.js",
+        path: "/assets/Profile-BuIfVcjk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-BrcNd2dX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-BuIfVcjk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,15 +442,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-D-g3u-jr.js",
+        path: "/assets/Profiles-DVp9zeQ8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-D-g3u-jr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DVp9zeQ8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Prose-B5A0uZ6J.js",
+        path: "/assets/PublishForm-6LQU5BkI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Prose-B5A0uZ6J.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-6LQU5BkI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,21 +460,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-BRFAOkIJ.js",
+        path: "/assets/Refused-DRO1AS_m.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BRFAOkIJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-DRO1AS_m.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-jQvPrnqY.js",
+        path: "/assets/Retained-DL_-Pdh_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-jQvPrnqY.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Retained-BjBFjwFv.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-BjBFjwFv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-DL_-Pdh_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,9 +478,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-B7CyyOjp.js",
+        path: "/assets/Rule-D7TYK4DB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-B7CyyOjp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-D7TYK4DB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -502,15 +496,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-B5bEqQh_.js",
+        path: "/assets/RuleFlow-CbjqyMm_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-B5bEqQh_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CbjqyMm_.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CT_10XVu.js",
+        path: "/assets/Rules-TYHryQ4f.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CT_10XVu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-TYHryQ4f.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-CyDex856.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-YwLsxDYS.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-YwLsxDYS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,21 +532,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-BMlqsXgy.js",
+        path: "/assets/Source-CSSlMmI5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-BMlqsXgy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-CSSlMmI5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BEUpBEhq.js",
+        path: "/assets/Sources-DIVXOlw6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BEUpBEhq.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-CrSzmQ2g.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CrSzmQ2g.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-DIVXOlw6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,9 +550,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-BiL1hMnY.js",
+        path: "/assets/Subscriptions-c-YPVs1c.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-BiL1hMnY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-c-YPVs1c.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,27 +562,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Topics-D9zZkhde.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-D9zZkhde.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Usage-CvImxjQv.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Usage-CvImxjQv.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-URXtcVEj.js",
+        path: "/assets/Usage-DWxwLRHg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-URXtcVEj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-DWxwLRHg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-C4HUqOuo.js",
+        path: "/assets/Users-ymJE_3jO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-C4HUqOuo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-ymJE_3jO.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-C5i9g_yR.js",
+        path: "/assets/connection-BwCYZBMw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-C5i9g_yR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-BwCYZBMw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -604,9 +610,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-BEBuMcCm.js",
+        path: "/assets/index-BeBMxBkf.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-BEBuMcCm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-BeBMxBkf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -652,9 +658,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-CtWHSKpg.js",
+        path: "/assets/watch.svelte-B1EdVQgX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-CtWHSKpg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B1EdVQgX.js.gz"),
         is_gzip: true,
     },
 ];

@@ -19,7 +19,7 @@ use crate::server::PeerAddress;
 use crate::websocket::sub_protocols;
 
 /// Before the name of an API key, where a user's name would stand: no user has a colon in its name.
-const KEY_PREFIX: &str = "key:";
+pub const KEY_PREFIX: &str = "key:";
 
 /// Of a request's path and query, in the audit log.
 const TARGET_CHARACTERS_MAX: usize = 1000;
@@ -44,6 +44,9 @@ pub enum Need {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who(u8);
 
+/// Of `Who`.
+const SCREENS: u8 = 8;
+
 impl Who {
     pub const SYS_ADMIN: Who = Who(1);
     pub const TENANT_ADMIN: Who = Who(2);
@@ -54,9 +57,18 @@ impl Who {
     pub const ADMINS: Who = Who(1 | 2);
     pub const ANY: Who = Who(1 | 2 | 4);
 
+    /// Also a screen, which has a key for one dashboard and no user.
+    pub const fn and_screens(self) -> Who {
+        Who(self.0 | SCREENS)
+    }
+
+    pub fn has_screens(self) -> bool {
+        self.0 & SCREENS != 0
+    }
+
     /// For documentation.
     pub fn describe(self) -> &'static str {
-        match self {
+        match Who(self.0 & !SCREENS) {
             Who::SYS_ADMIN => "For system administrators.",
             Who::TENANT_ADMIN => "For tenant administrators.",
             Who::CUSTOMER_USER => "For users of customers.",

@@ -24,6 +24,7 @@ mod blocking;
 mod body;
 mod certificate_admin;
 mod config;
+mod config_admin;
 mod console_files;
 mod device_api;
 mod endpoint;
@@ -64,6 +65,7 @@ pub use bench_admin::{
 };
 pub use certificate_admin::{CertificateAdmin, CertificateError, CertificateField, OnDisk, ServerCertificate};
 pub use config::{ApiConfig, ApiLimits, ConfigValue, NodeInfo};
+pub use config_admin::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError};
 pub use history_store::DIRECTORY_NAME as HISTORY_NAME;
 pub use log_ring::{LogLevel, LogRing};
 pub use server::{ApiHandle, StartError, TlsReloader, bind, start, start_on};

@@ -24,6 +24,7 @@ pub struct Snapshot<'a> {
     pub net: NetCounters,
     pub listeners: Vec<ListenerInfo>,
     pub journal: Option<JournalView>,
+    pub publish_ack_us: journal::HistogramCounts,
     pub process: ProcessView,
     pub integration: ::integration::Measures,
     pub devices: Option<Box<::devices::Stats>>,
@@ -365,6 +366,12 @@ pub const FAMILIES: &[Family] = &[
     )
     .bytes(),
     histogram(
+        "tidewire_publish_acknowledgement_seconds",
+        "From reading a PUBLISH of QoS 1 or 2 to having written its acknowledgement, the journal's commit included.",
+        |s, out| out.histogram(&s.publish_ack_us, 1e-6),
+    )
+    .seconds(),
+    histogram(
         "tidewire_journal_commit_seconds",
         "From when a commit is first waited for to its end.",
         |s, out| {
@@ -690,6 +697,7 @@ impl<'a> Snapshot<'a> {
             net: app.net().counters(),
             listeners: app.net().listeners(),
             journal: app.net().journal(),
+            publish_ack_us: app.net().publish_ack_us(),
             process: ProcessView::now(),
             integration: app
                 .config()

@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const FLUSH_EVERY: Duration = Duration::from_secs(300);
 
 /// The series but those of drops by reason, which follow: what a name says is its unit, too.
-pub const SERIES: [&str; 16] = [
+pub const SERIES: [&str; 18] = [
     "messages_received_per_s",
     "messages_sent_per_s",
     "messages_dropped_per_s",
@@ -39,6 +39,8 @@ pub const SERIES: [&str; 16] = [
     "journal_backlog_bytes",
     "journal_file_bytes",
     "journal_commit_ms",
+    "publish_ack_p50_ms",
+    "publish_ack_p99_ms",
 ];
 
 /// The names of all series, in the order of a sample's values.
@@ -126,6 +128,7 @@ struct Reading {
     stats: Stats,
     process: ProcessView,
     journal: Option<net::JournalView>,
+    publish_ack_us: journal::HistogramCounts,
 }
 
 impl Reading {
@@ -135,6 +138,7 @@ impl Reading {
             stats,
             process: ProcessView::without_files(),
             journal: app.net().journal(),
+            publish_ack_us: app.net().publish_ack_us(),
         }
     }
 
@@ -161,6 +165,8 @@ impl Reading {
             known(self.journal.as_ref().map(|journal| journal.backlog_bytes as u64)),
             known(self.journal.as_ref().map(|journal| journal.stats.file_bytes)),
             self.commit_ms_since(last),
+            self.ack_ms_since(last, 0.5),
+            self.ack_ms_since(last, 0.99),
         ];
         let drops = DropReason::ALL.into_iter().map(|reason| reason as usize);
         values.extend(drops.map(|reason| rate(s.drops[reason], before.drops[reason])));
@@ -173,6 +179,12 @@ impl Reading {
             (Some(now), Some(before)) => ((now - before) / seconds) as f32,
             _ => f32::NAN,
         }
+    }
+
+    /// What this share of the messages that were acknowledged meanwhile did not wait longer than.
+    fn ack_ms_since(&self, last: &Reading, share: f64) -> f32 {
+        let between = self.publish_ack_us.since(&last.publish_ack_us);
+        between.quantile(share).map_or(f32::NAN, |us| (us / 1000.0) as f32)
     }
 
     /// The mean of the commits that ended meanwhile.

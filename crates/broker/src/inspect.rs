@@ -120,6 +120,12 @@ impl Shard {
         stats
     }
 
+    /// Messages of QoS 1 and 2 that were received: each of them has to be acknowledged.
+    pub fn acknowledged_messages(&self) -> u64 {
+        let [_, once, exactly_once] = self.core.stats.messages_received;
+        once + exactly_once
+    }
+
     /// Up to `limit` clients from session slot `from` on; the second value is where to go on, if anywhere.
     pub fn clients(&self, filter: &ClientFilter, from: u32, limit: usize) -> (Vec<ClientView>, Option<u32>) {
         let mut found = Vec::new();

@@ -27,7 +27,10 @@ pub const COMMIT_BYTES_BOUNDS: [u64; BUCKETS] = [
 
 const BUCKETS: usize = 14;
 
-pub(crate) struct Histogram {
+/// On cache lines of its own: each has its own writer.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Histogram {
     bounds: &'static [u64; BUCKETS],
     counts: [AtomicU64; BUCKETS],
     count: AtomicU64,
@@ -55,12 +58,17 @@ impl Histogram {
     }
 
     pub fn add(&self, value: u64) {
+        self.add_many(value, 1);
+    }
+
+    /// So many of the same size.
+    pub fn add_many(&self, value: u64, times: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < value);
         if let Some(count) = self.counts.get(bucket) {
-            count.fetch_add(1, Relaxed);
+            count.fetch_add(times, Relaxed);
         }
-        self.count.fetch_add(1, Relaxed);
-        self.sum.fetch_add(value, Relaxed);
+        self.count.fetch_add(times, Relaxed);
+        self.sum.fetch_add(value.saturating_mul(times), Relaxed);
     }
 
     pub fn counts(&self) -> HistogramCounts {
@@ -79,9 +87,73 @@ impl Histogram {
     }
 }
 
+impl HistogramCounts {
+    /// With those of another writer, whose bounds are the same.
+    #[must_use]
+    pub fn and(mut self, other: &HistogramCounts) -> HistogramCounts {
+        for (own, other) in self.cumulative.iter_mut().zip(other.cumulative) {
+            *own += other;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self
+    }
+
+    /// What came after `before`.
+    #[must_use]
+    pub fn since(mut self, before: &HistogramCounts) -> HistogramCounts {
+        for (own, before) in self.cumulative.iter_mut().zip(before.cumulative) {
+            *own = own.saturating_sub(before);
+        }
+        self.count = self.count.saturating_sub(before.count);
+        self.sum = self.sum.saturating_sub(before.sum);
+        self
+    }
+
+    /// The size that this share of the values does not exceed, reckoned between the bounds of its bucket; `None` without values. What is
+    /// beyond the last bound is told as that bound.
+    pub fn quantile(&self, share: f64) -> Option<f64> {
+        if self.count == 0 {
+            return None;
+        }
+        let wanted = share * self.count as f64;
+        let bucket = self
+            .cumulative
+            .iter()
+            .position(|below| *below > 0 && *below as f64 >= wanted);
+        let Some(bucket) = bucket else {
+            return self.bounds.last().map(|bound| *bound as f64);
+        };
+        let (lower, below) = match bucket.checked_sub(1) {
+            Some(before) => (self.bounds[before] as f64, self.cumulative[before] as f64),
+            None => (0.0, 0.0),
+        };
+        let part = (wanted - below) / (self.cumulative[bucket] as f64 - below);
+        Some(lower + part * (self.bounds[bucket] as f64 - lower))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantiles_lie_in_their_bucket_and_differences_are_what_came_between() {
+        let histogram = Histogram::new(&COMMIT_LATENCY_BOUNDS_US);
+        assert_eq!(histogram.counts().quantile(0.5), None);
+        histogram.add_many(300, 90);
+        let before = histogram.counts();
+        histogram.add_many(3_000, 10);
+        let counts = histogram.counts();
+        assert!((250.0..=500.0).contains(&counts.quantile(0.5).unwrap()));
+        assert!((2_000.0..=4_000.0).contains(&counts.quantile(0.99).unwrap()));
+        let between = counts.since(&before);
+        assert_eq!((between.count, between.sum), (10, 30_000));
+        assert!((2_000.0..=4_000.0).contains(&between.quantile(0.01).unwrap()));
+        assert_eq!(between.and(&before), counts);
+        histogram.add(u64::MAX / 2);
+        assert_eq!(histogram.counts().quantile(1.0), Some(4_000_000.0));
+    }
 
     #[test]
     fn a_value_counts_in_every_bucket_that_is_not_below_it() {

@@ -63,7 +63,7 @@ pub use batch::{BATCH_BYTES_MAX, Batch};
 pub use config::{ConfigError, LogConfig, Policy, SEGMENT_BYTES_MIN, SEGMENTS_MIN};
 pub use fetch::FETCHES_MAX;
 pub use follow::{BlockRange, Follower};
-pub use histogram::{COMMIT_BYTES_BOUNDS, COMMIT_LATENCY_BOUNDS_US, HistogramCounts};
+pub use histogram::{COMMIT_BYTES_BOUNDS, COMMIT_LATENCY_BOUNDS_US, Histogram, HistogramCounts};
 pub use journal::Journal;
 pub use layout::{BLOCK_HEADER_BYTES, FORMAT_VERSION, Invalid, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub use log::Log;

@@ -21,6 +21,7 @@ mod effects;
 mod flush;
 mod handshake;
 mod journal;
+mod latency;
 mod letter;
 mod listener;
 mod mailbox;

@@ -20,6 +20,7 @@ use crate::config::ServerConfig;
 use crate::counters::{NetCounters, PublishedCounters};
 use crate::crew::{self, AwakeTime};
 use crate::journal::{Keeper, Restart};
+use crate::latency;
 use crate::letter::Letter;
 use crate::listener::{self, BindError, Listener, ListenerInfo};
 use crate::mailbox::{Address, Returned};
@@ -88,6 +89,8 @@ pub(crate) struct Common {
     pub(crate) listeners: Vec<Listener>,
     pub(crate) connections: AtomicUsize,
     pub(crate) counters: Vec<PublishedCounters>,
+    /// By worker.
+    pub(crate) ack_latency_us: Vec<journal::Histogram>,
     /// Of the workers' threads.
     pub(crate) awake: Vec<AwakeTime>,
     pub(crate) shard_config: Arc<ShardConfig>,
@@ -151,6 +154,7 @@ impl Server {
             listeners,
             connections: AtomicUsize::new(0),
             counters: (0..shards).map(|_| PublishedCounters::default()).collect(),
+            ack_latency_us: (0..shards).map(|_| latency::histogram()).collect(),
             awake: (0..shards).map(|_| AwakeTime::default()).collect(),
             shard_config,
             access,
@@ -391,6 +395,13 @@ impl Handle {
             counters.add_to(&mut sum);
         }
         sum
+    }
+
+    /// How long publishers of QoS 1 and 2 waited for their acknowledgements, in microseconds.
+    pub fn publish_ack_us(&self) -> journal::HistogramCounts {
+        let workers = self.inner.common.ack_latency_us.iter();
+        let none = latency::histogram().counts();
+        workers.fold(none, |sum, own| sum.and(&own.counts()))
     }
 
     /// How the journal does, where there is one.

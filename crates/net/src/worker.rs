@@ -24,6 +24,7 @@ use crate::crew::Lodger;
 use crate::deadlines::Deadlines;
 use crate::flush::Notice;
 use crate::handshake::POT_BYTES;
+use crate::latency::AckLatency;
 use crate::letter::Letter;
 use crate::mailbox::{self, Address, MAILBOX_BYTES, MAILBOX_LETTERS, Mailbox};
 use crate::outlet::Scratch;
@@ -91,6 +92,7 @@ pub(crate) struct Worker {
     /// Per listener; replaced by a reload.
     pub(crate) tls_configs: Vec<Option<Arc<rustls::ServerConfig>>>,
     pub(crate) counters: NetCounters,
+    pub(crate) latency: AckLatency,
     pub(crate) buffers: ReadBuffers,
     pub(crate) scratch: Scratch,
     pub(crate) ready_list: Vec<u32>,
@@ -159,6 +161,7 @@ impl Worker {
                 .map(|listener| listener.config.tls.clone())
                 .collect(),
             counters: NetCounters::default(),
+            latency: AckLatency::default(),
             buffers: ReadBuffers::new(),
             scratch: Scratch::default(),
             ready_list: Vec::new(),
@@ -207,7 +210,9 @@ impl Worker {
     }
 
     pub(crate) fn tick(&mut self, events: &Events) {
-        self.now = self.clock.now();
+        let (began, now) = self.clock.read();
+        let appended_before = self.appended;
+        self.now = now;
         self.counters.ticks += 1;
         // Before anything is recorded: what was recorded before has been appended.
         self.walk_on();
@@ -229,6 +234,7 @@ impl Worker {
         self.shut_down_more();
         self.do_effects();
         self.flush_all();
+        self.note_latency(began, appended_before);
         self.common.counters[usize::from(self.id.0)].publish(&self.counters);
     }
 
@@ -411,12 +417,19 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn now(&self) -> Now {
+        self.read().1
+    }
+
+    /// The same, as the system tells it, too.
+    pub(crate) fn read(&self) -> (Instant, Now) {
+        let instant = Instant::now();
         let unix = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
-        Now {
-            monotonic_ms: MONOTONIC_START_MS + millis(self.origin.elapsed()),
+        let now = Now {
+            monotonic_ms: MONOTONIC_START_MS + millis(instant.saturating_duration_since(self.origin)),
             unix_ms: millis(unix),
-        }
+        };
+        (instant, now)
     }
 }

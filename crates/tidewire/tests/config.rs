@@ -36,6 +36,7 @@ impl Scratch {
             search: vec![],
             environment,
             set: vec![],
+            runtime: None,
         }
     }
 }

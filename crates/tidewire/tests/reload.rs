@@ -221,6 +221,111 @@ fn a_mistake_changes_nothing_and_what_waits_for_a_restart_is_named() {
     assert!(TcpStream::connect(("127.0.0.1", server.ports[0])).is_ok());
 }
 
+#[test]
+fn the_configuration_is_changed_over_the_api_and_kept() {
+    let server = Server::start("configure", "[mqtt]\nmax_packet_size = \"64KiB\"\n");
+    let token = server.login();
+    let known = |more: &[&str]| server.publish(server.ports[0], &[&["-u", "ann", "-P", "secret"], more].concat());
+    let (path, check) = ("/api/v1/configuration", "/api/v1/configuration/check");
+    let send =
+        |method: &str, path: &str, changes: Value| server.ask(method, path, &token, &json!({ "changes": changes }));
+    let shown = |key: &str| {
+        let (_, all) = server.ask("GET", path, &token, &json!(null));
+        let found = all.as_array().unwrap().iter().find(|one| one["key"] == key).cloned();
+        found.unwrap()
+    };
+    let large = "x".repeat(2000);
+    assert_eq!(known(&["-m", &large]), Some(0));
+
+    let wanted = json!({ "mqtt.max_packet_size": "1KiB" });
+    let (status, plan) = send("POST", check, wanted.clone());
+    assert_eq!(status, 200, "{plan}");
+    let item = &plan["items"][0];
+    assert_eq!(
+        (&item["before"], &item["after"]),
+        (&json!("\"64KiB\""), &json!("\"1KiB\""))
+    );
+    assert_eq!(plan["items"].as_array().unwrap().len(), 1, "{plan}");
+    assert!(!server.dir.join("data/runtime.toml").exists() && known(&["-m", &large]) == Some(0));
+
+    assert_eq!(send("PUT", path, wanted), (200, plan));
+    assert_ne!(known(&["-m", &large]), Some(0), "it holds for whoever connects now");
+    assert_eq!(known(&[]), Some(0));
+    let value = shown("mqtt.max_packet_size");
+    assert_eq!(
+        (&value["value"], &value["is_runtime"]),
+        (&json!("\"1KiB\""), &json!(true))
+    );
+    assert!(value["origin"].as_str().unwrap().contains("runtime.toml"), "{value}");
+    server.reload();
+    server.wait_for_log("configuration reloaded");
+    assert_ne!(known(&["-m", &large]), Some(0), "it beats the file");
+
+    for (key, value, because) in [
+        ("mqtt.max_packet_size", "1XiB", "expected"),
+        ("mqtt.max_inflight", "0", "from 1 to 65535"),
+        ("mqtt.max_pakcet_size", "1KiB", "no such value"),
+        ("node.workers", "1", "start the server again"),
+        ("access.password_file", "/etc/passwd", "pinned by --set"),
+        ("access.acl_file", "/etc/passwd", "names a file"),
+        ("access.rules", "[]", "page of its own"),
+        ("listeners.tls.default.cert_file", "/etc/x", "names a file"),
+        ("mqtt..max_qos", "1", "is no key"),
+    ] {
+        for (method, path) in [("POST", check), ("PUT", path)] {
+            let (status, problem) = send(method, path, json!({ key: value }));
+            assert_eq!(
+                (status, &problem["field"]),
+                (422, &json!(format!("changes.{key}"))),
+                "{problem}"
+            );
+            assert!(
+                problem["detail"].as_str().unwrap().contains(because),
+                "{key}: {problem}"
+            );
+        }
+    }
+    let (status, problem) = send("PUT", path, json!({ "mqtt.max_inflight": "7", "mqtt.max_qos": "9" }));
+    assert_eq!(
+        (status, &problem["field"]),
+        (422, &json!("changes.mqtt.max_qos")),
+        "{problem}"
+    );
+    assert_eq!(shown("mqtt.max_inflight")["is_default"], json!(true), "all or nothing");
+
+    server.write(
+        "tidewire.toml",
+        "[mqtt]\nmax_packet_size = \"64KiB\"\nmax_inflight = 9\n",
+    );
+    let (status, plan) = send("PUT", path, json!({ "mqtt.max_packet_size": null }));
+    assert_eq!(status, 200, "{plan}");
+    let asked: Vec<_> = plan["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| (&item["key"], &item["is_asked_for"]))
+        .collect();
+    let expected = [
+        (json!("mqtt.max_packet_size"), json!(true)),
+        (json!("mqtt.max_inflight"), json!(false)),
+    ];
+    assert_eq!(
+        asked,
+        expected.each_ref().map(|(key, is_asked)| (key, is_asked)),
+        "what the file says is told, too"
+    );
+    assert_eq!(known(&["-m", &large]), Some(0));
+    assert_eq!(shown("mqtt.max_inflight")["value"], json!("9"));
+
+    server.write("tidewire.toml", "[mqtt]\nmax_pakcet_size = 1\n");
+    assert_eq!(
+        send("PUT", path, json!({ "mqtt.max_qos": "1" })).0,
+        409,
+        "the file has to be mended first"
+    );
+    assert_eq!(shown("mqtt.max_qos")["is_default"], json!(true));
+}
+
 fn pair() -> (String, String) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).unwrap();
     (made.cert.pem(), made.signing_key.serialize_pem())

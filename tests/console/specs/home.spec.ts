@@ -1,5 +1,5 @@
 // Home: numbers that move, and a checklist that ticks by itself.
-import { freePort } from "../support/node";
+import { freePort, until } from "../support/node";
 import { expect, open, test } from "../support/test";
 
 test("numbers and charts follow what happens", async ({ console: page, node }) => {
@@ -16,6 +16,14 @@ test("numbers and charts follow what happens", async ({ console: page, node }) =
   await page.getByRole("button", { name: "6 h", exact: true }).click();
   await expect(page.getByRole("button", { name: "6 h", exact: true })).toHaveAttribute("aria-pressed", "true");
   load.kill();
+});
+
+test("how long publishers wait for acknowledgements is shown for half and for nearly all of them", async ({ console: page, node }) => {
+  const chart = page.getByRole("figure").filter({ hasText: "Acknowledging QoS 1 and 2" });
+  await until(async () => {
+    await node.publish("home/acknowledged", "x", "-q", "1");
+    return /half within\s*[\d.]+ ms[^]*99 % within\s*[\d.]+ ms/.test((await chart.textContent()) ?? "");
+  });
 });
 
 test("what is not delivered is told with its reason, and listeners with their addresses", async ({ console: page, node }) => {

@@ -60,6 +60,44 @@ test("the configuration shows values with their origin", async ({ console: page,
   await expect(table.getByRole("row", { name: /mqtt\.max_qos/ })).toContainText("default");
 });
 
+test("a value is changed while the server runs: tried first, applied, and forgotten again", async ({ console: page, node }) => {
+  await open(page, "configuration");
+  const row = page.getByRole("region", { name: "Table: Configuration", exact: true }).getByRole("row", { name: /mqtt\.max_inflight/ });
+  await row.getByRole("button", { name: "Change mqtt.max_inflight", exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: "mqtt.max_inflight", exact: true });
+  const [value, apply] = [dialog.getByLabel("Value", { exact: true }), dialog.getByRole("button", { name: "Apply", exact: true })];
+  await expect(value).toHaveValue("128");
+  await expect(dialog.getByText("Nothing: this is the value in force.", { exact: true })).toBeVisible();
+  await expect(apply).toBeDisabled();
+  await value.fill("0");
+  await expect(dialog.getByRole("alert")).toContainText("from 1 to 65535");
+  await expect(apply).toBeDisabled();
+  await value.fill("7");
+  await expect(dialog.getByRole("listitem")).toContainText("mqtt.max_inflight: 128 → 7");
+  await apply.click();
+  await expect(dialog).toBeHidden();
+  await expect(row.getByRole("cell").nth(1)).toHaveText("7");
+  await expect(row).toContainText("runtime.toml");
+  await row.getByRole("button", { name: "Change mqtt.max_inflight", exact: true }).click();
+  await dialog.getByLabel("Forget what was changed here: the file or the default holds again", { exact: true }).check();
+  await expect(dialog.getByRole("listitem")).toContainText("mqtt.max_inflight: 7 → 128");
+  await apply.click();
+  await expect(row).toContainText("default");
+  const log = (await node.call("GET", "/api/v1/audit?operation=change_configuration")) as { items: { body: unknown }[] };
+  expect(log.items.map((one) => one.body)).toEqual([{ changes: { "mqtt.max_inflight": null } }, { changes: { "mqtt.max_inflight": "7" } }]);
+});
+
+test("what is pinned or read at the start only cannot be changed, and says why", async ({ console: page }) => {
+  await open(page, "configuration");
+  const table = page.getByRole("region", { name: "Table: Configuration", exact: true });
+  for (const [key, because] of [[/^sys\.interval/, "after a restart"], [/^access\.password_file/, "it names a file of the server"], [/^access\.rules/, "it has a page of its own"]] as const) {
+    const row = table.getByRole("row", { name: key });
+    await expect(row).toContainText(because);
+    await expect(row.getByRole("button")).toHaveCount(0);
+  }
+  await expect(table.getByRole("row", { name: /^node\.data_dir/ }).getByText("pinned", { exact: true })).toHaveAttribute("title", /pinned by --set/);
+});
+
 test("one changes one's own password", async ({ page }) => {
   const node = await Node.start();
   await page.goto(node.url);

@@ -29,6 +29,14 @@ export type AccessQuestion = {
   user_name?: (string | null);
 };
 
+/** From reading a PUBLISH of QoS 1 or 2 to having written its acknowledgement, the journal's commit included. */
+export type AckWait = {
+  /** Half of them did not wait longer. */
+  p50_ms: number;
+  /** 99 of 100 did not wait longer. */
+  p99_ms: number;
+};
+
 /** A rule. A condition that is absent holds for everybody; an empty list is an error. */
 export type AclRule = {
   action: RuleAction;
@@ -156,6 +164,8 @@ export type ApiKey = {
   /** Who has made it. */
   by: string;
   created_at_unix_ms: number;
+  /** Of a screen: the only dashboard that the key shows. `null`: a key for this API. */
+  dashboard: (string | null);
   description: string;
   enabled: boolean;
   /** `null`: never. */
@@ -435,20 +445,55 @@ export type Client = {
 
 export type ClientCertificates = "none" | "optional" | "required";
 
+/** One value that is another then. */
+export type ConfigDifference = {
+  /** `null`: it will not be set. */
+  after: (string | null);
+  /** As it is in force; `null`: it is not set, and has no default. */
+  before: (string | null);
+  /** False: the file says so since it was read last, and it is taken over along with the rest. */
+  is_asked_for: boolean;
+  key: string;
+  /** It is written down and waits for a restart. */
+  needs_restart: boolean;
+  /** Where the value will come from. */
+  origin: string;
+};
+
 /** One value of the configuration, for the operator to see. */
 export type ConfigValue = {
+  /** All values that there are, where they can be counted. */
+  choices: string[];
   description: string;
+  /** Why it cannot be changed over the API; `null`: it can. */
+  fixed_because: (string | null);
   is_default: boolean;
   /** Written down outside; the API does not override it. */
   is_pinned: boolean;
+  /** Changed over the API, which can be forgotten again. */
+  is_runtime: boolean;
   /** As in the file: `mqtt.max_qos`. */
   key: string;
   /** Whether a change waits for a restart. */
   needs_restart: boolean;
   /** Where it comes from: a file and its line, a variable, the command line, or the default. */
   origin: string;
+  /** `duration`, `integer`, `list of network`. */
+  type: string;
   /** As in the file; a secret is `***`. */
   value: string;
+};
+
+export type ConfigurationChange = {
+  /** By key the new value, as it is typed after `--set key=`: `15s`, `["a", "b"]`. `null` forgets what was changed at run time, so that
+   * the file or the default holds again. */
+  changes: Record<string, (string | null)>;
+};
+
+/** What is another value then. */
+export type ConfigurationPlan = {
+  /** In the order of the reference. Empty: nothing changes. */
+  items: ConfigDifference[];
 };
 
 /** MQTT connections. */
@@ -794,6 +839,9 @@ export type NewAcl = {
 };
 
 export type NewApiKey = {
+  /** Makes it the key of a screen, which is good for this dashboard of the device platform and nothing else: it reads the dashboard, telemetry of the
+   * entities that it names, and alarms. The role has to be `viewer`. */
+  dashboard?: (string | null);
   description?: string;
   enabled?: boolean;
   /** Without it, never. */
@@ -1241,6 +1289,8 @@ export type StatsView = {
   /** Bytes that wait for sockets. */
   output_backlog_bytes: number;
   process: ProcessView;
+  /** How long publishers waited for acknowledgements in the last second; `null`: there were none. */
+  publish_ack: (AckWait | null);
   /** Messages that wait in sessions. */
   queued: Kept;
   retained: Kept;
@@ -1528,6 +1578,14 @@ export const subscribeClient = (clientId: string, body: NewSubscription, signal?
 /** The configuration in force */
 export const configuration = (signal?: AbortSignal): Promise<ConfigValue[]> =>
   request("GET", "/api/v1/configuration", { signal });
+
+/** Change the configuration */
+export const changeConfiguration = (body: ConfigurationChange, signal?: AbortSignal): Promise<ConfigurationPlan> =>
+  request("PUT", "/api/v1/configuration", { body, signal });
+
+/** Try a change of the configuration */
+export const checkConfiguration = (body: ConfigurationChange, signal?: AbortSignal): Promise<ConfigurationPlan> =>
+  request("POST", "/api/v1/configuration/check", { body, signal });
 
 /** Test a connector that is not defined yet */
 export const tryConnector = (body: ConnectorDefinition, signal?: AbortSignal): Promise<ConnectorTest> =>

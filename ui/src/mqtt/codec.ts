@@ -196,18 +196,17 @@ export const disconnect = (): Uint8Array => packet(TYPE.disconnect, 0, new Write
 export class Decoder {
   #pending = new Uint8Array();
 
-  push(bytes: Uint8Array): Packet[] {
+  /** One packet after the other, each decoded when it is asked for; all are to be taken before more is pushed. */
+  *push(bytes: Uint8Array): Generator<Packet, void> {
     const all = this.#pending.length ? joined(this.#pending, bytes) : bytes;
-    const packets: Packet[] = [];
     let at = 0;
     for (;;) {
       const end = endOf(all, at);
       if (end === undefined) break;
-      packets.push(decode(all.subarray(at, end)));
+      yield decode(all.subarray(at, end));
       at = end;
     }
     this.#pending = all.slice(at);
-    return packets;
   }
 }
 

@@ -12,6 +12,10 @@ export interface Handlers {
 export interface NewMessage { topic: string; payload: Uint8Array; qos: QoS; retain: boolean; properties: Properties }
 
 const ANSWER_MS = 10_000;
+/** What has come is worked on for so long at a time; in between the page draws and listens to its user. */
+const SLICE_MS = 25;
+/** A page that is so far behind does not catch up. */
+const WAITING_BYTES_MAX = 64 * 1024 * 1024;
 
 interface Waiting { resolve: (packet: Packet) => void; reject: (error: Error) => void; timer: ReturnType<typeof setTimeout> }
 
@@ -24,12 +28,20 @@ export class Connection {
   #received = new Set<number>();
   #ping: ReturnType<typeof setInterval> | undefined;
   #why = "";
+  /** What has come and is not yet looked at. */
+  #heap: Uint8Array[] = [];
+  #heapBytes = 0;
+  #isWorking = false;
+  #hasEnded = false;
 
   private constructor(address: string, readonly handlers: Handlers) {
     this.#socket = new WebSocket(address, ["mqtt"]);
     this.#socket.binaryType = "arraybuffer";
     this.#socket.onmessage = (event) => this.#heard(new Uint8Array(event.data as ArrayBuffer));
-    this.#socket.onclose = () => this.#ended();
+    this.#socket.onclose = () => {
+      this.#hasEnded = true;
+      if (!this.#isWorking) this.#ended();
+    };
   }
 
   static async open(address: string, options: Connect, handlers: Handlers): Promise<{ connection: Connection; sessionPresent: boolean; properties: Properties }> {
@@ -112,12 +124,38 @@ export class Connection {
   }
 
   #heard(bytes: Uint8Array): void {
-    try {
-      for (const packet of this.#decoder.push(bytes)) this.#take(packet);
-    } catch (error) {
-      this.#why = error instanceof Error ? `The server sent something wrong: ${error.message}.` : String(error);
+    this.#heap.push(bytes);
+    this.#heapBytes += bytes.length;
+    if (this.#heapBytes > WAITING_BYTES_MAX) {
+      this.#why = "More comes than this page can take. Take a narrower filter.";
+      this.#heap = [];
       this.#socket.close();
     }
+    if (!this.#isWorking) void this.#work();
+  }
+
+  /** In order, a slice at a time. */
+  async #work(): Promise<void> {
+    this.#isWorking = true;
+    let end = performance.now() + SLICE_MS;
+    try {
+      for (let bytes = this.#heap.shift(); bytes; bytes = this.#heap.shift()) {
+        this.#heapBytes -= bytes.length;
+        for (const packet of this.#decoder.push(bytes)) {
+          this.#take(packet);
+          if (performance.now() > end) {
+            await pause();
+            end = performance.now() + SLICE_MS;
+          }
+        }
+      }
+    } catch (error) {
+      this.#why ||= error instanceof Error ? `The server sent something wrong: ${error.message}.` : String(error);
+      this.#heap = [];
+      this.#socket.close();
+    }
+    this.#isWorking = false;
+    if (this.#hasEnded) this.#ended();
   }
 
   #take(packet: Packet): void {
@@ -171,6 +209,16 @@ export class Connection {
     this.#packetId = (this.#packetId % 65535) + 1;
     return this.#packetId;
   }
+}
+
+/** Until the page has done what else there is to do. A page that is not seen draws nothing, and its timers are slowed down. */
+function pause(): Promise<void> {
+  return new Promise((resolve) => {
+    if (!document.hidden) return void setTimeout(resolve);
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => { port1.close(); resolve(); };
+    port2.postMessage(0);
+  });
 }
 
 function said(packet: { reasonCode: number; properties: Properties }): string {

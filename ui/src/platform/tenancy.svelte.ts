@@ -19,6 +19,19 @@ class Tenancy {
   phase = $state<Phase>("checking");
   tenants = $state.raw<Tenant[]>([]);
   #renewed: Promise<Tokens> | undefined;
+  /** The key of a screen on a wall, which is all that it has: it reads one dashboard and what is on it. */
+  #screen = $state("");
+  /** The key of the screen is good for nothing any more. */
+  isScreenOver = $state(false);
+
+  get isScreen(): boolean {
+    return this.#screen !== "";
+  }
+
+  beScreen(key: string): void {
+    this.#screen = key;
+    this.isScreenOver = false;
+  }
 
   get tenant(): string {
     return this.#kept.tenant?.title ?? "";
@@ -83,6 +96,7 @@ class Tenancy {
 
   /** A token that holds for a while yet. */
   async token(): Promise<string> {
+    if (this.#screen) return this.#screen;
     const own = this.#kept.own;
     if (!own) throw new Refused(401, { detail: "Nobody is logged in to the device platform." });
     if (expiry(own.token) > Date.now() + EARLY_MS) return own.token;
@@ -99,6 +113,10 @@ class Tenancy {
 
   /** The user was deleted, or the server has other keys now: the gate begins anew. */
   lost(): void {
+    if (this.#screen) {
+      this.isScreenOver = true;
+      return;
+    }
     const { own: _, user: __, ...rest } = this.#kept;
     this.#keep(rest);
     this.phase = "checking";

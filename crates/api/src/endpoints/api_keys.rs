@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use platform::ids::Uuid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -37,6 +38,8 @@ pub struct Key {
     pub is_expired: bool,
     /// `null`: not since the server started.
     pub last_used_unix_ms: Option<u64>,
+    /// Of a screen: the only dashboard that the key shows. `null`: a key for this API.
+    pub dashboard: Option<String>,
 }
 
 /// A key that was just made.
@@ -63,6 +66,9 @@ pub struct NewKey {
     enabled: bool,
     /// Without it, never.
     expires_at_unix_ms: Option<u64>,
+    /// Makes it the key of a screen, which is good for this dashboard of the device platform and nothing else: it reads the dashboard, telemetry of the
+    /// entities that it names, and alarms. The role has to be `viewer`.
+    dashboard: Option<String>,
 }
 
 /// What is absent stays as it is.
@@ -105,7 +111,8 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Login")
             .says(
                 "Make an API key",
-                "The answer has the secret, which is shown once and kept as a hash. It is sent as `Authorization: Bearer <secret>`.",
+                "The answer has the secret, which is shown once and kept as a hash. It is sent as `Authorization: Bearer <secret>`. With `dashboard` \
+                 it is the key of a screen: the console shows that dashboard at `#/screen/<dashboard>?key=<secret>`, without a login.",
             )
             .takes::<NewKey>(BODY_MAX)
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
@@ -143,7 +150,12 @@ async fn add(
     body::Json(new): body::Json<NewKey>,
 ) -> Result<(StatusCode, Json<MadeKey>), Problem> {
     check_expiry(new.expires_at_unix_ms)?;
+    let dashboard = match new.dashboard {
+        Some(id) => Some(known_dashboard(&app, id).await?),
+        None => None,
+    };
     let new = NewApiKey {
+        dashboard,
         name: new.name,
         role: new.role,
         description: new.description,
@@ -161,6 +173,19 @@ async fn add(
             key: view(key),
         }),
     ))
+}
+
+async fn known_dashboard(app: &App, id: String) -> Result<Uuid, Problem> {
+    let wrong = |detail: &str| Problem::invalid("dashboard", detail);
+    let id = Uuid::parse(&id).ok_or_else(|| wrong("this is no UUID").expected("the dashboard's identifier"))?;
+    let world = app.world().cloned();
+    let world = world.ok_or_else(|| wrong("the device platform is off").expected("platform.enabled = true"))?;
+    let found = app.block(move || world.tenant_of_dashboard(id)).await?;
+    match found {
+        Ok(Some(_)) => Ok(id),
+        Ok(None) => Err(wrong("there is no such dashboard")),
+        Err(_) => Err(Problem::internal("the dashboard could not be read")),
+    }
 }
 
 async fn change(
@@ -213,6 +238,7 @@ fn problem(error: ApiKeyError) -> Problem {
         ApiKeyError::Unknown => Problem::not_found(detail),
         ApiKeyError::TooMany | ApiKeyError::Name => Problem::invalid("name", detail),
         ApiKeyError::Description => Problem::invalid("description", detail),
+        ApiKeyError::RoleOfScreen => Problem::invalid("role", detail),
         ApiKeyError::NoRandomness => Problem::internal(detail),
         ApiKeyError::Storage(source) => {
             error!(error = %source, "a change of API keys could not be kept");
@@ -233,5 +259,6 @@ fn view(key: ApiKey) -> Key {
         created_at_unix_ms: key.created_at_unix_ms,
         by: key.by,
         expires_at_unix_ms: key.expires_at_unix_ms,
+        dashboard: key.dashboard.map(|id| id.to_string()),
     }
 }

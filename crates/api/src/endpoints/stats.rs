@@ -16,6 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::guard::Need;
 use crate::problem::Problem;
 use crate::process::ProcessView;
+use crate::sampler::SERIES;
 
 /// Numbers of the node. Totals count from its start.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -39,6 +40,8 @@ pub struct StatsView {
     /// MQTT packets as bytes.
     pub bytes_received: u64,
     pub bytes_sent: u64,
+    /// How long publishers waited for acknowledgements in the last second; `null`: there were none.
+    pub publish_ack: Option<AckWait>,
     /// Messages not delivered, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     /// Connections that ended, by reason.
@@ -46,6 +49,15 @@ pub struct StatsView {
     pub process: ProcessView,
     /// Names of the node's alarms that are active.
     pub alarms: Vec<String>,
+}
+
+/// From reading a PUBLISH of QoS 1 or 2 to having written its acknowledgement, the journal's commit included.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AckWait {
+    /// Half of them did not wait longer.
+    pub p50_ms: f32,
+    /// 99 of 100 did not wait longer.
+    pub p99_ms: f32,
 }
 
 /// The node these numbers are of.
@@ -171,6 +183,18 @@ async fn listeners(State(app): State<App>) -> Json<Vec<ListenerView>> {
     Json(app.net().listeners().iter().map(listener).collect())
 }
 
+fn ack_wait(app: &App) -> Option<AckWait> {
+    let sample = app.history().subscribe().borrow().clone()?;
+    let value = |name: &str| {
+        let index = SERIES.iter().position(|series| *series == name)?;
+        sample.values.get(index).copied().filter(|value| value.is_finite())
+    };
+    Some(AckWait {
+        p50_ms: value("publish_ack_p50_ms")?,
+        p99_ms: value("publish_ack_p99_ms")?,
+    })
+}
+
 fn view(app: &App, stats: &Stats) -> StatsView {
     let node = app.node();
     StatsView {
@@ -212,6 +236,7 @@ fn view(app: &App, stats: &Stats) -> StatsView {
         inflight_messages: stats.inflight_messages,
         output_backlog_bytes: stats.output_backlog_bytes,
         messages: messages(stats),
+        publish_ack: ack_wait(app),
         bytes_received: stats.bytes_received,
         bytes_sent: stats.bytes_sent,
         drops: DropReason::ALL

@@ -34,7 +34,7 @@ fn lists() -> Vec<Endpoint> {
         get("/api/alarms", "get_all_alarms", Who::TENANT, all)
             .says("List alarms", "Of the tenant, or of the customer; the newest first.")
             .returns_json("A page of alarms, with the names of originators and assignees."),
-        get("/api/v2/alarms", "get_all_alarms_v2", Who::TENANT, all_v2)
+        get("/api/v2/alarms", "get_all_alarms_v2", Who::TENANT.and_screens(), all_v2)
             .says(
                 "List alarms by several statuses, severities and types",
                 "Of the tenant, or of the customer; the newest first.",
@@ -54,7 +54,7 @@ fn lists() -> Vec<Endpoint> {
         get(
             "/api/v2/alarm/{entityType}/{entityId}",
             "get_alarms_v2",
-            Who::TENANT,
+            Who::TENANT.and_screens(),
             of_entity_v2,
         )
         .says(
@@ -301,6 +301,7 @@ fn all(call: &Call, (): (), query: AlarmQuery, (): ()) -> Outcome<Page<Value>> {
 }
 
 fn all_v2(call: &Call, (): (), query: AlarmQueryV2, (): ()) -> Outcome<Page<Value>> {
+    call.check_alarms()?;
     page(call, &query.selection(call)?, &query.link()?)
 }
 

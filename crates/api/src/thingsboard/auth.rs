@@ -1,6 +1,6 @@
 //! Logging in, going on with a refresh token, logging out, passwords; and the guard of all other operations.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use auth::Password;
 use axum::Json;
@@ -19,7 +19,8 @@ use super::call::{Call, Person, now_ms};
 use super::failure::{Code, Failure};
 use super::operation::{Body, FromBody, NoQuery, Outcome, get, post, query_of};
 use super::world::{TokenPair, World};
-use crate::app::{ApiCounters, App};
+use crate::api_keys::ApiKeys;
+use crate::app::{ApiCounters, App, unix_ms};
 use crate::body;
 use crate::endpoint::Endpoint;
 use crate::guard::{BodyLimit, Need, Who};
@@ -158,6 +159,7 @@ pub async fn admit(app: &App, who: Who, mut request: Request, next: Next) -> Res
     match person(app, request.headers()).await {
         Err(failure) => return failure.into_response(),
         Ok(person) if !who.has(person.authority) => return Failure::permission().into_response(),
+        Ok(person) if person.screen.is_some() && !who.has_screens() => return Failure::permission().into_response(),
         Ok(person) => _ = request.extensions_mut().insert(person),
     }
     next.run(request).await
@@ -178,6 +180,11 @@ async fn person(app: &App, headers: &HeaderMap) -> Result<Person, Failure> {
 
 pub async fn person_of(app: &App, token: String, is_key: bool) -> Result<Person, Failure> {
     let world = world(app)?;
+    let screen = ApiKeys::is_key(&token).then(|| app.api_keys().find_screen(&token, unix_ms(SystemTime::now())));
+    if let Some(screen) = screen {
+        let (key, dashboard) = screen.ok_or_else(Failure::unauthorized)?;
+        return app.block(move || world.person_of_screen(&key, dashboard)).await?;
+    }
     let looked_up = app.block({
         let app = app.clone();
         move || match is_key {

@@ -10,6 +10,7 @@ use platform::entities::Entities;
 use platform::ids::{AlarmId, CustomerId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{Alarm, Authority, Dashboard, Entity};
 use platform::repository::{Record, Selection};
+use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -29,6 +30,8 @@ pub struct Person {
     /// An address, or the name of an administrator of the node.
     pub name: String,
     pub session: String,
+    /// No person, but a screen with a key for this dashboard.
+    pub screen: Option<Uuid>,
 }
 
 /// What is done to an entity.
@@ -132,6 +135,9 @@ impl Call {
         let alarm = self.entities().repository().alarm(id)?;
         let alarm = alarm.filter(|alarm| alarm.tenant_id == self.person.tenant);
         let alarm = alarm.ok_or_else(|| missing(id.entity()))?;
+        if self.person.screen.is_some() {
+            return Err(Failure::permission());
+        }
         match self.person.authority {
             Authority::SysAdmin => Err(Failure::permission()),
             Authority::TenantAdmin => Ok(alarm),
@@ -159,6 +165,7 @@ impl Call {
         let may = match self.person.authority {
             Authority::SysAdmin => self.admin_may(record),
             _ if !self.is_of_tenant(record) => return Err(missing(id)),
+            _ if self.person.screen.is_some() => self.screen_may(record, verb)?,
             Authority::TenantAdmin => tenant_may(record, verb),
             Authority::CustomerUser => self.customer_may(record, verb)?,
         };
@@ -202,6 +209,42 @@ impl Call {
         })
     }
 
+    /// Its dashboard, and what is on it.
+    fn screen_may(&self, record: &Record, verb: Verb) -> Result<bool, Failure> {
+        Ok(match record.kind {
+            EntityType::Dashboard => self.person.screen == Some(record.row.id) && verb == Verb::Read,
+            EntityType::Device | EntityType::Asset => {
+                let is_shown = |dashboard: &Dashboard| names(dashboard.configuration.as_ref(), record.row.id);
+                matches!(verb, Verb::Read | Verb::ReadTelemetry)
+                    && self.screens_dashboard()?.is_some_and(|d| is_shown(&d))
+            }
+            _ => false,
+        })
+    }
+
+    /// A screen sees alarms of all entities only where its dashboard has a widget for alarms.
+    pub fn check_alarms(&self) -> Result<(), Failure> {
+        if self.person.screen.is_none() {
+            return Ok(());
+        }
+        let dashboard = self.screens_dashboard()?;
+        let has_alarms = dashboard.is_some_and(|dashboard| {
+            let widgets = dashboard.configuration.as_ref().map(|all| &all["widgets"]);
+            let kinds: Vec<&Value> = match widgets {
+                Some(Value::Object(widgets)) => widgets.values().collect(),
+                Some(Value::Array(widgets)) => widgets.iter().collect(),
+                _ => Vec::new(),
+            };
+            kinds.into_iter().any(|widget| widget["type"] == "alarm")
+        });
+        if has_alarms { Ok(()) } else { Err(Failure::permission()) }
+    }
+
+    fn screens_dashboard(&self) -> Result<Option<Dashboard>, Failure> {
+        let Some(id) = self.person.screen else { return Ok(None) };
+        Ok(self.entities().find(id)?)
+    }
+
     /// Whether the dashboard is assigned to the person's customer.
     pub fn is_shown(&self, dashboard: &Dashboard) -> bool {
         let customers = dashboard
@@ -211,6 +254,21 @@ impl Call {
         let own = self.person.customer.to_string();
         customers.is_some_and(|all| all.iter().any(|customer| customer["customerId"]["id"] == own.as_str()))
     }
+}
+
+/// Whether the text of it is anywhere in there.
+fn names(value: Option<&Value>, id: Uuid) -> bool {
+    let id = id.to_string();
+    let mut left: Vec<&Value> = value.into_iter().collect();
+    while let Some(value) = left.pop() {
+        match value {
+            Value::String(text) if *text == id => return true,
+            Value::Array(items) => left.extend(items),
+            Value::Object(fields) => left.extend(fields.values()),
+            _ => {}
+        }
+    }
+    false
 }
 
 fn tenant_may(record: &Record, verb: Verb) -> bool {

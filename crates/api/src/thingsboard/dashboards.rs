@@ -46,9 +46,14 @@ pub fn endpoints() -> Vec<Endpoint> {
         post("/api/dashboard", "save_dashboard", Who::TENANT_ADMIN, save)
             .says("Create or change a dashboard", "Any configuration is kept as it comes.")
             .returns_json("The dashboard."),
-        get("/api/dashboard/{dashboardId}", "get_dashboard", Who::TENANT, read)
-            .says("Read a dashboard", "With its configuration.")
-            .returns_json("The dashboard."),
+        get(
+            "/api/dashboard/{dashboardId}",
+            "get_dashboard",
+            Who::TENANT.and_screens(),
+            read,
+        )
+        .says("Read a dashboard", "With its configuration.")
+        .returns_json("The dashboard."),
         get(
             "/api/dashboard/info/{dashboardId}",
             "get_dashboard_info",

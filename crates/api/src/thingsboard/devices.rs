@@ -54,12 +54,17 @@ fn one() -> Vec<Endpoint> {
         get("/api/device/{deviceId}", "get_device", Who::TENANT, read)
             .says("Read a device", "By its identifier.")
             .returns_json("The device."),
-        get("/api/device/info/{deviceId}", "get_device_info", Who::TENANT, info)
-            .says(
-                "Read a device and what belongs to it",
-                "With its customer's title, its profile's name, and whether it is active.",
-            )
-            .returns_json("The device and more."),
+        get(
+            "/api/device/info/{deviceId}",
+            "get_device_info",
+            Who::TENANT.and_screens(),
+            info,
+        )
+        .says(
+            "Read a device and what belongs to it",
+            "With its customer's title, its profile's name, and whether it is active.",
+        )
+        .returns_json("The device and more."),
         delete("/api/device/{deviceId}", "delete_device", Who::TENANT_ADMIN, remove)
             .says(
                 "Delete a device",

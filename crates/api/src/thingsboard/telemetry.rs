@@ -39,7 +39,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 fn reading() -> Vec<Endpoint> {
     vec![
-        get("/api/plugins/telemetry/{entityType}/{entityId}/keys/timeseries", "get_timeseries_keys", Who::ANY, keys)
+        get("/api/plugins/telemetry/{entityType}/{entityId}/keys/timeseries", "get_timeseries_keys", Who::ANY.and_screens(), keys)
             .says("List keys of telemetry", "Those that have a latest value.")
             .returns_json("The keys."),
         get("/api/plugins/telemetry/{entityType}/{entityId}/keys/attributes", "get_attribute_keys", Who::ANY, attribute_keys)
@@ -48,7 +48,7 @@ fn reading() -> Vec<Endpoint> {
         get("/api/plugins/telemetry/{entityType}/{entityId}/keys/attributes/{scope}", "get_attribute_keys_of_scope", Who::ANY, attribute_keys_of)
             .says("List keys of attributes of one scope", "In the order of the alphabet.")
             .returns_json("The keys."),
-        get("/api/plugins/telemetry/{entityType}/{entityId}/values/timeseries", "get_timeseries", Who::ANY, timeseries)
+        get("/api/plugins/telemetry/{entityType}/{entityId}/values/timeseries", "get_timeseries", Who::ANY.and_screens(), timeseries)
             .says(
                 "Read telemetry",
                 "Without `startTs` and `endTs` the latest values, else those of the range, newest first; with `agg` and `interval` one \

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use devices::{Devices, Kept, Out};
 use platform::Platform;
 use platform::entities::Entities;
-use platform::ids::{CustomerId, DeviceId, EntityId, TenantId, UserId, Uuid};
+use platform::ids::{CustomerId, DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{ApiKey, Authority, Scope, User, UserCredentials};
 
 use tokio::sync::Semaphore;
@@ -23,6 +23,7 @@ use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
 use super::token::{Claims, REFRESH_SCOPE, Signer, TokenError};
 use crate::admins::{Admins, Role};
+use crate::guard::KEY_PREFIX;
 
 /// Sessions that were logged out and whose tokens have not expired yet. Beyond them the one that expires first is forgotten.
 const LOGGED_OUT_MAX: usize = 100_000;
@@ -220,6 +221,19 @@ impl World {
         Ok(Person::of(&user))
     }
 
+    /// The person that a screen is, while its dashboard is there.
+    pub fn person_of_screen(&self, key: &str, dashboard: Uuid) -> Result<Person, Failure> {
+        let tenant = self.tenant_of_dashboard(dashboard)?.ok_or_else(Failure::unauthorized)?;
+        Ok(Person::of_screen(key, tenant, dashboard))
+    }
+
+    /// `None`: there is no such dashboard.
+    pub fn tenant_of_dashboard(&self, dashboard: Uuid) -> Result<Option<TenantId>, Failure> {
+        let id = EntityId::new(EntityType::Dashboard, dashboard);
+        let record = self.entities().repository().get(id)?;
+        Ok(record.map(|record| TenantId(record.row.tenant)))
+    }
+
     /// Its tokens are worth nothing from now on. In memory: a restart forgets it, as ThingsBoard's does.
     pub fn log_out(&self, session: &str, now_ms: i64) {
         let mut sessions = self.lock();
@@ -251,6 +265,7 @@ impl Person {
             customer: user.customer_id.unwrap_or_default(),
             name: user.email.clone(),
             session: String::new(),
+            screen: None,
         }
     }
 
@@ -262,11 +277,25 @@ impl Person {
             customer: CustomerId::NULL,
             name: name.to_owned(),
             session: String::new(),
+            screen: None,
+        }
+    }
+
+    /// A screen shows a dashboard of this tenant.
+    pub fn of_screen(key: &str, tenant: TenantId, dashboard: Uuid) -> Person {
+        Person {
+            id: UserId::NULL,
+            authority: Authority::TenantAdmin,
+            tenant,
+            customer: CustomerId::NULL,
+            name: format!("{KEY_PREFIX}{key}"),
+            session: String::new(),
+            screen: Some(dashboard),
         }
     }
 
     pub fn is_node_admin(&self) -> bool {
-        self.id == UserId::NULL
+        self.id == UserId::NULL && self.screen.is_none()
     }
 }
 

@@ -70,6 +70,10 @@ fn the_configuration_is_shown_as_it_was_given() {
         is_pinned: true,
         needs_restart: false,
         description: "Highest QoS.".into(),
+        type_name: "QoS".into(),
+        choices: Vec::new(),
+        fixed_because: Some("it is pinned by --set".into()),
+        is_runtime: false,
     }]);
     let values = node.get("/api/v1/configuration").ok().json();
     assert_eq!(

@@ -11,6 +11,7 @@ mod banned;
 mod benchmarks;
 mod certificates;
 mod clients;
+mod configuration;
 mod console_users;
 mod health;
 mod history;

@@ -49,6 +49,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
             "counter" => "_total",
             "gauge" => "",
             "info" => "_info",
+            "histogram" if ["_bucket", "_count", "_sum"].contains(&suffix) => suffix,
             kind => panic!("{kind}"),
         };
         assert_eq!(suffix, expected, "{line}");
@@ -114,6 +115,14 @@ fn metrics_are_openmetrics_and_true() {
             "{family}{labels}"
         );
     }
+    let acknowledged = "tidewire_publish_acknowledgement_seconds";
+    assert_eq!(value(acknowledged, &format!("{acknowledged}_count")), 3.0);
+    assert_eq!(
+        value(acknowledged, &format!("{acknowledged}_bucket{{le=\"+Inf\"}}")),
+        3.0
+    );
+    let sum = value(acknowledged, &format!("{acknowledged}_sum"));
+    assert!(sum > 0.0 && sum < 30.0, "{sum}");
     assert_eq!(families["tidewire_build"].kind, "info");
     if cfg!(target_os = "linux") {
         assert!(value("tidewire_process_resident_bytes", "tidewire_process_resident_bytes") > 1e6);

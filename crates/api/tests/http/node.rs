@@ -84,11 +84,15 @@ impl Node {
 
     /// Logs in as the first admin.
     pub fn with_login(mut self) -> Node {
+        self.log_in();
+        self
+    }
+
+    pub fn log_in(&mut self) {
         self.token = self.login("admin", &self.password).ok().json()["token"]
             .as_str()
             .unwrap()
             .to_owned();
-        self
     }
 
     pub fn login(&self, user: &str, password: &str) -> Answer {

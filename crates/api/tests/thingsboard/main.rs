@@ -14,6 +14,7 @@ mod news;
 mod queries;
 mod queues;
 mod rule_chains;
+mod screens;
 mod searches;
 mod server;
 mod socket;

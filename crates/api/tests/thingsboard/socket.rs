@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use crate::server::{CUSTOMER, Server, TENANT, id};
 use crate::web;
 
-struct Socket {
+pub struct Socket {
     stream: TcpStream,
 }
 
 impl Socket {
-    fn open(server: &Server, target: &str) -> Result<Socket, String> {
+    pub fn open(server: &Server, target: &str) -> Result<Socket, String> {
         let mut stream = web::connect(server.node.address);
         let headers = [
             ("Upgrade", "websocket"),
@@ -48,7 +48,7 @@ impl Socket {
         .unwrap()
     }
 
-    fn send(&mut self, message: &Value) {
+    pub fn send(&mut self, message: &Value) {
         let text = message.to_string();
         let mut frame = vec![0x81];
         match text.len() {
@@ -85,7 +85,7 @@ impl Socket {
     }
 
     #[track_caller]
-    fn next(&mut self) -> Value {
+    pub fn next(&mut self) -> Value {
         loop {
             match self.frame() {
                 (0x1, payload) => return serde_json::from_slice(&payload).unwrap(),

@@ -15,6 +15,7 @@ pub mod raw;
 pub mod reference;
 pub mod resolve;
 pub mod rules;
+pub mod runtime;
 pub mod schema;
 pub mod show;
 pub mod units;

@@ -30,6 +30,8 @@ pub struct Sources {
     pub environment: Vec<(String, String)>,
     /// `--set`, as typed.
     pub set: Vec<String>,
+    /// Instead of what is in `runtime.toml`: how it would be.
+    pub runtime: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +59,7 @@ impl Sources {
             search: vec!["tidewire.toml".into(), "/etc/tidewire/tidewire.toml".into()],
             environment,
             set,
+            runtime: None,
         }
     }
 
@@ -77,7 +80,7 @@ impl RawConfig {
 
         let data_dir = [&flags, &environment, &files].into_iter().find_map(data_dir_in);
         let data_dir = data_dir.unwrap_or_else(|| default_data_dir(sources));
-        let runtime = config.layer(|layer| layer.read_runtime(&data_dir));
+        let runtime = config.layer(|layer| layer.read_runtime(&data_dir, sources.runtime.as_deref()));
 
         for layer in [files, runtime, environment, flags] {
             config.entries.extend(layer);
@@ -104,9 +107,15 @@ impl RawConfig {
         }
     }
 
-    fn read_runtime(&mut self, data_dir: &Path) {
+    fn read_runtime(&mut self, data_dir: &Path, instead: Option<&str>) {
         let path = data_dir.join(RUNTIME_FILE);
-        if path.exists() {
+        if let Some(text) = instead {
+            let origin_at = |line| Origin::Runtime {
+                path: path.clone(),
+                line,
+            };
+            self.read_document(text, &origin_at);
+        } else if path.exists() {
             self.read_file(&path, |path, line| Origin::Runtime { path, line });
         }
     }
@@ -242,7 +251,7 @@ fn data_dir_in(layer: &BTreeMap<Key, Entry>) -> Option<PathBuf> {
 }
 
 /// A TOML value where it can only be one, otherwise a bare string.
-fn text_to_raw(text: &str) -> Raw {
+pub fn text_to_raw(text: &str) -> Raw {
     if text.starts_with(['"', '\'', '[', '{'])
         && let Ok(value) = DeValue::parse(text)
         && let Ok(value) = to_value(&value)

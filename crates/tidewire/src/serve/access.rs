@@ -6,7 +6,6 @@
 //! Shards never wait for a lock held over a disk write: they read a compiled snapshot.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -27,9 +26,9 @@ use net::CallError;
 use platform::credentials::{MqttLogin, certificate_hash};
 
 use crate::config::files::chain;
+use crate::config::key::Key;
 use crate::config::options::access::{Anonymous, NoMatch, PartialSubscription};
-use crate::config::raw::RUNTIME_FILE;
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, runtime};
 
 /// Verified passwords that are remembered, so that a device that comes back does not cost a hash.
 const VERIFIED_MAX: usize = 100_000;
@@ -338,23 +337,10 @@ fn configured_rules(loaded: &Loaded) -> Result<AclRules, String> {
 
 /// Puts the rules into `runtime.toml`, beside whatever else is there.
 fn save_rules(data_dir: &Path, rules: &[Rule]) -> io::Result<()> {
-    let path = data_dir.join(RUNTIME_FILE);
-    let mut document: toml::Table = match fs::read_to_string(&path) {
-        Ok(text) => text.parse().map_err(io::Error::other)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => toml::Table::new(),
-        Err(error) => return Err(error),
-    };
+    let mut document = runtime::read(data_dir)?;
     let rules = toml::Value::try_from(rules).map_err(io::Error::other)?;
-    let access = document.entry("access").or_insert_with(|| toml::Table::new().into());
-    let access = access
-        .as_table_mut()
-        .ok_or_else(|| io::Error::other("`access` is not a table"))?;
-    access.insert("rules".into(), rules);
-    let temporary = path.with_extension("toml.tmp");
-    fs::write(&temporary, document.to_string())?;
-    fs::File::open(&temporary)?.sync_all()?;
-    fs::rename(&temporary, &path)?;
-    fs::File::open(data_dir)?.sync_all()
+    runtime::set(&mut document, &Key::of(&["access", "rules"]), rules)?;
+    runtime::write(data_dir, &document)
 }
 
 impl AccessAdmin for NodeAccess {

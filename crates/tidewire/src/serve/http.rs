@@ -5,19 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::{Admins, ApiConfig, ApiHandle, ClientEvents, ConfigValue, NodeInfo, OneTimePassword, SysConfig};
+use api::{Admins, ApiConfig, ApiHandle, ClientEvents, NodeInfo, OneTimePassword, SysConfig};
 use devices::Devices;
 
 use super::access::NodeAccess;
 use super::backups::Backups;
 use super::benchmarks::{self, Benchmarks};
 use super::certificates::Certificates;
+use super::configure::{self, Configure};
+use super::reload::Reloader;
 use super::translate::bind_address;
 use crate::banner::{self, AdminLogin};
 use crate::config::files::{self, chain};
-use crate::config::option::Apply;
 use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
-use crate::config::{Config, Effective, Origin};
+use crate::config::{Config, Effective};
 use crate::secret::Secret;
 
 /// How long requests may take to end when the server stops.
@@ -41,6 +42,7 @@ pub struct Parts<'a> {
     pub devices: Option<&'a Arc<Devices>>,
     pub log: &'a Arc<api::LogRing>,
     pub certificates: &'a Arc<Certificates>,
+    pub reloader: &'a Arc<Reloader>,
 }
 
 pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<ClientEvents>) -> Result<Http, String> {
@@ -69,6 +71,7 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
     let benchmarks = Benchmarks::new(&config.data_dir, &config.benchmark, target);
     api_config.benchmarks = Some(Arc::new(benchmarks));
     api_config.certificates = Some(parts.certificates.clone());
+    api_config.configuration = Some(Arc::new(Configure::new(parts.reloader.clone())));
     api_config.log = parts.log.clone();
     api_config.engine = Some(parts.engine.clone());
     api_config.devices = parts.devices.cloned();
@@ -130,24 +133,6 @@ fn tls(config: &Config) -> Result<Option<Arc<rustls::ServerConfig>>, String> {
         .map_err(|e| format!("api.cert_file: {}", chain(&e)))
 }
 
-fn config_value(value: &Effective) -> ConfigValue {
-    ConfigValue {
-        key: value.key.to_string(),
-        value: value.value.to_string(),
-        origin: value.origin.to_string(),
-        is_default: value.origin == Origin::Default,
-        is_pinned: value.origin.is_pinned(),
-        needs_restart: value.def.apply == Apply::Restart,
-        description: value
-            .def
-            .doc
-            .iter()
-            .map(|line| line.trim())
-            .collect::<Vec<_>>()
-            .join(" "),
-    }
-}
-
 impl Http {
     pub fn url(&self) -> Option<String> {
         let address = self.api.as_ref()?.address();
@@ -168,7 +153,7 @@ impl Http {
     /// What the console shows as in force.
     pub fn set_configuration(&self, effective: &[Effective]) {
         if let Some(api) = &self.api {
-            api.set_configuration(effective.iter().map(config_value).collect());
+            api.set_configuration(effective.iter().map(configure::value).collect());
         }
     }
 

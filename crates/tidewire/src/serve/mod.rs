@@ -1,12 +1,14 @@
 //! Starting the server: from a configuration to running listeners, and back down again.
 //!
 //! `translate` turns the configuration into what the crates below take; `access` decides who may do what; `observe` writes
-//! down what happens; `reload` is SIGHUP. This file puts them together and waits for signals.
+//! down what happens; `reload` is SIGHUP, `configure` what the API changes of the
+//! configuration. This file puts them together and waits for signals.
 
 mod access;
 mod backups;
 mod benchmarks;
 mod certificates;
+mod configure;
 mod http;
 mod keep;
 mod observe;
@@ -39,6 +41,7 @@ use api::{ClientEventSender, ClientEvents};
 use certificates::Certificates;
 use devices::Devices;
 use observe::EventLog;
+use reload::Reloader;
 
 /// What the process has beside the configuration.
 #[derive(Debug, Default)]
@@ -113,6 +116,14 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
             return Err(message);
         }
     };
+    let reloader = Arc::new(Reloader::new(
+        sources,
+        loaded,
+        handle.clone(),
+        access.clone(),
+        certificates.clone(),
+        engine.clone(),
+    ));
     let parts = http::Parts {
         net: &handle,
         access: &access,
@@ -120,6 +131,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         devices: devices.as_ref(),
         log: &options.log,
         certificates: &certificates,
+        reloader: &reloader,
     };
     let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,
@@ -154,22 +166,12 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     http.ready();
     notifier.ready();
     feed_watchdog(&notifier, &handle);
-    let running = reload::Running {
-        sources,
-        started: loaded,
-        net: &handle,
-        access: &access,
-        http: &http,
-        engine: &engine,
-        certificates: &certificates,
-        log_file: options.log_file.as_ref(),
-    };
     if let Some(beside) = &options.beside {
         beside.started(&addresses(config, &handle, &http));
     }
     for signal in signals.forever() {
         match signal {
-            SIGHUP => running.reload(),
+            SIGHUP => reloader.reload(&http, options.log_file.as_ref()),
             _ => break,
         }
     }

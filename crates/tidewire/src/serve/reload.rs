@@ -1,10 +1,11 @@
-//! SIGHUP: takes over what can change while running, and names what cannot.
+//! SIGHUP and changes over the API: takes over what can change while running, and names what cannot.
 //!
 //! Everything that can be wrong is found before anything changes: a configuration with a mistake leaves the running one
 //! as it was. Afterwards only a worker that does not answer can stop a part of it, which is said.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use broker::ShardConfig;
@@ -20,17 +21,18 @@ use crate::logging::LogFile;
 /// How long it waits for the workers.
 const WORKERS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is running.
-pub struct Running<'a> {
-    pub sources: &'a Sources,
+/// What is running, and what of it takes over a configuration.
+pub struct Reloader {
+    sources: Sources,
     /// What it was started with.
-    pub started: &'a Loaded,
-    pub net: &'a net::Handle,
-    pub access: &'a NodeAccess,
-    pub http: &'a Http,
-    pub certificates: &'a Certificates,
-    pub engine: &'a integration::Engine,
-    pub log_file: Option<&'a LogFile>,
+    started: Loaded,
+    net: net::Handle,
+    access: Arc<NodeAccess>,
+    certificates: Arc<Certificates>,
+    engine: integration::Engine,
+    /// As it was taken over last.
+    in_force: Mutex<Vec<Effective>>,
+    one_at_a_time: Mutex<()>,
 }
 
 /// A new configuration that is good, as far as it can be told beforehand.
@@ -40,12 +42,51 @@ struct Prepared {
     shard: Arc<ShardConfig>,
 }
 
-impl Running<'_> {
-    pub fn reload(&self) {
-        if let Some(Err(because)) = self.log_file.map(LogFile::reopen) {
+impl Reloader {
+    pub fn new(
+        sources: &Sources,
+        started: &Loaded,
+        net: net::Handle,
+        access: Arc<NodeAccess>,
+        certificates: Arc<Certificates>,
+        engine: integration::Engine,
+    ) -> Reloader {
+        Reloader {
+            sources: sources.clone(),
+            started: started.clone(),
+            net,
+            access,
+            certificates,
+            engine,
+            in_force: Mutex::new(started.effective.clone()),
+            one_at_a_time: Mutex::default(),
+        }
+    }
+
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        &self.started.config.data_dir
+    }
+
+    pub fn in_force(&self) -> Vec<Effective> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Held from reading a configuration until it is taken over.
+    pub fn lock(&self) -> MutexGuard<'_, ()> {
+        self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// SIGHUP.
+    pub fn reload(&self, http: &Http, log_file: Option<&LogFile>) {
+        if let Some(Err(because)) = log_file.map(LogFile::reopen) {
             tracing::error!(because, "the log goes on in the file that was open");
         }
-        let loaded = match config::load(self.sources) {
+        let _one_at_a_time = self.lock();
+        let loaded = match config::load(&self.sources) {
             Ok(loaded) => loaded,
             Err(diagnostics) => {
                 for diagnostic in diagnostics {
@@ -54,42 +95,37 @@ impl Running<'_> {
                 return;
             }
         };
-        let prepared = match self.prepare(&loaded) {
-            Ok(prepared) => prepared,
-            Err(because) => {
-                tracing::error!(because, "the configuration was not reloaded; nothing has changed");
-                return;
+        match self.take_over(loaded) {
+            Err(because) => tracing::error!(because, "the configuration was not reloaded; nothing has changed"),
+            Ok(failures) => {
+                http.set_configuration(&self.in_force());
+                for because in &failures {
+                    tracing::error!(because, "the configuration was reloaded in part");
+                }
+                if failures.is_empty() {
+                    tracing::info!(
+                        "configuration reloaded: users, access rules, limits, certificates, rules and connectors"
+                    );
+                }
             }
-        };
-        for what in waits_for_restart(self.started, &loaded) {
-            tracing::warn!("{what} waits for a restart");
-        }
-        let failures = self.take_over(prepared);
-        self.http.set_configuration(&loaded.effective);
-        self.engine.declare(loaded.declared);
-        for because in &failures {
-            tracing::error!(because, "the configuration was reloaded in part");
-        }
-        if failures.is_empty() {
-            tracing::info!("configuration reloaded: users, access rules, limits, certificates, rules and connectors");
         }
     }
 
-    fn prepare(&self, loaded: &Loaded) -> Result<Prepared, String> {
-        Ok(Prepared {
-            certificates: certificates::read(&loaded.config)?,
-            access: Configured::new(loaded)?,
-            shard: Arc::new(translate::shard_config(&loaded.config, self.net.shards())),
-        })
+    /// Why it cannot be taken over, as far as that can be told beforehand.
+    pub fn check(&self, loaded: &Loaded) -> Result<(), String> {
+        self.prepare(loaded).map(drop)
     }
 
-    /// Goes on after a failure: each part is better in force than not.
-    fn take_over(&self, prepared: Prepared) -> Vec<String> {
+    /// `Err`: nothing has changed. Otherwise what has not been taken over; each part is better in force than not.
+    pub fn take_over(&self, loaded: Loaded) -> Result<Vec<String>, String> {
         let Prepared {
             certificates,
             access,
             shard,
-        } = prepared;
+        } = self.prepare(&loaded)?;
+        for what in waits_for_restart(&self.started, &loaded) {
+            tracing::warn!("{what} waits for a restart");
+        }
         let mut done = vec![self.access.apply(access)];
         let limits = self
             .net
@@ -100,7 +136,17 @@ impl Running<'_> {
                 .map_err(|e| format!("not every worker has the new limits: {e}")),
         );
         done.extend(self.certificates.take_over(certificates).into_iter().map(Err));
-        done.into_iter().filter_map(Result::err).collect()
+        self.engine.declare(loaded.declared);
+        *self.in_force.lock().unwrap_or_else(PoisonError::into_inner) = loaded.effective;
+        Ok(done.into_iter().filter_map(Result::err).collect())
+    }
+
+    fn prepare(&self, loaded: &Loaded) -> Result<Prepared, String> {
+        Ok(Prepared {
+            certificates: certificates::read(&loaded.config)?,
+            access: Configured::new(loaded)?,
+            shard: Arc::new(translate::shard_config(&loaded.config, self.net.shards())),
+        })
     }
 }
 

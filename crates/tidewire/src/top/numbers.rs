@@ -151,6 +151,7 @@ pub mod tests {
                 "sent": { "qos0": 0, "qos1": 0, "qos2": 10 * messages } },
             "bytes_received": 1024 * messages,
             "bytes_sent": 0,
+            "publish_ack": { "p50_ms": 0.254, "p99_ms": 3.5 },
             "drops": { "expired": second, "queue_full_by_count": 2 * second, "slow_consumer": 0 },
             "disconnects": { "by_client": 8 },
             "process": { "cpu_seconds": second as f64 / 4.0, "resident_bytes": 20_000_000 },

@@ -134,7 +134,8 @@ fn state_text(numbers: &Numbers) -> String {
          sessions  {:>12}   subscriptions {:>12}\n\
          waiting   {:>12}   {:>10}   in flight {:>12}\n\
          retained  {:>12}   {:>10}\n\
-         processor {:>12}   memory {:>12}   shards {}",
+         processor {:>12}   memory {:>12}   shards {}\n\
+         acknowledged within {:>9} (half), {:>9} (99 of 100)",
         of("/connections/current"),
         of("/connections/maximum"),
         of("/connections/refused"),
@@ -148,7 +149,15 @@ fn state_text(numbers: &Numbers) -> String {
         cpu,
         bytes(numbers.number("/process/resident_bytes")),
         of("/node/shards"),
+        wait(numbers, "/publish_ack/p50_ms"),
+        wait(numbers, "/publish_ack/p99_ms"),
     )
+}
+
+/// Of publishers of QoS 1 and 2, in the last second.
+fn wait(numbers: &Numbers, pointer: &str) -> String {
+    let ms = numbers.stats.pointer(pointer).and_then(serde_json::Value::as_f64);
+    ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.2} ms"))
 }
 
 /// What is wrong with the node, on one line: the names say what.
@@ -282,6 +291,7 @@ mod tests {
             "received         2 000/s",
             "bytes in    1000.0 KiB/s",
             "processor         25 %   memory     19.1 MiB   shards 2",
+            "acknowledged within   0.25 ms (half),   3.50 ms (99 of 100)",
             "default     tcp://0.0.0.0:1883                      12 345         2",
             "queue_full_by_count                                     24",
             "alarms    journal_full  action:http:web",

@@ -1,5 +1,7 @@
 //! The terminal of `tidewire top`: keys as they are pressed, a screen of its own, and everything as it was when it is dropped.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,6 +60,8 @@ pub enum Key {
 pub struct Terminal {
     before: Termios,
     is_ended: Arc<AtomicBool>,
+    /// Keys that came along with the one before.
+    typed: RefCell<VecDeque<Key>>,
 }
 
 impl Terminal {
@@ -72,7 +76,11 @@ impl Terminal {
         raw.special_codes[SpecialCodeIndex::VMIN] = 0;
         raw.special_codes[SpecialCodeIndex::VTIME] = READ_TENTHS;
         tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
-        let terminal = Terminal { before, is_ended };
+        let terminal = Terminal {
+            before,
+            is_ended,
+            typed: RefCell::default(),
+        };
         write(ENTER)?;
         Ok(terminal)
     }
@@ -93,16 +101,21 @@ impl Terminal {
 
     /// The next key, if there is one in time.
     pub fn key(&self, until: Instant) -> io::Result<Option<Key>> {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; 64];
         loop {
             if self.is_ended.load(Ordering::Relaxed) {
                 return Ok(Some(Key::End));
+            }
+            if let Some(key) = self.typed.borrow_mut().pop_front() {
+                return Ok(Some(key));
             }
             let count = match io::stdin().read(&mut bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
                 read => read?,
             };
-            if let Some(key) = parse(&bytes[..count]) {
+            let mut typed = self.typed.borrow_mut();
+            typed.extend(parse(&bytes[..count]));
+            if let Some(key) = typed.pop_front() {
                 return Ok(Some(key));
             }
             if until.saturating_duration_since(Instant::now()) == Duration::ZERO {
@@ -146,19 +159,39 @@ fn rendered(lines: &[Line], columns: usize, rows: usize) -> String {
     text
 }
 
-/// What a terminal sends for a key; of several, the first.
-fn parse(bytes: &[u8]) -> Option<Key> {
-    match bytes {
-        [] => None,
-        [3, ..] => Some(Key::End),
-        [0x1b] => Some(Key::Escape),
-        [0x1b, b'O', b'P', ..] | [0x1b, b'[', b'1', b'1', b'~', ..] | [0x1b, b'[', b'[', b'A', ..] => {
-            Some(Key::Function(1))
-        }
-        [0x1b, b'[', b'2', b'1', b'~', ..] => Some(Key::Function(10)),
-        [0x1b, ..] => None,
-        [first, ..] => Some(Key::Character(char::from(*first))),
+/// What a terminal has sent: several keys may come at once. What is none of ours is left out.
+fn parse(bytes: &[u8]) -> Vec<Key> {
+    let (mut keys, mut rest) = (Vec::new(), bytes);
+    while let Some((key, length)) = first(rest) {
+        keys.extend(key);
+        rest = rest.get(length..).unwrap_or_default();
     }
+    keys
+}
+
+/// The first key and how many bytes it has.
+fn first(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+    Some(match bytes {
+        [] => return None,
+        [3, ..] => (Some(Key::End), 1),
+        [0x1b, b'O', b'P', ..] => (Some(Key::Function(1)), 3),
+        [0x1b, b'O', _, ..] => (None, 3),
+        [0x1b, b'[', b'[', name, ..] => ((*name == b'A').then_some(Key::Function(1)), 4),
+        [0x1b, b'[', sequence @ ..] => {
+            // Parameters, and a letter or a tilde that ends it.
+            let end = sequence.iter().position(|byte| (0x40..=0x7e).contains(byte));
+            let key = match sequence {
+                [b'1', b'1', b'~', ..] => Some(Key::Function(1)),
+                [b'2', b'1', b'~', ..] => Some(Key::Function(10)),
+                _ => None,
+            };
+            (key, end.map_or(bytes.len(), |end| end + 3))
+        }
+        [0x1b, 0x1b, ..] | [0x1b] => (Some(Key::Escape), 1),
+        // With Alt.
+        [0x1b, ..] => (None, 2),
+        [first, ..] => (Some(Key::Character(char::from(*first))), 1),
+    })
 }
 
 #[cfg(test)]
@@ -167,12 +200,23 @@ mod tests {
 
     #[test]
     fn keys_are_what_terminals_send() {
-        assert_eq!(parse(b"q"), Some(Key::Character('q')));
-        assert_eq!(parse(b"\x1bOP"), Some(Key::Function(1)));
-        assert_eq!(parse(b"\x1b[21~"), Some(Key::Function(10)));
-        assert_eq!(parse(b"\x1b"), Some(Key::Escape));
-        assert_eq!(parse(b"\x03"), Some(Key::End));
-        assert_eq!((parse(b"\x1b[A"), parse(b"")), (None, None));
+        assert_eq!(parse(b"q"), [Key::Character('q')]);
+        assert_eq!(parse(b"\x1bOP"), [Key::Function(1)]);
+        assert_eq!(parse(b"\x1b[21~"), [Key::Function(10)]);
+        assert_eq!(parse(b"\x1b"), [Key::Escape]);
+        assert_eq!(parse(b"\x03"), [Key::End]);
+        assert_eq!((parse(b"\x1b[A"), parse(b"")), (vec![], vec![]));
+    }
+
+    #[test]
+    fn several_keys_at_once_are_all_read_and_none_is_made_of_what_is_unknown() {
+        let plus = Key::Character('+');
+        assert_eq!(parse(b"++q"), [plus, plus, Key::Character('q')]);
+        assert_eq!(
+            parse(b"\x1b[A\x1b[1;5C+\x1bx\x1bOP\x1b[21~\x1b"),
+            [plus, Key::Function(1), Key::Function(10), Key::Escape]
+        );
+        assert_eq!(parse(b"\x1b[12"), []);
     }
 
     #[test]

@@ -149,7 +149,12 @@ impl Session {
             self.watch();
             return None;
         }
-        let frame = self.subscribe(id, command).await;
+        let is_of_screen = self.login.as_ref().is_some_and(|(person, _)| person.screen.is_some());
+        let frame = match command {
+            Command::Telemetry(_) => self.subscribe(id, command).await,
+            _ if is_of_screen => Err(Failure::permission()),
+            _ => self.subscribe(id, command).await,
+        };
         self.watch();
         Some(frame.unwrap_or_else(|problem| failure(id, is_old, &problem)))
     }

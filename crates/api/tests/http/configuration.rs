@@ -1,0 +1,134 @@
+//! The configuration over the API: shown, tried, changed, refused. What a change does is in the tests of the binary.
+
+use std::sync::{Arc, Mutex};
+
+use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue};
+use serde_json::{Value, json};
+
+use crate::node::Node;
+
+#[derive(Default)]
+struct Kept {
+    applied: Mutex<Vec<ConfigChanges>>,
+}
+
+fn value(key: &str, value: &str) -> ConfigValue {
+    ConfigValue {
+        key: key.into(),
+        value: value.into(),
+        origin: "default".into(),
+        is_default: true,
+        is_pinned: false,
+        needs_restart: false,
+        description: "Highest QoS.".into(),
+        type_name: "QoS".into(),
+        choices: vec!["0".into(), "1".into(), "2".into()],
+        fixed_because: None,
+        is_runtime: false,
+    }
+}
+
+impl ConfigAdmin for Kept {
+    fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigError> {
+        let because = "no".to_owned();
+        if changes.contains_key("files") {
+            return Err(ConfigError::Files { because });
+        }
+        if changes.contains_key("workers") {
+            return Err(ConfigError::Workers { because });
+        }
+        let wrong = |key: &&String| !key.starts_with("mqtt.");
+        let errors: Vec<_> = changes
+            .keys()
+            .filter(wrong)
+            .map(|key| (key.clone(), "is unknown".to_owned()))
+            .collect();
+        if !errors.is_empty() {
+            return Err(ConfigError::Rejected(errors));
+        }
+        let difference = |(key, after): (&String, &Option<String>)| ConfigDifference {
+            key: key.clone(),
+            before: Some("2".into()),
+            after: after.clone(),
+            origin: "runtime.toml:2".into(),
+            is_asked_for: true,
+            needs_restart: false,
+        };
+        Ok(changes.iter().map(difference).collect())
+    }
+
+    fn apply(&self, changes: &ConfigChanges) -> Result<(Vec<ConfigDifference>, Vec<ConfigValue>), ConfigError> {
+        let planned = self.plan(changes)?;
+        self.applied.lock().unwrap().push(changes.clone());
+        Ok((planned, vec![value("mqtt.max_qos", "1")]))
+    }
+}
+
+#[test]
+fn a_change_is_tried_and_made_and_told_in_the_audit_log() {
+    let kept = Arc::new(Kept::default());
+    let admin = kept.clone();
+    let node = Node::start_with(1, |config| config.configuration = Some(admin)).with_login();
+    let change = json!({ "changes": { "mqtt.max_qos": "1" } });
+    let tried = node.send("POST", "/api/v1/configuration/check", &change).ok().json();
+    assert_eq!(
+        (&tried["items"][0]["before"], &tried["items"][0]["after"]),
+        (&json!("2"), &json!("1"))
+    );
+    assert!(kept.applied.lock().unwrap().is_empty());
+    assert_eq!(node.get("/api/v1/configuration").ok().json(), json!([]));
+    assert_eq!(node.send("PUT", "/api/v1/configuration", &change).ok().json(), tried);
+    assert_eq!(kept.applied.lock().unwrap().len(), 1);
+    let shown = node.get("/api/v1/configuration").ok().json();
+    assert_eq!(
+        (&shown[0]["value"], &shown[0]["fixed_because"]),
+        (&json!("1"), &Value::Null)
+    );
+    let log = node.all_pages("/api/v1/audit?operation=change_configuration", 10);
+    assert_eq!((log.len(), &log[0]["body"]), (1, &change));
+    assert!(
+        node.all_pages("/api/v1/audit?operation=check_configuration", 10)
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_change_that_is_wrong_is_told_at_its_keys() {
+    let node = Node::start_with(1, |config| config.configuration = Some(Arc::new(Kept::default()))).with_login();
+    for (method, path) in [
+        ("POST", "/api/v1/configuration/check"),
+        ("PUT", "/api/v1/configuration"),
+    ] {
+        let refused = |changes: Value, status| node.send(method, path, &json!({ "changes": changes })).problem(status);
+        assert_eq!(refused(json!({ "a": "1" }), 422)["field"], "changes.a");
+        let two = refused(json!({ "a": "1", "b": null }), 422);
+        assert_eq!(
+            two["errors"][1],
+            json!({ "field": "changes.b", "detail": "is unknown" })
+        );
+        assert_eq!(refused(json!({}), 422)["field"], "changes");
+        refused(json!({ "a": 1 }), 400);
+        refused(json!({ "files": "1" }), 409);
+        refused(json!({ "workers": "1" }), 500);
+        node.send(method, path, &json!({ "changes": { "mqtt.a": "1" }, "force": true }))
+            .problem(400);
+    }
+}
+
+#[test]
+fn only_administrators_change_it_and_only_where_it_can_be() {
+    let mut node = Node::start(1).with_login();
+    let change = json!({ "changes": { "mqtt.max_qos": "1" } });
+    node.send("PUT", "/api/v1/configuration", &change).problem(409);
+    let key = json!({ "name": "look", "role": "viewer" });
+    let secret = node.send("POST", "/api/v1/api-keys", &key).json()["secret"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for (token, status) in [(secret, 403), (String::new(), 401)] {
+        node.token = token;
+        node.send("PUT", "/api/v1/configuration", &change).problem(status);
+        node.send("POST", "/api/v1/configuration/check", &change)
+            .problem(status);
+    }
+}

@@ -1,0 +1,192 @@
+//! A screen on a wall: a key for one dashboard, which reads what is on it and nothing else.
+
+use serde_json::{Value, json};
+
+use crate::server::{Server, id, refused};
+use crate::socket::Socket;
+use crate::web::Answer;
+
+struct Wall {
+    server: Server,
+    dashboard: String,
+    shown: String,
+    hidden: String,
+    secret: String,
+}
+
+impl Wall {
+    /// With the key of a screen; its dashboard shows one of two devices.
+    fn start(widgets: &Value) -> Wall {
+        let mut server = Server::start();
+        server.node.log_in();
+        let (shown, hidden) = (server.device("shown"), server.device("hidden"));
+        let alias = json!({"filter": {"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": shown}}});
+        let configuration = json!({"widgets": widgets, "entityAliases": {"a": alias}});
+        let body = json!({"title": "Hall", "configuration": configuration});
+        let dashboard = id(&server.post("/api/dashboard", body).ok().json());
+        let key = json!({"name": "hall", "role": "viewer", "dashboard": dashboard});
+        let made = server.node.send("POST", "/api/v1/api-keys", &key);
+        assert_eq!(made.status, 201, "{}", made.body);
+        let made = made.json();
+        assert_eq!(made["key"]["dashboard"], json!(dashboard));
+        let secret = made["secret"].as_str().unwrap().to_owned();
+        Wall {
+            server,
+            dashboard,
+            shown,
+            hidden,
+            secret,
+        }
+    }
+
+    fn send(&self, method: &str, target: &str, body: &str) -> Answer {
+        let bearer = format!("Bearer {}", self.secret);
+        self.server.send(method, target, Some(&bearer), body)
+    }
+
+    fn get(&self, target: &str) -> Answer {
+        self.send("GET", target, "")
+    }
+}
+
+#[test]
+fn a_screen_reads_its_dashboard_and_what_is_on_it() {
+    let wall = Wall::start(&json!({"w": {"type": "alarm"}}));
+    let Wall { dashboard, shown, .. } = &wall;
+    assert_eq!(
+        wall.get(&format!("/api/dashboard/{dashboard}")).ok().json()["title"],
+        "Hall"
+    );
+    assert_eq!(
+        wall.get(&format!("/api/device/info/{shown}")).ok().json()["name"],
+        "shown"
+    );
+    wall.server
+        .post(
+            &format!("/api/plugins/telemetry/DEVICE/{shown}/timeseries/ANY"),
+            json!({"heat": 40}),
+        )
+        .ok();
+    let values = format!("/api/plugins/telemetry/DEVICE/{shown}/values/timeseries");
+    wall.server
+        .wait_for(&format!("{values}?keys=heat"), |all| all["heat"][0]["value"] == "40");
+    assert_eq!(
+        wall.get(&format!("{values}?keys=heat")).ok().json()["heat"][0]["value"],
+        "40"
+    );
+    wall.get("/api/v2/alarms?pageSize=10&page=0").ok();
+    wall.get(&format!("/api/v2/alarm/DEVICE/{shown}?pageSize=10&page=0"))
+        .ok();
+    let mut socket = Socket::open(
+        &wall.server,
+        &format!("/api/ws/plugins/telemetry?token={}", wall.secret),
+    )
+    .unwrap();
+    let watch = json!({"type": "TIMESERIES", "cmdId": 1, "entityType": "DEVICE", "entityId": shown, "scope": "LATEST_TELEMETRY"});
+    socket.send(&json!({"cmds": [watch]}));
+    assert_eq!(socket.next()["data"]["heat"][0][1], "40");
+}
+
+#[test]
+fn a_screen_reads_nothing_else_and_changes_nothing() {
+    let wall = Wall::start(&json!({}));
+    let Wall {
+        dashboard,
+        shown,
+        hidden,
+        ..
+    } = &wall;
+    let other = id(&wall
+        .server
+        .post("/api/dashboard", json!({"title": "Other"}))
+        .ok()
+        .json());
+    for target in [
+        format!("/api/dashboard/{other}"),
+        format!("/api/device/info/{hidden}"),
+        format!("/api/plugins/telemetry/DEVICE/{hidden}/values/timeseries"),
+        format!("/api/plugins/telemetry/DEVICE/{shown}/values/attributes"),
+        format!("/api/v2/alarm/DEVICE/{hidden}?pageSize=10&page=0"),
+        format!("/api/device/{shown}"),
+        format!("/api/device/{shown}/credentials"),
+        "/api/v2/alarms?pageSize=10&page=0".into(),
+        "/api/tenant/devices?pageSize=10&page=0".into(),
+        "/api/tenant/dashboards?pageSize=10&page=0".into(),
+        "/api/users?pageSize=10&page=0".into(),
+        "/api/auth/user".into(),
+    ] {
+        assert_eq!(wall.get(&target).status, 403, "{target}");
+    }
+    for (target, body) in [
+        (
+            format!("/api/plugins/rpc/oneway/{shown}"),
+            json!({"method": "a", "params": {}}),
+        ),
+        (
+            format!("/api/plugins/telemetry/DEVICE/{shown}/timeseries/ANY"),
+            json!({"heat": 1}),
+        ),
+        (
+            "/api/dashboard".into(),
+            json!({"id": {"entityType": "DASHBOARD", "id": dashboard}, "title": "Mine"}),
+        ),
+        ("/api/apiKey".into(), json!({})),
+    ] {
+        refused(&wall.send("POST", &target, &body.to_string()), 403, 20);
+    }
+    assert_eq!(wall.send("DELETE", &format!("/api/device/{shown}"), "").status, 403);
+    let mut socket = Socket::open(
+        &wall.server,
+        &format!("/api/ws/plugins/telemetry?token={}", wall.secret),
+    )
+    .unwrap();
+    let of = |kind: &str, number: i64, entity: &str| json!({"type": kind, "cmdId": number, "entityType": "DEVICE", "entityId": entity, "scope": "LATEST_TELEMETRY"});
+    for command in [
+        of("TIMESERIES", 1, hidden),
+        of("ATTRIBUTES", 2, shown),
+        of("TIMESERIES_HISTORY", 3, shown),
+    ] {
+        socket.send(&json!({"cmds": [command]}));
+        assert_ne!(socket.next()["errorCode"], 0, "{command}");
+    }
+    // The node's own interface knows no screens.
+    for target in ["/api/v1/clients", "/api/v1/stats", "/api/v1/api-keys"] {
+        let headers = [("Authorization", format!("Bearer {}", wall.secret))];
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        assert_eq!(
+            crate::web::request(wall.server.node.address, "GET", target, &headers, "").status,
+            401,
+            "{target}"
+        );
+    }
+}
+
+#[test]
+fn a_screen_ends_with_its_key_and_with_its_dashboard() {
+    let wall = Wall::start(&json!({}));
+    let target = format!("/api/dashboard/{}", wall.dashboard);
+    let change = |body: Value| wall.server.node.send("PUT", "/api/v1/api-keys/hall", &body);
+    change(json!({"enabled": false})).ok();
+    refused(&wall.get(&target), 401, 10);
+    change(json!({"enabled": true})).ok();
+    wall.get(&target).ok();
+    assert_eq!(change(json!({"role": "admin"})).problem(422)["field"], "role");
+    wall.server.delete(&target).ok();
+    refused(&wall.get(&target), 401, 10);
+    wall.server.node.delete("/api/v1/api-keys/hall");
+    refused(&wall.get(&target), 401, 10);
+}
+
+#[test]
+fn a_key_for_a_dashboard_that_is_not_there_is_not_made() {
+    let mut server = Server::start();
+    server.node.log_in();
+    let make = |role: &str, dashboard: &str| {
+        let body = json!({"name": "hall", "role": role, "dashboard": dashboard});
+        server.node.send("POST", "/api/v1/api-keys", &body).problem(422)["field"].clone()
+    };
+    assert_eq!(make("viewer", "x"), "dashboard");
+    assert_eq!(make("viewer", "4e1a4a50-b3a2-11ef-9cd2-0242ac120002"), "dashboard");
+    let there = id(&server.post("/api/dashboard", json!({"title": "Hall"})).ok().json());
+    assert_eq!(make("admin", &there), "role");
+}

@@ -1,0 +1,94 @@
+//! `runtime.toml` of the data directory: what was changed while the server ran. It is written as a whole, so that a crash leaves the old one
+//! or the new one; whoever changes a part of it leaves the rest alone.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::key::Key;
+use super::raw::RUNTIME_FILE;
+
+/// Empty where nothing was changed yet.
+pub fn read(data_dir: &Path) -> io::Result<toml::Table> {
+    match fs::read_to_string(data_dir.join(RUNTIME_FILE)) {
+        Ok(text) => text.parse().map_err(io::Error::other),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(toml::Table::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// On disk when it returns.
+pub fn write(data_dir: &Path, document: &toml::Table) -> io::Result<()> {
+    let path = data_dir.join(RUNTIME_FILE);
+    let temporary = path.with_extension("toml.tmp");
+    fs::write(&temporary, document.to_string())?;
+    fs::File::open(&temporary)?.sync_all()?;
+    fs::rename(&temporary, &path)?;
+    fs::File::open(data_dir)?.sync_all()
+}
+
+/// Tables on the way are made; fails where something else than a table stands in the way.
+pub fn set(document: &mut toml::Table, key: &Key, value: toml::Value) -> io::Result<()> {
+    let Some((name, path)) = key.0.split_last() else {
+        return Ok(());
+    };
+    let mut table = document;
+    for word in path {
+        let below = table.entry(word).or_insert_with(|| toml::Table::new().into());
+        let is_in_the_way = || io::Error::other(format!("`{word}` is not a table"));
+        table = below.as_table_mut().ok_or_else(is_in_the_way)?;
+    }
+    table.insert(name.clone(), value);
+    Ok(())
+}
+
+/// With the tables that it leaves empty. False when it was not there.
+pub fn remove(document: &mut toml::Table, words: &[String]) -> bool {
+    match words {
+        [] => false,
+        [name] => document.remove(name).is_some(),
+        [table, rest @ ..] => {
+            let Some(below) = document.get_mut(table).and_then(toml::Value::as_table_mut) else {
+                return false;
+            };
+            let is_removed = remove(below, rest);
+            if below.is_empty() {
+                document.remove(table);
+            }
+            is_removed
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key::parse(text).expect("a key")
+    }
+
+    #[test]
+    fn a_key_is_set_and_removed_beside_others() {
+        let mut document: toml::Table = "[mqtt]\nmax_qos = 1\n[access]\nrules = []\n".parse().expect("TOML");
+        set(&mut document, &key("mqtt.max_inflight"), 5.into()).expect("set");
+        set(
+            &mut document,
+            &key("listeners.tls.\"a.b\".min_tls_version"),
+            "1.3".into(),
+        )
+        .expect("set");
+        assert_eq!(document["mqtt"]["max_inflight"].as_integer(), Some(5));
+        assert_eq!(
+            document["listeners"]["tls"]["a.b"]["min_tls_version"].as_str(),
+            Some("1.3")
+        );
+        assert!(remove(&mut document, &key("listeners.tls.\"a.b\".min_tls_version").0));
+        assert!(!document.contains_key("listeners"));
+        assert!(!remove(&mut document, &key("mqtt.max_qos.x").0) && !remove(&mut document, &key("sys.interval").0));
+        assert!(remove(&mut document, &key("mqtt.max_qos").0));
+        assert_eq!(document["mqtt"].as_table().map(toml::Table::len), Some(1));
+        assert!(document["access"]["rules"].is_array());
+        assert!(set(&mut document, &key("mqtt.max_inflight.x"), 5.into()).is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! Changes of the configuration over the API: which keys they may be of, what they would do, and that they are written to `runtime.toml`
+//! before they are taken over. A change is checked as the whole configuration that it leads to, with everything else as it is on disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue};
+
+use super::reload::Reloader;
+use crate::config::files::chain;
+use crate::config::key::Key;
+use crate::config::option::Apply;
+use crate::config::{self, Diagnostic, Effective, Loaded, Origin, Sources, raw, runtime};
+
+pub struct Configure {
+    reloader: Arc<Reloader>,
+}
+
+/// A change that is good.
+struct Planned {
+    document: toml::Table,
+    loaded: Loaded,
+    differences: Vec<ConfigDifference>,
+}
+
+impl Configure {
+    pub fn new(reloader: Arc<Reloader>) -> Configure {
+        Configure { reloader }
+    }
+
+    fn prepare(&self, changes: &ConfigChanges) -> Result<Planned, ConfigError> {
+        let (sources, data_dir) = (self.reloader.sources(), self.reloader.data_dir());
+        let files = |because: String| ConfigError::Files { because };
+        let present = config::load(sources).map_err(|found| files(in_one_line(&found)))?;
+        let mut document =
+            runtime::read(data_dir).map_err(|e| files(format!("{}: {}", raw::RUNTIME_FILE, chain(&e))))?;
+        let mut errors = Vec::new();
+        for (text, value) in changes {
+            match change(&present, text, value.as_deref()) {
+                Err(because) => errors.push((text.clone(), because)),
+                Ok((key, None)) => drop(runtime::remove(&mut document, &key.0)),
+                Ok((key, Some(value))) => {
+                    runtime::set(&mut document, &key, value).map_err(|e| files(chain(&e)))?;
+                }
+            }
+        }
+        if !errors.is_empty() {
+            return Err(ConfigError::Rejected(errors));
+        }
+        let loaded = load_with(sources, &document, changes)?;
+        self.reloader
+            .check(&loaded)
+            .map_err(|because| rejected(changes, because))?;
+        let differences = differences(&self.reloader.in_force(), &loaded.effective, changes);
+        Ok(Planned {
+            document,
+            loaded,
+            differences,
+        })
+    }
+}
+
+impl ConfigAdmin for Configure {
+    fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigError> {
+        let _one_at_a_time = self.reloader.lock();
+        Ok(self.prepare(changes)?.differences)
+    }
+
+    fn apply(&self, changes: &ConfigChanges) -> Result<(Vec<ConfigDifference>, Vec<ConfigValue>), ConfigError> {
+        let _one_at_a_time = self.reloader.lock();
+        let planned = self.prepare(changes)?;
+        let storage = |e: std::io::Error| ConfigError::Storage { because: chain(&e) };
+        runtime::write(self.reloader.data_dir(), &planned.document).map_err(storage)?;
+        let values = planned.loaded.effective.iter().map(value).collect();
+        let failures = self
+            .reloader
+            .take_over(planned.loaded)
+            .map_err(|because| ConfigError::Workers { because })?;
+        if failures.is_empty() {
+            return Ok((planned.differences, values));
+        }
+        let because = failures.join("; ");
+        Err(ConfigError::Workers { because })
+    }
+}
+
+/// One value of the configuration as the API shows it.
+pub fn value(value: &Effective) -> ConfigValue {
+    ConfigValue {
+        key: value.key.to_string(),
+        value: value.value.to_string(),
+        origin: value.origin.to_string(),
+        is_default: value.origin == Origin::Default,
+        is_pinned: value.origin.is_pinned(),
+        needs_restart: value.def.apply == Apply::Restart,
+        description: value
+            .def
+            .doc
+            .iter()
+            .map(|line| line.trim())
+            .collect::<Vec<_>>()
+            .join(" "),
+        type_name: (value.def.kind.type_name)(),
+        choices: (value.def.kind.choices)().into_iter().map(str::to_owned).collect(),
+        fixed_because: fixed_because(value),
+        is_runtime: matches!(value.origin, Origin::Runtime { .. }),
+    }
+}
+
+/// What the API leaves to the files. A path is among it: whoever is an administrator of the console is not the owner of the machine's files.
+fn fixed_because(value: &Effective) -> Option<String> {
+    let type_name = (value.def.kind.type_name)();
+    let because = if value.origin.is_pinned() {
+        return Some(format!("it is pinned by {}", value.origin));
+    } else if value.def.apply == Apply::Restart {
+        "it is read at the start only: change it in the file and start the server again"
+    } else if value.def.kind.is_secret {
+        "it is a secret, and stands in the file or in the environment"
+    } else if type_name == "path" {
+        "it names a file of the server"
+    } else if type_name.contains("table") {
+        "it has a page of its own"
+    } else if value.def.is_map_entry() {
+        "it is set in the configuration file"
+    } else {
+        return None;
+    };
+    Some(because.to_owned())
+}
+
+/// The key and what will stand in `runtime.toml`.
+fn change(present: &Loaded, text: &str, value: Option<&str>) -> Result<(Key, Option<toml::Value>), String> {
+    let key = Key::parse(text).ok_or("is no key: expected words with dots between them, such as `mqtt.max_qos`")?;
+    let known = present.effective.iter().find(|value| value.key == key);
+    let known = known.ok_or("there is no such value: GET /api/v1/configuration lists all")?;
+    if let Some(because) = fixed_because(known) {
+        return Err(format!("cannot be changed here: {because}"));
+    }
+    let value = match value {
+        Some(value) => Some((known.def.kind.normalize)(known.def, &raw::text_to_raw(value))?),
+        None => None,
+    };
+    Ok((key, value))
+}
+
+/// The configuration as it will be.
+fn load_with(sources: &Sources, document: &toml::Table, changes: &ConfigChanges) -> Result<Loaded, ConfigError> {
+    let sources = Sources {
+        runtime: Some(document.to_string()),
+        ..sources.clone()
+    };
+    config::load(&sources).map_err(|found| {
+        let is_of_change = |one: &Diagnostic| one.key.as_ref().is_some_and(|key| changes.contains_key(key));
+        let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_of_change);
+        if own.is_empty() {
+            // It was good before, so that the change has made it so.
+            return rejected(changes, in_one_line(&others));
+        }
+        let error = |one: Diagnostic| (one.key.unwrap_or_default(), one.message);
+        ConfigError::Rejected(own.into_iter().map(error).collect())
+    })
+}
+
+fn rejected(changes: &ConfigChanges, because: String) -> ConfigError {
+    let first = changes.keys().next().cloned().unwrap_or_default();
+    ConfigError::Rejected(vec![(first, because)])
+}
+
+fn in_one_line(found: &[Diagnostic]) -> String {
+    let all: Vec<String> = found.iter().map(Diagnostic::to_string).collect();
+    all.join("; ")
+}
+
+/// In the order of the reference; what is not there any more comes last.
+fn differences(before: &[Effective], after: &[Effective], changes: &ConfigChanges) -> Vec<ConfigDifference> {
+    let old: BTreeMap<&Key, &Effective> = before.iter().map(|value| (&value.key, value)).collect();
+    let new: BTreeSet<&Key> = after.iter().map(|value| &value.key).collect();
+    let shown = |value: &Effective| value.value.to_string();
+    let difference = |key: &Key, before: Option<&Effective>, after: Option<&Effective>| {
+        let either = after.or(before)?;
+        let key = key.to_string();
+        Some(ConfigDifference {
+            is_asked_for: changes.contains_key(&key),
+            key,
+            before: before.map(shown),
+            after: after.map(shown),
+            origin: after.map_or_else(|| "default".to_owned(), |value| value.origin.to_string()),
+            needs_restart: either.def.apply == Apply::Restart,
+        })
+    };
+    // What else is in `runtime.toml` was put in force by whoever wrote it there: access rules.
+    let is_known =
+        |one: &Effective| matches!(one.origin, Origin::Runtime { .. }) && !changes.contains_key(&one.key.to_string());
+    let is_other =
+        |one: &&Effective| old.get(&one.key).is_none_or(|before| before.value != one.value) && !is_known(one);
+    let changed = after.iter().filter(is_other);
+    let changed = changed.filter_map(|one| difference(&one.key, old.get(&one.key).copied(), Some(one)));
+    let gone = before.iter().filter(|one| !new.contains(&one.key));
+    changed
+        .chain(gone.filter_map(|one| difference(&one.key, Some(one), None)))
+        .collect()
+}

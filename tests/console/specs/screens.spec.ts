@@ -1,0 +1,69 @@
+// A dashboard on a wall: an address with a key of its own, that goes on without a login, and changes nothing.
+import { until } from "../support/node";
+import { expect, logIn, open, test, watch } from "../support/test";
+import { Platform } from "../support/platform";
+
+test.use({ hasPlatform: true, nodeOf: "screens" });
+
+test("a screen shows its dashboard without a login, for as long as its key is good", async ({ page, node }) => {
+  test.setTimeout(120_000);
+  const complaints = watch(page, node.url);
+  const platform = await Platform.open(node, "Main");
+  const device = await platform.device("furnace");
+  await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id: device }, type: "Overheat", severity: "CRITICAL" });
+  const widget = (name: string, typeFullFqn: string, type: string, row: number) => [name, {
+    id: name, typeFullFqn, type, row, col: 0, sizeX: 12, sizeY: 4,
+    config: { title: name, targetDevice: { entityAliasId: "a" }, datasources: type === "alarm" ? [] : [{ type: "entity", entityAliasId: "a", dataKeys: [{ name: "heat", type: "timeseries" }] }] },
+  }] as const;
+  const widgets = Object.fromEntries([
+    widget("Heat", "system.cards.value_card", "latest", 0), widget("Course", "system.time_series_chart", "timeseries", 4),
+    widget("Burner", "system.single_switch", "rpc", 8), widget("Alarms", "system.alarm_widgets.alarms_table", "alarm", 12),
+  ]);
+  const configuration = { widgets, entityAliases: { a: { id: "a", alias: "Furnace", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id: device } } } } };
+  const { id } = (await platform.call("POST", "/api/dashboard", { title: "Hall 1", configuration })) as { id: { id: string } };
+  const say = (heat: number) => node.publish("v1/devices/me/telemetry", JSON.stringify({ heat }), "-u", "furnace", "-q", "1");
+
+  await logIn(page, node);
+  await open(page, `dashboards/${id.id}`);
+  await page.getByRole("button", { name: "Screen…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await expect(dialog.getByLabel("Name of the key", { exact: true })).toHaveValue("screen-hall-1");
+  await dialog.getByRole("button", { name: "Make", exact: true }).click();
+  await expect(page.getByRole("dialog", { name: "The address of screen-hall-1", exact: true })).toBeVisible();
+  const address = (await dialog.locator("code").first().textContent()) ?? "";
+  expect(address).toMatch(/^http:\/\/.+\/#\/screen\/.+\?key=twk_/);
+  await dialog.getByRole("button", { name: "I have it", exact: true }).click();
+  await open(page, "keys");
+  await expect(page.getByRole("row", { name: /screen-hall-1/ }).getByRole("link", { name: "a screen", exact: true })).toBeVisible();
+
+  // The browser on the wall knows nobody.
+  await page.evaluate(() => { sessionStorage.clear(); localStorage.clear(); });
+  await page.goto("about:blank");
+  await page.goto(address);
+  await expect(page.getByRole("heading", { name: "Hall 1", exact: true })).toBeVisible();
+  await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toHaveCount(0);
+  expect(await say(40)).toBe(0);
+  const value = page.getByRole("region", { name: "Heat", exact: true });
+  await expect(value.getByText("40", { exact: true })).toBeVisible();
+  expect(await say(55)).toBe(0);
+  await expect(value.getByText("55", { exact: true })).toBeVisible();
+  await expect(page.getByRole("region", { name: "Course", exact: true }).getByRole("listitem").first()).toContainText(/heat [45]\d/);
+  await expect(page.getByRole("switch", { name: "Burner", exact: true })).toBeDisabled();
+  const alarms = page.getByRole("region", { name: "Alarms", exact: true });
+  await expect(alarms.getByText("Overheat", { exact: true })).toBeVisible();
+  await expect(alarms.getByRole("button")).toHaveCount(0);
+  for (const name of ["Edit", "Kiosk", "Leave", "Screen…"]) await expect(page.getByRole("button", { name, exact: true })).toHaveCount(0);
+  expect(await page.evaluate(() => [sessionStorage.length, localStorage.length])).toEqual([0, 0]);
+
+  // What somebody changes at the dashboard comes by itself, and so does the end of the key, and that it is good again.
+  await node.call("PUT", "/api/v1/api-keys/screen-hall-1", { enabled: false });
+  await page.reload();
+  await expect(page.getByRole("alert")).toContainText("The key of this screen was removed, disabled or has expired");
+  await node.call("PUT", "/api/v1/api-keys/screen-hall-1", { enabled: true });
+  await expect(value.getByText("55", { exact: true })).toBeVisible({ timeout: 45_000 });
+  await node.call("DELETE", "/api/v1/api-keys/screen-hall-1");
+  await page.reload();
+  await expect(page.getByRole("alert")).toContainText("The key of this screen");
+  await until(async () => !(await page.getByRole("region", { name: "Heat", exact: true }).isVisible()));
+  expect(complaints).toEqual([]);
+});
