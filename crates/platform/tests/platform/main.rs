@@ -12,7 +12,7 @@ use fixture::{Fixture, NOW, fixture};
 use platform::chain::{Export, RootShape, root_metadata};
 use platform::decode::{Limits, Telemetry, attributes};
 use platform::ids::DeviceId;
-use platform::model::{Alarm, Customer, Device, DeviceProfile, RuleChain, Scope};
+use platform::model::{Customer, Device, DeviceProfile, RuleChain, Scope};
 use platform::repository::AlarmSelection;
 use platform::{AlarmChange, AttributesChange, Counter, Incoming, NoOutlet, PageLink, Said};
 use serde_json::{Value as Json, json};
