@@ -14,7 +14,7 @@ use crate::publisher::{Publisher, all_sent};
 use crate::random::Random;
 use crate::rounds::Missing;
 use crate::subscriber::{Habit, Subscriber, Want};
-use crate::support::{Config, Server, V4, V5};
+use crate::support::{Config, Connect, Server, V4, V5};
 
 const SEED: u64 = 1;
 const ROUNDS: u32 = 8;
@@ -92,4 +92,18 @@ fn one_member_of_a_group_gets_what_waited_in_order_over_kills() {
         all_sent(&publishers).count(),
         worker.got.len()
     );
+}
+
+/// The answer of the group's shard may come in the very moment in which what it waits for is kept.
+#[test]
+fn each_member_with_a_session_that_stays_gets_its_suback() {
+    for _ in 0..5 {
+        let server = Server::start(&Config::new("node.workers = 2\n"));
+        for number in 0..50 {
+            let version = [V5, V4][number % 2];
+            let mut peer = server.session(&Connect::new(version, format!("member-{number}")).persistent());
+            peer.subscribe(WANT.filter, WANT.qos);
+            peer.disconnect();
+        }
+    }
 }

@@ -179,8 +179,21 @@ impl Ledger {
 
     /// Whether something has been recorded that the journal has not kept yet.
     pub fn is_behind(&self) -> bool {
-        let has_recorded = self.is_routing || !self.batch.is_empty() || !self.settled.is_empty();
-        has_recorded || self.end > self.committed
+        self.has_recorded() || self.end > self.committed
+    }
+
+    /// In this tick, so far.
+    fn has_recorded(&self) -> bool {
+        self.is_routing || !self.batch.is_empty() || !self.settled.is_empty()
+    }
+
+    fn kept(&mut self, end: u64) {
+        self.committed = self.committed.max(end);
+        // Mail of this tick may have come before the news, and what it made wait is for what was appended before. If the tick appends
+        // nothing, nobody tells of a commit again.
+        if !self.has_recorded() {
+            self.mark();
+        }
     }
 
     pub fn wait(&mut self, waiting: Waiting) {
@@ -270,7 +283,7 @@ impl Shard {
     /// The journal has all that was appended before `end`: what waited for it is done now.
     pub fn committed(&mut self, now: Now, end: u64) {
         let Some(ledger) = &mut self.core.ledger else { return };
-        ledger.committed = ledger.committed.max(end);
+        ledger.kept(end);
         self.do_due(now);
     }
 
@@ -320,5 +333,43 @@ impl Shard {
         if before != JournalState::Ok && state == JournalState::Ok {
             self.resume_held_publishers();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(ledger: &mut Ledger) {
+        ledger.wait(Waiting::Send {
+            slot: 0,
+            epoch: 0,
+            seq: 1,
+        });
+    }
+
+    #[test]
+    fn what_begins_to_wait_in_the_tick_that_hears_of_the_commit_does_not_wait_for_another() {
+        let mut ledger = Ledger::new(0, 0);
+        ledger.appended(0, 100);
+        assert!(ledger.is_behind());
+        wait(&mut ledger);
+        ledger.kept(100);
+        assert!(ledger.next_due().is_some());
+        assert!(ledger.close_batch().is_none() && ledger.next_due().is_none());
+    }
+
+    #[test]
+    fn what_waits_for_a_record_of_its_tick_waits_until_that_is_kept() {
+        let mut ledger = Ledger::new(0, 0);
+        ledger.appended(0, 100);
+        ledger.record_end(SessionKey(1));
+        wait(&mut ledger);
+        ledger.kept(100);
+        assert!(ledger.next_due().is_none());
+        ledger.appended(100, 200);
+        assert!(ledger.next_due().is_none());
+        ledger.kept(200);
+        assert!(ledger.next_due().is_some());
     }
 }
