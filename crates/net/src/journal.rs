@@ -364,15 +364,13 @@ impl Worker {
         if is_early && keeper.is_checkpoint_due(Lsn(0), now_ms) {
             self.begin_checkpoint();
         }
-        if self.appended > self.committed {
-            if self.is_waiting_for_journal() {
-                self.wait_for_journal();
-            }
-            let committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
-            if committed > self.committed {
-                self.committed = committed;
-                self.shard.committed(self.now, committed.0);
-            }
+        let is_waiting = self.is_waiting_for_journal();
+        if is_waiting {
+            self.wait_for_journal();
+        }
+        if is_waiting || self.appended > self.committed {
+            self.committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
+            self.shard.committed(self.now, self.committed.0);
         }
     }
 
