@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-C9tYb7kN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-C9tYb7kN.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-DPSE9zJs.js",
+        path: "/assets/About-DlXn5u1q.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-DPSE9zJs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-DlXn5u1q.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Access-fd0nI-Ft.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Access-fd0nI-Ft.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DqNNKzfJ.js",
+        path: "/assets/Account-BeqPVirD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DqNNKzfJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-BeqPVirD.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Action-By5mSysg.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-By5mSysg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,21 +58,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-Da4ust9k.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-Da4ust9k.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/ActionState-CizNmUnd.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-CizNmUnd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-CXuiqWpV.js",
+        path: "/assets/Actions-Cw85SyQg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-CXuiqWpV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-Cw85SyQg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-DFxT3zvz.js",
+        path: "/assets/AlarmTable-DcnpD7ws.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DFxT3zvz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DcnpD7ws.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-CK1EYjsa.js",
+        path: "/assets/Alarms-DRk8cGXH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CK1EYjsa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DRk8cGXH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-Cxrmxbnj.js",
+        path: "/assets/Audit-hWyMfFeO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-Cxrmxbnj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-hWyMfFeO.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-ClGb0meJ.js",
+        path: "/assets/Backup-DgCxyp7-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-ClGb0meJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-DgCxyp7-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,15 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-ikwliF0j.js",
+        path: "/assets/BanForm-BdTYLXWh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-ikwliF0j.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BdTYLXWh.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-CaNyyOg5.js",
+        path: "/assets/Bans-huE826nR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-CaNyyOg5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-huE826nR.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Benchmarks-C0aFs7Oo.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-C0aFs7Oo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -142,15 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-NEmRhD12.js",
+        path: "/assets/Certificates-C1djQXTw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-NEmRhD12.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Certificates-DoU0ANDg.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DoU0ANDg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-C1djQXTw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,15 +160,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-BXoVRTlE.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-BXoVRTlE.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chain-BhJVI33c.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-BhJVI33c.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-CPmUIJ3m.js",
+        path: "/assets/Chains-9khCPfW_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-CPmUIJ3m.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-9khCPfW_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,15 +184,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-Tamq-Nqx.js",
+        path: "/assets/Chart-CSZEhJIH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-Tamq-Nqx.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-C8rVAkm7.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-C8rVAkm7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-CSZEhJIH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -196,9 +196,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-CAUUCrzs.js",
+        path: "/assets/Client-CCk3iuLG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-CAUUCrzs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-CCk3iuLG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -208,9 +208,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-D_V7d-MH.js",
+        path: "/assets/Clients-BrGHgQdn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-D_V7d-MH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-BrGHgQdn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,33 +220,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BlCjFhFq.js",
+        path: "/assets/Configuration-D7WKMOHt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BlCjFhFq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-D7WKMOHt.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-v5XufAHI.css",
+        path: "/assets/Configuration-WTcuXkmf.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-v5XufAHI.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-WTcuXkmf.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-BBZU624u.js",
+        path: "/assets/Connector-af0SANxP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-BBZU624u.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-af0SANxP.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-Ddr_Ddpa.js",
+        path: "/assets/Connectors-EeeLzuDn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-Ddr_Ddpa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-EeeLzuDn.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-BzfOkQRf.js",
+        path: "/assets/ConsoleUsers-C7r6mWPc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-BzfOkQRf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-C7r6mWPc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,9 +262,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BuPPIrjl.js",
+        path: "/assets/Dashboard-CIupR-jM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BuPPIrjl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CIupR-jM.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,15 +274,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-B05cyvhs.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B05cyvhs.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Dashboards-DtdhqGmr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DtdhqGmr.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboards-QViBRvTP.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-QViBRvTP.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Definition-BdEyjw07.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-BdEyjw07.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,21 +298,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-Cr1mFpYV.js",
+        path: "/assets/DefinitionName-C5-ATwrW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-Cr1mFpYV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-C5-ATwrW.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-CcGo1uPY.js",
+        path: "/assets/Device-Cb2wnOEK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CcGo1uPY.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Device-BE4rYtId.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-BE4rYtId.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-Cb2wnOEK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,9 +322,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-DnJbaAJg.js",
+        path: "/assets/Devices-CmX9JAkv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-DnJbaAJg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-CmX9JAkv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,9 +346,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-C6AqjWbi.js",
+        path: "/assets/History-BVtB_hjJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-C6AqjWbi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-BVtB_hjJ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Home-CC0NoR2-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Home-CC0NoR2-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -358,15 +364,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-yyhHE-RC.js",
+        path: "/assets/ImportButton-CVqLLlf4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-yyhHE-RC.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ImportButton-uak6eLBJ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-uak6eLBJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-CVqLLlf4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,9 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-_tDrqN2r.js",
+        path: "/assets/Keys-hTQ62jaF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-_tDrqN2r.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-hTQ62jaF.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Logs-3eniYZKf.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-3eniYZKf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-ZRvaFXBB.js",
+        path: "/assets/MqttClient-BB1XrNst.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-ZRvaFXBB.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/MqttClient-B3tk94AK.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-B3tk94AK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BB1XrNst.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,15 +424,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-CZvluImH.js",
+        path: "/assets/Payload-CuuzSl4U.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-CZvluImH.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profile-BuIfVcjk.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-BuIfVcjk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-CuuzSl4U.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,15 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-DVp9zeQ8.js",
+        path: "/assets/Profile-D2Q-jaPi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DVp9zeQ8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-D2Q-jaPi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-6LQU5BkI.js",
+        path: "/assets/Profiles-CaR6G-Z0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-6LQU5BkI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CaR6G-Z0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,15 +454,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-DRO1AS_m.js",
+        path: "/assets/PublishForm-D87KplRG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-DRO1AS_m.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-D87KplRG.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-DL_-Pdh_.js",
+        path: "/assets/Refused-B1R70pyI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-DL_-Pdh_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-B1R70pyI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,9 +472,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-D7TYK4DB.js",
+        path: "/assets/Retained-Y6vx2SPs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-D7TYK4DB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-Y6vx2SPs.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-D8Q2ecXv.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-D8Q2ecXv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,27 +496,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-CbjqyMm_.js",
+        path: "/assets/RuleFlow-D6jTJSlp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CbjqyMm_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-D6jTJSlp.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-TYHryQ4f.js",
+        path: "/assets/Rules-RyU4qxXy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-TYHryQ4f.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-RyU4qxXy.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-BsDYaDL3.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-BsDYaDL3.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-YwLsxDYS.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-YwLsxDYS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,15 +532,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-CSSlMmI5.js",
+        path: "/assets/Source-CLJB3NSD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-CSSlMmI5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-CLJB3NSD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-DIVXOlw6.js",
+        path: "/assets/Sources-C5iv4hoN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-DIVXOlw6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-C5iv4hoN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,9 +550,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-c-YPVs1c.js",
+        path: "/assets/Subscriptions-DBoTnwmA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-c-YPVs1c.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DBoTnwmA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,9 +562,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-D9zZkhde.js",
+        path: "/assets/Topics-DUbxcDKg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-D9zZkhde.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-DUbxcDKg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,21 +574,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-DWxwLRHg.js",
+        path: "/assets/Usage-CyveM801.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-DWxwLRHg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-CyveM801.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-ymJE_3jO.js",
+        path: "/assets/Users-japJa65b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-ymJE_3jO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-japJa65b.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-BwCYZBMw.js",
+        path: "/assets/connection-COY_bVf3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-BwCYZBMw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-COY_bVf3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,9 +610,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-BeBMxBkf.js",
+        path: "/assets/index-B-6iPV7R.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-BeBMxBkf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-B-6iPV7R.js.gz"),
         is_gzip: true,
     },
     File {
@@ -658,9 +658,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-B1EdVQgX.js",
+        path: "/assets/watch.svelte-8gSw3zHZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B1EdVQgX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-8gSw3zHZ.js.gz"),
         is_gzip: true,
     },
 ];
