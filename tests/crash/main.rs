@@ -30,7 +30,7 @@ mod subscriber;
 mod wire;
 
 /// Rounds unless told otherwise: for every run of all tests.
-const ROUNDS: u32 = 10;
+const ROUNDS: u32 = 50;
 
 #[test]
 fn acknowledged_messages_survive_kills() {
