@@ -78,6 +78,9 @@ fn damage_before_the_checkpoint_is_told_when_it_is_read_and_costs_that_message_a
         "the start does not sum it up"
     );
     assert_eq!(damaged(&server), 2, "one of the group, one retained");
+    server.wait_until("there is an alarm about it", |server| {
+        server.log().contains("journal_damaged")
+    });
 
     let mut keeper = Peer::session(server.mqtt(), &keeper);
     let mut member = Peer::session(server.mqtt(), &member);

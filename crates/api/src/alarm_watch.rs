@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
 
-use broker::{Shard, ShardId, rfc3339};
+use broker::{DropReason, Shard, ShardId, rfc3339};
 use integration::{AlarmEvent, NodeEvents};
 use net::certificate;
 use serde_json::json;
@@ -27,6 +27,9 @@ const OPEN_FILES_EVERY: Duration = Duration::from_secs(10);
 /// A certificate that ends within this time should have a successor.
 const EXPIRES_WITHIN_MS: i64 = 14 * 24 * 3_600_000;
 
+/// Each shard is asked.
+const DAMAGE_EVERY: Duration = Duration::from_secs(10);
+
 /// Of the files the process may have open, in percent: connections are refused at 100.
 const OPEN_FILES_PERCENT: u64 = 90;
 
@@ -47,6 +50,8 @@ pub async fn watch(app: App, mut stopped: watch::Receiver<bool>) {
         held_back: HashMap::new(),
         open_files: None,
         open_files_at: None,
+        damaged: 0,
+        damaged_at: None,
         certificates: Vec::new(),
         certificates_at: None,
     };
@@ -66,6 +71,9 @@ struct Watch {
     held_back: HashMap<String, u64>,
     open_files: Option<Condition>,
     open_files_at: Option<Instant>,
+    /// Messages, since the start.
+    damaged: u64,
+    damaged_at: Option<Instant>,
     certificates: Vec<Condition>,
     certificates_at: Option<Instant>,
 }
@@ -74,6 +82,7 @@ impl Watch {
     async fn look(&mut self) {
         let (mut found, unsure) = self.integration();
         found.extend(self.journal());
+        found.extend(self.damage().await);
         found.extend(self.open_files());
         found.extend(self.certificates().await);
         let changed = self.app.alarms().look(found, &unsure, unix_ms(SystemTime::now()));
@@ -107,6 +116,17 @@ impl Watch {
             format!("{message}: {because}"),
             &[("reason", &because)],
         ))
+    }
+
+    /// What the journal has lost stays an alarm until the restart: there is no moment in which it is over.
+    async fn damage(&mut self) -> Option<Condition> {
+        if self.damaged_at.is_none_or(|at| at.elapsed() >= DAMAGE_EVERY)
+            && let Ok(stats) = self.app.stats().await
+        {
+            self.damaged_at = Some(Instant::now());
+            self.damaged = stats.drops[DropReason::Damaged as usize];
+        }
+        damage(self.damaged)
     }
 
     fn integration(&mut self) -> (Vec<Condition>, HashSet<String>) {
@@ -227,6 +247,14 @@ fn log(alarm: &Alarm) {
     }
 }
 
+fn damage(messages: u64) -> Option<Condition> {
+    let message = format!(
+        "The disk gave back other bytes than were written: {messages} messages that the journal had are lost. The log names files and \
+         places; `tidewire journal verify` finds what else is damaged"
+    );
+    (messages > 0).then(|| condition("journal_damaged", message, &[("messages", &messages.to_string())]))
+}
+
 fn event(alarm: Alarm) -> AlarmEvent {
     AlarmEvent {
         name: alarm.name,
@@ -286,6 +314,14 @@ mod tests {
                 .starts_with("900 of 1000 files")
         );
         assert_eq!(open_files(&ProcessView::default()), None);
+    }
+
+    #[test]
+    fn what_is_lost_is_spoken_of() {
+        assert_eq!(damage(0), None);
+        let lost = damage(3).unwrap();
+        assert_eq!(lost.name, "journal_damaged");
+        assert!(lost.message.contains("3 messages"), "{}", lost.message);
     }
 
     #[test]

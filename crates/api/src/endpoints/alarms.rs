@@ -26,10 +26,10 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Node")
             .says(
                 "The node's alarms",
-                "What an operator has to do something about: `journal_full`, `journal_failed`, `action:`, `source:` and `connector:` with \
+                "What an operator has to do something about: `journal_full`, `journal_failed`, `journal_damaged`, `action:`, `source:` and `connector:` with \
                  the name of what does not work, `buffer:` and the action whose buffer is full, `certificate:` and the listener whose \
-                 certificate expires within 14 days, `open_files`. They are looked for every second, open files every ten and certificates \
-                 every sixty, and end by themselves. The last 1000 that have ended are kept until the server restarts. Alarms of devices are elsewhere.",
+                 certificate expires within 14 days, `open_files`. They are looked for every second, open files and damage every ten and \
+                 certificates every sixty, and end by themselves. The last 1000 that have ended are kept until the server restarts. Alarms of devices are elsewhere.",
             )
             .returns::<NodeAlarms>("All of them."),
         Endpoint::delete(ALL, "forget_ended_alarms", forget)
