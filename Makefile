@@ -9,6 +9,8 @@ FUZZ_SECONDS ?= 60
 # Runs of the simulator, from the first number on.
 SEEDS ?= 1000
 FROM ?= 1
+# What the simulated nodes promise to keep: fsync, os or none.
+DURABILITY ?= fsync
 
 .PHONY: help run test lint bench fuzz simulate generate setup
 
@@ -36,8 +38,8 @@ bench: setup ## Compare with other brokers on this machine
 fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each
 	@dev/fuzz $(FUZZ_SECONDS)
 
-simulate: setup ## Run SEEDS simulated nodes with faults and crashes, from seed FROM on
-	@dev/cargo run --profile fast --quiet -p tidewire-simulation -- --seeds $(SEEDS) --from $(FROM)
+simulate: setup ## Run SEEDS simulated nodes of one DURABILITY with faults and crashes, from seed FROM on
+	@dev/cargo run --profile fast --quiet -p tidewire-simulation -- --seeds $(SEEDS) --from $(FROM) --durability $(DURABILITY)
 
 generate: setup ## Write what is generated from the option definitions
 	dev/cargo run --quiet -p tidewire -- config reference > docs/configuration.md.new

@@ -43,10 +43,12 @@ pub enum Fault {
     CheckpointForgetsPages,
     /// A page that is written once more leaves out the first position that is waited for.
     MoveDropsPosition,
+    /// What begins to wait before a shard hears of a commit in the same tick is not done then.
+    ForgetWaiting,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 19] = [
+    pub const ALL: [Fault; 20] = [
         Fault::AcknowledgeBeforeCommit,
         Fault::ReleaseBeforeCommit,
         Fault::DeliverBeforeCommit,
@@ -66,6 +68,7 @@ impl Fault {
         Fault::ForgetTap,
         Fault::CheckpointForgetsPages,
         Fault::MoveDropsPosition,
+        Fault::ForgetWaiting,
     ];
 }
 

@@ -371,6 +371,16 @@ impl Worker {
         if is_waiting || self.appended > self.committed {
             self.committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
             self.shard.committed(self.now, self.committed.0);
+            self.hand_in_checkpoint();
+        }
+    }
+
+    /// Tells when the journal has this worker's part of a checkpoint.
+    fn hand_in_checkpoint(&mut self) {
+        if let Some((part, _)) = self.checkpointed.take_if(|(_, end)| *end <= self.committed) {
+            let now_ms = self.now.monotonic_ms;
+            self.common.keeper.checkpointed_ms.store(now_ms, Ordering::Relaxed);
+            self.common.keeper.finish_checkpoint(part, self.common.observer.clone());
         }
     }
 
@@ -454,7 +464,7 @@ impl Worker {
         }
     }
 
-    /// Goes on with a checkpoint, and tells when the journal has this worker's part of it.
+    /// Goes on with a checkpoint.
     pub(crate) fn walk_on(&mut self) {
         let begun = self.common.keeper.checkpoints.load(Ordering::Acquire);
         if std::mem::replace(&mut self.checkpoints, begun) != begun {
@@ -463,11 +473,6 @@ impl Worker {
         }
         if let Some(part) = self.shard.walk_on(self.now) {
             self.checkpointed = Some((part, Lsn(u64::MAX)));
-        }
-        if let Some((part, _)) = self.checkpointed.take_if(|(_, end)| *end <= self.committed) {
-            let now_ms = self.now.monotonic_ms;
-            self.common.keeper.checkpointed_ms.store(now_ms, Ordering::Relaxed);
-            self.common.keeper.finish_checkpoint(part, self.common.observer.clone());
         }
     }
 

@@ -1,6 +1,8 @@
 //! How long publishers wait: from the beginning of the tick that read a PUBLISH of QoS 1 or 2 to the end of the tick that wrote its
 //! acknowledgement, the commit to the journal between them included. What a message waited in the kernel before it was read is not in it,
-//! nor are ticks in which a rule's action or a device's message has to be kept first.
+//! nor are ticks at whose end anything waits for a rule's action or a device's message to be kept, with all their messages.
+//!
+//! A tick of which nothing waits for the journal counts at its end, although others wait: nobody would be woken for it.
 //!
 //! The clock is read once per tick, at its end, and only if there is something to note. All messages of a tick count with the time of the last of
 //! them, so that what is told is rather too long than too short.
@@ -8,7 +10,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use journal::{Histogram, Lsn};
+use journal::{Histogram, Lsn, State};
 
 use crate::worker::Worker;
 
@@ -27,7 +29,7 @@ pub(crate) struct AckLatency {
     waiting: VecDeque<Waiting>,
 }
 
-/// What a tick has put into the journal.
+/// A tick, until the journal has what its acknowledgements wait for.
 struct Waiting {
     end: Lsn,
     began: Instant,
@@ -55,9 +57,21 @@ impl AckLatency {
     }
 }
 
+/// Up to where the journal must be before all that a tick acknowledges has been written; none if it has been. `last` is the end of
+/// what is waited for, `before` and `appended` that of what had been appended before the tick and after it. What waits behind an
+/// earlier tick's is not told apart from that.
+fn waits_until(last: Option<Lsn>, before: Lsn, appended: Lsn) -> Option<Lsn> {
+    last.filter(|last| *last > before || *last == appended)
+}
+
 impl Worker {
     /// The end of a tick that began then, with so much in the journal.
     pub(crate) fn note_latency(&mut self, began: Instant, appended_before: Lsn) {
+        let has_failed = self.has_journal_failed();
+        if has_failed {
+            // They are never acknowledged.
+            self.latency.waiting.clear();
+        }
         let seen = self.shard.acknowledged_messages();
         let messages = seen - std::mem::replace(&mut self.latency.seen, seen);
         if messages == 0 && !self.latency.is_kept(self.committed) {
@@ -71,11 +85,17 @@ impl Worker {
         if messages == 0 || self.shard.is_waiting_for_tap() {
             return;
         }
-        if self.appended > appended_before && self.shard.waits_for_journal().is_some() {
-            self.latency.wait(self.appended, began, messages);
-        } else {
-            histogram.add_many(micros(now - began), messages);
+        let last = self.shard.waits_longest_for_journal().map(Lsn);
+        match waits_until(last, appended_before, self.appended) {
+            Some(_) if has_failed => {}
+            Some(end) => self.latency.wait(end, began, messages),
+            None => histogram.add_many(micros(now - began), messages),
         }
+    }
+
+    fn has_journal_failed(&self) -> bool {
+        let journal = self.common.keeper.journal().filter(|_| !self.is_journal_ok);
+        journal.is_some_and(|journal| matches!(journal.state(), State::Failed { .. }))
     }
 }
 
@@ -90,6 +110,23 @@ pub(crate) fn histogram() -> Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tick_waits_for_the_journal_if_anything_of_its_own_does() {
+        let until = |last, before, appended| waits_until(last, Lsn(before), Lsn(appended));
+        assert_eq!(until(None, 100, 200), None, "nobody waits");
+        assert_eq!(
+            until(Some(Lsn(100)), 100, 200),
+            None,
+            "what waits is of an earlier tick"
+        );
+        assert_eq!(until(Some(Lsn(200)), 100, 200), Some(Lsn(200)));
+        // Of two batches only the first is waited for.
+        assert_eq!(until(Some(Lsn(150)), 100, 200), Some(Lsn(150)));
+        // It has appended nothing, and is behind an earlier one.
+        assert_eq!(until(Some(Lsn(200)), 200, 200), Some(Lsn(200)));
+        assert_eq!(until(Some(Lsn(100)), 200, 200), None);
+    }
 
     #[test]
     fn what_waits_for_the_journal_is_bounded_and_leaves_in_order() {

@@ -1289,7 +1289,7 @@ export type StatsView = {
   /** Bytes that wait for sockets. */
   output_backlog_bytes: number;
   process: ProcessView;
-  /** How long publishers waited for acknowledgements in the last second; `null`: there were none. */
+  /** How long publishers waited for acknowledgements in the last second; `null`: there were none that count, see `/metrics`. */
   publish_ack: (AckWait | null);
   /** Messages that wait in sessions. */
   queued: Kept;

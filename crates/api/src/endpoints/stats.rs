@@ -40,7 +40,7 @@ pub struct StatsView {
     /// MQTT packets as bytes.
     pub bytes_received: u64,
     pub bytes_sent: u64,
-    /// How long publishers waited for acknowledgements in the last second; `null`: there were none.
+    /// How long publishers waited for acknowledgements in the last second; `null`: there were none that count, see `/metrics`.
     pub publish_ack: Option<AckWait>,
     /// Messages not delivered, by reason.
     pub drops: BTreeMap<&'static str, u64>,

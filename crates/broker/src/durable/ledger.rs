@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::durable::record::{GroupKey, Position, Record, SessionKey, Settled, SettledItems};
 use crate::effect::{ConnSlot, Now};
+use crate::fault::{Fault, is_planted};
 use crate::interest::SHARDS_MAX;
 use crate::message::{Message, Place};
 use crate::parking::PendingAck;
@@ -191,7 +192,7 @@ impl Ledger {
         self.committed = self.committed.max(end);
         // Mail of this tick may have come before the news, and what it made wait is for what was appended before. If the tick appends
         // nothing, nobody tells of a commit again.
-        if !self.has_recorded() {
+        if !self.has_recorded() && !is_planted(Fault::ForgetWaiting) {
             self.mark();
         }
     }
@@ -262,6 +263,12 @@ impl Shard {
         let ledger = self.core.ledger.as_ref()?;
         ledger.waiting.front()?;
         Some(ledger.marks.front().map_or(u64::MAX, |mark| mark.end))
+    }
+
+    /// How far the journal must be before the last thing can be said or done that waits for what has been appended.
+    pub fn waits_longest_for_journal(&self) -> Option<u64> {
+        let ledger = self.core.ledger.as_ref()?;
+        ledger.marks.back().map(|mark| mark.end)
     }
 
     /// Where the batch stands: its first byte and the byte after its last. The batch is empty again.
