@@ -51,6 +51,17 @@ pub struct Follower {
     checkpointed: Option<(Checkpointed, Lsn)>,
 }
 
+impl Follower {
+    /// What the shard still waits for, although it has been told that the journal has it: where that ends, and what it has been told.
+    pub fn overdue(&self, shard: &Shard) -> Option<(u64, u64)> {
+        let told = self.committed.0;
+        shard
+            .waits_for_journal()
+            .filter(|end| *end <= told)
+            .map(|end| (end, told))
+    }
+}
+
 impl Keeper {
     pub fn new(log: Log, has_rot: bool) -> Keeper {
         Keeper {
@@ -92,7 +103,7 @@ impl Keeper {
 
     // --- what a worker does ---
 
-    /// The beginning of a tick.
+    /// At the beginning of a tick, between two letters or after them, as in `net`.
     pub fn hear(&mut self, follower: &mut Follower, shard: &mut Shard, now: broker::Now) {
         let state = self.log.state();
         let is_stuck = state != State::Ok;
@@ -108,6 +119,10 @@ impl Keeper {
             follower.committed = self.told;
             shard.committed(now, self.told.0);
         }
+        let committed = follower.committed;
+        if let Some((part, _)) = follower.checkpointed.take_if(|(_, end)| *end <= committed) {
+            self.finish_checkpoint(part);
+        }
     }
 
     /// Goes on with a checkpoint, in every tick.
@@ -117,10 +132,6 @@ impl Keeper {
         }
         if let Some(part) = shard.walk_on(now) {
             follower.checkpointed = Some((part, Lsn(u64::MAX)));
-        }
-        let committed = follower.committed;
-        if let Some((part, _)) = follower.checkpointed.take_if(|(_, end)| *end <= committed) {
-            self.finish_checkpoint(part);
         }
     }
 

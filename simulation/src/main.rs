@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use simulation::trace::Trace;
-use simulation::{Durability, Failure, Settings, check, replay};
+use simulation::{Durability, Settings, check, replay};
 
 const USAGE: &str =
     "simulate [--seeds N] [--from SEED] [--seed SEED [--trace]] [--steps N] [--durability none|fsync|os]
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     for seed in from..from.saturating_add(seeds) {
         if let Err(failure) = check(seed, arguments.settings) {
             failures += 1;
-            println!("{}", report(&failure, arguments.settings));
+            println!("{}", failure.report(arguments.settings));
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
@@ -55,26 +55,6 @@ fn main() -> ExitCode {
         seeds as f64 / seconds.max(0.001)
     );
     ExitCode::from(u8::from(failures > 0))
-}
-
-fn report(failure: &Failure, settings: Settings) -> String {
-    format!(
-        "{}\nseed {} failed: {}\nagain: cargo run -p tidewire-simulation --release -- --seed {} --steps {} --durability {} --trace\n",
-        failure.lines.join("\n"),
-        failure.seed,
-        failure.violation,
-        failure.seed,
-        failure.steps,
-        name(settings.durability),
-    )
-}
-
-fn name(durability: Durability) -> &'static str {
-    match durability {
-        Durability::None => "none",
-        Durability::Fsync => "fsync",
-        Durability::Os => "os",
-    }
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
@@ -102,9 +82,9 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--seed" => parsed.one = Some(number()?),
             "--steps" => parsed.settings.steps = number()? as usize,
             "--durability" => {
-                parsed.settings.durability = [Durability::None, Durability::Fsync, Durability::Os]
+                parsed.settings.durability = Durability::ALL
                     .into_iter()
-                    .find(|durability| name(*durability) == value)
+                    .find(|durability| durability.name() == value)
                     .ok_or(format!("--durability: {value} is none of none, fsync, os"))?;
             }
             _ => return Err(format!("{option}: no such option")),

@@ -42,6 +42,8 @@ pub struct Setup<'a> {
     pub shards: u16,
     pub config: ShardConfig,
     pub clock: Clock,
+    /// Of what the workers draw by themselves.
+    pub seed: u64,
     pub has_rot: bool,
     pub has_tap: bool,
     /// Of a node that keeps something.
@@ -66,7 +68,7 @@ impl Node {
         let workers = shards.into_iter().enumerate();
         Ok(Node {
             workers: workers
-                .map(|(id, shard)| Worker::new(id, setup.shards, shard, output_buffer_bytes, has_tap))
+                .map(|(id, shard)| Worker::new(id, setup.shards, shard, output_buffer_bytes, has_tap, setup.seed))
                 .collect(),
             keeper,
             handshakes: Vec::new(),

@@ -19,6 +19,19 @@ pub enum Durability {
     Os,
 }
 
+impl Durability {
+    pub const ALL: [Durability; 3] = [Durability::None, Durability::Fsync, Durability::Os];
+
+    /// As the command line has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Durability::None => "none",
+            Durability::Fsync => "fsync",
+            Durability::Os => "os",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,

@@ -33,6 +33,23 @@ pub struct Failure {
     pub lines: Vec<String>,
 }
 
+impl Failure {
+    /// What led to it, and the one line with which it happens again. `settings` are those that it was found with.
+    pub fn report(&self, settings: Settings) -> String {
+        let Failure {
+            seed,
+            steps,
+            violation,
+            lines,
+        } = self;
+        format!(
+            "{}\nseed {seed} failed: {violation}\nagain: cargo run -p tidewire-simulation --release -- --seed {seed} --steps {steps} --durability {} --trace\n",
+            lines.join("\n"),
+            settings.durability.name(),
+        )
+    }
+}
+
 thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }

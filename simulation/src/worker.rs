@@ -1,6 +1,6 @@
 //! What a worker of `net` does around its shard, in the same order, over model links instead of sockets.
 //!
-//! A tick: tell the shard what the last flush brought about → do what it asks → take letters → read → timers → do what it asks →
+//! A tick: tell the shard what the last flush brought about → do what it asks → take letters, the news of the journal among them → read → timers → do what it asks →
 //! journal → hand over mail → write every connection that got something. How much of each is done is drawn from the seed.
 
 use std::collections::VecDeque;
@@ -46,6 +46,8 @@ pub struct Worker {
     slots: Vec<Option<Connection>>,
     notices: Vec<Notice>,
     output_buffer_bytes: usize,
+    /// Draws what is between letters; in every second run nothing is.
+    whims: Option<Random>,
 }
 
 struct Connection {
@@ -78,7 +80,14 @@ pub struct Surroundings<'a> {
 }
 
 impl Worker {
-    pub fn new(id: usize, shards: u16, mut shard: Shard, output_buffer_bytes: usize, has_tap: bool) -> Worker {
+    pub fn new(
+        id: usize,
+        shards: u16,
+        mut shard: Shard,
+        output_buffer_bytes: usize,
+        has_tap: bool,
+        seed: u64,
+    ) -> Worker {
         Worker {
             tap: has_tap.then(|| TapEnd::of(&mut shard)),
             shard,
@@ -93,6 +102,7 @@ impl Worker {
             slots: Vec::new(),
             notices: Vec::new(),
             output_buffer_bytes,
+            whims: (seed & 1 == 1).then(|| Random::new(seed.wrapping_add(id as u64))),
         }
     }
 
@@ -234,12 +244,28 @@ impl Worker {
             _ => self.inbox.len(),
         };
         for letter in self.inbox.drain(..letters).collect::<Vec<_>>() {
+            self.take_calls(s);
             match letter {
                 Letter::Mail(mail) => {
                     self.shard.mail(s.now, mail);
                 }
                 Letter::Arrival { link, bytes } => self.arrived(link, bytes, s),
             }
+        }
+        self.take_calls(s);
+    }
+
+    /// Between two letters, as if these were letters, too: somebody outside asks to be told when all is kept, which is no record of
+    /// its own, and the commit thread has news.
+    fn take_calls(&mut self, s: &mut Surroundings<'_>) {
+        let Some(whims) = &mut self.whims else { return };
+        if whims.one_in(8) {
+            self.shard.when_kept(Box::new(|| ()));
+        }
+        if let Some(keeper) = &mut s.keeper
+            && whims.one_in(6)
+        {
+            keeper.hear(&mut self.follower, &mut self.shard, s.now);
         }
     }
 

@@ -15,6 +15,7 @@ use crate::oracle::Oracle;
 use crate::plan::{Durability, Plan, STEP_KINDS, Step};
 use crate::tap::TapStore;
 use crate::trace::Trace;
+use crate::worker::Worker;
 use storage::model::Random;
 use storage::model::{Fault, ModelDisk};
 
@@ -76,6 +77,7 @@ impl World {
             let kind = STEP_KINDS[self.random.weighted(&self.plan.weights)];
             self.trace.number(kind as u64);
             self.perform(kind);
+            self.check_waits();
             self.notice_power_cut();
         }
         if self.oracle.violation.is_none() {
@@ -173,6 +175,17 @@ impl World {
         }
     }
 
+    /// Nobody waits for what the journal has, once the shard knows: if nothing else happened, it would be for ever.
+    fn check_waits(&mut self) {
+        let Some(node) = &self.node else { return };
+        let overdue = |(id, worker): (usize, &Worker)| Some((id, worker.follower.overdue(&worker.shard)?));
+        if let Some((id, (end, told))) = node.workers.iter().enumerate().find_map(overdue) {
+            self.oracle.violated(|| {
+                format!("shard {id} waits for {end}, and knows that the journal has what is before {told}")
+            });
+        }
+    }
+
     fn ticked_ms(&self) -> u64 {
         self.node.as_ref().map_or(0, Node::ticked_ms)
     }
@@ -226,6 +239,7 @@ impl World {
             shards,
             config: self.plan.config.clone(),
             clock: self.clock,
+            seed: self.plan.seed ^ self.clock.ms.rotate_left(32),
             has_rot: self.plan.has_rot,
             has_tap: self.plan.has_tap,
             journal: has_journal.then(|| (&self.disk, self.plan.log.clone())),

@@ -8,8 +8,6 @@ use simulation::{Durability, Settings, check, replay};
 const FIRST: u64 = 1;
 const SEEDS: u64 = 300;
 
-const ALL: [Durability; 3] = [Durability::None, Durability::Fsync, Durability::Os];
-
 fn settings(durability: Durability) -> Settings {
     Settings {
         durability,
@@ -20,13 +18,7 @@ fn settings(durability: Durability) -> Settings {
 fn no_seed_breaks_a_promise(durability: Durability) {
     for seed in FIRST..FIRST + SEEDS {
         if let Err(failure) = check(seed, settings(durability)) {
-            panic!(
-                "{}\nseed {}, {durability:?}, {} steps: {}",
-                failure.lines.join("\n"),
-                failure.seed,
-                failure.steps,
-                failure.violation
-            );
+            panic!("{}", failure.report(settings(durability)));
         }
     }
 }
@@ -49,7 +41,7 @@ fn no_seed_breaks_a_promise_of_a_node_whose_process_is_killed() {
 /// Were it not so, a failure could not be looked at again.
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for durability in ALL {
+    for durability in Durability::ALL {
         for seed in 1..=60 {
             let first = replay(seed, settings(durability), Trace::default());
             let second = replay(seed, settings(durability), Trace::with_lines(false));
