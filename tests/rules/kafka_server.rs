@@ -25,6 +25,8 @@ static TURN: Mutex<()> = Mutex::new(());
 pub struct Kafka {
     directory: PathBuf,
     pub address: String,
+    /// With the user `tidewire` and the same password, by PLAIN and SCRAM.
+    pub sasl: String,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -41,9 +43,13 @@ impl Kafka {
         let name = unique(&format!("tidewire-rules-kafka-{}", std::process::id()));
         let directory = std::env::temp_dir().join(name);
         let output = script(&["start", &directory.to_string_lossy(), &nodes.to_string()]);
-        let address = output.lines().find_map(|line| line.strip_prefix("TIDEWIRE_KAFKA="));
+        let told = |name: &str| {
+            let line = output.lines().find_map(|line| line.strip_prefix(name));
+            line.expect("the script tells the addresses").to_owned()
+        };
         Kafka {
-            address: address.expect("the script tells the address").to_owned(),
+            address: told("TIDEWIRE_KAFKA="),
+            sasl: told("TIDEWIRE_KAFKA_SASL="),
             directory,
             _turn: turn,
         }

@@ -9,7 +9,7 @@ use crate::support::*;
 const SOURCE: &str = "/api/v1/sources/mqtt:in";
 
 /// A server with a source of everything below `far/` on the other, published here below `near/`, and an action of the same connector.
-fn bridged(other: &Server) -> Server {
+pub fn bridged(other: &Server) -> Server {
     let server = Server::start(&Config::new(""));
     let api = Api::of(&server);
     let connector =
@@ -30,7 +30,7 @@ fn bridged(other: &Server) -> Server {
 }
 
 /// What the bridge is subscribed to.
-fn filters(api: &Api<'_>) -> Vec<String> {
+pub fn filters(api: &Api<'_>) -> Vec<String> {
     let (status, list) = api.call("GET", "/api/v1/clients/bridge/subscriptions", &Value::Null);
     let list = if status == 404 { Value::Null } else { list };
     let items = list

@@ -286,3 +286,68 @@ fn what_is_wrong_with_kafka_is_told() {
     };
     target.check(&Server::start(&Config::new("")));
 }
+
+#[test]
+fn a_password_that_kafka_does_not_take_is_told() {
+    let kafka = Kafka::start(1);
+    for name in ["t-1", "t-2"] {
+        kafka.topic(name, 1);
+    }
+    let login =
+        |mechanism: &str, password: &str| json!({"mechanism": mechanism, "username": "tidewire", "password": password});
+    let target = Target {
+        kind: "kafka",
+        config: json!({
+            "bootstrap_hosts": kafka.sasl, "connect_timeout_ms": 2000, "authentication": login("plain", "tidewire"),
+        }),
+        wrong: &[
+            ("authentication", login("plain", "guessed-it"), "authentication failed"),
+            (
+                "authentication",
+                login("scram_sha256", "guessed-it"),
+                "authentication failed",
+            ),
+        ],
+        parameters: json!({"kafka_topic": "t-${payload}"}),
+        poison: ("warm", "t-warm"),
+        bad: json!("t-${payload"),
+        bad_field: "kafka_topic",
+    };
+    let server = Server::start(&Config::new(""));
+    target.check(&server);
+    let api = Api::of(&server);
+    for connector in ["good", "wrong0", "wrong1"] {
+        let source = json!({
+            "type": "kafka", "name": connector, "connector": connector,
+            "parameters": {"kafka_topics": ["t-1"], "group_id": connector, "offset_reset": "earliest"},
+        });
+        api.ok("POST", "/api/v1/sources", &source);
+    }
+    for name in ["wrong0", "wrong1"] {
+        let id = format!("kafka:{name}");
+        server.wait_until(&format!("the source {id} tells what is wrong"), |_| {
+            let source = api.get(&format!("/api/v1/sources/{id}"));
+            assert!(!source.to_string().contains("guessed-it"), "{source:#}");
+            let error = source["health"]["last_error"]
+                .as_str()
+                .unwrap_or_default()
+                .to_lowercase();
+            source["health"]["state"] == "disconnected" && error.contains("authentication failed")
+        });
+        let label = format!("source=\"{id}\"");
+        assert_eq!(metric(&server, "tidewire_source_state", &[&label, "disconnected"]), 1.0);
+        let log = server.log().to_lowercase();
+        assert!(!log.contains("guessed-it"));
+        let mut lines = log
+            .lines()
+            .filter(|line| line.contains(&format!("source=\"{id}\"")) || line.contains(&format!("source={id}")));
+        assert!(
+            lines.any(|line| line.contains("away") && line.contains("authentication failed")),
+            "{log}"
+        );
+    }
+    server.wait_until("the right password brings what there is", |_| {
+        let source = api.get("/api/v1/sources/kafka:good");
+        source["health"]["state"] == "connected" && source["metrics"]["received"] == 1
+    });
+}

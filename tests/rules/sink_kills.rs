@@ -170,6 +170,7 @@ fn what_was_acknowledged_is_at_every_target_though_the_server_is_killed() {
             twice,
         } = acknowledged.reconcile(&found);
         println!("{KILLS} kills, {id}: {acknowledged} acknowledged, {records} arrived, {twice} of them once more");
+        assert!(twice <= acknowledged, "{id}: of each round no more than the round had");
         let metrics = &api.get(&format!("/api/v1/actions/{id}"))["metrics"];
         assert_eq!(metrics["failed"], 0, "{metrics:#}");
     }

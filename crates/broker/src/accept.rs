@@ -11,9 +11,10 @@ use crate::deliver::Link;
 use crate::device::{DeviceAccess, DeviceKey};
 use crate::effect::{ConnSlot, DisconnectReason, Event, Now};
 use crate::fault::{Fault, is_planted};
+use crate::lifecycle::Ending;
 use crate::session::{Session, Will};
 use crate::shard::Shard;
-use crate::tap::{DeviceHappening, Happening, Wants};
+use crate::tap::{DeviceHappening, Granted, Happening, Wants};
 use crate::timers::Timer;
 
 /// Who a connection is let in as.
@@ -59,7 +60,7 @@ impl Shard {
         match result {
             Ok(()) => self.enter(now, conn, connect, who, &properties),
             Err(Refused(reason, because)) => {
-                self.refuse(now, conn, client_id, connect.user_name, reason, because);
+                self.refuse(now, conn, client_id, Some(connect), reason, because);
             }
         }
         self.bytes = properties;
@@ -109,9 +110,11 @@ impl Shard {
         let session = self.core.session(slot);
         let what = Happening::ConnAck {
             reason: ReasonCode::Success,
-            clean_start: session.clean_start,
-            keep_alive_s: session.keep_alive_s,
-            expiry_s: session.expiry_s,
+            granted: Some(Granted {
+                clean_start: session.clean_start,
+                keep_alive_s: session.keep_alive_s,
+                expiry_s: session.expiry_s,
+            }),
             properties: connect.properties.as_bytes(),
         };
         self.core.tap_session(now, slot, Wants::CONNACK, &what);
@@ -132,13 +135,15 @@ impl Shard {
             }
             let expiry_s = std::mem::replace(&mut self.core.session_mut(slot).expiry_s, u32::MAX);
             // [MQTT-3.1.4-3]
-            self.end_connection(
-                now,
-                old,
-                DisconnectReason::TakenOver,
-                ReasonCode::SessionTakenOver,
-                "another connection uses the client id",
-            );
+            let ending = Ending {
+                is_discarded: clean_start,
+                ..Ending::ours(
+                    DisconnectReason::TakenOver,
+                    ReasonCode::SessionTakenOver,
+                    "another connection uses the client id",
+                )
+            };
+            self.end_connection_as(now, old, ending);
             self.core.session_mut(slot).expiry_s = expiry_s;
             if expiry_s == 0 {
                 self.end_session(now, slot, "taken over by a new connection");

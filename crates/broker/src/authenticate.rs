@@ -55,7 +55,7 @@ impl Shard {
             AuthOutcome::Deny { reason, because } => {
                 self.core
                     .tap_authenticated(now, conn, &connect, &pending.client_id, reason, false);
-                self.refuse(now, conn, &pending.client_id, connect.user_name, reason, because);
+                self.refuse(now, conn, &pending.client_id, Some(&connect), reason, because);
             }
             AuthOutcome::Device(device) => {
                 self.accept_device(now, conn, &connect, &device);

@@ -9,7 +9,7 @@ use crate::device::DeviceKey;
 use crate::effect::{ConnSlot, Effect, Event, Now};
 use crate::inspect::Refusal;
 use crate::shard::{REFUSALS_KEPT, Shard};
-use crate::tap::{Happening, TapClient, Wants};
+use crate::tap::{Granted, Happening, TapClient, Wants};
 
 /// Why a CONNECT is refused: the code for the client and the sentence for the operator.
 pub(crate) struct Refused(pub ReasonCode, pub &'static str);
@@ -106,7 +106,7 @@ impl Shard {
         now: Now,
         conn: ConnSlot,
         client_id: &str,
-        user_name: Option<&str>,
+        connect: Option<&Connect<'_>>,
         reason: ReasonCode,
         because: &str,
     ) {
@@ -135,16 +135,16 @@ impl Shard {
                 properties,
             }),
         );
-        self.refused(now, conn, client_id, user_name, reason, because);
+        self.refused(now, conn, client_id, connect, reason, because);
     }
 
-    /// Records a refusal for the operator and closes.
+    /// Records a refusal for the operator and closes. `connect`: if it could be read.
     pub(crate) fn refused(
         &mut self,
         now: Now,
         conn: ConnSlot,
         client_id: &str,
-        user_name: Option<&str>,
+        connect: Option<&Connect<'_>>,
         reason: ReasonCode,
         because: &str,
     ) {
@@ -154,6 +154,7 @@ impl Shard {
         connection.phase = Phase::Closing;
         connection.pending = None;
         let version = connection.version;
+        let user_name = connect.and_then(|connect| connect.user_name);
         let refusal = Refusal {
             at_unix_ms: now.unix_ms,
             client_id: client_id.into(),
@@ -171,10 +172,12 @@ impl Shard {
         };
         let what = Happening::ConnAck {
             reason,
-            clean_start: true,
-            keep_alive_s: 0,
-            expiry_s: 0,
-            properties: &[],
+            granted: connect.map(|connect| Granted {
+                clean_start: connect.clean_start,
+                keep_alive_s: self.granted_keep_alive(connect),
+                expiry_s: self.granted_expiry(connect, None),
+            }),
+            properties: connect.map_or(&[], |connect| connect.properties.as_bytes()),
         };
         self.core.tap_client(now, client, Wants::CONNACK, &what);
         self.event(Event::Refused {

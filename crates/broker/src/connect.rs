@@ -22,7 +22,7 @@ impl Shard {
         connection.last_packet_ms = now.monotonic_ms;
         connection.maximum_packet_size = connect.properties.maximum_packet_size().unwrap_or(u32::MAX);
         if let Err(Refused(reason, because)) = self.check_connect(connect) {
-            return self.refuse(now, conn, connect.client_id, connect.user_name, reason, because);
+            return self.refuse(now, conn, connect.client_id, Some(connect), reason, because);
         }
         let client_id: Box<str> = if connect.client_id.is_empty() {
             self.assign_client_id()
@@ -40,7 +40,7 @@ impl Shard {
             Some(AuthOutcome::Deny { reason, because }) => {
                 self.core
                     .tap_authenticated(now, conn, connect, &client_id, reason, false);
-                self.refuse(now, conn, &client_id, connect.user_name, reason, because);
+                self.refuse(now, conn, &client_id, Some(connect), reason, because);
             }
             Some(AuthOutcome::Device(device)) => self.accept_device(now, conn, connect, &device),
             Some(outcome @ AuthOutcome::Continue { .. }) => {

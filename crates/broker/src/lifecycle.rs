@@ -30,6 +30,31 @@ impl Will {
     }
 }
 
+/// How a connection ends.
+pub(crate) struct Ending<'a> {
+    pub reason: DisconnectReason,
+    /// Of DISCONNECT, whichever side sends it.
+    pub code: Option<ReasonCode>,
+    /// Another connection takes the client id over with a clean start.
+    pub is_discarded: bool,
+    pub because: &'a str,
+    /// Of the client's DISCONNECT.
+    pub properties: Properties<'a>,
+}
+
+impl<'a> Ending<'a> {
+    /// From this side.
+    pub(crate) fn ours(reason: DisconnectReason, code: ReasonCode, because: &'a str) -> Ending<'a> {
+        Ending {
+            reason,
+            code: Some(code),
+            is_discarded: false,
+            because,
+            properties: Properties::EMPTY,
+        }
+    }
+}
+
 impl Shard {
     /// A client did what the protocol forbids: tell it, in 5, and close [MQTT-4.13.1-1].
     pub(crate) fn protocol_error(&mut self, now: Now, conn: ConnSlot, code: ReasonCode, because: &str) {
@@ -66,16 +91,23 @@ impl Shard {
         code: ReasonCode,
         because: &str,
     ) {
+        self.end_connection_as(now, conn, Ending::ours(reason, code, because));
+    }
+
+    pub(crate) fn end_connection_as(&mut self, now: Now, conn: ConnSlot, ending: Ending<'_>) {
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
         };
         if connection.phase == Phase::Closing {
             return;
         }
-        if connection.phase == Phase::Online && connection.version == ProtocolVersion::V5 {
-            self.send_disconnect(conn, code, because);
+        if let Some(code) = ending.code
+            && connection.phase == Phase::Online
+            && connection.version == ProtocolVersion::V5
+        {
+            self.send_disconnect(conn, code, ending.because);
         }
-        self.detach(now, conn, reason, because, Properties::EMPTY);
+        self.detach(now, conn, ending);
         if let Some(connection) = self.core.connection_mut(conn) {
             connection.phase = Phase::Closing;
         }
@@ -137,7 +169,14 @@ impl Shard {
         } else {
             DisconnectReason::ByClientWithWill
         };
-        self.detach(now, conn, reason, disconnect.reason.name(), disconnect.properties);
+        let ending = Ending {
+            reason,
+            code: Some(disconnect.reason),
+            is_discarded: false,
+            because: disconnect.reason.name(),
+            properties: disconnect.properties,
+        };
+        self.detach(now, conn, ending);
         if let Some(connection) = self.core.connection_mut(conn) {
             connection.phase = Phase::Closing;
         }
@@ -147,16 +186,9 @@ impl Shard {
         });
     }
 
-    /// Takes a connection off its session: the will, the session's expiry, its shared groups. Does nothing a second time. `properties`: of
-    /// the client's DISCONNECT.
-    pub(crate) fn detach(
-        &mut self,
-        now: Now,
-        conn: ConnSlot,
-        reason: DisconnectReason,
-        because: &str,
-        properties: Properties<'_>,
-    ) {
+    /// Takes a connection off its session: the will, the session's expiry, its shared groups. Does nothing a second time.
+    pub(crate) fn detach(&mut self, now: Now, conn: ConnSlot, ending: Ending<'_>) {
+        let Ending { reason, because, .. } = ending;
         self.core.trace_leaving(conn);
         let Some(connection) = self.core.connection_mut(conn) else {
             return;
@@ -194,9 +226,11 @@ impl Shard {
         self.event(event);
         let what = Happening::Disconnected {
             reason,
+            code: ending.code,
+            is_discarded: ending.is_discarded,
             because,
             connected_at_ms: self.core.session(slot).connected_at_ms,
-            properties: properties.as_bytes(),
+            properties: ending.properties.as_bytes(),
         };
         self.core.tap_session(now, slot, Wants::DISCONNECTED, &what);
         self.core.tap_device(now, slot, DeviceHappening::Disconnected);

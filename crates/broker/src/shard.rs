@@ -24,6 +24,7 @@ use crate::effect::{CloseCause, ConnSlot, DisconnectReason, Effect, Event, Next,
 use crate::exclusive::Exclusives;
 use crate::inspect::Refusal;
 use crate::interest::{Interest, InterestCounts};
+use crate::lifecycle::Ending;
 use crate::mail::{Envelope, Item, Mail};
 use crate::message::{Message, Place};
 use crate::outbox::Outbox;
@@ -437,13 +438,14 @@ impl Shard {
             CloseCause::Peer | CloseCause::Network | CloseCause::Requested => DisconnectReason::ConnectionLost,
             CloseCause::Transport => DisconnectReason::TransportError,
         };
-        self.detach(
-            now,
-            conn,
+        let ending = Ending {
             reason,
-            "the network connection was closed",
-            Properties::EMPTY,
-        );
+            code: None,
+            is_discarded: false,
+            because: "the network connection was closed",
+            properties: Properties::EMPTY,
+        };
+        self.detach(now, conn, ending);
         self.core.trace_closed(conn);
         self.core.outbox.close(conn);
         self.core.connections[conn.0 as usize] = None;

@@ -137,6 +137,14 @@ impl Receipt {
     }
 }
 
+/// What a CONNACK grants; of one that refuses, what would have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    pub clean_start: bool,
+    pub keep_alive_s: u16,
+    pub expiry_s: u32,
+}
+
 /// What happened to a client or to a message of it.
 #[derive(Clone, Copy, Debug)]
 pub enum Happening<'a> {
@@ -152,6 +160,10 @@ pub enum Happening<'a> {
     },
     Disconnected {
         reason: DisconnectReason,
+        /// Of the DISCONNECT that ended it, from either side; also where the version has none. None: the connection was lost.
+        code: Option<ReasonCode>,
+        /// Another connection took the client id over with a clean start.
+        is_discarded: bool,
         because: &'a str,
         connected_at_ms: u64,
         /// Of the client's DISCONNECT, as wire bytes.
@@ -160,10 +172,9 @@ pub enum Happening<'a> {
     /// A CONNACK, also one that refuses.
     ConnAck {
         reason: ReasonCode,
-        clean_start: bool,
-        keep_alive_s: u16,
-        expiry_s: u32,
-        /// Of CONNECT, as wire bytes; of one that is refused they are not kept.
+        /// None if there was no CONNECT that could be read.
+        granted: Option<Granted>,
+        /// Of CONNECT, as wire bytes.
         properties: &'a [u8],
     },
     /// A client asked for the right to do something.

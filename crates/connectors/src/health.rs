@@ -27,7 +27,11 @@ pub struct Health {
 
 /// Shared by whoever finds out and whoever asks.
 #[derive(Clone, Debug, Default)]
-pub struct HealthCell(Arc<Mutex<Health>>);
+pub struct HealthCell {
+    health: Arc<Mutex<Health>>,
+    /// Of a source: the log hears when it goes away and when it is back. Of an action its pump tells.
+    source: Option<Arc<str>>,
+}
 
 impl HealthCell {
     pub fn new() -> HealthCell {
@@ -36,29 +40,55 @@ impl HealthCell {
         cell
     }
 
+    pub fn of_source(id: &str) -> HealthCell {
+        HealthCell {
+            source: Some(id.into()),
+            ..HealthCell::new()
+        }
+    }
+
     pub fn get(&self) -> Health {
         self.with(|health| health.clone())
     }
 
     pub fn connecting(&self) {
-        self.with(|health| health.become_state(HealthState::Connecting));
+        self.with(|health| {
+            health.become_state(HealthState::Connecting);
+        });
     }
 
     pub fn connected(&self) {
-        self.with(|health| health.become_state(HealthState::Connected));
+        let was = self.with(|health| health.become_state(HealthState::Connected));
+        if let Some(source) = &self.source
+            && was == HealthState::Disconnected
+        {
+            tracing::info!(source = &**source, "where the source takes from is back");
+        }
     }
 
     /// `error` is shown to operators: no secret in it.
     pub fn disconnected(&self, error: impl Into<String>) {
-        self.with(|health| {
-            health.become_state(HealthState::Disconnected);
-            health.tell(error.into());
+        let reason = error.into();
+        let was = self.with(|health| {
+            health.tell(reason.clone());
+            health.become_state(HealthState::Disconnected)
         });
+        if let Some(source) = &self.source
+            && was != HealthState::Disconnected
+        {
+            tracing::warn!(
+                source = &**source,
+                reason,
+                "where the source takes from is away; it is tried again"
+            );
+        }
     }
 
     /// The connection was ended, and nothing is wrong.
     pub fn disconnected_by_order(&self) {
-        self.with(|health| health.become_state(HealthState::Disconnected));
+        self.with(|health| {
+            health.become_state(HealthState::Disconnected);
+        });
     }
 
     /// Something went wrong that says nothing of the connection.
@@ -67,16 +97,17 @@ impl HealthCell {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Health) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.health.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Health {
-    fn become_state(&mut self, state: HealthState) {
+    /// Returns the state of before.
+    fn become_state(&mut self, state: HealthState) -> HealthState {
         if self.state != state {
-            self.state = state;
             self.since_unix_ms = unix_ms();
         }
+        std::mem::replace(&mut self.state, state)
     }
 
     fn tell(&mut self, error: String) {

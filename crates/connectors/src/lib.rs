@@ -46,5 +46,5 @@ pub use pump::Action;
 pub use record::{Record, RecordWriter, Records, sample};
 pub use secret::{REDACTED, Secret};
 pub use sink::{BoxFuture, Failure, Order, Outcome, Sink, Template, all};
-pub use source::{Incoming, Origin, Receiver, Source, Stop, Stopper, stop};
+pub use source::{Incoming, Origin, Receiver, Source, StampedBy, Stop, Stopper, stop};
 pub use tls::TlsConfig;

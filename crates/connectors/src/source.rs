@@ -18,8 +18,26 @@ pub struct Incoming {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    Kafka { partition: i32, offset: i64 },
-    Mqtt { qos: u8, is_retained: bool },
+    Kafka {
+        partition: i32,
+        offset: i64,
+        stamped_by: StampedBy,
+    },
+    Mqtt {
+        qos: u8,
+        is_retained: bool,
+        is_duplicate: bool,
+    },
+}
+
+/// Who set the timestamp of a Kafka record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StampedBy {
+    /// There is none.
+    Nobody,
+    Producer,
+    /// The broker, when it appended the record.
+    Broker,
 }
 
 /// Takes what a source has.

@@ -570,7 +570,7 @@ async fn a_source_commits_what_was_accepted(hosts: &str) {
     let taken = taker.taken.lock().expect("no panic");
     let mut offsets: BTreeMap<i32, i64> = BTreeMap::new();
     for message in taken.iter() {
-        let Origin::Kafka { partition, offset } = message.origin else {
+        let Origin::Kafka { partition, offset, .. } = message.origin else {
             panic!("{message:?}");
         };
         let next = offsets.entry(partition).or_default();

@@ -301,7 +301,8 @@ async fn properties_retain_and_templates_go_out_and_bad_records_stop_no_other() 
         first.origin,
         Origin::Mqtt {
             qos: 1,
-            is_retained: true
+            is_retained: true,
+            is_duplicate: false,
         }
     );
     assert_eq!(first.headers[0], ("site".to_owned(), text("north")));

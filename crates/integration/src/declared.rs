@@ -167,7 +167,7 @@ fn target(
 fn source_problems(definition: &SourceDefinition, connectors: &BTreeMap<&str, Connector>) -> Problems {
     let mut problems = Problems::new();
     if let Some(connector) = connectors.get(definition.connector.as_str()) {
-        let made = kinds::source(&definition.kind, connector, &definition.parameters);
+        let made = kinds::source(&definition.id(), &definition.kind, connector, &definition.parameters);
         problems.extend(made.err().into_iter().flatten());
     }
     if let Some(Err(problem)) = definition.publish.as_deref().map(republish) {

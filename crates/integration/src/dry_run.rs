@@ -75,6 +75,16 @@ fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, 
     if let Some(Source::Topic(filter)) = source {
         event.set(Column::Topic, Value::text(fitting_topic(filter).as_str()));
     }
+    let origin = match source {
+        Some(Source::Bridge(name)) => origin(name),
+        _ => None,
+    };
+    for column in origin.map_or(&[][..], Origin::lacks) {
+        event.set(*column, Value::Undefined);
+    }
+    if let Some(Origin::Kafka) = origin {
+        same_payload(&mut event, given);
+    }
     let Some(given) = given else {
         return Ok(event);
     };
@@ -85,6 +95,58 @@ fn event(rule: &Rule, given: Option<&serde_json::Value>) -> Result<SampleEvent, 
     };
     event.set_all(&columns)?;
     Ok(event)
+}
+
+/// What a source takes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Mqtt,
+    Kafka,
+}
+
+impl Origin {
+    /// The columns that none of its messages has.
+    fn lacks(self) -> &'static [Column] {
+        match self {
+            Origin::Mqtt => &[
+                Column::Headers,
+                Column::Key,
+                Column::Offset,
+                Column::Partition,
+                Column::Ts,
+                Column::TsType,
+                Column::Value,
+            ],
+            Origin::Kafka => &[
+                Column::Server,
+                Column::QoS,
+                Column::Dup,
+                Column::Retain,
+                Column::PubProps,
+            ],
+        }
+    }
+}
+
+/// None for a pattern that sources of several types fit.
+fn origin(name: &str) -> Option<Origin> {
+    let (kind, _) = name.split_once('/')?.1.split_once(':')?;
+    match kind {
+        "mqtt" => Some(Origin::Mqtt),
+        "kafka" | "kafka_consumer" => Some(Origin::Kafka),
+        _ => None,
+    }
+}
+
+/// The value of a Kafka record is its payload too, whichever is given.
+fn same_payload(event: &mut SampleEvent, given: Option<&serde_json::Value>) {
+    let field = |name: &str| given.and_then(|given| given.get(name)?.as_str());
+    let text = match (field("value"), field("payload")) {
+        (Some(text), _) | (None, Some(text)) => Value::text(text),
+        (None, None) => Value::text(rules::Event::payload(event)),
+    };
+    event.set(Column::Payload, text.clone());
+    event.set(Column::Value, text);
 }
 
 /// Of what FROM names, what the event is of: what its `event` says, else the first that has all its columns.

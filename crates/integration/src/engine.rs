@@ -28,7 +28,7 @@ pub use views::{ActionView, ConnectorView, RuleView, SourceView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ use crate::kinds::{self, Connector, Problems, Target};
 use crate::loops::Bridge;
 use crate::metrics::{RuleCounts, SourceMetrics};
 use crate::node_events::NodeEvents;
-use crate::runner::Runner;
+use crate::runner::{Runner, hash};
 use crate::set::{InForce, LiveAction, LiveFallback, LiveRule, RuleSet};
 use crate::sources::SourceReceiver;
 use crate::store::{Change, Definitions, Kept, Store, Version};

@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 
+use broker::DropReason;
 use broker::tap::{Happening, TapClient, TapMessage};
-use broker::{DisconnectReason, DropReason};
-use mqtt::{Properties, Property, ProtocolVersion, ReasonCode};
+use mqtt::{Properties, Property, ProtocolVersion};
 use rules::{Column, Event, EventKind, Map, Text, Value};
+
+use crate::reasons::{disconnect_reason, reason_code};
 
 /// What all events of a tick have in common.
 #[derive(Clone, Debug)]
@@ -102,27 +104,27 @@ impl Event for Happened<'_> {
             },
             Happening::Disconnected {
                 reason,
+                code,
+                is_discarded,
                 connected_at_ms,
                 properties,
                 ..
             } => match column {
                 Column::DisconnProps => Some(properties_value(properties)),
-                Column::Reason => Some(Value::text(disconnect_reason(reason))),
+                Column::Reason => Some(Value::text(disconnect_reason(reason, code, is_discarded))),
                 Column::ConnectedAt => Some(Value::Int(connected_at_ms.into())),
                 Column::DisconnectedAt => Some(Value::Int(self.scene.unix_ms.into())),
                 _ => None,
             },
             Happening::ConnAck {
                 reason,
-                clean_start,
-                keep_alive_s,
-                expiry_s,
+                granted,
                 properties,
             } => match column {
                 Column::ReasonCode => Some(Value::text(reason_code(reason))),
                 Column::ConnProps => Some(properties_value(properties)),
                 Column::ConnectedAt => Some(Value::Int(self.scene.unix_ms.into())),
-                _ => connect_column(clean_start, keep_alive_s, expiry_s, column),
+                _ => granted.and_then(|g| connect_column(g.clean_start, g.keep_alive_s, g.expiry_s, column)),
             },
             Happening::Authorized {
                 is_publish,
@@ -322,15 +324,6 @@ fn properties_value(bytes: &[u8]) -> Value {
     Value::Map(Map::from_entries(entries))
 }
 
-fn disconnect_reason(reason: DisconnectReason) -> &'static str {
-    match reason {
-        DisconnectReason::ByClient => "normal",
-        DisconnectReason::ConnectionLost => "tcp_closed",
-        DisconnectReason::TakenOver => "takenover",
-        other => other.name(),
-    }
-}
-
 fn drop_reason(reason: DropReason) -> &'static str {
     match reason {
         DropReason::NoSubscriber => "no_subscribers",
@@ -346,12 +339,4 @@ fn delivery_drop_reason(reason: DropReason) -> &'static str {
         DropReason::TooLargeForClient => "too_large",
         other => other.name(),
     }
-}
-
-/// EMQX's spelling: `success`, `bad_username_or_password`.
-fn reason_code(reason: ReasonCode) -> String {
-    let name = reason.name().to_lowercase();
-    name.chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .collect()
 }

@@ -277,12 +277,12 @@ impl Origin {
     }
 }
 
-/// `kind`: that of the connector.
-pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<Origin, Problems> {
+/// `id`: as the log names it. `kind`: that of the connector.
+pub fn source(id: &str, kind: &str, connector: &Connector, parameters: &Value) -> Result<Origin, Problems> {
     match (kind, connector) {
         ("kafka", Connector::Kafka(connector)) => {
             let config: KafkaSourceConfig = read_with_secrets("parameters", parameters)?;
-            let health = HealthCell::new();
+            let health = HealthCell::of_source(id);
             let source = KafkaSource::new(&connector.0, &config, health.clone());
             Ok(Origin {
                 source: Arc::new(source.map_err(|problems| prefixed("parameters", problems))?),
@@ -296,7 +296,7 @@ pub fn source(kind: &str, connector: &Connector, parameters: &Value) -> Result<O
             let source = Arc::new(source.map_err(|problems| prefixed("parameters", problems))?);
             Ok(Origin {
                 source: source.clone(),
-                health: HealthCell::new(),
+                health: HealthCell::of_source(id),
                 mqtt: Some(source),
             })
         }

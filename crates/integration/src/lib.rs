@@ -24,6 +24,7 @@ mod kinds;
 mod loops;
 mod metrics;
 mod node_events;
+mod reasons;
 mod republish;
 mod rule_file;
 mod runner;

@@ -1,10 +1,11 @@
 //! What sources bring: rules see it, and it is published as the source's definition says. The outside is told that we have it when
 //! the broker and the buffers of actions have kept it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::tap::MadeMessage;
-use connectors::{BoxFuture, Incoming, Origin, Receiver};
+use connectors::{BoxFuture, Incoming, Origin, Receiver, StampedBy};
 use rules::{Column, Event, EventKind, Map, Text, Value};
 use tokio::sync::Notify;
 
@@ -21,6 +22,10 @@ pub struct SourceReceiver {
     /// What FROM may call it.
     pub names: [String; 2],
     pub scene: Scene,
+    /// Of a broker, as its connector names it.
+    pub server: Option<Text>,
+    /// How many messages it has had, and what tells its ids from those of others.
+    pub ids: AtomicU64,
     pub publish: Option<Republish>,
     pub runner: Mutex<Runner>,
     pub metrics: Arc<SourceMetrics>,
@@ -86,6 +91,8 @@ impl SourceReceiver {
             let event = Arrived {
                 scene: &scene,
                 incoming,
+                server: self.server.as_ref(),
+                id: u128::from(unix_ms) << 64 | u128::from(self.ids.fetch_add(1, Ordering::Relaxed)),
             };
             let bridges = bridges_before(incoming);
             let cause = Cause {
@@ -136,6 +143,8 @@ impl SourceReceiver {
 struct Arrived<'a> {
     scene: &'a Scene,
     incoming: &'a Incoming,
+    server: Option<&'a Text>,
+    id: u128,
 }
 
 impl Arrived<'_> {
@@ -169,6 +178,7 @@ impl Event for Arrived<'_> {
         let incoming = self.incoming;
         let bytes = |bytes: &Option<Vec<u8>>| bytes.as_deref().map_or(Value::Null, Value::text);
         match (column, incoming.origin) {
+            (Column::Id, _) => Value::text(format!("{:032X}", self.id)),
             (Column::Topic, _) => Value::text(incoming.topic.as_str()),
             (Column::Key, Origin::Kafka { .. }) => bytes(&incoming.key),
             (Column::Value, Origin::Kafka { .. }) => bytes(&incoming.payload),
@@ -178,6 +188,13 @@ impl Event for Arrived<'_> {
             (Column::Ts, Origin::Kafka { .. }) => incoming
                 .unix_ms
                 .map_or(Value::Undefined, |unix_ms| Value::Int(unix_ms.into())),
+            (Column::TsType, Origin::Kafka { stamped_by, .. }) => Value::text(match stamped_by {
+                StampedBy::Nobody => "undefined",
+                StampedBy::Producer => "create",
+                StampedBy::Broker => "append",
+            }),
+            (Column::Server, Origin::Mqtt { .. }) => self.server.cloned().map_or(Value::Undefined, Value::Text),
+            (Column::Dup, Origin::Mqtt { is_duplicate, .. }) => Value::Bool(is_duplicate),
             (Column::QoS, Origin::Mqtt { qos, .. }) => Value::Int(qos.into()),
             (Column::Retain, Origin::Mqtt { is_retained, .. }) => Value::Bool(is_retained),
             (Column::PubProps, Origin::Mqtt { .. }) => {

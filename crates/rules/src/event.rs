@@ -35,7 +35,7 @@ macro_rules! columns {
 columns! {
     Action "action" Kinds::TEXT, "`publish` or `subscribe`";
     ActivatedAt "activated_at" Kinds::INT, "when the alarm began, Unix milliseconds";
-    AuthzSource "authz_source" Kinds::TEXT, "what decided: a source of rules, or `cache`";
+    AuthzSource "authz_source" Kinds::TEXT, "what decided: always `rules`";
     CleanStart "clean_start" Kinds::BOOL, "Clean Start of the CONNECT packet";
     ClientAttrs "client_attrs" Kinds::MAP, "attributes of the client";
     ClientId "clientid" Kinds::TEXT, "client id: of the publisher; of the subscriber in deliveries";
@@ -80,7 +80,7 @@ columns! {
     ReceiveMaximum "receive_maximum" Kinds::INT, "Receive Maximum of the CONNECT packet";
     Result "result" Kinds::TEXT, "`allow` or `deny`";
     Retain "retain" Kinds::BOOL, "RETAIN flag as received";
-    Server "server" Kinds::TEXT, "address of the remote broker";
+    Server "server" Kinds::TEXT, "address of the remote MQTT broker, as its connector names it";
     SockName "sockname" Kinds::TEXT, "IP address and port of the listener";
     SubProps "sub_props" Kinds::MAP, "properties of the SUBSCRIBE packet";
     Timestamp "timestamp" Kinds::INT, "when it happened, Unix milliseconds";

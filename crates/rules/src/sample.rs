@@ -106,7 +106,7 @@ fn example(column: Column, kind: EventKind, unix_ms: u64) -> Value {
         Column::ReasonCode => Value::from("success"),
         Column::Action => Value::from("publish"),
         Column::Result => Value::from("allow"),
-        Column::AuthzSource => Value::from("cache"),
+        Column::AuthzSource => Value::from("rules"),
         Column::Node => Value::from("tidewire@127.0.0.1"),
         Column::Name => Value::from("disk_full"),
         Column::Message => Value::from("the journal has no room left"),

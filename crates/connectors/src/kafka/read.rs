@@ -11,7 +11,7 @@ use rdkafka::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{BorrowedMessage, Headers, Message};
+use rdkafka::message::{BorrowedMessage, Headers, Message, Timestamp};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver as Batches, Sender, channel};
@@ -23,7 +23,7 @@ use crate::backoff::Backoff;
 use crate::config::{RetryConfig, at_least, out_of_range};
 use crate::health::HealthCell;
 use crate::sink::BoxFuture;
-use crate::source::{Incoming, Origin, Receiver, Source, Stop};
+use crate::source::{Incoming, Origin, Receiver, Source, StampedBy, Stop};
 
 /// Batches that wait for the receiver.
 const BATCHES: usize = 2;
@@ -173,6 +173,7 @@ impl ClientContext for Watch {
 impl ConsumerContext for Watch {
     fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Assign(_) = rebalance {
+            self.last_error.clear();
             self.health.connected();
         }
     }
@@ -266,7 +267,7 @@ impl ConsumerContext for Look {}
 fn store(consumer: &Polled, batch: &[Incoming]) {
     let mut ends = BTreeMap::new();
     for message in batch {
-        if let Origin::Kafka { partition, offset } = message.origin {
+        if let Origin::Kafka { partition, offset, .. } = message.origin {
             ends.insert((&*message.topic, partition), offset + 1);
         }
     }
@@ -373,6 +374,11 @@ fn incoming(message: &BorrowedMessage<'_>) -> Incoming {
         origin: Origin::Kafka {
             partition: message.partition(),
             offset: message.offset(),
+            stamped_by: match message.timestamp() {
+                Timestamp::NotAvailable => StampedBy::Nobody,
+                Timestamp::CreateTime(_) => StampedBy::Producer,
+                Timestamp::LogAppendTime(_) => StampedBy::Broker,
+            },
         },
     }
 }

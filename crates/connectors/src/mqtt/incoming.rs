@@ -191,6 +191,7 @@ fn message(publish: &Publish<'_>, config: &MqttSourceConfig) -> Message {
         origin: Origin::Mqtt {
             qos: publish.qos as u8,
             is_retained: publish.retain,
+            is_duplicate: publish.dup,
         },
     }
 }

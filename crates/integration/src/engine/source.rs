@@ -135,10 +135,13 @@ impl Engine {
         };
         let mut state = self.state();
         let metrics = state.source_metrics.entry(definition.id()).or_default().clone();
+        let connector = state.definitions.connectors.get(&definition.connector);
+        let server = connector.and_then(|connector| connector.config.get("server")?.as_str());
+        let server = server.map(Text::from);
         let Some(Ok(held)) = state.sources.get_mut(&definition.id()) else {
             return;
         };
-        match self.receiver(definition, net, metrics) {
+        match self.receiver(definition, net, metrics, server) {
             Ok(receiver) => {
                 let source = held.origin.source.clone();
                 let (stopper, stop) = connectors::stop();
@@ -158,6 +161,7 @@ impl Engine {
         definition: &SourceDefinition,
         net: &net::Handle,
         metrics: Arc<SourceMetrics>,
+        server: Option<Text>,
     ) -> Result<SourceReceiver, Problems> {
         let publish = definition.publish.as_deref().map(republish).transpose();
         let seed = unix_ms() ^ u64::from(std::process::id());
@@ -167,6 +171,8 @@ impl Engine {
                 node: Text::from(self.inner.node.as_str()),
                 unix_ms: 0,
             },
+            server,
+            ids: AtomicU64::new((seed ^ hash(definition.id().as_bytes())) << 32),
             publish: publish.map_err(|problem| vec![format!("publish.{problem}")])?,
             runner: Mutex::new(Runner::new(
                 self.inner.in_force.clone(),

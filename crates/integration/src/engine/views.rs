@@ -85,7 +85,7 @@ impl State {
 
     pub(super) fn source(&self, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
         let connector = self.usable_connector(&definition.connector)?;
-        kinds::source(&definition.kind, connector, &definition.parameters)
+        kinds::source(&definition.id(), &definition.kind, connector, &definition.parameters)
     }
 
     pub(super) fn source_view(&self, definition: &SourceDefinition) -> SourceView {
