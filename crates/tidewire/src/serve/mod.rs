@@ -90,7 +90,8 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     let devices = platform::open(config)?;
     let access = Arc::new(NodeAccess::new(loaded, devices.clone())?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
-    let events = EventLog::start(&config.data_dir, sys_sender).map_err(|e| format!("no thread for the log: {e}"))?;
+    let events = EventLog::start(&config.data_dir, config.durability.policy.word(), sys_sender)
+        .map_err(|e| format!("no thread for the log: {e}"))?;
     let workers = workers(config);
     let server = translate::server_config(config, workers)?;
     let shard = Arc::new(translate::shard_config(config, workers.get()));

@@ -28,13 +28,14 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    pub fn start(data_dir: &Path, sys: Option<ClientEventSender>) -> io::Result<EventLog> {
+    /// `durability` is the policy in force: what a client may take for granted from its CONNACK on.
+    pub fn start(data_dir: &Path, durability: &'static str, sys: Option<ClientEventSender>) -> io::Result<EventLog> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let left_out = Arc::new(AtomicU64::new(0));
         let counter = left_out.clone();
         thread::Builder::new()
             .name("log".into())
-            .spawn(move || write_all(&receiver, &counter))?;
+            .spawn(move || write_all(&receiver, durability, &counter))?;
         Ok(EventLog {
             sender,
             left_out,
@@ -93,17 +94,17 @@ fn is_written(event: &Event) -> bool {
     }
 }
 
-fn write_all(receiver: &Receiver<Event>, left_out: &AtomicU64) {
+fn write_all(receiver: &Receiver<Event>, durability: &str, left_out: &AtomicU64) {
     for event in receiver {
         let lines = left_out.swap(0, Ordering::Relaxed);
         if lines > 0 {
             tracing::warn!(lines, "the log could not keep up; lines about clients were left out");
         }
-        write(&event);
+        write(&event, durability);
     }
 }
 
-fn write(event: &Event) {
+fn write(event: &Event, durability: &str) {
     match event {
         Event::Connected {
             client_id,
@@ -112,7 +113,7 @@ fn write(event: &Event) {
             session_present,
         } => {
             let user_name = user_name.as_deref();
-            tracing::debug!(client_id = &**client_id, user_name, %address, session_present, "connected");
+            tracing::debug!(client_id = &**client_id, user_name, %address, session_present, durability, "connected");
         }
         Event::Refused {
             client_id,
@@ -142,5 +143,39 @@ fn write(event: &Event) {
                 "messages are being dropped"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::LogRing;
+
+    use super::*;
+    use crate::config::options::server::{Log, LogFormat, LogLevel};
+    use crate::config::value::Unset;
+    use crate::logging::{Surroundings, subscriber};
+
+    #[test]
+    fn who_connects_is_written_with_the_durability_in_force() {
+        let log = Log {
+            level: LogLevel::Debug,
+            format: LogFormat::Text,
+            file: Unset(None),
+        };
+        let nowhere = Surroundings {
+            is_terminal: false,
+            is_journal: false,
+        };
+        let event = Event::Connected {
+            client_id: "c1".into(),
+            user_name: None,
+            address: ([127, 0, 0, 1], 1).into(),
+            session_present: false,
+        };
+        let ring: Arc<LogRing> = Arc::default();
+        tracing::subscriber::with_default(subscriber(&log, nowhere, &ring, io::sink), || write(&event, "os"));
+        let (lines, _) = ring.read(|_| true, u64::MAX, 10);
+        let expected = "connected client_id=\"c1\" address=127.0.0.1:1 session_present=false durability=\"os\"";
+        assert_eq!(lines[0].text, expected);
     }
 }
