@@ -23,9 +23,11 @@ fn seen(server: &Server) -> Value {
     serde_json::from_str(&text()).expect("one line of JSON")
 }
 
+/// The columns that are defined.
 fn names(event: &Value) -> Vec<&str> {
-    let names = event.as_object().expect("an object").keys();
-    let mut names: Vec<&str> = names.map(String::as_str).collect();
+    let columns = event.as_object().expect("an object").iter();
+    let defined = columns.filter(|(_, value)| *value != "undefined");
+    let mut names: Vec<&str> = defined.map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     names
 }
