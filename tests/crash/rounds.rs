@@ -21,7 +21,7 @@ use crate::wire::{Heard, hear};
 fn config(random: &mut Random, rounds: u32) -> Config {
     let workers = 1 + random.below(4);
     // What slow subscribers have not taken grows with the rounds.
-    let max_mib = rounds.saturating_mul(3).max(128);
+    let max_mib = rounds.saturating_mul(8).max(128);
     let policy = if random.one_in(3) { "os" } else { "fsync" };
     Config::new(format!(
         r#"
