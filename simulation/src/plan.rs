@@ -160,6 +160,8 @@ impl Plan {
         };
         if r.percent(25) {
             plan.lengthen_queues(r);
+        } else if durability != Durability::None && r.percent(30) {
+            plan.let_wait(r);
         }
         plan.has_tap = r.percent(30);
         plan.may_tap_be_full = plan.has_tap && r.percent(25);
@@ -187,6 +189,24 @@ impl Plan {
             self.weights[Step::Crash as usize] = 1;
             self.weights[Step::Checkpoint as usize] = *r.pick(&[6, 12]);
             self.weights[Step::Flush as usize] = 60;
+        }
+    }
+}
+
+impl Plan {
+    /// When the process ends, much has been read by clients and is not on the disk, or checkpoints have been made of much that nobody has read.
+    fn let_wait(&mut self, r: &mut Random) {
+        (self.topics, self.filters) = (1, 1);
+        self.acts[Act::Publish as usize] = 60;
+        if r.percent(50) {
+            self.weights[Step::Crash as usize] = 3;
+            self.weights[Step::Flush as usize] = 12;
+            self.weights[Step::Read as usize] = 60;
+        } else {
+            self.weights[Step::Crash as usize] = 2;
+            self.weights[Step::Checkpoint as usize] = 12;
+            self.weights[Step::Flush as usize] = 60;
+            self.weights[Step::Read as usize] = 4;
         }
     }
 }

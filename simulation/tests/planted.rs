@@ -8,7 +8,7 @@ use broker::fault::{Fault, plant};
 use simulation::trace::Trace;
 use simulation::{Settings, replay};
 
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 200;
 
 #[test]
 fn every_planted_fault_is_found() {
