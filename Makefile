@@ -24,7 +24,7 @@ run: setup ## Build and start the broker
 test: setup ## Run every test: the workspace, then real clients
 	@dev/setup.sh test
 	dev/cargo test --workspace
-	dev/cargo test -p tidewire-simulation --features planted-faults --test planted
+	dev/cargo test --workspace --features tidewire-simulation/planted-faults --test planted
 	@dev/interop
 	@dev/ui test
 

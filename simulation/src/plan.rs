@@ -171,9 +171,7 @@ impl Plan {
         }
         plan
     }
-}
 
-impl Plan {
     /// Who leaves stays away, and much is published for it: its queue is in pages, and has been moved before it is read.
     fn lengthen_queues(&mut self, r: &mut Random) {
         self.returning = *r.pick(&[1, 3, 10]);
@@ -191,9 +189,7 @@ impl Plan {
             self.weights[Step::Flush as usize] = 60;
         }
     }
-}
 
-impl Plan {
     /// When the process ends, much has been read by clients and is not on the disk, or checkpoints have been made of much that nobody has read.
     fn let_wait(&mut self, r: &mut Random) {
         (self.topics, self.filters) = (1, 1);

@@ -94,8 +94,7 @@ impl Platform {
         {
             visit.outlet.failed(entity, "", &error.0);
         }
-        core.processed = core.processed.max(position);
-        core.pending_position = Some(position);
+        core.processed_to(position);
         self.write_pending(&mut core)
     }
 
@@ -139,8 +138,7 @@ impl Platform {
             }
             visit.outlet.telemetry(entity, ts_ms, values);
         }
-        core.processed = core.processed.max(position);
-        core.pending_position = Some(position);
+        core.processed_to(position);
         self.write_pending(&mut core)
     }
 }

@@ -152,8 +152,7 @@ impl Platform {
         }
         visit.drain_queue();
         visit.judge_batch();
-        core.processed = core.processed.max(position);
-        core.pending_position = Some(position);
+        core.processed_to(position);
         ingested.messages = batch.len() as u64;
         ingested.points = core.stats.points_total - points_before;
         ingested.is_written = self.write_pending(&mut core).is_ok();

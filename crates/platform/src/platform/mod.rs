@@ -404,6 +404,12 @@ impl Platform {
 }
 
 impl Core {
+    /// All before it has been processed; what came of that is written with this position.
+    fn processed_to(&mut self, position: Position) {
+        self.processed = self.processed.max(position);
+        self.pending_position = Some(position);
+    }
+
     fn put_chain(&mut self, chain: &RuleChain, now_ms: i64) -> Result<(), OpenError> {
         let id = chain.id.unwrap_or_default();
         let empty = serde_json::Value::Null;

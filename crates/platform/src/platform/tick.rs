@@ -32,8 +32,7 @@ impl Platform {
         visit.drain_queue();
         visit.judge_batch();
         if position > core.processed {
-            core.processed = position;
-            core.pending_position = Some(position);
+            core.processed_to(position);
         }
         self.write_pending(&mut core)?;
         if now_ms >= core.next_checkpoint_ms {

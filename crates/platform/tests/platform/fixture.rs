@@ -129,6 +129,13 @@ impl Fixture {
         self.device("M", "meter", Json::Null)
     }
 
+    pub fn set_root_chain(&self, metadata: Json) {
+        let entities = self.platform.entities();
+        let root = entities.root_chain(self.tenant).unwrap().unwrap().id.unwrap();
+        entities.save_rule_chain_metadata(root, metadata, NOW).unwrap();
+        self.platform.reload_chain(root, NOW).unwrap();
+    }
+
     pub fn say(&mut self, device: DeviceId, after_ms: i64, said: Said<'_>) -> Vec<String> {
         self.position += 1;
         let incoming = [Incoming {

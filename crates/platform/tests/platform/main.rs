@@ -34,12 +34,7 @@ fn event_chain(f: &Fixture) {
     let connections = LABELS.iter().enumerate();
     let connections = connections.map(|(index, label)| json!({"fromIndex": 0, "toIndex": index + 1, "type": label}));
     let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections.collect::<Vec<_>>()});
-    let root = f.platform.entities().root_chain(f.tenant).unwrap().unwrap().id.unwrap();
-    f.platform
-        .entities()
-        .save_rule_chain_metadata(root, metadata, NOW)
-        .unwrap();
-    f.platform.reload_chain(root, NOW).unwrap();
+    f.set_root_chain(metadata);
 }
 
 #[test]
@@ -194,12 +189,7 @@ fn alarms_come_and_go() {
 #[test]
 fn a_chain_without_the_node_honours_alarm_rules_too() {
     let mut f = fixture();
-    let root = f.platform.entities().root_chain(f.tenant).unwrap().unwrap().id.unwrap();
-    f.platform
-        .entities()
-        .save_rule_chain_metadata(root, root_metadata(RootShape::Plain), NOW)
-        .unwrap();
-    f.platform.reload_chain(root, NOW).unwrap();
+    f.set_root_chain(root_metadata(RootShape::Plain));
     let device = f.meter(json!({"type": "SIMPLE"}));
     let seen = f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#));
     // The alarm is a message of its own, which has no connection of its own.
@@ -620,12 +610,7 @@ fn scripts_of_a_tenant_that_has_used_them_up_fail() {
     ];
     let connections = [json!({"fromIndex": 0, "toIndex": 1, "type": "True"})];
     let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections});
-    let root = f.platform.entities().root_chain(f.tenant).unwrap().unwrap().id.unwrap();
-    f.platform
-        .entities()
-        .save_rule_chain_metadata(root, metadata, NOW)
-        .unwrap();
-    f.platform.reload_chain(root, NOW).unwrap();
+    f.set_root_chain(metadata);
     let device = f.device("D", "", Json::Null);
     f.say(device, 1, Said::Telemetry(br#"{"a":1}"#));
     let used = f.platform.usage(f.tenant, Counter::Scripts);
