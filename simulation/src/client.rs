@@ -361,7 +361,9 @@ impl Client {
             Packet::Disconnect(disconnect) => {
                 let is_late =
                     disconnect.reason == ReasonCode::KeepAliveTimeout && scene.oracle.now_ms >= self.silent_ms;
-                if scene.oracle.sessions[self.index].is_sure && !is_late {
+                let waits_in_vain =
+                    disconnect.reason == ReasonCode::ImplementationSpecificError && scene.oracle.has_journal_failed;
+                if scene.oracle.sessions[self.index].is_sure && !is_late && !waits_in_vain {
                     let text = format!("client {} was sent away: {disconnect:?}", self.index);
                     scene.oracle.violated(|| text);
                 }

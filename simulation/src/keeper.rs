@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use broker::durable::record::Position;
-use broker::{Checkpointed, JournalState, Shard};
-use journal::{Log, Lsn, State};
+use broker::{Checkpointed, Shard};
+use journal::{Health, Log, Lsn};
 
 use storage::model::Random;
 
@@ -46,7 +46,7 @@ struct Fetch {
 #[derive(Default)]
 pub struct Follower {
     committed: Lsn,
-    is_stuck: bool,
+    health: Health,
     checkpoints: u64,
     checkpointed: Option<(Checkpointed, Lsn)>,
 }
@@ -98,26 +98,24 @@ impl Keeper {
     }
 
     pub fn has_failed(&self) -> bool {
-        matches!(self.log.state(), State::Failed { .. })
+        self.log.health() == Health::Failed
     }
 
     // --- what a worker does ---
 
     /// At the beginning of a tick, between two letters or after them, as in `net`.
     pub fn hear(&mut self, follower: &mut Follower, shard: &mut Shard, now: broker::Now) {
-        let state = self.log.state();
-        let is_stuck = state != State::Ok;
-        if is_stuck != follower.is_stuck {
-            follower.is_stuck = is_stuck;
-            shard.journal_state(match state {
-                State::Ok => JournalState::Ok,
-                State::Full { .. } => JournalState::Full,
-                State::Failed { .. } => JournalState::Failed,
-            });
+        let health = self.log.health();
+        if health != follower.health {
+            follower.health = health;
+            shard.journal_health(health);
         }
         if self.told > follower.committed {
             follower.committed = self.told;
             shard.committed(now, self.told.0);
+        }
+        if health == Health::Failed {
+            shard.give_up_waiting(now);
         }
         let committed = follower.committed;
         if let Some((part, _)) = follower.checkpointed.take_if(|(_, end)| *end <= committed) {

@@ -4,6 +4,7 @@
 //! clients that speak the real codec, taps that forget what they have not kept, and an oracle that knows only what clients saw. Whatever happens is drawn from the seed, so
 //! that a failure is a number. No threads, no real time, nothing that is iterated in an order of chance.
 
+mod accounts;
 mod client;
 mod keeper;
 mod network;

@@ -53,6 +53,8 @@ pub struct Oracle {
     crashed_at: u64,
     /// Processes that have ended.
     pub crashes: u64,
+    /// That of this process or of one before.
+    pub has_journal_failed: bool,
     /// When the node has refused messages because its journal was full.
     refused: Vec<u64>,
     /// How many of them in this process.
@@ -81,6 +83,7 @@ impl Oracle {
             may_drop: plan.is_limited || plan.has_rot,
             crashed_at: 0,
             crashes: 0,
+            has_journal_failed: false,
             refused: Vec::new(),
             refused_here: 0,
             drops: 0,

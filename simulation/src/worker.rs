@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use broker::{CloseCause, ConnSlot, Effect, Mail, Next, Now, Peer, Shard, ShardId, Transport};
 
+use crate::accounts::Accounts;
 use crate::keeper::{Follower, Keeper};
 use crate::network::{ClientEnd, Network, take_piece};
 use crate::tap::TapEnd;
@@ -31,6 +32,7 @@ pub enum Letter {
 pub struct Worker {
     pub shard: Shard,
     pub follower: Follower,
+    pub accounts: Accounts,
     pub tap: Option<TapEnd>,
     id: usize,
     pub inbox: VecDeque<Letter>,
@@ -92,6 +94,7 @@ impl Worker {
             tap: has_tap.then(|| TapEnd::of(&mut shard)),
             shard,
             follower: Follower::default(),
+            accounts: Accounts::default(),
             id,
             inbox: VecDeque::new(),
             last_tick_ms: 0,

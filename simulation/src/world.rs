@@ -9,6 +9,7 @@ mod finish;
 use broker::{ClientFilter, DropReason};
 
 use crate::client::{Client, Scene};
+use crate::keeper::Keeper;
 use crate::network::Network;
 use crate::node::{Clock, Node, Setup};
 use crate::oracle::Oracle;
@@ -134,6 +135,8 @@ impl World {
             self.oracle.link_closed(client, is_current);
         }
         self.check_bounds(worker);
+        let keeper = self.node.as_ref().and_then(|node| node.keeper.as_ref());
+        self.oracle.has_journal_failed |= keeper.is_some_and(Keeper::has_failed);
         let drops = self.node.as_ref().map(|node| node.stats().drops);
         if let Some(drops) = drops {
             let by_tap = drops[DropReason::BufferFull as usize];
@@ -153,7 +156,11 @@ impl World {
             let text = format!("{damaged} dropped as damaged, and {rotten} were");
             self.oracle.violated(|| text);
         }
-        let shard = &node.workers[worker].shard;
+        let worker = &mut node.workers[worker];
+        if let Err(text) = worker.accounts.check(&worker.shard, config) {
+            self.oracle.violated(|| text);
+        }
+        let shard = &worker.shard;
         let (clients, _) = shard.clients(&ClientFilter::default(), 0, usize::MAX);
         // What was dropped and is back after a crash may be beyond the limit: it is in the journal already.
         if self.oracle.crashes > 0 && self.plan.durability != Durability::None {

@@ -103,6 +103,57 @@ fn damage_before_the_checkpoint_is_told_when_it_is_read_and_costs_that_message_a
     assert_eq!(damaged(&server), 0);
 }
 
+/// It is found by what writes old messages once more, for a client that stays away. The segment is removed all the same, and the client is
+/// told of its loss, when it comes.
+#[test]
+fn a_damaged_message_does_not_keep_the_journal_behind_it() {
+    let mut server = Server::start(&Config::new(CONFIG));
+    let keeper = Connect::new(V4, "keeper").persistent();
+    let mut peer = server.session(&keeper);
+    peer.subscribe("cold/#", 1);
+    peer.disconnect();
+    let mut publisher = server.session(&Connect::new(V5, "publisher"));
+    for number in 0..MESSAGES {
+        assert_eq!(publisher.publish(&Publish::new("cold/a", payload(number)).qos(1)), 0);
+    }
+    let journal = Journal::of(&server);
+    server.wait_until("there has been a checkpoint", |_| {
+        journal.inspect()["replay_from"].as_u64() > Some(REPLAY_FROM)
+    });
+    server.kill();
+    let cold = journal.damage(&marker(VICTIM));
+
+    server.spawn_again();
+    server.wait_until_ready();
+    let mut busy = server.session(&Connect::new(V5, "busy").persistent());
+    busy.subscribe("busy", 1);
+    let mut publisher = server.session(&Connect::new(V5, "publisher"));
+    let is_there = || cold.files.iter().any(|file| journal.path(file).exists());
+    for number in 0..BUSY_MESSAGES_MAX {
+        if !is_there() {
+            break;
+        }
+        assert_eq!(publisher.publish(&Publish::new("busy", payload(number)).qos(1)), 0);
+        busy.receive();
+    }
+    assert!(!is_there(), "the journal is kept from {cold:?} on");
+    let log = server.log();
+    assert_eq!(cold.told(&log), 1, "{log}");
+    assert_eq!(damaged(&server), 0, "the client may still come");
+
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    let mut keeper = Peer::session(server.mqtt(), &keeper);
+    let mut publisher = server.session(&Connect::new(V5, "publisher"));
+    assert_eq!(publisher.publish(&Publish::new("cold/a", "end").qos(1)), 0);
+    assert_has_all_but_the_victim(&mut keeper);
+    assert_eq!(damaged(&server), 1);
+}
+
+/// Sixty times what is needed for it.
+const BUSY_MESSAGES_MAX: usize = 200_000;
+
 const NO_MATCHING_SUBSCRIBERS: u8 = 0x10;
 
 /// Found in the files of the journal, and nowhere else in them.
@@ -156,6 +207,10 @@ impl Journal {
         }
     }
 
+    fn path(&self, file: &str) -> PathBuf {
+        self.data_dir.join("journal").join(file)
+    }
+
     fn command(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidewire"));
         let output = command
@@ -189,7 +244,7 @@ impl Journal {
         let mut files = Vec::new();
         for segment in found["segments"].as_array().expect("a list") {
             let file = segment["name"].as_str().expect("a name");
-            let path = self.data_dir.join("journal").join(file);
+            let path = self.path(file);
             let mut bytes = fs::read(&path).expect("the segment is there");
             let at = bytes.windows(text.len()).position(|window| window == text.as_bytes());
             let Some(at) = at else { continue };

@@ -21,6 +21,9 @@ const ALONE: Duration = Duration::from_secs(2);
 /// Waiting for the end of the drain would be seconds. A machine that is busy with other things has tails of its own.
 const P99_MAX: Duration = Duration::from_millis(250);
 const P50_MAX: Duration = Duration::from_millis(50);
+/// A tenth of what a release build does with a machine of its own. The queue itself is no part of the memory.
+const RATE_MIN: f64 = 20_000.0;
+const MORE_RESIDENT_MAX_KIB: u64 = 96 * 1024;
 
 #[test]
 fn live_messages_are_acknowledged_while_a_long_queue_is_drained() {
@@ -35,6 +38,8 @@ fn live_messages_are_acknowledged_while_a_long_queue_is_drained() {
     fill(server.mqtt(), messages / PUBLISHERS);
 
     let mut live = Live::begin(&server);
+    let resident_kib = server.rss_kib();
+    server.forget_rss_peak();
     let until = Instant::now() + ALONE;
     let alone = live.measure(|| Instant::now() < until);
     let is_drained = AtomicBool::new(false);
@@ -50,7 +55,15 @@ fn live_messages_are_acknowledged_while_a_long_queue_is_drained() {
         let took = drain.join().expect("it catches panics");
         (beside, took.unwrap_or_else(|panic| resume_unwind(panic)))
     });
-    println!("{messages} messages drained in {took:?}; PUBACK alone {alone}, beside it {beside}");
+    let rate = messages as f64 / took.as_secs_f64();
+    let more_kib = server.rss_peak_kib().saturating_sub(resident_kib);
+    println!("{messages} messages drained in {took:?}, {rate:.0}/s; PUBACK alone {alone}, beside it {beside}");
+    println!("{resident_kib} KiB resident with the queue waiting, {more_kib} KiB more at most");
+    assert!(rate >= RATE_MIN, "{rate} messages/s");
+    assert!(
+        more_kib <= MORE_RESIDENT_MAX_KIB,
+        "{more_kib} KiB more than {resident_kib} KiB"
+    );
     assert!(
         beside.p99 <= P99_MAX && beside.p50 <= P50_MAX,
         "PUBACK beside the drain {beside}, alone {alone}"

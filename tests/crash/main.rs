@@ -14,6 +14,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backup;
 mod damage;
 mod drain;
 mod failed_sync;

@@ -266,15 +266,25 @@ impl Server {
     /// Resident memory in KiB.
     #[track_caller]
     pub fn rss_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most that has been resident since it was started, or since `forget_rss_peak`.
+    #[track_caller]
+    pub fn rss_peak_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    pub fn forget_rss_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.pid), "5").expect("the broker is running");
+    }
+
+    #[track_caller]
+    fn status_kib(&self, key: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the broker is running");
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .expect("Linux tells VmRSS of a live process");
-        line.split_whitespace()
-            .nth(1)
-            .and_then(|kib| kib.parse().ok())
-            .expect("VmRSS is a number of KiB")
+        let line = status.lines().find(|line| line.starts_with(key));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        kib.expect("Linux tells of the memory of a live process, in KiB")
     }
 
     /// File descriptors the broker has open.

@@ -1,7 +1,7 @@
 //! What every endpoint can reach. One per `start`; cloning is one reference count.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -88,6 +88,8 @@ impl ApiCounters {
 pub struct Readiness {
     is_started: AtomicBool,
     is_stopping: AtomicBool,
+    /// How much of the journal has been read, in percent, while that is being read.
+    journal_percent: AtomicU8,
 }
 
 impl Readiness {
@@ -99,14 +101,21 @@ impl Readiness {
         self.is_stopping.store(true, Ordering::Release);
     }
 
+    pub fn reading_journal(&self, percent: u8) {
+        self.journal_percent.store(percent, Ordering::Release);
+    }
+
     /// Why not, if not.
-    pub fn reasons(&self) -> Vec<&'static str> {
+    pub fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         if !self.is_started.load(Ordering::Acquire) {
-            reasons.push("the server is starting");
+            reasons.push(match self.journal_percent.load(Ordering::Acquire) {
+                0 => "the server is starting".to_owned(),
+                percent => format!("the server is starting: {percent} % of the journal have been read"),
+            });
         }
         if self.is_stopping.load(Ordering::Acquire) {
-            reasons.push("the server is shutting down");
+            reasons.push("the server is shutting down".to_owned());
         }
         reasons
     }

@@ -227,6 +227,11 @@ impl ApiHandle {
         self.app.set_configuration(values);
     }
 
+    /// What `/readyz` says meanwhile.
+    pub fn reading_journal(&self, percent: u8) {
+        self.app.readiness().reading_journal(percent);
+    }
+
     /// `/readyz` says yes from now on.
     pub fn ready(&self) {
         self.app.readiness().started();

@@ -163,10 +163,12 @@ pub enum DisconnectReason {
     Kicked,
     ServerShuttingDown,
     TransportError,
+    /// It waited for the journal, or wanted something kept.
+    JournalFailed,
 }
 
 impl DisconnectReason {
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 18;
 
     pub const ALL: [DisconnectReason; Self::COUNT] = [
         DisconnectReason::ByClient,
@@ -186,6 +188,7 @@ impl DisconnectReason {
         DisconnectReason::Kicked,
         DisconnectReason::ServerShuttingDown,
         DisconnectReason::TransportError,
+        DisconnectReason::JournalFailed,
     ];
 
     /// As it stands in metrics, logs and the API.
@@ -208,6 +211,7 @@ impl DisconnectReason {
             DisconnectReason::Kicked => "kicked",
             DisconnectReason::ServerShuttingDown => "server_shutting_down",
             DisconnectReason::TransportError => "transport_error",
+            DisconnectReason::JournalFailed => "journal_failed",
         }
     }
 }

@@ -58,9 +58,9 @@ pub use access::{Access, AuthOutcome, Credentials, Identity, Offered, OpenAccess
 pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy};
 pub use device::{Device, DeviceBacklog, DeviceKey};
 pub use durable::checkpoint::Checkpointed;
-pub use durable::ledger::JournalState;
 pub use effect::*;
 pub use inspect::{ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SubscriptionView};
+pub use journal::Health as JournalHealth;
 pub use mail::Mail;
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use publish::ServerMessage;

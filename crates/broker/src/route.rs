@@ -95,7 +95,8 @@ impl Shard {
                 false => keeping.others |= 1 << owner.0,
             }
         }
-        keeping.is_needed = keeping.others != 0 || keeping.retained.is_some() || publisher.is_some();
+        let is_kept_anyway = self.core.config.is_all_kept && p.qos != QoS::AtMostOnce;
+        keeping.is_needed = keeping.others != 0 || keeping.retained.is_some() || publisher.is_some() || is_kept_anyway;
         keeping
     }
 

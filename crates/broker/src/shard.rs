@@ -297,8 +297,8 @@ impl Shard {
         match mqtt::decode(bytes, version, limit) {
             Ok(Decoded::Incomplete { needed }) => Err(Next::Read { needed }),
             Ok(Decoded::Complete { packet, size }) => {
-                if self.must_hold(now, conn, version, &packet) {
-                    return Err(Next::Pause);
+                if let Some(instead) = self.must_hold(now, conn, version, &packet) {
+                    return Err(instead);
                 }
                 self.packet(now, conn, packet, &bytes[..size]);
                 Ok(size)
@@ -310,18 +310,18 @@ impl Shard {
         }
     }
 
-    /// A client of 3.1 or 3.1.1 cannot be told that the journal takes nothing: it is not read from until it does.
-    fn must_hold(&mut self, now: Now, conn: ConnSlot, version: ProtocolVersion, packet: &Packet<'_>) -> bool {
-        let Packet::Publish(publish) = packet else { return false };
+    /// A client of 3.1 or 3.1.1 cannot be told that the journal takes nothing: it is not read from until it does, and sent away if it never will.
+    fn must_hold(&mut self, now: Now, conn: ConnSlot, version: ProtocolVersion, packet: &Packet<'_>) -> Option<Next> {
+        let Packet::Publish(publish) = packet else { return None };
         if let Some(connection) = self.core.connection_mut(conn)
             && connection.parked_acks >= PARKED_MAX
             && publish.qos != QoS::AtMostOnce
         {
             connection.is_held_by_acks = true;
-            return true;
+            return Some(Next::Pause);
         }
         if !self.is_tap_full() && !self.core.is_journal_stuck() {
-            return false;
+            return None;
         }
         let slot = self
             .core
@@ -329,7 +329,7 @@ impl Shard {
             .map_or(u32::MAX, |connection| connection.session);
         let is_device = self.device_of(slot).is_some();
         if is_device && (!self.must_hold_device() || is_told(version, publish.qos)) {
-            return false;
+            return None;
         }
         let waits_for_journal = !is_device
             && self.core.is_journal_stuck()
@@ -338,14 +338,18 @@ impl Shard {
             && (self.needs_journal(publish.topic, publish.qos, publish.retain)
                 || publish.topic.starts_with("$delayed/"));
         if !is_device && !waits_for_journal && !self.must_hold_for_tap(now, conn, version, publish) {
-            return false;
+            return None;
+        }
+        if waits_for_journal && self.core.has_journal_failed() {
+            self.end_without_journal(now, conn);
+            return Some(Next::Closed);
         }
         if let Some(connection) = self.core.connection_mut(conn)
             && !std::mem::replace(&mut connection.is_held_by_journal, true)
         {
             self.held_publishers.push(conn);
         }
-        true
+        Some(Next::Pause)
     }
 
     /// The home of the session that a CONNECT leads to, which is not always that of the client id in it.

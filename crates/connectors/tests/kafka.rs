@@ -246,6 +246,7 @@ async fn one_node() {
     two_sources_of_a_group_share_and_take_over(&hosts).await;
     a_deleted_topic_loses_nothing_that_comes_later(&hosts).await;
     kafka_killed_in_mid_load_loses_nothing(&server).await;
+    a_source_that_has_its_partitions_still_is_connected_after_an_outage(&server).await;
 }
 
 async fn everything_of_a_message_arrives(hosts: &str) {
@@ -721,6 +722,27 @@ async fn kafka_killed_in_mid_load_loses_nothing(server: &Arc<Server>) {
         "Kafka killed: {published} published, {} there, {twice} twice",
         found.len()
     );
+}
+
+/// Nothing comes in this test, and nothing is assigned anew: the group does not miss a member for so short a time.
+async fn a_source_that_has_its_partitions_still_is_connected_after_an_outage(server: &Arc<Server>) {
+    let hosts = server.address.clone();
+    create(&hosts, "outage", 2, 1).await;
+    let health = HealthCell::new();
+    let source = source(&hosts, "outage", &health);
+    let taker = Taker::default();
+    let (stopper, stop) = stop();
+    let is = async |state: HealthState| {
+        until("the source is as expected", async || health.get().state == state).await;
+    };
+    let outage = async {
+        is(HealthState::Connected).await;
+        let back = Server::crash_and_return(server);
+        tokio::join!(back, is(HealthState::Disconnected));
+        is(HealthState::Connected).await;
+        stopper.stop();
+    };
+    tokio::join!(source.run(&taker, stop), outage);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

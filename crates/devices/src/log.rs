@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use journal::{Batch, Directory, Follower, Journal, LogConfig, Lsn, State};
+use journal::{Batch, Directory, Follower, Health, Journal, LogConfig, Lsn, State};
 use timeseries::Position;
 use tokio::sync::oneshot;
 
@@ -161,7 +161,7 @@ impl Log {
             let because = "the disk is slower than what devices say".to_owned();
             return Some(Full { because });
         }
-        if self.journal.is_ok() {
+        if self.journal.health() == Health::Ok {
             return None;
         }
         match self.journal.state() {
@@ -172,7 +172,7 @@ impl Log {
 
     /// As `obstacle`, for a look per tick.
     pub fn is_full(&self) -> bool {
-        !self.journal.is_ok() || self.journal.backlog_bytes() > BACKLOG_BYTES_MAX
+        self.journal.health() != Health::Ok || self.journal.backlog_bytes() > BACKLOG_BYTES_MAX
     }
 
     pub fn stats(&self) -> journal::LogStats {

@@ -12,7 +12,7 @@ use crate::histogram::HistogramCounts;
 use crate::log::Log;
 use crate::lsn::Lsn;
 use crate::reader::LogReader;
-use crate::status::{LogStats, State};
+use crate::status::{Health, LogStats, State};
 use crate::tail::Appended;
 use crate::writer::FlushError;
 
@@ -99,9 +99,9 @@ impl Journal {
         self.inner.shared.status.state()
     }
 
-    /// [`Journal::state`] is [`State::Ok`]: one atomic load.
-    pub fn is_ok(&self) -> bool {
-        self.inner.shared.status.is_ok()
+    /// [`Journal::state`] without the reason: one atomic load.
+    pub fn health(&self) -> Health {
+        self.inner.shared.status.health()
     }
 
     /// Appended and not yet committed.

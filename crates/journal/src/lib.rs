@@ -71,7 +71,7 @@ pub use lsn::{Lsn, position};
 pub use open::{Opened, Progress, Replay};
 pub use open_error::{Damage, OpenError, ReplayError};
 pub use reader::{LogReader, ReadError};
-pub use status::{LogStats, State};
+pub use status::{Health, LogStats, State};
 pub use storage::{Directory, DirectoryError, Storage, StorageFile};
 pub use tail::Appended;
 pub use writer::FlushError;

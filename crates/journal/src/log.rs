@@ -13,7 +13,7 @@ use crate::lsn::Lsn;
 use crate::open::{Opened, Progress, Replay, recover};
 use crate::open_error::OpenError;
 use crate::reader::LogReader;
-use crate::status::{LogStats, State, Status};
+use crate::status::{Health, LogStats, State, Status};
 use crate::tail::{Appended, Tail};
 use crate::writer::{FlushError, Start, Writer};
 use storage::Storage;
@@ -109,6 +109,10 @@ impl Log {
 
     pub fn state(&self) -> State {
         self.status.state()
+    }
+
+    pub fn health(&self) -> Health {
+        self.status.health()
     }
 
     /// The next start replays from here on. `replay_from` is where a batch begins or the end of the log, and committed;

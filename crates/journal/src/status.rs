@@ -23,9 +23,25 @@ pub enum State {
     },
 }
 
-const OK: u8 = 0;
-const FULL: u8 = 1;
-const FAILED: u8 = 2;
+/// A [`State`] without the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Health {
+    #[default]
+    Ok,
+    Full,
+    Failed,
+}
+
+impl Health {
+    fn of(byte: u8) -> Health {
+        match byte {
+            0 => Health::Ok,
+            1 => Health::Full,
+            _ => Health::Failed,
+        }
+    }
+}
 
 /// Numbers of one log since it was opened, except where it says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +81,7 @@ pub(crate) struct Status {
     pub flushes: AtomicU64,
     pub syncs: AtomicU64,
     pub torn_bytes_cut: AtomicU64,
-    kind: AtomicU8,
+    health: AtomicU8,
     because: Mutex<String>,
 }
 
@@ -74,27 +90,27 @@ impl Status {
         Lsn(of(self).load(Acquire))
     }
 
-    pub fn is_failed(&self) -> bool {
-        self.kind.load(Acquire) == FAILED
+    pub fn health(&self) -> Health {
+        Health::of(self.health.load(Acquire))
     }
 
-    pub fn is_ok(&self) -> bool {
-        self.kind.load(Acquire) == OK
+    pub fn is_failed(&self) -> bool {
+        self.health() == Health::Failed
     }
 
     pub fn state(&self) -> State {
-        if self.is_ok() {
+        if self.health() == Health::Ok {
             return State::Ok;
         }
         let because = self.because.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.kind.load(Acquire) {
-            FULL => State::Full {
+        match self.health() {
+            Health::Ok => State::Ok,
+            Health::Full => State::Full {
                 because: because.clone(),
             },
-            FAILED => State::Failed {
+            Health::Failed => State::Failed {
                 because: because.clone(),
             },
-            _ => State::Ok,
         }
     }
 
@@ -104,13 +120,13 @@ impl Status {
         if self.is_failed() {
             return;
         }
-        let (kind, because) = match state {
-            State::Ok => (OK, String::new()),
-            State::Full { because } => (FULL, because),
-            State::Failed { because } => (FAILED, because),
+        let (health, because) = match state {
+            State::Ok => (Health::Ok, String::new()),
+            State::Full { because } => (Health::Full, because),
+            State::Failed { because } => (Health::Failed, because),
         };
         *text = because;
-        self.kind.store(kind, Release);
+        self.health.store(health as u8, Release);
     }
 
     /// Appended and not yet committed.

@@ -4,17 +4,17 @@
 //! the clients are slowed, nothing is lost and nothing grows.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use ::journal::{Batch, Journal, Log, LogStats, Lsn, ReadError, State};
+use ::journal::{Batch, Health, Journal, Log, LogStats, Lsn, ReadError};
 use broker::durable::MOVER;
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovered;
 use broker::durable::restore::{Restored, restore};
-use broker::{Checkpointed, JournalState, Shard};
+use broker::{Checkpointed, Shard};
 
 use crate::compaction::{Compaction, is_long};
 use crate::letter::Letter;
@@ -162,11 +162,12 @@ impl Keeper {
         observer: Arc<dyn Observer>,
     ) -> io::Result<()> {
         let keeper = Arc::downgrade(self);
-        let was_ok = AtomicBool::new(true);
+        let told = AtomicU8::new(Health::Ok as u8);
         let on_commit = move || {
             let Some(keeper) = keeper.upgrade() else { return };
             if let Some(journal) = keeper.journal.get()
-                && was_ok.swap(journal.is_ok(), Ordering::Relaxed) != journal.is_ok()
+                && let health = journal.health() as u8
+                && told.swap(health, Ordering::Relaxed) != health
             {
                 observer.journal_state(&journal.state());
                 keeper.waits.iter().for_each(|wait| wait.store(true, Ordering::Release));
@@ -226,7 +227,7 @@ impl Keeper {
 
     /// From when on one is made though little has been appended, because space is wanted back.
     fn early_ms(&self, now_ms: u64) -> Option<u64> {
-        let is_full = self.journal.get().is_some_and(|journal| !journal.is_ok());
+        let is_full = self.journal.get().is_some_and(|journal| journal.health() != Health::Ok);
         let wait_ms = match is_full {
             true => CHECKPOINT_WHEN_FULL_MS,
             false if self.is_long.load(Ordering::Relaxed) => CHECKPOINT_WHEN_LONG_MS,
@@ -270,7 +271,7 @@ impl Keeper {
         checkpoint.replay_from = journal.committed();
         let stats = journal.stats();
         let (first, next, interval_bytes) = (stats.first, stats.next, self.interval_bytes());
-        checkpoint.move_before = match journal.is_ok() {
+        checkpoint.move_before = match journal.health() == Health::Ok {
             true => {
                 let quota_bytes = self.quota_bytes.load(Ordering::Relaxed);
                 checkpoint
@@ -348,14 +349,10 @@ impl Worker {
         let Some(journal) = self.common.keeper.journal() else {
             return;
         };
-        let is_ok = journal.is_ok();
-        if is_ok != self.is_journal_ok {
-            self.is_journal_ok = is_ok;
-            self.shard.journal_state(match journal.state() {
-                State::Ok => JournalState::Ok,
-                State::Full { .. } => JournalState::Full,
-                State::Failed { .. } => JournalState::Failed,
-            });
+        let health = journal.health();
+        if health != self.journal_health {
+            self.journal_health = health;
+            self.shard.journal_health(health);
         }
         let (keeper, now_ms) = (&self.common.keeper, self.now.monotonic_ms);
         let is_early = keeper
@@ -372,6 +369,9 @@ impl Worker {
             self.committed = self.common.keeper.journal().map_or(Lsn(0), Journal::committed);
             self.shard.committed(self.now, self.committed.0);
             self.hand_in_checkpoint();
+        }
+        if health == Health::Failed {
+            self.shard.give_up_waiting(self.now);
         }
     }
 
@@ -403,7 +403,7 @@ impl Worker {
     /// When to look at the journal though nobody says anything: publishers may be held until it has space, or it may be long for nothing.
     pub(crate) fn look_at_journal_ms(&self) -> Option<u64> {
         let (now_ms, soon_ms) = (self.now.monotonic_ms, self.now.monotonic_ms + LOOK_MS);
-        if !self.is_journal_ok || self.shard.is_tap_full() {
+        if self.journal_health != Health::Ok || self.shard.is_tap_full() {
             return Some(soon_ms);
         }
         let early_ms = self.common.keeper.early_when_idle_ms(now_ms)?;
@@ -502,9 +502,9 @@ impl Worker {
             let has_come = |record: &Result<Vec<u8>, ReadError>| match record {
                 Err(ReadError::Busy | ReadError::NotWritten { .. }) => false,
                 // Nobody gives a message up for that, as for one that is damaged. What is only to be moved stays where it is.
-                Err(error @ ReadError::Io { .. }) if session != MOVER => {
+                Err(error @ ReadError::Io { .. }) => {
                     observer.journal_error(UNREADABLE_NOW, error);
-                    is_broken = true;
+                    is_broken = session != MOVER;
                     false
                 }
                 _ => true,

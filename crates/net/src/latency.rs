@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use journal::{Histogram, Lsn, State};
+use journal::{Health, Histogram, Lsn};
 
 use crate::worker::Worker;
 
@@ -67,7 +67,7 @@ fn waits_until(last: Option<Lsn>, before: Lsn, appended: Lsn) -> Option<Lsn> {
 impl Worker {
     /// The end of a tick that began then, with so much in the journal.
     pub(crate) fn note_latency(&mut self, began: Instant, appended_before: Lsn) {
-        let has_failed = self.has_journal_failed();
+        let has_failed = self.journal_health == Health::Failed;
         if has_failed {
             // They are never acknowledged.
             self.latency.waiting.clear();
@@ -91,11 +91,6 @@ impl Worker {
             Some(end) => self.latency.wait(end, began, messages),
             None => histogram.add_many(micros(now - began), messages),
         }
-    }
-
-    fn has_journal_failed(&self) -> bool {
-        let journal = self.common.keeper.journal().filter(|_| !self.is_journal_ok);
-        journal.is_some_and(|journal| matches!(journal.state(), State::Failed { .. }))
     }
 }
 

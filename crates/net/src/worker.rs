@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use broker::{Checkpointed, CloseCause, ConnSlot, Effect, Mail, Now, Shard, ShardId};
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use ::journal::Lsn;
+use ::journal::{Health, Lsn};
 
 use crate::accept::Acceptor;
 use crate::auth_pool::AuthQueue;
@@ -121,7 +121,7 @@ pub(crate) struct Worker {
     pub(crate) committed: Lsn,
     /// The end of what it has appended last, if nobody waits for that.
     pub(crate) at_leisure: Lsn,
-    pub(crate) is_journal_ok: bool,
+    pub(crate) journal_health: Health,
     /// Checkpoints that this worker has begun.
     pub(crate) checkpoints: u64,
     /// What the last one came to, and the end of its records; until the journal has them.
@@ -188,7 +188,7 @@ impl Worker {
             appended: common.keeper.journal().map_or(Lsn(0), |journal| journal.stats().next),
             committed: Lsn(0),
             at_leisure: Lsn(0),
-            is_journal_ok: true,
+            journal_health: Health::Ok,
             checkpoints: 0,
             checkpointed: None,
             clock,

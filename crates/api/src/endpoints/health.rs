@@ -32,7 +32,7 @@ pub enum HealthStatus {
 }
 
 pub fn endpoints() -> Vec<Endpoint> {
-    const READY: &str = "503 with the reasons until the server has started, while it shuts down, when a shard does not answer, and from when \
+    const READY: &str = "503 with the reasons until the server has started, with how much of the journal has been read, while it shuts down, when a shard does not answer, and from when \
          the journal has failed until the next start. A full journal is no reason: delivering is what makes room.";
     let readiness = |path, id, summary| {
         Endpoint::get(path, id, readyz)
@@ -65,7 +65,7 @@ async fn livez() -> &'static str {
 }
 
 async fn readyz(State(app): State<App>) -> Response {
-    let mut reasons: Vec<String> = app.readiness().reasons().into_iter().map(str::to_owned).collect();
+    let mut reasons = app.readiness().reasons();
     reasons.extend(failed_journal(&app));
     reasons.extend(silent_shards(&app).await);
     let (code, status) = match reasons.is_empty() {

@@ -12,6 +12,9 @@ fn readiness_follows_the_servers_life() {
     let answer = node.get("/readyz");
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["reasons"][0], "the server is starting");
+    node.api.as_ref().unwrap().reading_journal(43);
+    let reasons = node.get("/readyz").json()["reasons"].clone();
+    assert_eq!(reasons[0], "the server is starting: 43 % of the journal have been read");
     node.api.as_ref().unwrap().ready();
     let answer = node.get("/readyz");
     assert_eq!((answer.status, answer.json()["status"].as_str()), (200, Some("ready")));

@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
+use journal::Health;
 use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 use crate::connection::Phase;
 use crate::deliver::{Core, Forms, Link, Terms};
 use crate::durable::checkpoint::cold_entries_of;
-use crate::durable::ledger::{JournalState, Ledger, Waiting};
+use crate::durable::ledger::{Ledger, Waiting};
 use crate::durable::record;
 use crate::durable::record::{
     GroupKey, MessageRecord, Position, Recipient, Record, RetainedTerms, SessionKey, SessionRecord, SubscriptionRecord,
@@ -209,15 +210,13 @@ impl Core {
 
     /// Whether the journal cannot take more.
     pub fn is_journal_stuck(&self) -> bool {
-        self.ledger
-            .as_ref()
-            .is_some_and(|ledger| ledger.state != JournalState::Ok)
+        self.ledger.as_ref().is_some_and(|ledger| ledger.health != Health::Ok)
     }
 
     pub fn has_journal_failed(&self) -> bool {
         self.ledger
             .as_ref()
-            .is_some_and(|ledger| ledger.state == JournalState::Failed)
+            .is_some_and(|ledger| ledger.health == Health::Failed)
     }
 
     /// Holds back all that a connection is sent from now on until the journal has what was recorded so far.
@@ -465,7 +464,9 @@ impl Shard {
 
     /// Whether a message needs the journal, before anybody has got it.
     pub(crate) fn needs_journal(&self, topic: &str, qos: QoS, retain: bool) -> bool {
-        self.core.ledger.is_some() && (retain || qos != QoS::AtMostOnce && self.shared.durable.mask(topic) != 0)
+        let is_acknowledged = qos != QoS::AtMostOnce;
+        self.core.ledger.is_some()
+            && (retain || is_acknowledged && (self.core.config.is_all_kept || self.shared.durable.mask(topic) != 0))
     }
 
     /// Publishers of 3.1 and 3.1.1, who cannot be told to try again later, are read from again.

@@ -7,26 +7,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use mqtt::ReasonCode;
+
 use crate::durable::record::{GroupKey, Position, Record, SessionKey, Settled, SettledItems};
-use crate::effect::{ConnSlot, Now};
+use crate::effect::{ConnSlot, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
 use crate::interest::SHARDS_MAX;
 use crate::message::{Message, Place};
 use crate::parking::PendingAck;
 use crate::shard::Shard;
 use crate::tap::Receipt;
-use journal::Batch;
-
-/// Whether the journal takes what a client wants kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JournalState {
-    #[default]
-    Ok,
-    /// No space, or the quota is reached: what needs the journal is refused until there is.
-    Full,
-    /// For good, as long as the process lives.
-    Failed,
-}
+use journal::{Batch, Health};
 
 pub struct Ledger {
     pub batch: Batch,
@@ -61,7 +52,7 @@ pub struct Ledger {
     next_key: u64,
     /// Messages are being routed that another shard has recorded: that they were is recorded in this tick.
     pub is_routing: bool,
-    pub state: JournalState,
+    pub health: Health,
 }
 
 /// How many of those that wait do so until the journal has kept what it had by then.
@@ -106,7 +97,7 @@ impl Ledger {
             ended: 0,
             next_key: first + u64::from(shard),
             is_routing: false,
-            state: JournalState::Ok,
+            health: Health::Ok,
         }
     }
 
@@ -333,13 +324,37 @@ impl Shard {
         }
     }
 
-    /// The journal has got into another state.
-    pub fn journal_state(&mut self, state: JournalState) {
+    /// The journal has got into another state. While it is full, what needs it is refused.
+    pub fn journal_health(&mut self, health: Health) {
         let Some(ledger) = &mut self.core.ledger else { return };
-        let before = std::mem::replace(&mut ledger.state, state);
-        if before != JournalState::Ok && state == JournalState::Ok {
+        let before = std::mem::replace(&mut ledger.health, health);
+        if before != Health::Ok && before != health {
+            // If it has failed, those that are held are sent away with what they say.
             self.resume_held_publishers();
         }
+    }
+
+    /// The journal has failed, after all that has been `committed`: who waits for it would wait for ever, and is sent away. What is held back
+    /// from a connection is not written.
+    pub fn give_up_waiting(&mut self, now: Now) {
+        let Some(ledger) = &mut self.core.ledger else { return };
+        ledger.marks.clear();
+        ledger.unmarked = 0;
+        for waiting in std::mem::take(&mut ledger.waiting) {
+            let (Waiting::Ack(PendingAck { conn, epoch, .. }) | Waiting::Release { conn, epoch }) = waiting else {
+                // Nobody outside is told that it is kept; at QoS 2 nothing is sent that is not.
+                continue;
+            };
+            if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
+                self.end_without_journal(now, conn);
+            }
+        }
+    }
+
+    pub(crate) fn end_without_journal(&mut self, now: Now, conn: ConnSlot) {
+        let because = "the journal has failed: nothing can be kept before the server is started again";
+        let (reason, code) = (DisconnectReason::JournalFailed, ReasonCode::ImplementationSpecificError);
+        self.end_connection(now, conn, reason, code, because);
     }
 }
 

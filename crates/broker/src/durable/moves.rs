@@ -4,6 +4,9 @@
 //! memory or read back for it. The copies say nothing of recipients: what a session has of them is recorded with their new positions as
 //! soon as they have one, so that what was moved stays moved if the checkpoint does not come to its end. Until it has, the old ones
 //! are there too.
+//!
+//! What is damaged is not given up here: `Record::Lost` is written in its place, and whoever waits for the message finds that, when it
+//! comes to it, and counts it. Otherwise one damaged message of a client that never comes back would keep all of the journal behind it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use mqtt::QoS;
 use crate::deliver::Core;
 use crate::durable::checkpoint::Walk;
 use crate::durable::cold::MOVER;
+use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, entry_of};
 use crate::durable::keep::put_group_target;
 use crate::durable::ledger::Ledger;
@@ -21,7 +25,7 @@ use crate::durable::record::{Entry, MessageRecord, Position, Record, Targets};
 use crate::effect::{Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Place};
-use crate::outgoing::{Delivery, Outgoing};
+use crate::outgoing::{Delivery, Outgoing, Tag};
 use crate::shard::Shard;
 
 /// Messages read at a time.
@@ -41,8 +45,8 @@ pub struct Moves {
     /// Something was written from memory in this tick.
     is_unplaced: bool,
     is_fetching: bool,
-    /// The journal is needed from here for the page that is being read.
-    page_needed: Option<Position>,
+    /// The journal is needed from here for the page that was last read.
+    page_needed: Position,
     page: Option<LoadedPage>,
 }
 
@@ -61,7 +65,7 @@ impl Moves {
             fresh: Vec::new(),
             is_unplaced: false,
             is_fetching: false,
-            page_needed: None,
+            page_needed: Position(u64::MAX),
             page: None,
         }
     }
@@ -85,6 +89,16 @@ impl Moves {
 
     fn is_old(&self, position: Position) -> bool {
         position < self.before
+    }
+
+    /// What stands there, and what a page needs that does, is not moved.
+    fn leave(&mut self, positions: &[Position]) {
+        let oldest = positions.iter().min().copied();
+        self.before = oldest
+            .into_iter()
+            .chain([self.before, self.page_needed])
+            .min()
+            .unwrap_or(self.before);
     }
 
     /// Writes a message that is in memory once more, if it is old, for `targets`. Returns where it stood.
@@ -199,11 +213,14 @@ impl Shard {
         moves.is_fetching || moves.is_unplaced || self.core.move_page(slot, moves)
     }
 
-    /// Old messages that were read: they are written once more. One that the journal cannot give back stays where it is.
+    /// Old messages that were read: they are written once more. None, if the disk cannot be read now: they stay where they are.
     pub(super) fn fetched_to_move(&mut self, positions: &[Position], records: &[Option<Vec<u8>>]) {
         let Some(walk) = &mut self.walk else { return };
         let Some(ledger) = &mut self.core.ledger else { return };
         walk.moves.is_fetching = false;
+        if records.is_empty() {
+            return walk.moves.leave(positions);
+        }
         for (old, bytes) in positions.iter().zip(records) {
             match bytes.as_deref().map(Record::read) {
                 Some(Ok(Record::Message(record))) => {
@@ -224,11 +241,7 @@ impl Shard {
                     entries.extend(items);
                     walk.moves.page = Some(LoadedPage { at: *old, entries });
                 }
-                // Found again when its session wants it, and told then.
-                _ => {
-                    let needed = walk.moves.page_needed.take().unwrap_or(*old);
-                    walk.moves.before = walk.moves.before.min(*old).min(needed);
-                }
+                _ => walk.moves.fresh.push((*old, ledger.record(&Record::Lost))),
             }
         }
     }
@@ -252,16 +265,16 @@ impl Core {
             moves.page = None;
             return false;
         };
-        let Some(mut loaded) = moves.page.take() else {
-            let old = pages.list.iter().find(|page| moves.is_old(page.needed()));
-            let Some((at, needed)) = old.and_then(|page| Some((page.place.position()?, page.needed()))) else {
-                return false;
-            };
-            moves.page_needed = Some(needed);
+        let loaded = moves.page.take();
+        let old = pages.list.iter().find(|page| moves.is_old(page.needed()));
+        let old = old.and_then(|page| Some((page, page.place.position()?)));
+        let lost = old.and_then(|(page, at)| Some(page.lost(at, *moves.moved.get(&at)?)));
+        let Some(mut loaded) = loaded.or(lost) else {
+            let Some((page, at)) = old else { return false };
+            moves.page_needed = page.needed();
             self.fetch_to_move(moves, [at]);
             return true;
         };
-        moves.page_needed = None;
         loaded.entries.change(|entry| {
             let moved = moves
                 .moved
@@ -305,6 +318,17 @@ impl Core {
             ..written
         };
         true
+    }
+}
+
+impl Page {
+    /// Its record was damaged, and `Record::Lost` is in its place: so are all its messages.
+    fn lost(&self, at: Position, lost: Position) -> LoadedPage {
+        let given_up = self.first - u64::from(self.skipped);
+        let numbers = given_up..self.first + u64::from(self.count);
+        let mut entries = EntryList::default();
+        entries.extend(numbers.map(|seq| (StoredEntry::of(lost, seq, QoS::AtLeastOnce, false), Tag::None)));
+        LoadedPage { at, entries }
     }
 }
 

@@ -178,6 +178,8 @@ pub enum Record<'a> {
         session: SessionKey,
         message: Position,
     },
+    /// Stands in for a message that was damaged when it was to be written once more.
+    Lost,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -127,6 +127,8 @@ impl Recovery {
             Record::RetainedGone { topic } => self.retained.clear(topic),
             Record::Delayed { message, due_unix_ms } => _ = self.delayed.insert(message, due_unix_ms),
             Record::DelayedDone { message } => _ = self.delayed.remove(&message),
+            // Who waits for it finds that when it reads it.
+            Record::Lost => {}
             Record::Boot { .. } | Record::Checkpoint { .. } => self.node_record(&record),
             Record::Group { .. }
             | Record::GroupEntries { .. }

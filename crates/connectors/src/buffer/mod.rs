@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use journal::{Appended, Batch, Journal, Lsn, State};
+use journal::{Appended, Batch, Health, Journal, Lsn, State};
 use tokio::sync::Notify;
 
 pub use disk::BufferError;
@@ -469,7 +469,7 @@ impl Inner {
             return Some(Full::Quota { max_bytes });
         }
         let journal = self.journal.as_ref()?;
-        if !journal.is_ok() {
+        if journal.health() != Health::Ok {
             return match journal.state() {
                 State::Ok => None,
                 State::Full { because } | State::Failed { because } => Some(Full::Disk { because }),

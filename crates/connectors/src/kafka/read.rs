@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientContext;
@@ -28,6 +29,8 @@ use crate::source::{Incoming, Origin, Receiver, Source, StampedBy, Stop};
 /// Batches that wait for the receiver.
 const BATCHES: usize = 2;
 const POLL: Duration = Duration::from_millis(100);
+/// How often brokers are asked for that have been away: librdkafka says that they are gone, and not that they are back.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long the receiver may take before partitions are paused.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -63,6 +66,7 @@ impl KafkaSource {
         let context = Watch {
             last_error: LastError::default(),
             health: self.health.clone(),
+            is_away: AtomicBool::new(false),
         };
         let consumer = BaseConsumer::from_config_and_context(&self.options, context)?;
         let topics: Vec<&str> = self.config.kafka_topics.iter().map(String::as_str).collect();
@@ -155,6 +159,16 @@ type Polled = BaseConsumer<Watch>;
 struct Watch {
     last_error: LastError,
     health: HealthCell,
+    /// All brokers, since partitions were assigned.
+    is_away: AtomicBool,
+}
+
+impl Watch {
+    fn is_here(&self) {
+        self.is_away.store(false, Ordering::Relaxed);
+        self.last_error.clear();
+        self.health.connected();
+    }
 }
 
 impl ClientContext for Watch {
@@ -165,6 +179,7 @@ impl ClientContext for Watch {
     fn error(&self, error: KafkaError, reason: &str) {
         client::remember(&self.last_error, &error, reason);
         if client::code(&error) == Some(RDKafkaErrorCode::AllBrokersDown) {
+            self.is_away.store(true, Ordering::Relaxed);
             self.health.disconnected(self.last_error.explain(&error));
         }
     }
@@ -173,8 +188,7 @@ impl ClientContext for Watch {
 impl ConsumerContext for Watch {
     fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Assign(_) = rebalance {
-            self.last_error.clear();
-            self.health.connected();
+            self.is_here();
         }
     }
 }
@@ -198,6 +212,7 @@ impl Source for KafkaSource {
                 health: self.health.clone(),
                 records_max: self.config.batch_records_max as usize,
                 is_paused: false,
+                looked: Instant::now(),
             };
             let polling = tokio::task::spawn_blocking(move || poller.run());
             self.hand_over(&consumer, batches, receiver, stop).await;
@@ -290,17 +305,36 @@ struct Poller {
     health: HealthCell,
     records_max: usize,
     is_paused: bool,
+    /// When brokers that are away were last asked for.
+    looked: Instant,
 }
 
 impl Poller {
     fn run(mut self) {
         let mut batch = Vec::new();
         while !self.sender.is_closed() {
+            self.look_for_brokers();
             self.poll(&mut batch, POLL);
             while !batch.is_empty() && batch.len() < self.records_max && self.poll(&mut batch, Duration::ZERO) {}
             if !batch.is_empty() {
                 self.hand_over(&mut batch);
             }
+        }
+    }
+
+    /// After a short outage the partitions are still ours, and nobody assigns them again.
+    fn look_for_brokers(&mut self) {
+        let context = self.consumer.context();
+        if !context.is_away.load(Ordering::Relaxed) || self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        let assigned = self.consumer.assignment().unwrap_or_default();
+        let Some(topic) = assigned.elements().first().map(|element| element.topic().to_owned()) else {
+            return;
+        };
+        if self.consumer.fetch_metadata(Some(&topic), LOOK).is_ok() {
+            context.is_here();
         }
     }
 

@@ -1,4 +1,5 @@
-//! What nobody waits for is kept all the same, and whoever begins to wait for it later is told as soon as it is.
+//! What waits for a commit and what does not. What nobody waits for is kept all the same, and whoever begins to wait for it later is told as soon
+//! as it is.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -116,4 +117,41 @@ fn a_checkpoint_is_finished_though_nothing_else_happens() {
         assert_eq!(publisher.read().first, 0x40);
     }
     eventually("the next start begins later", || replay_from() > before);
+}
+
+/// A subscriber whose session ends with its connection, and a publisher that has sent it a message at QoS 1 while nothing can be kept.
+fn with_one_message(scene: &Scene, is_all_kept: bool) -> (Running, Client) {
+    let mut options = options(1);
+    options.shard.is_all_kept = is_all_kept;
+    options.restart = Some(scene.restart(false));
+    let running = options.start();
+    let mut subscriber = running.client(Transport::Tcp, "s");
+    subscriber.subscribe("t");
+    let mut publisher = running.client(Transport::Tcp, "p");
+    scene.gate.close();
+    publisher.send(&publish_qos1(1, "t", b"m"));
+    assert_eq!(subscriber.read().message(), ("t", &b"m"[..]));
+    (running, publisher)
+}
+
+#[test]
+fn what_only_passing_sessions_get_is_acknowledged_at_once() {
+    let scene = Scene::new();
+    let (running, mut publisher) = with_one_message(&scene, false);
+    let before = appended(&running);
+    assert_eq!(publisher.read().first, 0x40);
+    assert_eq!(appended(&running), before, "nothing has to be kept");
+}
+
+#[test]
+fn what_only_passing_sessions_get_waits_too_where_everything_shall() {
+    let scene = Scene::new();
+    let (running, mut publisher) = with_one_message(&scene, true);
+    scene.gate.wait_for_sync();
+    assert!(!is_kept(&running));
+    // In its order, which is that of the packets: PUBACK would have come before PINGRESP.
+    publisher.ping();
+    scene.gate.open();
+    assert_eq!(publisher.read().first, 0x40);
+    assert!(is_kept(&running));
 }

@@ -153,5 +153,6 @@ fn kind_of(record: &Record<'_>) -> &'static str {
         Record::RetainedGone { .. } => "retained_gone",
         Record::Delayed { .. } => "delayed",
         Record::DelayedDone { .. } => "delayed_done",
+        Record::Lost => "lost",
     }
 }

@@ -157,6 +157,12 @@ impl Http {
         }
     }
 
+    pub fn reading_journal(&self, percent: u8) {
+        if let Some(api) = &self.api {
+            api.reading_journal(percent);
+        }
+    }
+
     pub fn ready(&self) {
         if let Some(api) = &self.api {
             api.ready();

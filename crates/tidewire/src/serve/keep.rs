@@ -15,8 +15,8 @@ use crate::config::options::server::DurabilityPolicy;
 /// How often start-up says how far it is.
 const TELL_EVERY_BYTES: u64 = 256 * 1024 * 1024;
 
-/// What the server goes on with; nothing under `durability.policy = "memory"`.
-pub fn open(config: &Config) -> Result<Option<net::Restart>, String> {
+/// What the server goes on with; nothing under `durability.policy = "memory"`. `told` hears how much has been read, in percent.
+pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::Restart>, String> {
     let durability = &config.durability;
     let policy = match durability.policy {
         DurabilityPolicy::Fsync => Policy::Fsync,
@@ -32,7 +32,8 @@ pub fn open(config: &Config) -> Result<Option<net::Restart>, String> {
     let begun = Instant::now();
     let storage = Directory::open(&config.data_dir, DIRECTORY_NAME).map_err(|error| chain(&error))?;
     let mut recovery = Recovery::new();
-    let (log, opened) = replay(Arc::new(storage), log_config, &mut recovery).map_err(|error| chain(&error))?;
+    let replayed = replay(Arc::new(storage), log_config, &mut recovery, told);
+    let (log, opened) = replayed.map_err(|error| chain(&error))?;
     let recovered = recovery.finish();
     tell(&opened, recovered.sessions.len(), recovered.retained.len(), begun);
     Ok(Some(net::Restart {
@@ -42,9 +43,15 @@ pub fn open(config: &Config) -> Result<Option<net::Restart>, String> {
     }))
 }
 
-fn replay(storage: Arc<Directory>, config: LogConfig, recovery: &mut Recovery) -> Result<(Log, Opened), OpenError> {
+fn replay(
+    storage: Arc<Directory>,
+    config: LogConfig,
+    recovery: &mut Recovery,
+    told: &dyn Fn(u8),
+) -> Result<(Log, Opened), OpenError> {
     let mut next_word = TELL_EVERY_BYTES;
     let mut progress = |done: u64, total: u64| {
+        told(percent_of(done, total));
         if done >= next_word {
             next_word = done + TELL_EVERY_BYTES;
             tracing::info!(done_bytes = done, total_bytes = total, "reading the journal");
@@ -55,6 +62,10 @@ fn replay(storage: Arc<Directory>, config: LogConfig, recovery: &mut Recovery) -
         result.map_err(|error| ReplayError { because: chain(&error) })
     };
     Log::open(storage, config, &mut record, &mut progress)
+}
+
+fn percent_of(done: u64, total: u64) -> u8 {
+    (done * 100).checked_div(total).unwrap_or(0).min(100) as u8
 }
 
 fn tell(opened: &Opened, sessions: usize, retained: usize, begun: Instant) {

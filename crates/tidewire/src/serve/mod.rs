@@ -141,9 +141,10 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
             return Err(message);
         }
     };
-    // Meanwhile `/readyz` says that the server is starting.
+    // Meanwhile `/readyz` says that the server is starting, and how far it is.
     let taps = taps(&engine, devices.as_deref(), handle.shards());
-    let started = keep::open(config).and_then(|restart| prepared.start(restart, taps).map_err(|error| chain(&error)));
+    let restart = keep::open(config, &|percent| http.reading_journal(percent));
+    let started = restart.and_then(|restart| prepared.start(restart, taps).map_err(|error| chain(&error)));
     match started {
         Ok(restored) => {
             keep::tell_restored(&restored);

@@ -11,6 +11,7 @@ use net::{ConnectionRate, ListenerConfig, ListenerInfo, Network, ProxyConfig, Se
 use crate::config::address::Bind;
 use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
 use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
+use crate::config::options::server::DurabilityWait;
 use crate::config::units::Rate;
 use crate::config::{Config, Listener, files};
 
@@ -158,6 +159,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
             ConfiguredDrop::Oldest => QueueDrop::Oldest,
             ConfiguredDrop::Newest => QueueDrop::Newest,
         },
+        is_all_kept: config.durability.wait == DurabilityWait::Always,
         overlapping: match mqtt.overlapping_subscriptions {
             OverlappingSubscriptions::Once => Overlapping::DeliverOnce,
             OverlappingSubscriptions::Each => Overlapping::DeliverEach,

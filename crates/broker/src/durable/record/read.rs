@@ -142,6 +142,7 @@ impl<'a> Record<'a> {
                 session: r.session()?,
                 message: r.position()?,
             },
+            LOST => Record::Lost,
             _ => {
                 return Err(NotARecord {
                     expected: "a record tag of this version",

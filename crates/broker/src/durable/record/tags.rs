@@ -30,6 +30,7 @@ pub(super) const PAGE: u8 = 27;
 pub(super) const UNPAGED: u8 = 28;
 pub(super) const PAGES: u8 = 29;
 pub(super) const REPLAYED: u8 = 30;
+pub(super) const LOST: u8 = 31;
 
 /// The low two bits of a message's, target's or entry's flags are its QoS.
 pub(super) const QOS: u8 = 0b11;

@@ -117,6 +117,7 @@ impl Record<'_> {
             Record::Delayed { message, due_unix_ms } => put_all(out, DELAYED, [message.0, *due_unix_ms]),
             Record::DelayedDone { message } => put_all(out, DELAYED_DONE, [message.0]),
             Record::Unheld { session, message } => put_all(out, UNHELD, [session.0, message.0]),
+            Record::Lost => out.push(LOST),
         }
     }
 }

@@ -56,6 +56,16 @@ choice! {
     }
 }
 
+choice! {
+    /// Which messages are acknowledged only after they have been kept.
+    pub enum DurabilityWait {
+        /// Those of which something outlives a connection: docs/durability.md has the rule.
+        IfNeeded = "if_needed",
+        /// All at QoS 1 and 2, whoever gets them.
+        Always = "always",
+    }
+}
+
 section! {
     /// What survives a restart: sessions that outlive their connection, their queues, retained messages. They are in
     /// `journal/` of the data directory. docs/durability.md says what is promised.
@@ -63,6 +73,9 @@ section! {
         /// `fsync`: acknowledged is on the disk. `os`: acknowledged is with the operating system, which writes it within about
         /// a second. `memory`: nothing is kept.
         restart policy: DurabilityPolicy = "fsync";
+        /// `if_needed`: a message at QoS 1 that only clients get whose sessions end with their connections is acknowledged at once, as there
+        /// is nothing to keep. `always`: every message at QoS 1 and 2 is in the journal before it is acknowledged.
+        live wait: DurabilityWait = "if_needed";
         /// Bytes that all of the journal may use. What would need more is refused (Quota exceeded) until something has been
         /// delivered or has expired.
         restart max_bytes: ByteSize = "16GiB" ["1MiB", "65536GiB"];

@@ -1,0 +1,100 @@
+//! Backups of a server that takes messages, whose journal grows, is compacted and shortened meanwhile: each of them has all that had been
+//! acknowledged when it was begun, in order.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use crate::support::{Config, Connect, Peer, Publish, Server, V4, V5};
+
+/// Segments come and go several times a second.
+const CONFIG: &str = r#"
+[node]
+workers = 2
+[mqtt]
+max_queued_messages = 1000000
+[durability]
+max_bytes = "64MiB"
+segment_bytes = "64KiB"
+reserve_bytes = "0B"
+"#;
+const BACKUPS: usize = 5;
+/// Between two of them.
+const MESSAGES: usize = 500;
+
+#[test]
+fn every_backup_under_load_has_what_was_acknowledged_before_it() {
+    let mut server = Server::start(&Config::new(CONFIG));
+    let away = Connect::new(V4, "away").persistent();
+    let mut peer = server.session(&away);
+    peer.subscribe("kept/#", 1);
+    peer.disconnect();
+    let mut busy = server.session(&Connect::new(V5, "busy").persistent());
+    busy.subscribe("passing/#", 1);
+    let acknowledged = AtomicUsize::new(0);
+    let is_over = AtomicBool::new(false);
+    let had = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut publisher = Peer::session(server.mqtt(), &Connect::new(V5, "publisher"));
+            while !is_over.load(Ordering::Relaxed) {
+                let number = acknowledged.load(Ordering::Relaxed);
+                let kept = Publish::new("kept/a", payload(number, 100)).qos(1);
+                assert_eq!(publisher.publish(&kept), 0);
+                acknowledged.store(number + 1, Ordering::Release);
+                let passing = Publish::new("passing/a", payload(number, 1000)).qos(1);
+                assert_eq!(publisher.publish(&passing), 0);
+                busy.receive();
+            }
+        });
+        let backups = (1..=BACKUPS).map(|number| {
+            server.wait_until("there is more", |_| {
+                acknowledged.load(Ordering::Acquire) >= number * MESSAGES
+            });
+            let had = acknowledged.load(Ordering::Acquire);
+            let copy = format!("copy-{number}");
+            tidewire(&server, &["backup", "--data-dir", "data", "--to", &copy]);
+            (copy, had)
+        });
+        let had: Vec<_> = backups.collect();
+        is_over.store(true, Ordering::Relaxed);
+        had
+    });
+    for (copy, had) in had {
+        server.kill();
+        fs::remove_dir_all(server.dir().join("data")).expect("the server is gone");
+        tidewire(&server, &["restore", "--data-dir", "data", "--from", &copy]);
+        server.spawn_again();
+        server.wait_until_ready();
+        let mut publisher = server.session(&Connect::new(V5, "publisher"));
+        assert_eq!(publisher.publish(&Publish::new("kept/a", "end").qos(1)), 0);
+        let mut away = Peer::session(server.mqtt(), &away);
+        let received = away.receive_until("end");
+        let expected: Vec<String> = (0..received.len()).map(|number| payload(number, 100)).collect();
+        let is_whole = received
+            .iter()
+            .map(|delivery| delivery.payload_str())
+            .eq(expected.iter().map(String::as_str));
+        assert!(is_whole, "{copy}: not all, or not in order");
+        assert!(
+            received.len() >= had,
+            "{copy}: {} messages, {had} had been acknowledged",
+            received.len()
+        );
+        away.disconnect();
+    }
+}
+
+fn payload(number: usize, bytes: usize) -> String {
+    format!("{number:07}{}", ".".repeat(bytes))
+}
+
+fn tidewire(server: &Server, arguments: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+        .args(arguments)
+        .current_dir(server.dir())
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+}
