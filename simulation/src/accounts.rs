@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 
 use broker::{ClientFilter, ClientView, DropReason, Shard, ShardConfig, Stats};
 
-/// What is never dropped but from a session or by one.
-const OF_SESSIONS: [DropReason; 6] = [
+/// What is never dropped but from a session or by one. Queues are those of groups, too.
+const OF_SESSIONS: [DropReason; 4] = [
     DropReason::OfflineQoS0,
     DropReason::SlowConsumer,
-    DropReason::QueueFullByCount,
-    DropReason::QueueFullByBytes,
     DropReason::TooLargeForClient,
     DropReason::NotAuthorizedToPublish,
 ];
@@ -23,8 +21,8 @@ pub struct Accounts {
     clients: BTreeMap<String, Drops>,
     /// Dropped from sessions that have ended, or begun anew.
     gone: Drops,
-    /// Connections.
-    ended: u64,
+    /// Sessions, since the last check.
+    pub ended: u64,
 }
 
 impl Accounts {
@@ -46,9 +44,8 @@ impl Accounts {
             now.get(id)
                 .is_some_and(|now| now.iter().zip(before).all(|(now, before)| now >= before))
         };
-        let ended: u64 = stats.disconnects.iter().sum();
-        // Also a session that has come and gone since the last tick.
-        let is_complete = ended == self.ended && self.clients.iter().all(goes_on);
+        // What a session has lost is forgotten with it, also if it has come and gone since the last tick.
+        let is_complete = std::mem::take(&mut self.ended) == 0 && self.clients.iter().all(goes_on);
         let mut gone = Drops::default();
         for (at, reason) in OF_SESSIONS.into_iter().enumerate() {
             let counted: u64 = now.values().map(|drops| drops[at]).sum();
@@ -64,7 +61,7 @@ impl Accounts {
                 return Err(format!("{}, {} from others before", told(), self.gone[at]));
             }
         }
-        (self.clients, self.gone, self.ended) = (now, gone, ended);
+        (self.clients, self.gone) = (now, gone);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use broker::durable::record::Position;
 use broker::{Checkpointed, Shard};
-use journal::{Health, Log, Lsn};
+use journal::{Health, Log, Lsn, ReadError};
 
 use storage::model::Random;
 
@@ -233,12 +233,17 @@ impl Keeper {
         true
     }
 
+    /// Up to the first that the disk does not give back now.
     fn read(&self, positions: &[Position]) -> Vec<Option<Vec<u8>>> {
         let wanted: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
         let mut records = vec![None; wanted.len()];
-        self.log.reader().read_many(&wanted, |index, record| {
-            records[index] = record.ok().map(<[u8]>::to_vec)
+        let mut readable = wanted.len();
+        self.log.reader().read_many(&wanted, |index, record| match record {
+            Ok(record) => records[index] = Some(record.to_vec()),
+            Err(ReadError::Io { .. }) => readable = readable.min(index),
+            Err(_) => {}
         });
+        records.truncate(readable);
         records
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use broker::durable::record::Position;
 use broker::durable::recovery::{Recovered, Recovery};
-use broker::durable::restore::restore;
+use broker::durable::restore::{Restored, restore};
 use broker::{NodeState, Now, OpenAccess, Shard, ShardConfig, ShardId, Stats};
 use journal::{Batch, Log, LogConfig, Lsn, ReplayError};
 use mqtt::Decoded;
@@ -61,7 +61,14 @@ impl Node {
         let output_buffer_bytes = setup.config.output_buffer_bytes;
         let mut shards = new_shards(setup.shards, setup.config, now, random);
         let keeper = match setup.journal {
-            Some((disk, config)) => Some(Keeper::new(recover(disk, config, &mut shards, now)?, setup.has_rot)),
+            Some((disk, config)) => {
+                let (log, restored) = recover(disk, config, &mut shards, now)?;
+                // What was rotten when it was to be written once more is gone for good.
+                if restored.damaged > 0 && !setup.has_rot {
+                    return Err(format!("the journal has lost what it refers to: {restored:?}"));
+                }
+                Some(Keeper::new(log, setup.has_rot))
+            }
             None => None,
         };
         let has_tap = setup.has_tap;
@@ -183,7 +190,7 @@ fn new_shards(count: u16, config: ShardConfig, now: Now, random: &mut Random) ->
 }
 
 /// Opens the log and fills the shards with what it says.
-fn recover(disk: &ModelDisk, config: LogConfig, shards: &mut [Shard], now: Now) -> Result<Log, String> {
+fn recover(disk: &ModelDisk, config: LogConfig, shards: &mut [Shard], now: Now) -> Result<(Log, Restored), String> {
     let mut recovery = Recovery::new();
     let mut replay = |position: Lsn, bytes: &[u8]| {
         recovery
@@ -194,11 +201,11 @@ fn recover(disk: &ModelDisk, config: LogConfig, shards: &mut [Shard], now: Now) 
     };
     let opened = Log::open(disk.storage(), config, &mut replay, &mut |_, _| {});
     let (mut log, _) = opened.map_err(|error| format!("the journal does not open: {error:?}"))?;
-    fill(&mut log, recovery.finish(), shards, now)?;
-    Ok(log)
+    let restored = fill(&mut log, recovery.finish(), shards, now);
+    Ok((log, restored))
 }
 
-fn fill(log: &mut Log, recovered: Recovered, shards: &mut [Shard], now: Now) -> Result<(), String> {
+fn fill(log: &mut Log, recovered: Recovered, shards: &mut [Shard], now: Now) -> Restored {
     for shard in &mut *shards {
         shard.keep_journal(recovered.last_key);
     }
@@ -211,11 +218,7 @@ fn fill(log: &mut Log, recovered: Recovered, shards: &mut [Shard], now: Now) -> 
         let at = log.append(batch);
         (at.base.0, at.end.0)
     };
-    let restored = restore(now, shards, recovered, &mut read, &mut append);
-    if restored.damaged > 0 {
-        return Err(format!("the journal has lost what it refers to: {restored:?}"));
-    }
-    Ok(())
+    restore(now, shards, recovered, &mut read, &mut append)
 }
 
 fn now_at(clock: Clock, started_ms: u64) -> Now {

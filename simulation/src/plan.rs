@@ -163,7 +163,7 @@ impl Plan {
         } else if durability != Durability::None && r.percent(30) {
             plan.let_wait(r);
         }
-        plan.config.is_all_kept = seed % 5 == 0;
+        plan.config.is_all_kept = seed.is_multiple_of(5);
         plan.has_tap = r.percent(30);
         plan.may_tap_be_full = plan.has_tap && r.percent(25);
         plan.has_delays = !has_jumps && r.percent(15);

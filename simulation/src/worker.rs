@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use broker::{CloseCause, ConnSlot, Effect, Mail, Next, Now, Peer, Shard, ShardId, Transport};
+use broker::{CloseCause, ConnSlot, Effect, Event, Mail, Next, Now, Peer, Shard, ShardId, Transport};
 
 use crate::accounts::Accounts;
 use crate::keeper::{Follower, Keeper};
@@ -224,6 +224,7 @@ impl Worker {
                     }
                 }
                 // Everybody may come in, so that nothing has to be decided.
+                Effect::Event(Event::SessionEnded { .. }) => self.accounts.ended += 1,
                 Effect::Authenticate { .. } | Effect::Event(_) => {}
             }
         }

@@ -37,7 +37,7 @@ struct World {
 
 impl World {
     fn new(authority: &Authority) -> World {
-        let bind = server::free_port();
+        let bind = free_port();
         let (certificate, key) = authority.issue("127.0.0.1", ExtendedKeyUsagePurpose::ServerAuth);
         let toml = format!(
             "[platform]\nenabled = true\ndemo = true\n[listeners.tls.devices]\nbind = \"{bind}\"\ncert_file = \"{{dir}}/cert.pem\"\n\

@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::support::free_port;
+
 #[derive(Clone)]
 pub struct WebServer {
     pub address: SocketAddr,
@@ -57,12 +59,6 @@ impl WebServer {
     pub fn bodies(&self) -> Vec<String> {
         self.bodies.lock().expect("nobody panics with it").clone()
     }
-}
-
-/// Of nobody now; the server's clients connect to it before it is listened on.
-fn free_port() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it has an address")
 }
 
 fn serve(stream: TcpStream, bodies: &Mutex<Vec<String>>, status: u16) -> Option<()> {

@@ -20,6 +20,7 @@
 
 pub mod packet;
 pub mod peer;
+pub mod ports;
 pub mod property;
 pub mod reader;
 pub mod server;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 pub use packet::{Connect, Publish, Will};
 pub use peer::{Closed, Peer, Reading};
+pub use ports::free_port;
 pub use property as prop;
 pub use reader::{Connack, Delivery, Packet, Properties, Value};
 pub use server::{Config, Server};

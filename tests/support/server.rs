@@ -6,16 +6,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::target::Target;
 use super::websocket::WebSocket;
-use super::{Connect, PATIENCE, Peer, V4, unique};
+use super::{Connect, PATIENCE, Peer, V4, free_port, unique};
 
 /// What a server is started with, besides its listeners and data directory.
 #[derive(Clone, Debug, Default)]
@@ -396,24 +395,6 @@ fn log_of(dir: &Path) -> String {
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")
-}
-
-/// A port nobody listens on, outside the range from which the kernel takes ports for outgoing connections: port 0 would
-/// give one that a client of another test may get before the server binds it.
-pub fn free_port() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    const FIRST: u32 = 20_000;
-    const COUNT: u32 = 12_000;
-    let seed = std::process::id().wrapping_mul(61);
-    for _ in 0..COUNT {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = (FIRST + seed.wrapping_add(step) % COUNT) as u16;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
-    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
 }
 
 /// Whether something accepts connections there.

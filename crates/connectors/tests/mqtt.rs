@@ -1,9 +1,10 @@
 //! The MQTT bridge against a real Mosquitto, in both directions.
 
+#[path = "../../../tests/support/ports.rs"]
+mod ports;
 mod support;
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use connectors::mqtt::{
 use connectors::{BoxFuture, Failure, Incoming, Origin, Receiver, Secret, Sink, Source, Stopper, TlsConfig, stop};
 use tokio::task::JoinHandle;
 
+use ports::free_port;
 use support::{Directory, certificates, deliver, deliver_during, numbered, text, until};
 
 /// A Mosquitto with a configuration of the test's.
@@ -30,7 +32,7 @@ impl Mosquitto {
     }
 
     async fn start_in(directory: Directory, more: &str) -> Mosquitto {
-        let port = free_port();
+        let port = free_port().port();
         let place = directory.path().display();
         let settings = format!(
             "listener {port} 127.0.0.1\n{more}\nuser root\npersistence true\npersistence_location {place}/\nmax_queued_messages 0\nmax_inflight_messages 0\n"
@@ -109,11 +111,6 @@ fn spawn(directory: &Directory) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("mosquitto is installed: dev/setup.sh test")
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
 }
 
 fn config(server: &str, client_id: &str, version: MqttVersion) -> MqttConnectorConfig {
@@ -516,7 +513,7 @@ async fn who_may_not_and_who_is_not_there_is_told() {
         );
         wrong.check().await.expect_err("not usable");
     }
-    let nobody = format!("127.0.0.1:{}", free_port());
+    let nobody = free_port().to_string();
     let outcome = sink(&connector(&config(&nobody, "bridge", MqttVersion::V5)))
         .send(&records)
         .await;

@@ -12,8 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use support::{
-    Config, Connect, PATIENCE, Peer, Publish, Server, V4, V5, kind, packet, prop, server::accepts, server::free_port,
-    unique,
+    Config, Connect, PATIENCE, Peer, Publish, Server, V4, V5, free_port, kind, packet, prop, server::accepts, unique,
 };
 
 /// A Mosquitto that keeps its state in a directory of its own.

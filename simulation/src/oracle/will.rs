@@ -198,6 +198,8 @@ impl Oracle {
             return;
         };
         let is_early = match will.state {
+            // Who waits for a journal that has failed is sent away, and finds out later.
+            State::Armed if self.has_journal_failed => false,
             State::Armed => session.gone_ms.is_none() && session.is_online && now_ms < session.silent_ms,
             State::Pending if session.may_be_ending() => false,
             State::Pending => session

@@ -1,6 +1,7 @@
 """The broker under test: the real program, with every kind of listener on free ports, users, rules and certificates."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -115,10 +116,16 @@ class Broker:
 
 
 def free_ports(count: int) -> List[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
+    """None of those that the system gives to clients: one of them could take it before the server does."""
+    ports: List[int] = []
+    while len(ports) < count:
+        port = random.randrange(10_000, 30_000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        if port not in ports:
+            ports.append(port)
     return ports
 
 

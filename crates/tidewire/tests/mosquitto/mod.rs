@@ -5,10 +5,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+#[path = "../../../../tests/support/ports.rs"]
+mod ports;
+
+use ports::free_port;
 
 pub struct Mosquitto {
     child: Option<Child>,
@@ -30,7 +34,7 @@ impl Mosquitto {
         fs::create_dir_all(&directory).unwrap();
         make_certificates(&directory);
         make_password_file(&directory);
-        let [port, ws_port, tls_port, wss_port, login_port] = free_ports();
+        let [port, ws_port, tls_port, wss_port, login_port] = std::array::from_fn(|_| free_port().port());
         let mut mosquitto = Mosquitto {
             child: None,
             directory,
@@ -130,12 +134,6 @@ fn program(name: &str) -> Command {
 pub fn tool(name: &str, args: &[&str]) -> Output {
     let output = program(name).args(args).output();
     output.unwrap_or_else(|error| panic!("{}: {error}", missing(name)))
-}
-
-/// Ports that were free a moment ago, all different.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners: [TcpListener; N] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// `server`, for localhost, signed by `ca`; and `self`, its own authority, as `openssl req -x509` makes it.
