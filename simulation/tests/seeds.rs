@@ -38,6 +38,16 @@ fn no_seed_breaks_a_promise_of_a_node_whose_process_is_killed() {
     no_seed_breaks_a_promise(Durability::Os);
 }
 
+/// A message that went from one member of a group to another, who took it at QoS 0 and left, stayed the group's in the journal.
+#[test]
+fn seeds_that_have_found_something_find_nothing_any_more() {
+    for (durability, seed) in [(Durability::Os, 24_826)] {
+        if let Err(failure) = check(seed, settings(durability)) {
+            panic!("{}", failure.report(settings(durability)));
+        }
+    }
+}
+
 /// Were it not so, a failure could not be looked at again.
 #[test]
 fn the_same_seed_gives_the_same_run() {

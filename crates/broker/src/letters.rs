@@ -121,6 +121,8 @@ impl Shard {
                     };
                     self.mail_out[usize::from(group.shard.0)].publication(envelope, p);
                 } else {
+                    // Another member may have given it back to the group, which then has it in the journal.
+                    self.keep_dropped(group.key, p.place);
                     self.core.stats.drop_message(DropReason::NoSharedMember);
                 }
             }
