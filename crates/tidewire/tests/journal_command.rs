@@ -67,6 +67,10 @@ fn server() -> Server {
         assert_eq!(publisher.publish(&Publish::new("a/b", payload).qos(1)), 0);
     }
     publisher.disconnect();
+    // Another core than that of the publisher may have them still to record.
+    server.wait_until("all is routed", |server| {
+        inspect(&data_dir(server))["holds"]["unrouted_messages"] == 0
+    });
     server
 }
 

@@ -22,6 +22,8 @@ pub struct Holdings {
     pub shared_messages: usize,
     pub retained_messages: usize,
     pub delayed_messages: usize,
+    /// Acknowledged, and not yet recorded by all cores that have subscribers of it: a start does that.
+    pub unrouted_messages: usize,
     /// Why the records do not come to a state; the numbers above are then 0.
     pub problem: Option<String>,
 }
@@ -65,6 +67,7 @@ impl Holdings {
         self.shared_messages = recovered.groups.iter().map(|group| group.messages.len()).sum();
         self.retained_messages = recovered.retained.len();
         self.delayed_messages = recovered.delayed.len();
+        self.unrouted_messages = recovered.unrouted.len();
     }
 
     pub fn json(&self) -> Value {
@@ -77,6 +80,7 @@ impl Holdings {
             "shared_messages": self.shared_messages,
             "retained_messages": self.retained_messages,
             "delayed_messages": self.delayed_messages,
+            "unrouted_messages": self.unrouted_messages,
             "problem": self.problem,
         })
     }
@@ -106,6 +110,9 @@ impl fmt::Display for Holdings {
         }
         if self.delayed_messages > 0 {
             write!(f, ", {}", count(self.delayed_messages, "delayed message"))?;
+        }
+        if self.unrouted_messages > 0 {
+            write!(f, ", {} to be routed", count(self.unrouted_messages, "message"))?;
         }
         Ok(())
     }
