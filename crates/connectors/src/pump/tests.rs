@@ -622,7 +622,8 @@ async fn what_a_full_buffer_drops_reaches_the_fallback() {
                 _ => assert_eq!(dropped.last(), Some(&(TOTAL - 1))),
             }
             sink.is_there.store(true, Relaxed);
-            until("the rest is sent", || action.stats().queued_messages == 0).await;
+            let has_all = || collector.taken().len() + sink.taken().len() >= TOTAL as usize;
+            until("the rest is sent", || action.stats().queued_messages == 0 && has_all()).await;
             let mut all = [collector.taken(), sink.taken()].concat();
             all.sort_unstable();
             assert_eq!(all, (0..TOTAL).collect::<Vec<_>>(), "{mode:?} {overflow:?}");
@@ -653,7 +654,8 @@ async fn while_the_target_is_away_the_newest_stay_and_the_oldest_go() {
     assert_eq!(stats.dropped.overflow_newest, 0);
     assert!(stats.queued_bytes > 1 << 20, "{stats:?}");
     sink.is_there.store(true, Relaxed);
-    until("the rest is sent", || action.stats().queued_messages == 0).await;
+    let has_all = || sink.taken().len() as u64 >= stats.queued_messages;
+    until("the rest is sent", || action.stats().queued_messages == 0 && has_all()).await;
     let mut taken = sink.taken();
     taken.sort_unstable();
     let first = TOTAL - stats.queued_messages as u32;
