@@ -53,7 +53,7 @@ pub struct Oracle {
     crashed_at: u64,
     /// Processes that have ended.
     pub crashes: u64,
-    /// That of this process or of one before.
+    /// That of this process.
     pub has_journal_failed: bool,
     /// When the node has refused messages because its journal was full.
     refused: Vec<u64>,
@@ -120,6 +120,7 @@ impl Oracle {
         self.crashed_at = self.event();
         self.crashes += 1;
         self.refused_here = 0;
+        self.has_journal_failed = false;
         let keeps_acknowledged = match self.durability {
             Durability::None => false,
             Durability::Fsync => true,

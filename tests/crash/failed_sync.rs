@@ -5,16 +5,19 @@
 //! after a start on a sound disk. What the disk loses is for the model disk of the crate `storage`; here the binary is real.
 
 use std::fs;
+use std::thread;
 use std::time::Duration;
 
 use crate::faulty_disk;
-use crate::support::{Connect, Peer, Publish, Server, V4, V5};
+use crate::support::{Connect, Peer, Publish, Server, V4, V5, prop};
 
 const QUOTA_EXCEEDED: u8 = 0x97;
 const SERVER_UNAVAILABLE: u8 = 0x88;
 const SERVER_UNAVAILABLE_3: u8 = 0x03;
 const IMPLEMENTATION_SPECIFIC_ERROR: u8 = 0x83;
 const CLOSED_WITHIN: Duration = Duration::from_secs(20);
+/// More than a server has shards.
+const CLIENTS: u32 = 16;
 const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 
 #[test]
@@ -44,12 +47,64 @@ fn one_sync_that_fails_is_final_though_later_ones_would_succeed() {
     scene.assert_all_is_there_after_a_start();
 }
 
+/// While a disk hangs so much is said that nothing more is read; when it fails, that waits for nothing any more.
+#[test]
+fn what_needs_no_journal_goes_on_though_the_disk_was_far_behind_when_it_failed() {
+    let server = Server::start(&faulty_disk::config(""));
+    let mut keeper = server.session(&keeper());
+    keeper.subscribe("disk/#", 1);
+    keeper.disconnect();
+    let mut bystander = server.session(&Connect::new(V5, "bystander"));
+    let publishers: Vec<Peer> = (0..8)
+        .map(|number| server.session(&Connect::new(V5, format!("p{number}"))))
+        .collect();
+    fs::write(faulty_disk::sync_held(&server), "").expect("the server's directory is writable");
+    let sending: Vec<_> = publishers.into_iter().map(say_much).collect();
+    server.wait_until("the journal is far behind", |server| {
+        metric(server, "backlog_bytes") > 32 << 20
+    });
+    fs::write(faulty_disk::sync_fails(&server), "").expect("the server's directory is writable");
+    fs::remove_file(faulty_disk::sync_held(&server)).expect("nobody removed it");
+    server.wait_until("the journal has failed", |server| {
+        metric(server, "state{state=\"failed\"}") == 1
+    });
+    bystander.ping_alone();
+    server.session(&Connect::new(V5, "newcomer")).ping_alone();
+    for each in sending {
+        each.join().expect("nobody is sent away in a way that it cannot take");
+    }
+}
+
+/// Eight MiB at QoS 1, for as long as the server takes them.
+fn say_much(mut peer: Peer) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        for id in 1..=16 {
+            let message = Publish::new("disk/much", vec![b'x'; 512 << 10]).qos(1).id(id);
+            if peer.try_send(&message.bytes(V5)).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = server.http_get("/metrics").1;
+    let name = format!("tidewire_journal_{name} ");
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(&name))
+        .expect("there is such a metric");
+    line.parse().expect("it is a number")
+}
+
 /// A subscriber that is away, publishers of both versions, and what was acknowledged to them.
 struct Scene {
     server: Server,
     new: Peer,
     old: Peer,
     unlucky: Peer,
+    /// Those whose sessions end when nothing can be kept any more.
+    leaving: Vec<Peer>,
     next: u32,
     acknowledged: Vec<u32>,
 }
@@ -64,6 +119,7 @@ impl Scene {
             new: server.session(&Connect::new(V5, "new")),
             old: server.session(&Connect::new(V4, "old")),
             unlucky: server.session(&Connect::new(V5, "unlucky")),
+            leaving: (0..CLIENTS).map(|number| server.session(&leaving(number))).collect(),
             server,
             next: 1,
             acknowledged: Vec::new(),
@@ -130,6 +186,24 @@ impl Scene {
             let connack = peer.handshake(&Connect::new(version, "durable").persistent());
             assert_eq!(connack.code, code, "a session that would have to be kept");
         }
+        for peer in self.leaving.drain(..) {
+            peer.disconnect();
+        }
+        // Each is welcome while no sessions of its shard have ended, and also after they have.
+        self.server.wait_until("their sessions have ended", |server| {
+            server.http_get("/metrics").1.contains("\ntidewire_broker_sessions 2\n")
+        });
+        for number in 0..CLIENTS {
+            self.server
+                .session(&Connect::new(V5, format!("passing {number}")))
+                .ping_alone();
+        }
+        let mut peer = self.server.connect();
+        let connack = peer.handshake(&Connect::new(V5, "keeper"));
+        assert_eq!(
+            connack.code, SERVER_UNAVAILABLE,
+            "the end of a session that would have to be kept"
+        );
         let mut subscriber = self.server.session(&Connect::new(V5, "passing"));
         subscriber.subscribe("live/#", 1);
         assert_eq!(self.new.publish(&Publish::new("live/a", "hello").qos(1)), 0);
@@ -165,6 +239,10 @@ impl Scene {
             "{rest:?} came besides"
         );
     }
+}
+
+fn leaving(number: u32) -> Connect {
+    Connect::new(V5, format!("leaving {number}")).property(prop::u32(prop::SESSION_EXPIRY_INTERVAL, 1))
 }
 
 fn keeper() -> Connect {

@@ -2,7 +2,7 @@
  *
  * TIDEWIRE_TEST_FAULTS begins the names of these files. With `.sync` there, each fdatasync of a file of the journal gets EIO;
  * `.once` is removed by the one sync that it makes fail. What was written before stays written: the kernel of the machine has
- * not lost it, and nobody may count on that. With `.full` there, each second pwrite gets ENOSPC, and the others write half.
+ * not lost it, and nobody may count on that. With `.held` there, an fdatasync waits. With `.full` there, each second pwrite gets ENOSPC, and the others write half.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,6 +31,7 @@ static int control(char *path, size_t size, int file, const char *extension) {
 
 int fdatasync(int file) {
     char path[4096];
+    while (control(path, sizeof path, file, "held") && access(path, F_OK) == 0) usleep(5000);
     int is_failing = (control(path, sizeof path, file, "sync") && access(path, F_OK) == 0)
         || (control(path, sizeof path, file, "once") && unlink(path) == 0);
     if (is_failing) {

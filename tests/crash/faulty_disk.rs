@@ -18,6 +18,11 @@ pub fn sync_fails(server: &Server) -> PathBuf {
     server.dir().join("faults.sync")
 }
 
+/// Makes syncs of the journal wait while it is there.
+pub fn sync_held(server: &Server) -> PathBuf {
+    server.dir().join("faults.held")
+}
+
 /// Makes writes of the journal find no space, after half of what they write, while it is there.
 pub fn no_space(server: &Server) -> PathBuf {
     server.dir().join("faults.full")

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::api::Api;
 use crate::support::*;
 use crate::web_server::WebServer;
 
@@ -192,6 +193,70 @@ fn connectors_and_actions_are_run_from_the_command_line() {
     ] {
         assert!(types.contains(option), "{option}: {types}");
     }
+}
+
+/// A rule for `t` that sends to a target that is away.
+fn with_a_target_that_is_away(server: &Server, web: &WebServer) {
+    let api = Api::of(server);
+    let config = json!({"url": format!("http://{}", web.address)});
+    api.ok(
+        "POST",
+        "/api/v1/connectors",
+        &json!({"type": "http", "name": "web", "config": config}),
+    );
+    let action = json!({"type": "http", "name": "out", "connector": "web", "parameters": {"body": "${payload}"}});
+    api.ok("POST", "/api/v1/actions", &action);
+    let rule = json!({"id": "r", "sql": "SELECT * FROM \"t\"", "actions": ["http:out"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+}
+
+#[test]
+fn what_is_purged_is_not_sent() {
+    let server = Server::start(&Config::new(""));
+    let web = WebServer::away();
+    with_a_target_that_is_away(&server, &web);
+    tidewire_at(&server, &["action", "pause", "http:out"]).ok();
+    let mut publisher = server.session(&Connect::new(V5, "p"));
+    for number in 0..3 {
+        publisher.publish(&Publish::new("t", format!("old {number}")).qos(1));
+    }
+    let api = Api::of(&server);
+    let queued = || api.get("/api/v1/actions/http:out")["metrics"]["queued_messages"].clone();
+    server.wait_until("they wait", |_| queued() == 3);
+    tidewire_at(&server, &["action", "purge", "http:out"]).ok();
+    server.wait_until("nothing waits", |_| queued() == 0);
+    web.come();
+    tidewire_at(&server, &["action", "resume", "http:out"]).ok();
+    publisher.publish(&Publish::new("t", "new").qos(1));
+    server.wait_until("the next one is sent", |_| !web.bodies().is_empty());
+    assert_eq!(web.bodies(), ["new"]);
+}
+
+#[test]
+fn the_console_action_writes_what_comes_into_the_log() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let parameters = json!({"line": "${clientid} says ${payload}", "lines_per_second_max": 2});
+    api.ok(
+        "POST",
+        "/api/v1/actions",
+        &json!({"type": "console", "name": "look", "parameters": parameters}),
+    );
+    let rule = json!({"id": "r", "sql": "SELECT * FROM \"t\"", "actions": ["console:look"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut publisher = server.session(&Connect::new(V5, "p"));
+    // A line break is no second line of the log.
+    publisher.publish(&Publish::new("t", "one\nWARN two").qos(1));
+    server.wait_until("it is in the log", |server| {
+        server.log().contains("p says one\\nWARN two")
+    });
+    for _ in 0..50 {
+        publisher.publish(&Publish::new("t", "more").qos(1));
+    }
+    server.wait_until("what is left out is counted", |server| {
+        publisher.publish(&Publish::new("t", "more").qos(1));
+        server.log().contains("left_out=")
+    });
 }
 
 #[test]

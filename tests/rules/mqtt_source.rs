@@ -75,6 +75,78 @@ fn what_the_other_broker_has_kept_arrives_though_an_action_uses_the_connector_fi
     server.wait_until("all are counted", |_| api.get(SOURCE)["metrics"]["received"] == 20);
 }
 
+/// Out through an action, and in through a source, each with its defaults.
+#[test]
+fn a_message_keeps_its_properties_on_both_ways_over_a_bridge() {
+    let other = Server::start(&Config::new(""));
+    let server = bridged(&other);
+    let api = Api::of(&server);
+    other.wait_until("the source is subscribed", |_| filters(&Api::of(&other)) == ["far/#"]);
+    let rule = json!({"id": "out", "sql": "SELECT * FROM \"out/#\"", "actions": ["mqtt:out"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    for (publisher, watcher, sent, received) in [
+        (&server, &other, "out/1", "out/1"),
+        (&other, &server, "far/1", "near/far/1"),
+    ] {
+        let mut watcher = watcher.session(&Connect::new(V5, "watcher"));
+        watcher.subscribe(received, 1);
+        let properties = [
+            property::byte(property::PAYLOAD_FORMAT_INDICATOR, 1),
+            property::u32(property::MESSAGE_EXPIRY_INTERVAL, 600),
+            property::text(property::CONTENT_TYPE, "text/plain"),
+            property::text(property::RESPONSE_TOPIC, "answers/1"),
+            property::text(property::CORRELATION_DATA, [0, 0xFF]),
+            property::user("a", "1"),
+            property::user("a", "2"),
+        ];
+        let message = Publish::new(sent, "x").qos(1);
+        let message = properties.into_iter().fold(message, Publish::property);
+        publisher.session(&Connect::new(V5, "p")).publish(&message);
+        let got = watcher.receive().properties;
+        assert_eq!(got.number(property::PAYLOAD_FORMAT_INDICATOR), Some(1), "{got:?}");
+        let expiry = got.number(property::MESSAGE_EXPIRY_INTERVAL);
+        assert!(matches!(expiry, Some(580..=600)), "{got:?}");
+        assert_eq!(got.bytes(property::CONTENT_TYPE), Some(&b"text/plain"[..]));
+        assert_eq!(got.bytes(property::RESPONSE_TOPIC), Some(&b"answers/1"[..]));
+        assert_eq!(got.bytes(property::CORRELATION_DATA), Some(&[0, 0xFF][..]));
+        let mut users = got.user_properties();
+        users.retain(|(name, _)| name != "tidewire-bridge");
+        assert_eq!(
+            users,
+            [("a", "1"), ("a", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
+    }
+}
+
+#[test]
+fn qos_and_retain_of_what_a_source_publishes_are_templates() {
+    let other = Server::start(&Config::new(""));
+    let server = bridged(&other);
+    let api = Api::of(&server);
+    let templates = json!({
+        "type": "mqtt", "name": "in", "connector": "far",
+        "parameters": {"subscriptions": [{"filter": "far/#", "qos": 2}]},
+        "publish": {"topic": "near/${topic}", "payload": "${payload}", "qos": "${qos}", "retain": "${payload.keep}"},
+    });
+    api.ok("PUT", SOURCE, &templates);
+    server.wait_until("the source is connected", |_| {
+        api.get(SOURCE)["health"]["state"] == "connected"
+    });
+    let mut watcher = server.session(&Connect::new(V5, "watcher"));
+    watcher.subscribe("near/#", 2);
+    let mut publisher = other.session(&Connect::new(V5, "p"));
+    for qos in [1, 2] {
+        let payload = format!(r#"{{"keep": {}}}"#, qos == 2);
+        publisher.publish(&Publish::new(format!("far/{qos}"), payload).qos(qos));
+        assert_eq!(watcher.receive().qos, qos);
+    }
+    let mut late = server.session(&Connect::new(V5, "late"));
+    late.subscribe("near/#", 2);
+    let kept = late.receive();
+    assert_eq!((kept.topic_str(), kept.qos, kept.is_retained), ("near/far/2", 2, true));
+    late.ping_alone();
+}
+
 #[test]
 fn a_source_that_is_disabled_or_deleted_ends_its_subscription() {
     let other = Server::start(&Config::new(""));

@@ -68,12 +68,18 @@ impl Shard {
 
     fn may_have_session(&self, connect: &Connect<'_>, who: Admitted<'_>) -> Result<(), Refused> {
         let config = &self.core.config;
-        if self.core.has_journal_failed() && self.granted_expiry(connect, who.device) > 0 {
-            // Its CONNACK would wait for ever.
-            let because = "the journal has failed, and the session would have to be kept";
+        let existing = self.slot_of(who.client_id);
+        let needs_journal = || {
+            self.granted_expiry(connect, who.device) > 0
+                || existing.is_some_and(|slot| self.core.link(slot).is_durable)
+                || self.core.is_end_pending(who.client_id)
+        };
+        if self.core.has_journal_failed() && needs_journal() {
+            // Its CONNACK would wait for ever: neither a session nor the end of one can be kept.
+            let because = "the journal has failed, and its session would have to be kept";
             return Err(Refused(ReasonCode::ServerUnavailable, because));
         }
-        let Some(slot) = self.slot_of(who.client_id) else {
+        let Some(slot) = existing else {
             return match self.client_ids.len() < config.sessions_max {
                 true => Ok(()),
                 false => Err(Refused(ReasonCode::QuotaExceeded, "limits.max_sessions is reached")),
@@ -96,7 +102,7 @@ impl Shard {
         self.attach_connection(now, conn, slot, connect);
         self.attach_session(now, conn, slot, connect, who);
         self.keep_session(slot);
-        let must_wait = self.core.link(slot).is_durable || self.core.is_an_end_pending();
+        let must_wait = self.core.link(slot).is_durable || self.core.is_end_pending(who.client_id);
         if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
             // What the client takes for granted from CONNACK on is not forgotten by a crash.
             self.core.hold_until_kept(conn);

@@ -11,6 +11,7 @@ pub mod restore;
 
 pub(crate) mod checkpoint;
 pub(crate) mod cold;
+pub(crate) mod ends;
 pub(crate) mod entry_list;
 pub(crate) mod keep;
 pub(crate) mod ledger;

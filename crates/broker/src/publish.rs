@@ -176,7 +176,8 @@ impl Shard {
         if !is_allowed {
             return self.reject(now, slot, DropReason::NotAuthorizedToPublish, ReasonCode::NotAuthorized);
         }
-        if self.core.is_journal_stuck() && (delay_s.is_some() || self.needs_journal(topic, publish.qos, publish.retain))
+        if self.core.is_journal_stuck()
+            && (delay_s.is_some() || self.needs_journal(Some(slot), topic, publish.qos, publish.retain))
         {
             return self.reject(now, slot, DropReason::JournalFull, ReasonCode::QuotaExceeded);
         }
@@ -281,6 +282,7 @@ impl Shard {
         let published = self.publish(now, &p, None);
         let wait = self.wait_for(now, published, receipt);
         self.core.tap.of_server = self.core.join_receipts(self.core.tap.of_server, wait.receipt);
+        self.core.tap.is_server_recorded |= wait.for_journal;
         published.is_wanted
     }
 
@@ -292,15 +294,16 @@ impl Shard {
             retain: message.retain,
             ..Publication::of_server(message.topic, message.payload)
         };
-        let is_journal_full = self.core.is_journal_stuck() && self.needs_journal(p.topic, p.qos, p.retain);
+        let is_journal_full = self.core.is_journal_stuck() && self.needs_journal(None, p.topic, p.qos, p.retain);
         !is_journal_full && !self.core.tap_refuses(now, None, &p)
     }
 
     /// Calls `done` when all that has been published from the server in this tick is kept wherever it has to be; at once if it is.
     pub fn when_kept(&mut self, done: Box<dyn FnOnce() + Send>) {
         let receipt = self.core.tap.of_server.take();
+        let is_recorded = std::mem::take(&mut self.core.tap.is_server_recorded);
         match &mut self.core.ledger {
-            Some(ledger) if ledger.is_behind() => ledger.wait(Waiting::Tell(receipt, done)),
+            Some(ledger) if is_recorded && ledger.is_behind() => ledger.wait(Waiting::Tell(receipt, done)),
             _ => self.tell_when_tapped(receipt, done),
         }
     }

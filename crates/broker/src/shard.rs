@@ -335,7 +335,7 @@ impl Shard {
             && self.core.is_journal_stuck()
             && version != ProtocolVersion::V5
             && publish.qos != QoS::AtMostOnce
-            && (self.needs_journal(publish.topic, publish.qos, publish.retain)
+            && (self.needs_journal(Some(slot), publish.topic, publish.qos, publish.retain)
                 || publish.topic.starts_with("$delayed/"));
         if !is_device && !waits_for_journal && !self.must_hold_for_tap(now, conn, version, publish) {
             return None;

@@ -77,6 +77,8 @@ pub struct TapMessage<'a> {
     pub payload: &'a [u8],
     /// The MQTT 5 properties that are forwarded, as wire bytes.
     pub properties: &'a [u8],
+    /// What is left of its Message Expiry Interval, in seconds.
+    pub expiry_s: Option<u32>,
     pub qos: QoS,
     pub retain: bool,
     pub is_duplicate: bool,

@@ -24,6 +24,8 @@ pub struct TapSeat {
     pub parking: Parking,
     /// For what the server has published in this tick, until somebody asks when that is kept.
     pub of_server: Option<Receipt>,
+    /// Something of it was recorded in the journal.
+    pub is_server_recorded: bool,
     /// It was told something in this tick.
     is_used: bool,
     /// Sessions up to this one (`Session::epoch`) are of the process before.
@@ -171,7 +173,7 @@ impl Core {
         if !self.tap.wants.has(Wants::MESSAGES) || p.topic.starts_with("$SYS/") {
             return None;
         }
-        let known = tap_message(p);
+        let known = tap_message(now, p);
         let session = slot.and_then(|slot| self.sessions[slot as usize].as_deref());
         let message = TapMessage {
             id: match known.id {
@@ -290,7 +292,7 @@ impl Core {
         self.tap.is_used = true;
         for delivery in session.outgoing.in_memory() {
             let what = Happening::DeliveryDropped {
-                message: Some(tap_message(&delivery.publication())),
+                message: Some(tap_message(now, &delivery.publication())),
                 reason: DropReason::SessionEnded,
             };
             tap.happened(now, session.tap_client(), &what);
@@ -307,7 +309,7 @@ impl Core {
         what: impl FnOnce(TapMessage<'m>) -> Happening<'m>,
     ) {
         if self.tap.wants.has(wanted) && !p.topic.starts_with("$SYS/") {
-            self.tap_session(now, slot, wanted, &what(tap_message(p)));
+            self.tap_session(now, slot, wanted, &what(tap_message(now, p)));
         }
     }
 
@@ -326,14 +328,14 @@ impl Core {
         let message = TapMessage {
             client: session.map(Session::tap_client),
             received_at_ms: now.unix_ms,
-            ..tap_message(p)
+            ..tap_message(now, p)
         };
         self.tap.tap.as_mut().is_some_and(|tap| tap.is_full(now, &message))
     }
 }
 
 /// A message with what is known of where it comes from.
-fn tap_message<'a>(p: &Publication<'a>) -> TapMessage<'a> {
+fn tap_message<'a>(now: Now, p: &Publication<'a>) -> TapMessage<'a> {
     let source = p.provenance.source();
     TapMessage {
         id: source.map_or(0, |source| source.id),
@@ -342,6 +344,9 @@ fn tap_message<'a>(p: &Publication<'a>) -> TapMessage<'a> {
         topic: p.topic,
         payload: p.payload,
         properties: p.properties,
+        expiry_s: p
+            .expires_at_ms
+            .map(|at| at.saturating_sub(now.monotonic_ms).div_ceil(1000) as u32),
         qos: p.qos,
         retain: p.retain,
         is_duplicate: false,
@@ -359,6 +364,7 @@ impl Shard {
     pub fn begin_tap_tick(&mut self, now: Now) {
         let Some(tap) = &mut self.core.tap.tap else { return };
         self.core.tap.of_server = None;
+        self.core.tap.is_server_recorded = false;
         let wants = tap.begin_tick(now);
         let before = std::mem::replace(&mut self.core.tap.wants, wants);
         if before.has(Wants::TO_BE_ASKED) && !wants.has(Wants::TO_BE_ASKED) {
@@ -394,6 +400,11 @@ impl Shard {
                     provenance: Provenance::from_written(&provenance),
                     ..Publication::of_server(&message.topic, &message.payload)
                 };
+                // Its publisher cannot be refused any more, and would be sent away by each try. What is to be retained of it is looked at elsewhere.
+                if self.core.has_journal_failed() && self.needs_journal(None, p.topic, p.qos, false) {
+                    self.core.stats.drop_message(DropReason::JournalFull);
+                    continue;
+                }
                 let receipt = self.core.tap_marked(now, None, &p, false, message.mark);
                 wait.receipt = self.core.join_receipts(wait.receipt, receipt);
                 wait.for_journal |= self.publish(now, &p, None).is_kept;

@@ -177,7 +177,7 @@ mod tests {
     #[tokio::test]
     async fn everything_is_taken() {
         let sink = ConsoleSink::new("look", &ConsoleActionConfig::default()).expect("sound");
-        let records = sample(&[&[Some(b"{}")], &[None]]);
+        let records = sample(0, &[&[Some(b"{}")], &[None]]);
         assert_eq!(sink.send(&records).await, vec![Ok(()), Ok(())]);
     }
 }

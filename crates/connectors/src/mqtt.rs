@@ -16,11 +16,13 @@ mod connect;
 mod incoming;
 mod link;
 mod outgoing;
+mod properties;
 mod sink;
 mod source;
 
 pub use config::{MqttActionConfig, MqttConnectorConfig, MqttSourceConfig, MqttSubscription, MqttVersion};
 pub use link::{MqttConnector, MqttCounters};
 pub use outgoing::LOOP_PROPERTY;
+pub use properties::{UserProperties, properties_of_the_message, user_properties_of_the_message};
 pub use sink::MqttSink;
 pub use source::MqttSource;

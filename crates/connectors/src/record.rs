@@ -337,10 +337,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Records with the given fields, as a sink would get them out of a buffer: for tests of sinks, and to try an action out.
-pub fn sample(fields: &[&[Option<&[u8]>]]) -> Vec<Record> {
+pub fn sample(unix_ms: u64, fields: &[&[Option<&[u8]>]]) -> Vec<Record> {
     let mut batch = Records::new();
     for (index, fields) in fields.iter().enumerate() {
-        batch.push(0, index as u64, fields);
+        batch.push(unix_ms, index as u64, fields);
     }
     let mut sampled = Vec::with_capacity(fields.len());
     records(&Arc::new(batch.take()), 0, &mut |record| sampled.push(record));

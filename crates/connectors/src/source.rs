@@ -12,6 +12,8 @@ pub struct Incoming {
     pub payload: Option<Vec<u8>>,
     /// Headers or user properties.
     pub headers: Vec<(String, Option<Vec<u8>>)>,
+    /// All properties of an MQTT 5 message, as they stood in the packet.
+    pub properties: Vec<u8>,
     pub unix_ms: Option<u64>,
     pub origin: Origin,
 }

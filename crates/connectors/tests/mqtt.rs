@@ -7,12 +7,16 @@ mod support;
 use std::collections::{BTreeMap, HashSet};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use connectors::mqtt::{
-    MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttSource, MqttSourceConfig, MqttVersion,
+    LOOP_PROPERTY, MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttSource, MqttSourceConfig,
+    MqttVersion, UserProperties,
 };
-use connectors::{BoxFuture, Failure, Incoming, Origin, Receiver, Secret, Sink, Source, Stopper, TlsConfig, stop};
+use connectors::{
+    BoxFuture, Failure, Incoming, Origin, Receiver, Secret, Sink, Source, Stopper, TlsConfig, sample, stop,
+};
+use mqtt::{Properties, PropertyContext};
 use tokio::task::JoinHandle;
 
 use ports::free_port;
@@ -260,8 +264,9 @@ async fn every_version_and_qos_goes_out_in_order() {
 async fn properties_retain_and_templates_go_out_and_bad_records_stop_no_other() {
     let server = Mosquitto::start("").await;
     let connector = connector(&config(&server.server(), "bridge", MqttVersion::V5));
+    let site = BTreeMap::from([("site".to_owned(), "${site}".to_owned())]);
     let action = MqttActionConfig {
-        user_properties: BTreeMap::from([("site".to_owned(), "${site}".to_owned())]),
+        user_properties: UserProperties::Each(site),
         ..MqttActionConfig::default()
     };
     let sink = MqttSink::new(Arc::clone(&connector), &action).expect("a sound action");
@@ -305,6 +310,76 @@ async fn properties_retain_and_templates_go_out_and_bad_records_stop_no_other() 
     assert_eq!(first.headers[0], ("site".to_owned(), text("north")));
     assert!(messages.iter().any(|message| message.topic == "site/d"));
     running.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_goes_out_with_the_properties_that_it_came_with() {
+    let server = Mosquitto::start("").await;
+    let (observer, _connector) = subscribed(&server, "out/#", 1).await;
+    let connector = connector(&config(&server.server(), "bridge", MqttVersion::V5));
+    let sink = MqttSink::new(Arc::clone(&connector), &MqttActionConfig::default()).expect("a sound action");
+    // As the default's templates give them: user properties, content type, correlation data, expiry, payload format, response topic.
+    let pairs = r#"[{"key": "a", "value": "1"}, {"key": "a", "value": "2"}, {"key": "tidewire-bridge", "value": "x"}]"#;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("not before 1970")
+        .as_millis() as u64;
+    let record = |payload: &str, unix_ms: u64, expiry: &str, response: &str| {
+        let fields = [
+            "out/p",
+            payload,
+            "1",
+            "false",
+            pairs,
+            "text/plain",
+            "\u{1}\u{2}",
+            expiry,
+            "1",
+            response,
+        ];
+        sample(unix_ms, &[&fields.map(|field| Some(field.as_bytes()))])
+    };
+    let mut batch = record("all", now - 10_000, "60", "answers/1");
+    batch.extend(record("late", now - 61_000, "60", "answers/1"));
+    batch.extend(record("wrong", now, "60", "answers/+"));
+    let outcome = sink.send(&batch).await;
+    assert!(outcome[0].is_ok(), "{outcome:?}");
+    for (outcome, problem) in outcome[1..]
+        .iter()
+        .zip(["Message-Expiry-Interval: has passed", "Response-Topic: `answers/+`"])
+    {
+        assert!(
+            matches!(outcome, Err(Failure::Refused(reason)) if reason.contains(problem)),
+            "{outcome:?}"
+        );
+    }
+    let sent = |message: &&Incoming| message.payload.as_deref() == Some(b"all");
+    let found = || {
+        observer
+            .collector
+            .messages
+            .lock()
+            .expect("no panic")
+            .iter()
+            .find(sent)
+            .cloned()
+    };
+    until("it arrives", async || found().is_some()).await;
+    let message = found().expect("it was there");
+    let properties = Properties::parse(&message.properties, PropertyContext::Publish).expect("they came in a packet");
+    assert_eq!(properties.content_type(), Some("text/plain"));
+    assert_eq!(properties.response_topic(), Some("answers/1"));
+    assert_eq!(properties.correlation_data(), Some(&b"\x01\x02"[..]));
+    assert!(
+        matches!(properties.message_expiry_interval(), Some(45..=50)),
+        "{properties:?}"
+    );
+    let users: Vec<_> = properties
+        .user_properties()
+        .filter(|(name, _)| *name != LOOP_PROPERTY)
+        .collect();
+    assert_eq!(users, [("a", "1"), ("a", "2")]);
+    observer.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

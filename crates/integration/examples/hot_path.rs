@@ -119,6 +119,7 @@ fn one_tick(tap: &mut dyn Tap, tick: u64) {
             payload: PAYLOAD,
             properties: &[],
             qos: QoS::AtLeastOnce,
+            expiry_s: None,
             retain: false,
             is_duplicate: false,
             mark: 0,

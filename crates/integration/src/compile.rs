@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use connectors::mqtt::UserProperties;
 use mqtt::QoS;
 use rules::{Limits, Rule, Source, Template};
 use serde_json::Value;
 
-use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction, UserProperties};
+use crate::definition::{RepublishArguments, RuleAction, RuleDefinition, RuleFunction};
 use crate::kinds::{self, Problems};
 use crate::metrics::RuleMetrics;
 use crate::runner::hash;
@@ -147,6 +148,18 @@ pub fn republish(arguments: &RepublishArguments) -> Result<Republish, String> {
         message_expiry,
         direct_dispatch: boolean("direct_dispatch", &arguments.direct_dispatch)?,
     })
+}
+
+/// What a source publishes, which has the properties that came with it unless others are given.
+pub fn published(arguments: &RepublishArguments) -> Result<Republish, String> {
+    let mut arguments = arguments.clone();
+    if arguments.user_properties == UserProperties::default() {
+        arguments.user_properties = connectors::mqtt::user_properties_of_the_message();
+    }
+    for (name, text) in connectors::mqtt::properties_of_the_message() {
+        arguments.mqtt_properties.entry(name).or_insert(text);
+    }
+    republish(&arguments)
 }
 
 /// Content type, response topic, correlation data, payload format, expiry: by our names, or by EMQX's.

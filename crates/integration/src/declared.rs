@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::compile::{RuleState, compile, republish};
+use crate::compile::{RuleState, compile, published};
 use crate::definition::{ActionDefinition, ConnectorDefinition, RuleDefinition, SourceDefinition, name_problem};
 use crate::engine::{action_problems, fallback_circle, rule_id_problem};
 use crate::kinds::{self, Connector, Problems};
@@ -170,7 +170,7 @@ fn source_problems(definition: &SourceDefinition, connectors: &BTreeMap<&str, Co
         let made = kinds::source(&definition.id(), &definition.kind, connector, &definition.parameters);
         problems.extend(made.err().into_iter().flatten());
     }
-    if let Some(Err(problem)) = definition.publish.as_deref().map(republish) {
+    if let Some(Err(problem)) = definition.publish.as_deref().map(published) {
         problems.push(format!("publish.{problem}"));
     }
     problems

@@ -12,6 +12,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use connectors::mqtt::UserProperties;
 use connectors::{DeliveryConfig, REDACTED};
 
 use crate::kinds;
@@ -165,22 +166,6 @@ pub struct RepublishArguments {
     /// A boolean, or a template. True: to subscribers only; no rule sees it, and it is not retained.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub direct_dispatch: Value,
-}
-
-/// Of a message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub enum UserProperties {
-    /// Templates by name.
-    Each(BTreeMap<String, String>),
-    /// A template that gives a map, such as `${pub_props.User-Property}`; empty: there are none.
-    All(String),
-}
-
-impl Default for UserProperties {
-    fn default() -> UserProperties {
-        UserProperties::Each(BTreeMap::new())
-    }
 }
 
 impl<'de> Deserialize<'de> for RuleAction {

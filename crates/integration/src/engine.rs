@@ -41,7 +41,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::compile::{RuleState, compile, republish, template};
+use crate::compile::{RuleState, compile, published, republish, template};
 use crate::declared::{Declared, Origins};
 use crate::definition::{
     ActionDefinition, ConnectorDefinition, RuleAction, RuleDefinition, SourceDefinition, name_problem, restore_secrets,

@@ -217,7 +217,7 @@ fn message_column(message: &TapMessage<'_>, column: Column) -> Option<Value> {
         Column::QoS => Value::Int(message.qos as i128),
         Column::Id if message.id != 0 => Value::text(format!("{:032X}", message.id)),
         Column::Flags => flags(message),
-        Column::PubProps => properties_value(message.properties),
+        Column::PubProps => message_properties(message.properties, message.expiry_s),
         Column::PublishReceivedAt if message.received_at_ms != 0 => Value::Int(message.received_at_ms.into()),
         Column::Retain => Value::Bool(message.retain),
         Column::Dup => Value::Bool(message.is_duplicate),
@@ -282,8 +282,14 @@ fn flags(message: &TapMessage<'_>) -> Value {
 }
 
 /// MQTT 5 properties by the names that EMQX gives them.
-fn properties_value(bytes: &[u8]) -> Value {
-    let mut entries = Vec::new();
+pub fn properties_value(bytes: &[u8]) -> Value {
+    message_properties(bytes, None)
+}
+
+/// The broker keeps the expiry interval beside the others.
+fn message_properties(bytes: &[u8], expiry_s: Option<u32>) -> Value {
+    let expiry = expiry_s.map(|seconds| (Text::from("Message-Expiry-Interval"), Value::Int(seconds.into())));
+    let mut entries = Vec::from_iter(expiry);
     let (mut user, mut pairs) = (Vec::new(), Vec::new());
     for property in Properties::from_validated(bytes).iter() {
         let (name, value) = match property {

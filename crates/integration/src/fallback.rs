@@ -15,7 +15,7 @@ use rules::{Map, Missing, Template, TemplateOverflow};
 use crate::engine::{Inner, Reached};
 use crate::handover::Stamp;
 use crate::loops;
-use crate::republish::{publish_all, republish};
+use crate::republish::{Unpublished, publish_all, republish};
 use crate::set::{Fill, LiveFallback, Republish};
 
 /// Between two looks at an action that is not there, or has no room.
@@ -214,12 +214,16 @@ impl FallbackActions {
         }
     }
 
-    async fn publish_within(&self, messages: Vec<MadeMessage>) -> Result<(), String> {
+    async fn publish_within(&self, mut messages: Vec<MadeMessage>) -> Result<(), String> {
         let until = Instant::now() + PUBLISH_WITHIN;
+        let mut unpublished = None;
         loop {
             let net = self.engine.upgrade().and_then(|engine| engine.server());
             let published = match net {
-                Some(net) => tokio::time::timeout_at(until.into(), publish_all(&net, messages.clone())).await,
+                Some(net) => {
+                    let rest = unpublished.get_or_insert_with(|| Unpublished::new(&net, std::mem::take(&mut messages)));
+                    tokio::time::timeout_at(until.into(), publish_all(&net, rest)).await
+                }
                 None => Ok(Err("the server does not run".to_owned())),
             };
             match published {

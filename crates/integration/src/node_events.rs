@@ -7,7 +7,7 @@ use rules::{Column, Event, EventKind, Text, Value};
 
 use crate::environment::{SharedStore, Surroundings, unix_ms};
 use crate::event::Scene;
-use crate::republish::publish_all;
+use crate::republish::{Unpublished, publish_all};
 use crate::runner::{Cause, Runner, hash};
 use crate::set::InForce;
 
@@ -68,7 +68,8 @@ impl NodeEvents {
         if made.is_empty() {
             return;
         }
-        let published = tokio::time::timeout(PUBLISHED_WITHIN, publish_all(&self.net, made)).await;
+        let mut made = Unpublished::new(&self.net, made);
+        let published = tokio::time::timeout(PUBLISHED_WITHIN, publish_all(&self.net, &mut made)).await;
         let published = published.unwrap_or_else(|_| Err("the journal does not keep it".into()));
         if let Err(error) = published {
             tracing::warn!(error, "what a rule publishes about an alarm is not known to be kept");

@@ -1,7 +1,11 @@
 //! Publishing what a rule puts out as a new message.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use broker::tap::MadeMessage;
 use broker::{ServerMessage, ShardId};
+use connectors::mqtt::LOOP_PROPERTY;
 use mqtt::{Property, PropertyWriter, QoS};
 use rules::{JsonForm, Map, Missing, Template, Value};
 use tokio::sync::oneshot;
@@ -59,15 +63,30 @@ fn expiry(templates: &Republish, output: &Map) -> Result<Option<u32>, String> {
     seconds.map(Some).ok_or_else(wrong)
 }
 
-/// Publishes off the data plane, in order per topic, and waits until all of it is kept.
-pub async fn publish_all(net: &net::Handle, messages: Vec<MadeMessage>) -> Result<(), String> {
-    let shards = net.shards();
-    let mut parts: Vec<Vec<MadeMessage>> = (0..shards).map(|_| Vec::new()).collect();
-    for message in messages {
-        parts[(hash(message.topic.as_bytes()) % u64::from(shards)) as usize].push(message);
+/// What is still to be published, by the shard that does it: messages of a topic stay in their order.
+pub struct Unpublished(VecDeque<(ShardId, Arc<Vec<MadeMessage>>)>);
+
+impl Unpublished {
+    pub fn new(net: &net::Handle, messages: Vec<MadeMessage>) -> Unpublished {
+        let shards = net.shards();
+        let mut parts: Vec<Vec<MadeMessage>> = (0..shards).map(|_| Vec::new()).collect();
+        for message in messages {
+            parts[(hash(message.topic.as_bytes()) % u64::from(shards)) as usize].push(message);
+        }
+        let parts = parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty());
+        Unpublished(
+            parts
+                .map(|(shard, part)| (ShardId(shard as u16), Arc::new(part)))
+                .collect(),
+        )
     }
-    for (shard, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
+}
+
+/// Publishes off the data plane, and waits until all of it is kept. After an error the rest is left.
+pub async fn publish_all(net: &net::Handle, unpublished: &mut Unpublished) -> Result<(), String> {
+    while let Some((shard, part)) = unpublished.0.front() {
         let (kept, is_kept) = oneshot::channel();
+        let part = Arc::clone(part);
         let publish = move |shard: &mut broker::Shard, now: broker::Now| {
             let all = || part.iter().map(server_message);
             if let Some(message) = all().find(|message| !shard.may_keep(now, message)) {
@@ -79,12 +98,14 @@ pub async fn publish_all(net: &net::Handle, messages: Vec<MadeMessage>) -> Resul
             shard.when_kept(Box::new(move || _ = kept.send(())));
             Ok(())
         };
-        let asked = net.ask(ShardId(shard as u16), publish);
+        let asked = net.ask(*shard, publish);
         asked
             .map_err(|error| error.to_string())?
             .await
             .map_err(|error| error.to_string())??;
-        is_kept.await.map_err(|_| "the server is stopping".to_owned())?;
+        let is_kept = is_kept.await;
+        is_kept.map_err(|_| "the journal has failed, or the server is stopping".to_owned())?;
+        unpublished.0.pop_front();
     }
     Ok(())
 }
@@ -190,34 +211,60 @@ fn properties(templates: &Republish, output: &Map) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// A list stands for a property that is there several times.
+/// Of a map, where a list stands for a property that is there several times, or of a list of objects with `key` and `value`. Marks of
+/// bridges among them are left out: whoever publishes the message puts those that it is to have.
 fn more_user_properties(templates: &Republish, output: &Map) -> Result<Vec<(String, String)>, String> {
-    let map = match templates
-        .more_user_properties
-        .as_ref()
-        .map(|template| value(template, output))
-    {
-        None | Some(Value::Undefined | Value::Null) => return Ok(Vec::new()),
-        Some(Value::Map(map)) => map,
-        Some(other) => return Err(format!("republish: user_properties: {other:?} is not a map")),
+    let given = match &templates.more_user_properties {
+        Some(template) => value(template, output),
+        None => return Ok(Vec::new()),
     };
-    let wrong =
-        |name: &str| format!("republish: user_properties: {name} is not UTF-8, or is no text, number or boolean");
     let mut all = Vec::new();
-    for (name, value) in map.iter() {
-        let name = std::str::from_utf8(name.as_bytes()).map_err(|_| wrong("a name"))?;
-        let several = match value {
-            Value::Array(values) => &values[..],
-            one => std::slice::from_ref(one),
-        };
-        for value in several {
-            let bytes = match value {
-                Value::Map(_) | Value::Array(_) | Value::Undefined | Value::Null => return Err(wrong(name)),
-                Value::Text(text) => text.as_bytes().to_vec(),
-                value => rules::encode_json(value, JsonForm::UndefinedAsString),
-            };
-            all.push((name.to_owned(), String::from_utf8(bytes).map_err(|_| wrong(name))?));
+    match &given {
+        Value::Undefined | Value::Null => {}
+        Value::Map(map) => {
+            for (name, value) in map.iter() {
+                let several = match value {
+                    Value::Array(values) => &values[..],
+                    one => std::slice::from_ref(one),
+                };
+                for value in several {
+                    all.push(user_property(name.as_bytes(), value)?);
+                }
+            }
+        }
+        Value::Array(pairs) => {
+            for pair in pairs.iter() {
+                let (Some(Value::Text(name)), Some(value)) = (member(pair, "key"), member(pair, "value")) else {
+                    return Err(format!("republish: user_properties: {pair:?} has no key and value"));
+                };
+                all.push(user_property(name.as_bytes(), value)?);
+            }
+        }
+        other => {
+            return Err(format!(
+                "republish: user_properties: {other:?} is neither a map nor a list"
+            ));
         }
     }
+    all.retain(|(name, _)| name != LOOP_PROPERTY);
     Ok(all)
+}
+
+fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    match value {
+        Value::Map(map) => map.get(name.as_bytes()),
+        _ => None,
+    }
+}
+
+fn user_property(name: &[u8], value: &Value) -> Result<(String, String), String> {
+    let wrong =
+        |name: &str| format!("republish: user_properties: {name} is not UTF-8, or is no text, number or boolean");
+    let name = std::str::from_utf8(name).map_err(|_| wrong("a name"))?;
+    let text = match value {
+        Value::Map(_) | Value::Array(_) | Value::Undefined | Value::Null => return Err(wrong(name)),
+        Value::Text(text) => text.as_bytes().to_vec(),
+        value => rules::encode_json(value, JsonForm::UndefinedAsString),
+    };
+    Ok((name.to_owned(), String::from_utf8(text).map_err(|_| wrong(name))?))
 }

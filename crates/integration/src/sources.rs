@@ -2,18 +2,17 @@
 //! the broker and the buffers of actions have kept it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use broker::tap::MadeMessage;
 use connectors::{BoxFuture, Incoming, Origin, Receiver, StampedBy};
 use rules::{Column, Event, EventKind, Map, Text, Value};
 use tokio::sync::Notify;
 
 use crate::environment::unix_ms;
-use crate::event::Scene;
+use crate::event::{Scene, properties_value};
 use crate::loops::{self, bridges_before};
 use crate::metrics::SourceMetrics;
-use crate::republish::{publish_all, republish};
+use crate::republish::{Unpublished, publish_all, republish};
 use crate::runner::{Cause, Runner, hash};
 use crate::set::Republish;
 
@@ -32,6 +31,7 @@ pub struct SourceReceiver {
     /// Buffers of actions have kept something.
     pub progress: Arc<Notify>,
     pub net: net::Handle,
+    pub refused: Mutex<Option<Refused>>,
 }
 
 impl Receiver for SourceReceiver {
@@ -51,18 +51,39 @@ impl Receiver for SourceReceiver {
 struct Evaluated {
     /// What rules made of it is kept when this is.
     tick: u64,
-    messages: Vec<MadeMessage>,
+    messages: Unpublished,
     /// That cannot be published.
     failed: u64,
+}
+
+/// A batch that was refused, and what is still to be done for it: the source hands it over once more.
+pub struct Refused {
+    batch: Vec<Incoming>,
+    evaluated: Evaluated,
 }
 
 impl SourceReceiver {
     /// Returns how many could not be published.
     async fn take(&self, batch: &[Incoming]) -> Result<u64, String> {
-        let evaluated = self.evaluate(batch)?;
+        // Rules have had a batch that was refused before, and part of it may be published.
+        let before = self.refused().take().filter(|refused| refused.batch == batch);
+        let mut evaluated = match before {
+            Some(refused) => refused.evaluated,
+            None => self.evaluate(batch)?,
+        };
         self.wait_for_buffers(evaluated.tick).await;
-        publish_all(&self.net, evaluated.messages).await?;
-        Ok(evaluated.failed)
+        match publish_all(&self.net, &mut evaluated.messages).await {
+            Ok(()) => Ok(evaluated.failed),
+            Err(problem) => {
+                let batch = batch.to_vec();
+                *self.refused() = Some(Refused { batch, evaluated });
+                Err(problem)
+            }
+        }
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the rules; says what has to be kept, and what is to be published.
@@ -119,7 +140,7 @@ impl SourceReceiver {
         }
         Ok(Evaluated {
             tick: runner.flush(),
-            messages,
+            messages: Unpublished::new(&self.net, messages),
             failed,
         })
     }
@@ -197,9 +218,7 @@ impl Event for Arrived<'_> {
             (Column::Dup, Origin::Mqtt { is_duplicate, .. }) => Value::Bool(is_duplicate),
             (Column::QoS, Origin::Mqtt { qos, .. }) => Value::Int(qos.into()),
             (Column::Retain, Origin::Mqtt { is_retained, .. }) => Value::Bool(is_retained),
-            (Column::PubProps, Origin::Mqtt { .. }) => {
-                Value::Map([(Text::from("User-Property"), self.headers())].into_iter().collect())
-            }
+            (Column::PubProps, Origin::Mqtt { .. }) => properties_value(&incoming.properties),
             (Column::MessageReceivedAt, _) => Value::Int(self.scene.unix_ms.into()),
             _ => self.scene.column(EventKind::Source, column),
         }

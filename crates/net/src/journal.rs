@@ -215,6 +215,14 @@ impl Keeper {
 
     /// Whether it is time for a checkpoint; true for one of the workers that ask.
     fn is_checkpoint_due(&self, end: Lsn, now_ms: u64) -> bool {
+        if self
+            .journal
+            .get()
+            .is_some_and(|journal| journal.health() == Health::Failed)
+        {
+            // Nothing of it would be kept.
+            return false;
+        }
         let at = self.checkpoint_at.load(Ordering::Relaxed);
         let is_late = || self.early_ms(now_ms).is_some_and(|early_ms| now_ms > early_ms);
         at != u64::MAX
@@ -481,7 +489,8 @@ impl Worker {
         let Some(journal) = self.common.keeper.journal() else {
             return false;
         };
-        if journal.backlog_bytes() <= BACKLOG_BYTES_MAX {
+        // One that has failed keeps nothing more, and catches up with nothing: what needs no journal goes on.
+        if journal.health() == Health::Failed || journal.backlog_bytes() <= BACKLOG_BYTES_MAX {
             return false;
         }
         self.wait_for_journal();
@@ -498,9 +507,12 @@ impl Worker {
         let observer = self.common.observer.clone();
         let wanted = positions.iter().map(|position| Lsn(position.0)).collect();
         journal.fetch(wanted, move |fetched| {
-            let mut is_broken = false;
+            let (mut is_broken, mut is_early) = (false, false);
             let has_come = |record: &Result<Vec<u8>, ReadError>| match record {
-                Err(ReadError::Busy | ReadError::NotWritten { .. }) => false,
+                Err(ReadError::Busy | ReadError::NotWritten { .. }) => {
+                    is_early = true;
+                    false
+                }
                 // Nobody gives a message up for that, as for one that is damaged. What is only to be moved stays where it is.
                 Err(error @ ReadError::Io { .. }) => {
                     observer.journal_error(UNREADABLE_NOW, error);
@@ -511,13 +523,15 @@ impl Worker {
             };
             let read: Vec<_> = fetched.into_iter().take_while(has_come).collect();
             let told = |error: ReadError| observer.journal_error(UNREADABLE, &error);
-            let records = read.into_iter().map(|record| record.map_err(told).ok()).collect();
-            let letter = Letter::Call(Box::new(move |shard, now| {
-                shard.fetched(now, session, connects, &positions, records);
+            let records: Vec<_> = read.into_iter().map(|record| record.map_err(told).ok()).collect();
+            let must_ask_again = session == MOVER && is_early && records.is_empty();
+            let letter = Letter::Call(Box::new(move |shard, now| match must_ask_again {
+                true => shard.fetch_again(session, connects, positions),
+                false => shard.fetched(now, session, connects, &positions, records),
             }));
             // A worker that is gone needs nothing any more.
             let send = move || _ = address.send(letter);
-            match is_broken {
+            match is_broken || must_ask_again {
                 true => later(send),
                 false => send(),
             }

@@ -180,7 +180,7 @@ async fn wait_until_kept(kept: impl IntoIterator<Item = oneshot::Receiver<()>>) 
             Ok(Ok(())) => {}
             Ok(Err(_)) => {
                 return Err(Problem::unavailable(
-                    "published; the server stops and may not have kept it",
+                    "published; the journal has failed or the server stops, and it may not be kept",
                 ));
             }
             Err(_) => {

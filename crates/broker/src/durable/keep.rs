@@ -232,9 +232,11 @@ impl Core {
         }
     }
 
-    /// A session that ended may come back with a crash.
-    pub fn is_an_end_pending(&self) -> bool {
-        self.ledger.as_ref().is_some_and(|ledger| ledger.is_an_end_pending())
+    /// A session that a client had has ended, and may come back with a crash.
+    pub fn is_end_pending(&self, client_id: &str) -> bool {
+        self.ledger
+            .as_ref()
+            .is_some_and(|ledger| ledger.is_end_pending(client_id))
     }
 
     /// The key of a session that outlives its connection.
@@ -302,7 +304,7 @@ impl Shard {
             (true, false) => {
                 lend(session, ledger);
                 session.key = SessionKey(0);
-                ledger.record_end(key);
+                ledger.record_end(key, &session.client_id);
                 self.mind_durable_filters(slot, false);
             }
         }
@@ -332,10 +334,10 @@ impl Shard {
     }
 
     pub(crate) fn keep_ended(&mut self, slot: u32) {
-        if let Some(session) = self.core.durable_key(slot)
-            && let Some(ledger) = &mut self.core.ledger
+        if let Some(key) = self.core.durable_key(slot)
+            && let (Some(ledger), Some(session)) = (&mut self.core.ledger, self.core.sessions[slot as usize].as_deref())
         {
-            ledger.record_end(session);
+            ledger.record_end(key, &session.client_id);
         }
     }
 
@@ -462,11 +464,13 @@ impl Shard {
         }
     }
 
-    /// Whether a message needs the journal, before anybody has got it.
-    pub(crate) fn needs_journal(&self, topic: &str, qos: QoS, retain: bool) -> bool {
+    /// Whether a message needs the journal, before anybody has got it. `slot`: the session that publishes it.
+    pub(crate) fn needs_journal(&self, slot: Option<u32>, topic: &str, qos: QoS, retain: bool) -> bool {
         let is_acknowledged = qos != QoS::AtMostOnce;
-        self.core.ledger.is_some()
-            && (retain || is_acknowledged && (self.core.config.is_all_kept || self.shared.durable.mask(topic) != 0))
+        // That it has been received is remembered.
+        let is_once = qos == QoS::ExactlyOnce && slot.is_some_and(|slot| self.core.session(slot).key.0 != 0);
+        let is_kept = || self.core.config.is_all_kept || self.shared.durable.mask(topic) != 0;
+        self.core.ledger.is_some() && (retain || is_once || is_acknowledged && is_kept())
     }
 
     /// Publishers of 3.1 and 3.1.1, who cannot be told to try again later, are read from again.

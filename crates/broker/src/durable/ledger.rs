@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use mqtt::ReasonCode;
 
+use crate::durable::ends::Ends;
 use crate::durable::record::{GroupKey, Position, Record, SessionKey, Settled, SettledItems};
 use crate::effect::{ConnSlot, DisconnectReason, Now};
 use crate::fault::{Fault, is_planted};
@@ -47,8 +48,7 @@ pub struct Ledger {
     /// The oldest message that a record has spoken of since a checkpoint began: what goes from one owner to another meanwhile may be
     /// met with neither.
     pub oldest_mentioned: Option<Position>,
-    /// The end of the last batch that had the end of a session in it.
-    ended: u64,
+    ends: Ends,
     next_key: u64,
     /// Messages are being routed that another shard has recorded: that they were is recorded in this tick.
     pub is_routing: bool,
@@ -94,7 +94,7 @@ impl Ledger {
             end: 0,
             committed: 0,
             oldest_mentioned: None,
-            ended: 0,
+            ends: Ends::default(),
             next_key: first + u64::from(shard),
             is_routing: false,
             health: Health::Ok,
@@ -159,14 +159,14 @@ impl Ledger {
         *oldest = message.min(*oldest);
     }
 
-    /// A session has ended. Until that is kept, no client is told that it has none.
-    pub fn record_end(&mut self, session: SessionKey) {
+    /// A client's session has ended.
+    pub fn record_end(&mut self, session: SessionKey, client_id: &str) {
         self.record(&Record::Ended { session });
-        self.ended = u64::MAX;
+        self.ends.note(client_id);
     }
 
-    pub fn is_an_end_pending(&self) -> bool {
-        self.ended > self.committed
+    pub fn is_end_pending(&self, client_id: &str) -> bool {
+        self.ends.is_pending(client_id, self.committed)
     }
 
     /// Whether something has been recorded that the journal has not kept yet.
@@ -181,6 +181,7 @@ impl Ledger {
 
     fn kept(&mut self, end: u64) {
         self.committed = self.committed.max(end);
+        self.ends.kept(self.committed);
         // Mail of this tick may have come before the news, and what it made wait is for what was appended before. If the tick appends
         // nothing, nobody tells of a commit again.
         if !self.has_recorded() && !is_planted(Fault::ForgetWaiting) {
@@ -218,9 +219,7 @@ impl Ledger {
 
     fn appended(&mut self, base: u64, end: u64) {
         (self.base, self.end) = (base, end);
-        if self.ended == u64::MAX {
-            self.ended = end;
-        }
+        self.ends.appended(end);
         self.mark();
         for (message, offset) in self.unplaced.drain(..) {
             message.set_place(Place::pending(offset).placed(base));
@@ -335,18 +334,23 @@ impl Shard {
     }
 
     /// The journal has failed, after all that has been `committed`: who waits for it would wait for ever, and is sent away. What is held back
-    /// from a connection is not written.
+    /// from a connection is not written, and so it is closed without a word.
     pub fn give_up_waiting(&mut self, now: Now) {
         let Some(ledger) = &mut self.core.ledger else { return };
         ledger.marks.clear();
         ledger.unmarked = 0;
         for waiting in std::mem::take(&mut ledger.waiting) {
-            let (Waiting::Ack(PendingAck { conn, epoch, .. }) | Waiting::Release { conn, epoch }) = waiting else {
+            let (conn, epoch, is_held) = match waiting {
+                Waiting::Ack(PendingAck { conn, epoch, .. }) => (conn, epoch, false),
+                Waiting::Release { conn, epoch } => (conn, epoch, true),
                 // Nobody outside is told that it is kept; at QoS 2 nothing is sent that is not.
-                continue;
+                Waiting::Tell(..) | Waiting::Send { .. } => continue,
             };
             if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
                 self.end_without_journal(now, conn);
+                if is_held {
+                    self.core.outbox.close(conn);
+                }
             }
         }
     }
@@ -385,7 +389,7 @@ mod tests {
     fn what_waits_for_a_record_of_its_tick_waits_until_that_is_kept() {
         let mut ledger = Ledger::new(0, 0);
         ledger.appended(0, 100);
-        ledger.record_end(SessionKey(1));
+        ledger.record_end(SessionKey(1), "client");
         wait(&mut ledger);
         ledger.kept(100);
         assert!(ledger.next_due().is_none());

@@ -213,6 +213,15 @@ impl Shard {
         moves.is_fetching || moves.is_unplaced || self.core.move_page(slot, moves)
     }
 
+    /// The driver had no room for this question.
+    pub fn fetch_again(&mut self, session: u32, connects: u32, positions: Vec<Position>) {
+        self.core.effects.push(Effect::Fetch {
+            session,
+            connects,
+            positions,
+        });
+    }
+
     /// Old messages that were read: they are written once more. None, if the disk cannot be read now: they stay where they are.
     pub(super) fn fetched_to_move(&mut self, positions: &[Position], records: &[Option<Vec<u8>>]) {
         let Some(walk) = &mut self.walk else { return };
@@ -261,6 +270,7 @@ impl Core {
     fn move_page(&mut self, slot: u32, moves: &mut Moves) -> bool {
         let session = self.sessions[slot as usize].as_deref_mut();
         let pages = session.and_then(|session| session.outgoing.cold.as_deref_mut()?.pages.as_deref_mut());
+        moves.page_needed = Position(u64::MAX);
         let Some(pages) = pages else {
             moves.page = None;
             return false;
@@ -269,9 +279,11 @@ impl Core {
         let old = pages.list.iter().find(|page| moves.is_old(page.needed()));
         let old = old.and_then(|page| Some((page, page.place.position()?)));
         let lost = old.and_then(|(page, at)| Some(page.lost(at, *moves.moved.get(&at)?)));
-        let Some(mut loaded) = loaded.or(lost) else {
-            let Some((page, at)) = old else { return false };
+        if let Some((page, _)) = old {
             moves.page_needed = page.needed();
+        }
+        let Some(mut loaded) = loaded.or(lost) else {
+            let Some((_, at)) = old else { return false };
             self.fetch_to_move(moves, [at]);
             return true;
         };

@@ -216,3 +216,32 @@ fn end_of_last_line(file: &mut File, length: u64) -> io::Result<u64> {
 fn at(path: &Path, what: &str, error: &io::Error) -> String {
     format!("{} {what}: {error}", path.display())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_put_away_when_it_is_old_and_not_before() {
+        let directory = std::env::temp_dir().join(format!("tidewire-file-age-{}", std::process::id()));
+        let config = serde_json::json!({"directory": directory, "file_age_max_s": 60});
+        let config = serde_json::from_value(config).expect("sound options");
+        let mut writer = Writer::new(&config);
+        let begin = SystemTime::now();
+        let mut write = |text: &str, after_s| {
+            writer
+                .append(text.as_bytes(), begin + Duration::from_secs(after_s))
+                .expect("it is writable")
+        };
+        write("1\n", 0);
+        write("2\n", 59);
+        write("3\n", 60);
+        write("4\n", 119);
+        let current = directory.join("messages.jsonl");
+        let full = writer.full_files().expect("it is readable");
+        let read = |path: &Path| fs::read_to_string(path).expect("it is there");
+        assert_eq!(full.iter().map(|path| read(path)).collect::<Vec<_>>(), ["1\n2\n"]);
+        assert_eq!(read(&current), "3\n4\n");
+        fs::remove_dir_all(directory).expect("it was made above");
+    }
+}

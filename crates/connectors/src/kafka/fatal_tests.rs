@@ -31,7 +31,7 @@ async fn a_producer_that_has_failed_for_good_is_replaced() {
     let connector = serde_json::from_value(connector).expect("a configuration");
     let config = serde_json::from_value(config).expect("a configuration");
     let sink = Arc::new(KafkaSink::new(&connector, &config).expect("sound"));
-    let records = sample(&[&[Some(b"a"), Some(b"1")], &[Some(b"b"), Some(b"2")]]);
+    let records = sample(0, &[&[Some(b"a"), Some(b"1")], &[Some(b"b"), Some(b"2")]]);
     until("messages go", async || {
         sink.send(&records).await.iter().all(Result::is_ok)
     })

@@ -67,6 +67,7 @@ impl KafkaSource {
             last_error: LastError::default(),
             health: self.health.clone(),
             is_away: AtomicBool::new(false),
+            is_member: AtomicBool::new(false),
         };
         let consumer = BaseConsumer::from_config_and_context(&self.options, context)?;
         let topics: Vec<&str> = self.config.kafka_topics.iter().map(String::as_str).collect();
@@ -161,6 +162,8 @@ struct Watch {
     health: HealthCell,
     /// All brokers, since partitions were assigned.
     is_away: AtomicBool,
+    /// The group has let it in, be it without partitions.
+    is_member: AtomicBool,
 }
 
 impl Watch {
@@ -188,6 +191,7 @@ impl ClientContext for Watch {
 impl ConsumerContext for Watch {
     fn post_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         if let Rebalance::Assign(_) = rebalance {
+            self.is_member.store(true, Ordering::Relaxed);
             self.is_here();
         }
     }
@@ -213,6 +217,7 @@ impl Source for KafkaSource {
                 records_max: self.config.batch_records_max as usize,
                 is_paused: false,
                 looked: Instant::now(),
+                topic: self.config.kafka_topics[0].clone(),
             };
             let polling = tokio::task::spawn_blocking(move || poller.run());
             self.hand_over(&consumer, batches, receiver, stop).await;
@@ -307,6 +312,8 @@ struct Poller {
     is_paused: bool,
     /// When brokers that are away were last asked for.
     looked: Instant,
+    /// By which brokers are asked for.
+    topic: String,
 }
 
 impl Poller {
@@ -329,11 +336,8 @@ impl Poller {
             return;
         }
         self.looked = Instant::now();
-        let assigned = self.consumer.assignment().unwrap_or_default();
-        let Some(topic) = assigned.elements().first().map(|element| element.topic().to_owned()) else {
-            return;
-        };
-        if self.consumer.fetch_metadata(Some(&topic), LOOK).is_ok() {
+        // A member of the group that has been given no partitions is connected as well.
+        if context.is_member.load(Ordering::Relaxed) && self.consumer.fetch_metadata(Some(&self.topic), LOOK).is_ok() {
             context.is_here();
         }
     }
@@ -404,6 +408,7 @@ fn incoming(message: &BorrowedMessage<'_>) -> Incoming {
         key: message.key().map(<[u8]>::to_vec),
         payload: message.payload().map(<[u8]>::to_vec),
         headers: headers.unwrap_or_default(),
+        properties: Vec::new(),
         unix_ms: message.timestamp().to_millis().map(|ms| ms.max(0) as u64),
         origin: Origin::Kafka {
             partition: message.partition(),

@@ -6,6 +6,7 @@ use mqtt::{ProtocolVersion, SharedFilter, validate_filter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::properties::{self, UserProperties};
 use crate::config::{RetryConfig, address, at_least, out_of_range};
 use crate::secret::Secret;
 use crate::sink::Template;
@@ -131,8 +132,11 @@ pub struct MqttActionConfig {
     pub qos: String,
     /// Template that gives true or false, or 1 or 0.
     pub retain: String,
-    /// Templates of user properties; MQTT 5 only. One whose template gives null is left out.
-    pub user_properties: BTreeMap<String, String>,
+    /// MQTT 5 only. One whose template gives null is left out. By default those that the message has, where the rule puts out `pub_props`.
+    pub user_properties: UserProperties,
+    /// Templates of `Content-Type`, `Correlation-Data`, `Message-Expiry-Interval`, `Payload-Format-Indicator` and `Response-Topic`; the same
+    /// holds for them. Of the expiry interval the time is taken off that the message has waited here.
+    pub mqtt_properties: BTreeMap<String, String>,
 }
 
 impl Default for MqttActionConfig {
@@ -142,7 +146,8 @@ impl Default for MqttActionConfig {
             payload: "${payload}".to_owned(),
             qos: "${qos}".to_owned(),
             retain: "${flags.retain}".to_owned(),
-            user_properties: BTreeMap::new(),
+            user_properties: properties::user_properties_of_the_message(),
+            mqtt_properties: properties::properties_of_the_message(),
         }
     }
 }
@@ -208,7 +213,7 @@ impl MqttConnectorConfig {
 }
 
 impl MqttActionConfig {
-    /// The templates to fill in for each message: topic, payload, QoS, retain, then the user properties by name.
+    /// The templates to fill in for each message: topic, payload, QoS, retain, then properties.
     pub fn templates(&self) -> Vec<Template> {
         let mut templates = vec![
             Template::new("topic", &self.topic),
@@ -216,14 +221,17 @@ impl MqttActionConfig {
             Template::new("qos", &self.qos),
             Template::new("retain", &self.retain),
         ];
-        let property = |(name, text): (&String, &String)| Template::new(format!("user_properties.{name}"), text);
-        templates.extend(self.user_properties.iter().map(property));
+        templates.extend(self.slots().0);
         templates
+    }
+
+    pub(super) fn slots(&self) -> (Vec<Template>, Vec<properties::Slot>) {
+        properties::slots(&self.user_properties, &self.mqtt_properties)
     }
 
     /// All that is wrong with it: the field and what it should be.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+        let mut problems = Vec::from_iter(properties::problem(&self.mqtt_properties));
         if self.topic.is_empty() {
             problems.push("topic: must not be empty".to_owned());
         }

@@ -187,6 +187,7 @@ fn message(publish: &Publish<'_>, config: &MqttSourceConfig) -> Message {
         key: None,
         payload: Some(publish.payload.to_vec()),
         headers: headers.map(header).collect(),
+        properties: publish.properties.as_bytes().to_vec(),
         unix_ms: None,
         origin: Origin::Mqtt {
             qos: publish.qos as u8,

@@ -1,5 +1,5 @@
 //! What is on its way to the broker: batches of the actions, and the window of messages that are sent and not yet confirmed.
-//! No I/O; time is passed in.
+//! No I/O; time is passed in, but for what is left of a message's expiry interval.
 //!
 //! Packet identifiers are `1..=window`. A broker that has kept our session may hold identifiers at QoS 2 from before: a new
 //! message with one of them would count as a repetition and be lost. So before the first QoS 2 message of a kept
@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mqtt::{
     Ack, PacketId, PacketType, Properties, Property, PropertyWriter, ProtocolVersion, Publish, PublishExtras, QoS,
@@ -15,6 +15,7 @@ use mqtt::{
 };
 use tokio::sync::oneshot;
 
+use super::properties::{self, Slot};
 use crate::record::Record;
 use crate::sink::{Failure, Outcome};
 
@@ -28,7 +29,7 @@ const TOPIC: usize = 0;
 const PAYLOAD: usize = 1;
 const QOS: usize = 2;
 const RETAIN: usize = 3;
-const USER_PROPERTIES: usize = 4;
+const PROPERTIES: usize = 4;
 
 /// Bytes for the socket.
 #[derive(Default)]
@@ -55,8 +56,8 @@ impl Output {
 /// A batch of an action.
 pub(super) struct Batch {
     pub records: Vec<Record>,
-    /// The names of the fields from the fifth on.
-    pub user_properties: Arc<[String]>,
+    /// What the fields from the fifth on are for.
+    pub properties: Arc<[Slot]>,
     pub reply: oneshot::Sender<Outcome>,
 }
 
@@ -217,7 +218,7 @@ impl Outgoing {
             retain,
             topic,
             packet_id: None,
-            properties: put_properties(&self.limits, record, &pending.batch.user_properties, &mut properties),
+            properties: put_properties(&self.limits, record, &pending.batch.properties, &mut properties)?,
             payload: record.field(PAYLOAD).unwrap_or_default(),
         };
         let size = publish_size(&publish, PublishExtras::default(), self.limits.version);
@@ -393,16 +394,18 @@ fn retain(record: &Record) -> Result<bool, String> {
     }
 }
 
-fn put_properties<'a>(limits: &Limits, record: &Record, names: &[String], out: &'a mut Vec<u8>) -> Properties<'a> {
+fn put_properties<'a>(
+    limits: &Limits,
+    record: &Record,
+    slots: &[Slot],
+    out: &'a mut Vec<u8>,
+) -> Result<Properties<'a>, String> {
     if !limits.version.has_properties() {
-        return Properties::EMPTY;
+        return Ok(Properties::EMPTY);
     }
     let mut writer = PropertyWriter::new(out);
-    for (index, name) in names.iter().enumerate() {
-        if let Some(value) = record.text(USER_PROPERTIES + index) {
-            writer.put(Property::UserProperty(name, &value));
-        }
-    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    properties::put(&mut writer, slots, record, PROPERTIES, now.as_millis() as u64)?;
     if let Some(mark) = &limits.loop_mark {
         if let Some(carried) = record.carried(LOOP_PROPERTY) {
             for mark in (0..carried.fields()).filter_map(|index| carried.text(index)) {
@@ -411,7 +414,7 @@ fn put_properties<'a>(limits: &Limits, record: &Record, names: &[String], out: &
         }
         writer.put(Property::UserProperty(LOOP_PROPERTY, &mark.sent));
     }
-    writer.finish()
+    Ok(writer.finish())
 }
 
 /// What a reason code of MQTT 5 means for a message; before, there is only success.

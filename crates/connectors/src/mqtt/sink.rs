@@ -7,13 +7,14 @@ use tokio::sync::oneshot;
 use super::config::MqttActionConfig;
 use super::link::{Command, MqttConnector};
 use super::outgoing::Batch;
+use super::properties::Slot;
 use crate::record::Record;
 use crate::sink::{BoxFuture, Failure, Order, Outcome, Sink, Template, all};
 
 pub struct MqttSink {
     connector: Arc<MqttConnector>,
     templates: Vec<Template>,
-    user_properties: Arc<[String]>,
+    properties: Arc<[Slot]>,
 }
 
 impl MqttSink {
@@ -26,7 +27,7 @@ impl MqttSink {
         Ok(MqttSink {
             connector,
             templates: config.templates(),
-            user_properties: config.user_properties.keys().cloned().collect(),
+            properties: config.slots().1.into(),
         })
     }
 
@@ -38,7 +39,7 @@ impl MqttSink {
         let (reply, outcome) = oneshot::channel();
         let command = Command::Publish(Batch {
             records: batch.to_vec(),
-            user_properties: Arc::clone(&self.user_properties),
+            properties: Arc::clone(&self.properties),
             reply,
         });
         // The task ends after all that could ask it.

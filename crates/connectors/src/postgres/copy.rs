@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn values_are_escaped() {
-        let records = sample(&[&[Some(b"a\tb\\c\r\n"), None, Some(b""), Some(b"\\N")]]);
+        let records = sample(0, &[&[Some(b"a\tb\\c\r\n"), None, Some(b""), Some(b"\\N")]]);
         let mut out = Vec::new();
         put_line(&records[0], 4, &mut out);
         assert_eq!(out, b"a\\tb\\\\c\\r\\n\t\\N\t\t\\\\N\n");

@@ -147,7 +147,7 @@ pub fn numbered(numbers: std::ops::Range<u32>, fields: impl Fn(u32) -> Vec<Optio
         .map(|fields| fields.iter().map(|field| field.as_deref()).collect())
         .collect();
     let slices: Vec<&[Option<&[u8]>]> = borrowed.iter().map(Vec::as_slice).collect();
-    sample(&slices)
+    sample(0, &slices)
 }
 
 pub fn text(text: impl Into<String>) -> Option<Vec<u8>> {

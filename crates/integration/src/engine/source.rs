@@ -61,7 +61,7 @@ impl Engine {
         let _runtime = self.inner.runtime_handle.enter();
         let id = definition.id();
         let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
-        if let Some(Err(problem)) = definition.publish.as_deref().map(republish) {
+        if let Some(Err(problem)) = definition.publish.as_deref().map(published) {
             problems.push(format!("publish.{problem}"));
         }
         {
@@ -163,7 +163,7 @@ impl Engine {
         metrics: Arc<SourceMetrics>,
         server: Option<Text>,
     ) -> Result<SourceReceiver, Problems> {
-        let publish = definition.publish.as_deref().map(republish).transpose();
+        let publish = definition.publish.as_deref().map(published).transpose();
         let seed = unix_ms() ^ u64::from(std::process::id());
         Ok(SourceReceiver {
             names: definition.from_names(),
@@ -181,6 +181,7 @@ impl Engine {
             metrics,
             progress: self.inner.progress.clone(),
             net: net.clone(),
+            refused: Mutex::default(),
         })
     }
 
