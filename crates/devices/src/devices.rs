@@ -302,31 +302,30 @@ impl Devices {
         })
     }
 
-    /// A user saves attributes of any entity, JSON that the caller has checked: behind all that was acknowledged before, and to be read when
-    /// this returns, unless the processing is further behind than a request can wait. They are kept in any case. Waits.
-    pub fn save_attributes(&self, of: (EntityId, Scope), body: &[u8], now_ms: i64) -> Result<(), Full> {
+    /// A user saves attributes of any entity, JSON that the caller has checked: behind all that was acknowledged before. Never waits.
+    pub fn save_attributes(&self, of: (EntityId, Scope), body: &[u8], now_ms: i64) -> Result<WaitingChange, Full> {
         self.change_attributes(&Entry::of_attributes(Kind::SaveAttributes, of, now_ms, body))
     }
 
     /// As [`Devices::save_attributes`].
-    pub fn delete_attributes(&self, of: (EntityId, Scope), keys: &[String], now_ms: i64) -> Result<(), Full> {
+    pub fn delete_attributes(
+        &self,
+        of: (EntityId, Scope),
+        keys: &[String],
+        now_ms: i64,
+    ) -> Result<WaitingChange, Full> {
         let body = serde_json::json!(keys).to_string();
-        self.change_attributes(&Entry::of_attributes(
-            Kind::DeleteAttributes,
-            of,
-            now_ms,
-            body.as_bytes(),
-        ))
+        let body = body.as_bytes();
+        self.change_attributes(&Entry::of_attributes(Kind::DeleteAttributes, of, now_ms, body))
     }
 
-    fn change_attributes(&self, entry: &Entry<'_>) -> Result<(), Full> {
+    fn change_attributes(&self, entry: &Entry<'_>) -> Result<WaitingChange, Full> {
         let kept = self.append(entry)?;
-        let end = kept.end();
-        kept.wait()?;
-        if !self.hub.processed.wait_here(end, CATCH_UP) {
-            tracing::info!(entity = %entry.device, "attributes that a user changed wait behind what devices said");
-        }
-        Ok(())
+        Ok(WaitingChange {
+            entity: entry.device,
+            processed: self.hub.processed.wait_for(kept.end()),
+            kept,
+        })
     }
 
     /// Done when all that has been acknowledged has been processed. `false`: that takes longer than a request can wait.
@@ -471,6 +470,30 @@ impl Devices {
 impl Drop for Devices {
     fn drop(&mut self) {
         self.shut_down();
+    }
+}
+
+/// A user's change of attributes, on its way.
+pub struct WaitingChange {
+    entity: Uuid,
+    kept: Kept,
+    processed: oneshot::Receiver<()>,
+}
+
+impl WaitingChange {
+    /// It is kept, and to be read, unless the processing is further behind than a request can wait. An error after that time is no promise
+    /// that it will not be kept.
+    pub async fn done(self) -> Result<(), Full> {
+        let kept = tokio::time::timeout(CATCH_UP, self.kept).await;
+        kept.unwrap_or_else(|_| {
+            Err(Full {
+                because: "the disk takes too long".to_owned(),
+            })
+        })?;
+        if tokio::time::timeout(CATCH_UP, self.processed).await.is_err() {
+            tracing::info!(entity = %self.entity, "attributes that a user changed wait behind what devices said");
+        }
+        Ok(())
     }
 }
 

@@ -81,18 +81,20 @@ impl Hub {
         Ok(())
     }
 
+    /// All devices of the message at once; the error is that of the first that may not be claimed.
     pub fn gateway_claim(&self, entry: &Entry<'_>, said: Said) -> Result<(), Unanswered> {
         let mut done = Ok(());
+        let mut wanted = Vec::new();
         for part in gateway_parts(entry.body)? {
             let taken = part.claim().map_err(Unanswered::from).and_then(|claim| {
-                if let Some(device) = self.behind(entry, &part.device)? {
-                    let said = (said, entry.received_ms);
-                    self.platform.entities().allow_claim(device, &claim, said, unix_ms())?;
-                }
+                let device = self.behind(entry, &part.device)?;
+                wanted.extend(device.map(|device| (device, claim)));
                 Ok(())
             });
             done = done.and(taken);
         }
-        done
+        let said = (said, entry.received_ms);
+        let allowed = self.platform.entities().allow_claims(&wanted, said, unix_ms());
+        done.and(allowed.map_err(Unanswered::from))
     }
 }

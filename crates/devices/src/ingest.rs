@@ -19,7 +19,7 @@ use timeseries::Position;
 
 use crate::entry::{Entry, Kind};
 use crate::hub::{Hub, unix_ms};
-use crate::log::{Found, position};
+use crate::log::{Found, begin, position};
 use crate::requests::asks_for_limits;
 use crate::stats::Counters;
 
@@ -58,6 +58,8 @@ pub struct Ingest {
     released: Lsn,
     /// In a row, of the batch at hand.
     failures: u64,
+    /// All that was processed can be read: the stores have taken it.
+    is_written: bool,
     has_ended: bool,
 }
 
@@ -83,6 +85,7 @@ impl Ingest {
             next_usage: Instant::now(),
             released: found_from,
             failures: 0,
+            is_written: true,
             has_ended: false,
             hub,
         }
@@ -192,6 +195,11 @@ impl Ingest {
                     self.give(&mut batch, ends_at);
                     ends_at = *at;
                     self.answer(&entry, *at);
+                    if is_saved(entry.kind) {
+                        // Whoever saved it waits for it, and not for the rest.
+                        let next = gathered.records.get(index + 1);
+                        self.reached(next.map_or(self.follower.next(), |(at, _)| begin(*at)));
+                    }
                 }
             }
             if entry.kind == Kind::GatewayConnect {
@@ -208,10 +216,15 @@ impl Ingest {
         self.give(&mut batch, ends_at);
         Counters::add(&self.hub.counters.ingested, gathered.records.len() as u64);
         self.hub.counters.read_lsn.store(self.follower.next().0, Relaxed);
-        if !self.has_ended {
-            self.hub.processed.reached(self.follower.next());
-        }
+        self.reached(self.follower.next());
         self.gathered = gathered;
+    }
+
+    /// Whoever waits may read what is before it, if that is written.
+    fn reached(&self, upto: Lsn) {
+        if self.is_written && !self.has_ended {
+            self.hub.processed.reached(upto);
+        }
     }
 
     /// Payloads and topics as profiles have them, in the platform's form; by index of the record.
@@ -262,6 +275,7 @@ impl Ingest {
                 Ok(ingested) => {
                     drop(out);
                     self.last = at;
+                    self.is_written = ingested.is_written;
                     if self.hub.limits.are_set() {
                         self.hub.look_at_limits();
                     }
@@ -298,7 +312,7 @@ impl Ingest {
     /// What is not for the platform's batches.
     fn answer(&mut self, entry: &Entry<'_>, at: Position) {
         match entry.kind {
-            Kind::Save | Kind::SaveWithTtl | Kind::SaveAttributes | Kind::DeleteAttributes => self.save(entry, at),
+            kind if is_saved(kind) => self.save(entry, at),
             Kind::Mark => self.mark(at),
             _ if at.0 <= self.begun_at.0 => self.hub.claim_again(entry),
             _ => self.hub.answer(entry, unix_ms()),
@@ -311,9 +325,15 @@ impl Ingest {
             Kind::SaveAttributes | Kind::DeleteAttributes => hub.change_attributes(entry, at),
             _ => hub.save(entry, at),
         };
-        while let Err(error) = save() {
-            if !self.may_try_again(&error) {
-                return;
+        loop {
+            match save() {
+                // What cannot be read writes nothing that came before it either.
+                Ok(is_done) => {
+                    self.is_written |= is_done;
+                    break;
+                }
+                Err(error) if !self.may_try_again(&error) => return,
+                Err(_) => {}
             }
         }
         self.failures = 0;
@@ -323,9 +343,14 @@ impl Ingest {
 
     /// Points that chains said by themselves get a position.
     fn mark(&mut self, at: Position) {
-        while let Err(error) = self.hub.mark(at) {
-            if !self.may_try_again(&error) {
-                return;
+        loop {
+            match self.hub.mark(at) {
+                Ok(is_written) => {
+                    self.is_written = is_written;
+                    break;
+                }
+                Err(error) if !self.may_try_again(&error) => return,
+                Err(_) => {}
             }
         }
         self.failures = 0;
@@ -342,9 +367,17 @@ impl Ingest {
             .alive(&heard, now_ms, &mut out)
             .and_then(|()| hub.platform.tick(self.last, now_ms, &mut out));
         drop(out);
-        if let Err(error) = told {
-            Counters::add(&hub.counters.failed_batches, 1);
-            tracing::warn!(error = %error_chain(&error), "the platform's clock waits for its stores");
+        match told {
+            // With what was not written before.
+            Ok(()) if !self.is_written => {
+                self.is_written = true;
+                self.reached(self.follower.next());
+            }
+            Ok(()) => {}
+            Err(error) => {
+                Counters::add(&hub.counters.failed_batches, 1);
+                tracing::warn!(error = %error_chain(&error), "the platform's clock waits for its stores");
+            }
         }
         hub.go_on_with_chains();
         if hub.platform.has_pending_points() {
@@ -392,6 +425,12 @@ impl Entry<'_> {
         use platform::decode::{Form, Format};
         self.form != Form::Short(Format::Json)
     }
+}
+
+/// Of users, past the batches.
+fn is_saved(kind: Kind) -> bool {
+    use Kind::{DeleteAttributes, Save, SaveAttributes, SaveWithTtl};
+    matches!(kind, Save | SaveWithTtl | SaveAttributes | DeleteAttributes)
 }
 
 /// What the platform takes in batches.

@@ -42,7 +42,7 @@ mod upkeep;
 mod usage;
 
 pub use calls::{Call, CallError, Keeping};
-pub use devices::{Called, DIRECTORY_NAME, Devices, Login, OpenError, Options};
+pub use devices::{Called, DIRECTORY_NAME, Devices, Login, OpenError, Options, WaitingChange};
 pub use entry::{Entry, Kind};
 pub use events::NodeEvent;
 pub use hub::{DEVICE_PREFIX, PROVISION_PREFIX};

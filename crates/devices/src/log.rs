@@ -33,6 +33,11 @@ pub fn position(lsn: Lsn) -> Position {
     Position(lsn.0 + 1)
 }
 
+/// Where the record of this position begins.
+pub fn begin(at: Position) -> Lsn {
+    Lsn(at.0.saturating_sub(1))
+}
+
 /// Nothing was taken: the log has no room now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Full {
@@ -54,19 +59,24 @@ impl std::error::Error for Full {}
 /// Done when what was appended is kept. Dropped without waiting it does no harm.
 #[derive(Debug)]
 pub struct Kept {
-    receiver: oneshot::Receiver<()>,
+    receiver: oneshot::Receiver<Result<(), Full>>,
     end: Lsn,
+}
+
+type Waiter = oneshot::Sender<Result<(), Full>>;
+
+fn server_stops() -> Full {
+    Full {
+        because: "the server stops".to_owned(),
+    }
 }
 
 impl Future for Kept {
     type Output = Result<(), Full>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.receiver).poll(context).map(|done| {
-            done.map_err(|_| Full {
-                because: "the server stops".to_owned(),
-            })
-        })
+        let told = Pin::new(&mut self.receiver).poll(context);
+        told.map(|told| told.unwrap_or_else(|_| Err(server_stops())))
     }
 }
 
@@ -78,9 +88,7 @@ impl Kept {
 
     /// On a thread that may wait.
     pub fn wait(self) -> Result<(), Full> {
-        self.receiver.blocking_recv().map_err(|_| Full {
-            because: "the server stops".to_owned(),
-        })
+        self.receiver.blocking_recv().unwrap_or_else(|_| Err(server_stops()))
     }
 }
 
@@ -92,7 +100,7 @@ pub struct Log {
 /// What the commit thread touches.
 #[derive(Default)]
 struct Shared {
-    waiters: Mutex<VecDeque<(Lsn, oneshot::Sender<()>)>>,
+    waiters: Mutex<VecDeque<(Lsn, Waiter)>>,
     has_news: Mutex<bool>,
     news: Condvar,
     net: OnceLock<net::Handle>,
@@ -145,8 +153,9 @@ impl Log {
         let end = self.append(&mut batch);
         let (sender, receiver) = oneshot::channel();
         self.shared.waiters().push_back((end, sender));
-        if self.committed() >= end {
-            self.shared.tell_waiters(self.committed());
+        // The commit thread may have been faster.
+        if self.committed() >= end || self.journal.health() == Health::Failed {
+            self.shared.tell_all(&self.journal);
         }
         Ok(Kept { receiver, end })
     }
@@ -226,14 +235,14 @@ impl Shared {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waiters(&self) -> MutexGuard<'_, VecDeque<(Lsn, oneshot::Sender<()>)>> {
+    fn waiters(&self) -> MutexGuard<'_, VecDeque<(Lsn, Waiter)>> {
         self.lock(&self.waiters)
     }
 
     /// On the commit thread.
     fn committed(&self) {
         if let Some(journal) = self.committed.get() {
-            self.tell_waiters(journal.committed());
+            self.tell_all(journal);
         }
         self.tell_reader();
         if let Some(net) = self.net.get() {
@@ -246,6 +255,17 @@ impl Shared {
         self.news.notify_one();
     }
 
+    /// Those whose records are kept, and all the others if no more will be.
+    fn tell_all(&self, journal: &Journal) {
+        let state = journal.state();
+        self.tell_waiters(journal.committed());
+        let State::Failed { because } = state else { return };
+        for (_, sender) in self.waiters().drain(..) {
+            let because = because.clone();
+            let _ = sender.send(Err(Full { because }));
+        }
+    }
+
     fn tell_waiters(&self, committed: Lsn) {
         let mut waiters = self.waiters();
         if waiters.is_empty() {
@@ -255,7 +275,7 @@ impl Shared {
         *waiters = rest;
         for (_, sender) in due {
             // Whoever asked may have gone.
-            let _ = sender.send(());
+            let _ = sender.send(Ok(()));
         }
     }
 }

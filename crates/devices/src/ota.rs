@@ -1,10 +1,11 @@
 //! Chunks of firmware and software for devices, on a thread of their own: what one device fetches keeps nobody's telemetry waiting. Parts
 //! of packages that were asked for of late are in memory.
 //!
-//! A device gets a chunk when it has taken what it was sent before: a slow one that asks for many has its requests held, one by one, and
-//! loses none. Devices take turns.
+//! A device gets a chunk when it has taken what it was sent before: a slow one that asks for many has its requests held, and answered one by
+//! one. Devices take turns; one that is held is looked at more and more seldom, and given up when it has taken nothing for minutes. What
+//! is given up, or what a shard that is too busy does not take, is counted: the device asks again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,8 +34,11 @@ const REQUESTS_MAX: usize = 65_536;
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 /// What a device that reads may leave without an acknowledgement: it is in memory.
 const UNACKNOWLEDGED_BYTES_MAX: usize = 2 * CHUNK_BYTES_MAX;
-/// Before a device that has not taken enough is looked at again.
+/// Before a device that has not taken enough is looked at again: at first, and at most when it takes nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(1);
+/// A device that takes nothing for so long gets nothing of what it has asked for.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(300);
 /// For a shard's answer.
 const SHARD_ANSWERS: Duration = Duration::from_secs(5);
 
@@ -118,8 +122,44 @@ struct Waiting {
     /// Whose turn it is. A device with requests is here, or held, or at work.
     turns: VecDeque<Uuid>,
     /// Devices that have to take something first, and when they are looked at again.
-    held: VecDeque<(Instant, Uuid)>,
+    held: BTreeSet<(Instant, Uuid)>,
+    /// How it goes with those whose first request was held.
+    holds: HashMap<Uuid, Hold, foldhash::fast::RandomState>,
     has_ended: bool,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Answered,
+    /// The device has to take something first. What it has not taken, in bytes, if its shard says so.
+    Held(Option<usize>),
+}
+
+struct Hold {
+    pause: Duration,
+    /// Nothing was taken since then.
+    since: Instant,
+    untaken: usize,
+}
+
+impl Hold {
+    fn new(now: Instant) -> Hold {
+        Hold {
+            pause: LOOK_AGAIN,
+            since: now,
+            untaken: usize::MAX,
+        }
+    }
+
+    fn look(&mut self, untaken: Option<usize>, now: Instant) {
+        if untaken.is_some_and(|untaken| untaken < self.untaken) {
+            (self.pause, self.since) = (LOOK_AGAIN, now);
+        } else {
+            self.pause = (self.pause * 2).min(LOOK_AGAIN_MAX);
+        }
+        self.untaken = untaken.unwrap_or(self.untaken);
+    }
 }
 
 impl ChunkRequests {
@@ -151,8 +191,8 @@ impl ChunkRequests {
                 return None;
             }
             let now = Instant::now();
-            while waiting.held.front().is_some_and(|(at, _)| *at <= now)
-                && let Some((_, device)) = waiting.held.pop_front()
+            while waiting.held.first().is_some_and(|(at, _)| *at <= now)
+                && let Some((_, device)) = waiting.held.pop_first()
             {
                 waiting.turns.push_back(device);
             }
@@ -160,7 +200,7 @@ impl ChunkRequests {
             if let Some(request) = first.and_then(|device| waiting.by_device.get(&device)?.front().cloned()) {
                 return Some(request);
             }
-            let until = waiting.held.front().map(|(at, _)| at.saturating_duration_since(now));
+            let until = waiting.held.first().map(|(at, _)| at.saturating_duration_since(now));
             waiting = match until {
                 Some(time) => {
                     let waited = self.news.wait_timeout(waiting, time);
@@ -171,21 +211,15 @@ impl ChunkRequests {
         }
     }
 
-    /// The device that the last request was of has got it, or has to take something first.
-    fn done(&self, device: DeviceId, is_answered: bool) {
+    /// What became of the last request, which was of this device. The answer: how many requests are given up.
+    fn done(&self, device: DeviceId, outcome: Outcome, now: Instant) -> usize {
         let waiting = &mut *lock(&self.waiting);
-        if !is_answered {
-            waiting.held.push_back((Instant::now() + LOOK_AGAIN, device.0));
-            return;
-        }
-        let Some(of_device) = waiting.by_device.get_mut(&device.0) else {
-            return;
-        };
-        waiting.count -= usize::from(of_device.pop_front().is_some());
-        if of_device.is_empty() {
-            waiting.by_device.remove(&device.0);
-        } else {
-            waiting.turns.push_back(device.0);
+        match outcome {
+            Outcome::Answered => {
+                waiting.answered(device.0);
+                0
+            }
+            Outcome::Held(untaken) => waiting.hold(device.0, untaken, now),
         }
     }
 
@@ -196,11 +230,44 @@ impl ChunkRequests {
     }
 }
 
+impl Waiting {
+    fn answered(&mut self, device: Uuid) {
+        self.holds.remove(&device);
+        let Some(of_device) = self.by_device.get_mut(&device) else {
+            return;
+        };
+        self.count -= usize::from(of_device.pop_front().is_some());
+        if of_device.is_empty() {
+            self.by_device.remove(&device);
+        } else {
+            self.turns.push_back(device);
+        }
+    }
+
+    fn hold(&mut self, device: Uuid, untaken: Option<usize>, now: Instant) -> usize {
+        let hold = self.holds.entry(device).or_insert_with(|| Hold::new(now));
+        hold.look(untaken, now);
+        if now.saturating_duration_since(hold.since) < GIVEN_UP_AFTER {
+            let until = now + hold.pause;
+            self.held.insert((until, device));
+            return 0;
+        }
+        self.holds.remove(&device);
+        let given_up = self.by_device.remove(&device).map_or(0, |requests| requests.len());
+        self.count -= given_up;
+        given_up
+    }
+}
+
 /// The thread that answers, until the requests end.
 pub fn run(hub: &Hub) {
     while let Some(request) = hub.chunk_requests.next() {
-        let is_answered = hub.answer_chunk(&request);
-        hub.chunk_requests.done(request.device, is_answered);
+        let outcome = hub.answer_chunk(&request);
+        let given_up = hub.chunk_requests.done(request.device, outcome, Instant::now());
+        if given_up > 0 {
+            Counters::add(&hub.counters.dropped_downlinks, given_up as u64);
+            tracing::info!(device = %request.device, requests = given_up, "a device takes nothing of what it was sent: chunks that it asked for are given up");
+        }
     }
 }
 
@@ -280,8 +347,7 @@ impl Hub {
         }
     }
 
-    /// `false`: the device has to take first what it was sent.
-    fn answer_chunk(&self, asked: &ChunkRequest) -> bool {
+    fn answer_chunk(&self, asked: &ChunkRequest) -> Outcome {
         let kind = asked.kind;
         let found = self.wanted_chunk(asked);
         let subscription = match found {
@@ -291,11 +357,11 @@ impl Hub {
         let Some(target) = self.sessions.target(asked.device.0, subscription) else {
             Counters::add(&self.counters.dropped_downlinks, 1);
             tracing::debug!(device = %asked.device, "a device that asked for a chunk is gone, or has not subscribed to the answer");
-            return true;
+            return Outcome::Answered;
         };
         let bytes = found.as_ref().map_or(0, |(_, wanted)| wanted.len());
-        if !self.has_taken_enough(&target, bytes) {
-            return false;
+        if let Err(untaken) = self.has_taken_enough(&target, bytes) {
+            return Outcome::Held(untaken);
         }
         let (downlink, payload) = match found.and_then(|(package, wanted)| self.ota_bytes(package, wanted)) {
             Ok(bytes) => {
@@ -312,12 +378,12 @@ impl Hub {
             }
         };
         self.out(asked.received_ms).send(target, downlink, payload);
-        true
+        Outcome::Answered
     }
 
-    /// Whether so much more may be sent to a session.
-    fn has_taken_enough(&self, target: &Target, bytes: usize) -> bool {
-        let Some(net) = self.net.get() else { return true };
+    /// Whether so much more may be sent to a session; if not, how much it has not taken, as far as that is known.
+    fn has_taken_enough(&self, target: &Target, bytes: usize) -> Result<(), Option<usize>> {
+        let Some(net) = self.net.get() else { return Ok(()) };
         let client_id = client_id(target.session);
         let backlog = net.call(ShardId(target.shard), SHARD_ANSWERS, move |shard, _| {
             shard.device_backlog(&client_id)
@@ -325,12 +391,14 @@ impl Hub {
         match backlog {
             Ok(Some(backlog)) => {
                 let has_room = |held: usize, max: usize| held == 0 || held + bytes <= max;
-                has_room(backlog.unsent_bytes, AHEAD_BYTES_MAX)
-                    && has_room(backlog.unacknowledged_bytes, UNACKNOWLEDGED_BYTES_MAX)
+                let has_taken = has_room(backlog.unsent_bytes, AHEAD_BYTES_MAX)
+                    && has_room(backlog.unacknowledged_bytes, UNACKNOWLEDGED_BYTES_MAX);
+                let untaken = backlog.unsent_bytes + backlog.unacknowledged_bytes;
+                if has_taken { Ok(()) } else { Err(Some(untaken)) }
             }
             // It has gone: what is sent to it is counted as lost.
-            Ok(None) | Err(CallError::Stopped) => true,
-            Err(_) => false,
+            Ok(None) | Err(CallError::Stopped) => Ok(()),
+            Err(_) => Err(None),
         }
     }
 
@@ -390,22 +458,47 @@ mod tests {
         assert_eq!(lock(&cache.0).len(), PARTS_MAX);
     }
 
+    fn asked(device: u8, chunk: i32) -> ChunkRequest {
+        let body = [&chunk.to_le_bytes()[..], b"512"].concat();
+        let mut entry = Entry::new(Kind::FirmwareChunk, Uuid([device; 16]), 0, &body);
+        entry.id = 5;
+        ChunkRequest::of(&entry).unwrap()
+    }
+
+    #[test]
+    fn a_device_that_takes_nothing_is_looked_at_seldom_and_given_up() {
+        let requests = ChunkRequests::default();
+        assert!(requests.put(asked(1, 0)) && requests.put(asked(1, 1)));
+        let device = requests.next().unwrap().device;
+        let begun = Instant::now();
+        let look = |at: Duration, untaken| {
+            let given_up = requests.done(device, Outcome::Held(untaken), begun + at);
+            let again = lock(&requests.waiting).held.pop_first();
+            (again.map(|(until, _)| (until - begun - at).as_millis()), given_up)
+        };
+        let at = Duration::from_secs;
+        for pause in [20, 40, 80, 160, 320, 640, 1000, 1000] {
+            assert_eq!(look(at(0), Some(100)), (Some(pause), 0));
+        }
+        // It takes something; its shard says nothing; more is sent to it.
+        assert_eq!(look(at(299), Some(99)), (Some(20), 0));
+        assert_eq!(look(at(300), None), (Some(40), 0));
+        assert_eq!(look(at(598), Some(120)), (Some(80), 0));
+        assert_eq!(look(at(599), None), (None, 2));
+        let left = lock(&requests.waiting);
+        assert_eq!((left.count, left.by_device.len(), left.holds.len()), (0, 0, 0));
+    }
+
     #[test]
     fn requests_wait_in_order_and_no_device_for_all() {
         let requests = ChunkRequests::default();
-        let asked = |device: u8, chunk: i32| {
-            let body = [&chunk.to_le_bytes()[..], b"512"].concat();
-            let mut entry = Entry::new(Kind::FirmwareChunk, Uuid([device; 16]), 0, &body);
-            entry.id = 5;
-            ChunkRequest::of(&entry).unwrap()
-        };
         assert!((0..OF_DEVICE_MAX as i32).all(|chunk| requests.put(asked(1, chunk))));
         assert!(!requests.put(asked(1, 99)) && requests.put(asked(2, 7)));
         let first = requests.next().unwrap();
         assert_eq!((first.chunk, first.request, &first.size), (0, 5, &Ok(512)));
         // One was answered: another one has room.
         assert!(!requests.put(asked(1, 100)));
-        requests.done(first.device, true);
+        requests.done(first.device, Outcome::Answered, Instant::now());
         assert!(requests.put(asked(1, 100)) && !requests.put(asked(1, 101)));
         // Devices take turns; one that has to take something first gets the same one again, and no other waits for it.
         let mut got = Vec::new();
@@ -414,7 +507,12 @@ mod tests {
             let next = requests.next().unwrap();
             let is_answered = next.chunk != 3 || held == 2;
             held += usize::from(!is_answered);
-            requests.done(next.device, is_answered);
+            let outcome = if is_answered {
+                Outcome::Answered
+            } else {
+                Outcome::Held(Some(1))
+            };
+            assert_eq!(requests.done(next.device, outcome, Instant::now()), 0);
             if is_answered {
                 got.push((next.device.0.0[0], next.chunk));
             }
@@ -429,7 +527,10 @@ mod tests {
         let place = |wanted| got.iter().position(|known| *known == wanted);
         assert!(place((3, 9)) < place((1, 3)));
         let left = lock(&requests.waiting);
-        assert_eq!((left.count, left.turns.len(), left.held.len()), (0, 0, 0));
+        assert_eq!(
+            (left.count, left.turns.len(), left.held.len() + left.holds.len()),
+            (0, 0, 0)
+        );
         drop(left);
         requests.put(asked(1, 1));
         requests.end();

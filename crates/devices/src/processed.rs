@@ -2,8 +2,7 @@
 //! and whoever changes attributes. Nobody waits on the thread that processes.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use journal::Lsn;
 use tokio::sync::oneshot;
@@ -13,7 +12,6 @@ use crate::hub::lock;
 #[derive(Default)]
 pub struct Processed {
     waiting: Mutex<Waiting>,
-    news: Condvar,
 }
 
 #[derive(Default)]
@@ -28,7 +26,6 @@ impl Processed {
     pub fn reached(&self, upto: Lsn) {
         let mut waiting = lock(&self.waiting);
         waiting.upto = upto;
-        self.news.notify_all();
         if waiting.waiters.is_empty() {
             return;
         }
@@ -39,15 +36,6 @@ impl Processed {
         for (_, sender) in due {
             let _ = sender.send(());
         }
-    }
-
-    /// On a thread that may wait. `false`: it takes longer.
-    pub fn wait_here(&self, end: Lsn, time: Duration) -> bool {
-        let waiting = lock(&self.waiting);
-        let waited = self
-            .news
-            .wait_timeout_while(waiting, time, |waiting| waiting.upto < end);
-        waited.unwrap_or_else(PoisonError::into_inner).0.upto >= end
     }
 
     /// Done when all before `end` has been processed.
@@ -79,7 +67,6 @@ mod tests {
         drop(processed.wait_for(Lsn(99)));
         let mut far = processed.wait_for(Lsn(100));
         assert_eq!(lock(&processed.waiting).waiters.len(), 2);
-        assert!(processed.wait_here(Lsn(10), Duration::ZERO) && !processed.wait_here(Lsn(11), Duration::ZERO));
         processed.reached(Lsn(50));
         assert!(behind.try_recv().is_ok() && far.try_recv().is_err());
         processed.reached(Lsn(100));

@@ -242,34 +242,55 @@ impl Hub {
         self.platform.tell(news, now_ms, &mut self.out(now_ms));
     }
 
-    /// What chains said by themselves is stored as if it was said here.
-    pub fn mark(&self, at: Position) -> Result<(), IngestError> {
+    /// What chains said by themselves is stored as if it was said here. `false`: it is not on the disk yet.
+    pub fn mark(&self, at: Position) -> Result<bool, IngestError> {
         let now_ms = unix_ms();
         let mut out = self.out(now_ms);
-        self.platform.ingest(&[], at, now_ms, &mut out).map(drop)
+        let ingested = self.platform.ingest(&[], at, now_ms, &mut out)?;
+        Ok(ingested.is_written)
     }
 
-    /// A user changed attributes of any entity.
-    pub fn change_attributes(&self, entry: &Entry<'_>, at: Position) -> Result<(), IngestError> {
+    /// A user changed attributes of any entity. `false`: that cannot be read.
+    pub fn change_attributes(&self, entry: &Entry<'_>, at: Position) -> Result<bool, IngestError> {
         let Some((entity, scope)) = entry.attributes_of() else {
-            Counters::add(&self.counters.refused_messages, 1);
-            return Ok(());
+            self.cannot_be_read(entry, "it names no entity and scope");
+            return Ok(false);
         };
         let (values, keys);
         let change = if entry.kind == Kind::DeleteAttributes {
-            keys = serde_json::from_slice::<Vec<String>>(entry.body).unwrap_or_default();
+            keys = match serde_json::from_slice::<Vec<String>>(entry.body) {
+                Ok(keys) => keys,
+                Err(error) => {
+                    self.cannot_be_read(entry, &error.to_string());
+                    return Ok(false);
+                }
+            };
             AttributesChange::Delete(&keys)
         } else {
-            values = attributes(entry.body, &Limits::default()).unwrap_or_default();
+            values = match attributes(entry.body, &Limits::default()) {
+                Ok(values) => values,
+                Err(error) => {
+                    self.cannot_be_read(entry, &error.to_string());
+                    return Ok(false);
+                }
+            };
             AttributesChange::Save(&values)
         };
         let mut out = self.out(entry.received_ms);
+        let when = (at, entry.received_ms);
         self.platform
-            .change_attributes(entity, (scope, change), (at, entry.received_ms), &mut out)
+            .change_attributes(entity, (scope, change), when, unix_ms(), &mut out)
+            .map(|()| true)
     }
 
-    /// Telemetry of any entity, past the chains.
-    pub fn save(&self, entry: &Entry<'_>, at: Position) -> Result<(), IngestError> {
+    /// It was acknowledged, and should have been refused in place of that.
+    fn cannot_be_read(&self, entry: &Entry<'_>, problem: &str) {
+        Counters::add(&self.counters.refused_messages, 1);
+        tracing::warn!(entity = %entry.device, problem, "what a user saved cannot be read in the log: it has no effect");
+    }
+
+    /// Telemetry of any entity, past the chains. `false`: it cannot be read.
+    pub fn save(&self, entry: &Entry<'_>, at: Position) -> Result<bool, IngestError> {
         let kind = usize::try_from(entry.id)
             .ok()
             .and_then(|index| EntityType::ALL.get(index));
@@ -281,17 +302,19 @@ impl Hub {
         match (kind, telemetry) {
             (Some(kind), Ok(telemetry)) => {
                 let entity = EntityId::new(*kind, entry.device);
-                self.platform.save_telemetry(
-                    entity,
-                    &telemetry,
-                    ttl_s,
-                    (at, entry.received_ms),
-                    &mut self.out(entry.received_ms),
-                )
+                let when = (at, entry.received_ms);
+                let mut out = self.out(entry.received_ms);
+                self.platform
+                    .save_telemetry(entity, &telemetry, ttl_s, when, &mut out)
+                    .map(|()| true)
             }
-            _ => {
-                Counters::add(&self.counters.refused_messages, 1);
-                Ok(())
+            (None, _) => {
+                self.cannot_be_read(entry, "it names no entity");
+                Ok(false)
+            }
+            (_, Err(error)) => {
+                self.cannot_be_read(entry, &error.to_string());
+                Ok(false)
             }
         }
     }

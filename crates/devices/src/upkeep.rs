@@ -48,9 +48,7 @@ pub fn run(hub: &Arc<Hub>) {
         let version = Some(hub.platform.entities().directory().ttls_version());
         if next_clean_up.0 != version || now_ms >= next_clean_up.1 {
             next_clean_up = (version, now_ms.saturating_add(CLEAN_UP_MS));
-            if let Err(error) = hub.clean_up(now_ms) {
-                tracing::warn!(error = %error_chain(&error), "alarms and calls that are too old cannot be deleted");
-            }
+            hub.clean_up(now_ms);
         }
         if now_ms >= next_events_ms {
             next_events_ms = now_ms.saturating_add(EVENTS_MS);
@@ -109,14 +107,30 @@ impl Hub {
         }
     }
 
+    /// What cannot be done now keeps nothing else from being done.
+    fn clean_up(&self, now_ms: i64) {
+        let all = [
+            ("claims", self.platform.entities().forget_old_claims(now_ms)),
+            ("alarms", self.forget_old_alarms(now_ms)),
+            ("calls", self.forget_old_calls(now_ms)),
+        ];
+        for (what, done) in all {
+            if let Err(error) = done {
+                tracing::warn!(what, error = %error_chain(&error), "what is too old cannot be deleted; it is tried again in an hour");
+            }
+        }
+    }
+
     /// Chains are told what went.
-    fn clean_up(&self, now_ms: i64) -> Result<(), EntityError> {
-        self.platform.entities().forget_old_claims(now_ms)?;
+    fn forget_old_alarms(&self, now_ms: i64) -> Result<(), EntityError> {
         let mut out = self.out(now_ms);
         for alarm in self.platform.delete_old_alarms(now_ms, &mut out)? {
             self.platform.tell(deleted(&alarm), now_ms, &mut out);
         }
-        drop(out);
+        Ok(())
+    }
+
+    fn forget_old_calls(&self, now_ms: i64) -> Result<(), EntityError> {
         loop {
             let old = self.platform.old_rpcs(now_ms)?;
             if old.is_empty() {

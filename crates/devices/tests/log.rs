@@ -222,3 +222,26 @@ fn usage_becomes_time_series_of_the_usage_state_and_goes_on_after_a_restart() {
     });
     devices.shut_down();
 }
+
+/// Nobody waits for a log that will never keep what it was given.
+#[test]
+fn who_waits_is_told_when_the_log_has_failed() {
+    let scratch = Scratch::new("failed");
+    let devices = open(&scratch.0);
+    let (_, device) = create(&devices);
+    telemetry(&devices, device, 0..1);
+    std::fs::remove_dir_all(scratch.0.join("platform/log")).unwrap();
+    let (told, result) = std::sync::mpsc::channel();
+    let of_waiter = Arc::clone(&devices);
+    std::thread::spawn(move || {
+        let body = format!("{{\"text\":\"{}\"}}", "x".repeat(20_000));
+        // Until a segment is full, and there can be no further one.
+        let said = (0..1000).map(|n| Entry::new(Kind::Telemetry, device.0, NOW + n, body.as_bytes()));
+        let mut kept = said.map(|entry| of_waiter.append(&entry).and_then(devices::Kept::wait));
+        let _ = told.send(kept.find_map(Result::err));
+    });
+    let full = result
+        .recv_timeout(Duration::from_secs(20))
+        .expect("whoever waits is told");
+    assert!(full.is_some_and(|full| !full.because.contains("stops")));
+}

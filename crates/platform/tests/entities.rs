@@ -11,7 +11,7 @@ use platform::SqliteRepository;
 use platform::credentials::MqttLogin;
 use platform::decode::{Claim, Provision};
 use platform::entities::{ClaimOutcome, Entities, EntityError, NewTenant, ProvisionOutcome, Said};
-use platform::ids::{CustomerId, TenantId};
+use platform::ids::{CustomerId, TenantId, Uuid};
 use platform::model::{
     Alarm, Authority, CredentialsType, Customer, Device, DeviceCredentials, DeviceProfile, RuleChain, Tenant, User,
 };
@@ -444,11 +444,48 @@ fn claims_survive_a_restart_until_their_time_is_over() {
     said(&f, &wrong, Said::Now, 10, NOW + 400, NOW + 400).unwrap();
     said(&f, &wrong, Said::Now, 50_000, NOW + 500, NOW + 500).unwrap();
     f.entities.forget_old_claims(NOW + 20_000).unwrap();
+    assert_eq!(stored_claims(&f), [wrong.id.unwrap().0]);
+    assert_eq!(take(&f, &wrong, "s", NOW + 20_001), "success");
+}
+
+fn stored_claims(f: &Fixture) -> Vec<Uuid> {
     let mut kept = Vec::new();
     let visit = &mut |id, _: &[u8]| kept.push(id);
     f.entities.repository().for_each_state(StateKind::Claim, visit).unwrap();
-    assert_eq!(kept, [wrong.id.unwrap().0]);
-    assert_eq!(take(&f, &wrong, "s", NOW + 20_001), "success");
+    kept
+}
+
+/// A claim is used up by the change of the device, or not at all.
+#[test]
+fn a_claim_that_could_not_be_taken_waits_on() {
+    let f = fixture();
+    let customer = f.customer("C").id.unwrap();
+    let devices = ["A", "B", "C"].map(|name| f.entities.save_device(f.device(name), None, NOW).unwrap());
+    let claim = Claim {
+        secret_key: "s".to_owned(),
+        duration_ms: 1000,
+    };
+    // All of a message at once; one that has an owner, or is gone, keeps the others from nothing.
+    let owned = Device {
+        customer_id: Some(customer),
+        ..f.device("owned")
+    };
+    let owned = f.entities.save_device(owned, None, NOW).unwrap();
+    let wanted = [&owned].into_iter().chain(&devices);
+    let wanted: Vec<_> = wanted.map(|device| (device.id.unwrap(), claim.clone())).collect();
+    let refused = f.entities.allow_claims(&wanted, (Said::Now, NOW), NOW);
+    assert_eq!(text(refused), "Device [owned] has been already claimed!");
+    assert_eq!(stored_claims(&f).len(), 3);
+    let taken = |device: &Device, customer| f.entities.claim(device, customer, "s", NOW);
+    let nobody = CustomerId(Uuid([9; 16]));
+    assert!(taken(&devices[0], nobody).is_err());
+    assert!(matches!(taken(&devices[0], customer), Ok(ClaimOutcome::Success(_))));
+    assert!(matches!(taken(&devices[0], customer), Ok(ClaimOutcome::Claimed)));
+    // Claims go with their devices, and with the tenant of these.
+    f.entities.delete_device(devices[1].id.unwrap()).unwrap();
+    assert_eq!(stored_claims(&f).len(), 2);
+    f.entities.delete_tenant(f.tenant()).unwrap();
+    assert!(stored_claims(&f).is_empty());
 }
 
 fn user(f: &Fixture, email: &str, authority: Authority, customer: Option<CustomerId>) -> User {

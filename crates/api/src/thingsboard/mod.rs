@@ -45,10 +45,14 @@ mod world;
 
 pub use auth::admit;
 pub use ota::file as ota_file;
-pub use rpc::is_waiting;
 pub use world::World;
 
 use crate::endpoint::Endpoint;
+
+/// Whether a request may wait for long: these are no work for the server.
+pub fn is_waiting(path: &str) -> bool {
+    rpc::is_waiting(path) || telemetry::is_waiting(path)
+}
 
 pub fn endpoints() -> Vec<Endpoint> {
     [

@@ -1,6 +1,9 @@
 //! One operation: a path, who may call it, and a function that blocks. The function gets what it needs of the request as
-//! typed values and runs on a thread that may wait for the disk; the reading around it is the same for all.
+//! typed values and runs on a thread that may wait for the disk; the reading around it is the same for all. One that waits for more than
+//! the disk begins there and is waited for without a thread ([`Later`]): there are few of them.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -18,6 +21,7 @@ use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
 use crate::guard::{BodyLimit, Need, Who};
+use crate::problem::Problem;
 
 /// What a handler gives: anything that is an answer, or why not.
 pub type Outcome<T> = Result<axum::Json<T>, Failure>;
@@ -87,6 +91,29 @@ pub trait FromQuery: DeserializeOwned + JsonSchema + Send + 'static {}
 
 impl<T: DeserializeOwned + JsonSchema + Send + 'static> FromQuery for T {}
 
+/// What a handler has begun, to be waited for without a thread.
+pub type Later = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+
+/// As [`post`]; answered when what was begun is done.
+pub fn post_later<P: FromPath, Q: FromQuery, B: FromBody>(
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    handler: Handler<P, Q, B, Later>,
+) -> Endpoint {
+    waiting(Method::POST, path, id, who, handler)
+}
+
+/// As [`post_later`].
+pub fn delete_later<P: FromPath, Q: FromQuery>(
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    handler: Handler<P, Q, (), Later>,
+) -> Endpoint {
+    waiting(Method::DELETE, path, id, who, handler)
+}
+
 /// What is left of a handler once its types are forgotten: so the machinery below is compiled once, not per operation.
 type Job = Arc<dyn Fn(&Call, &Received) -> Result<Response, Failure> + Send + Sync>;
 
@@ -119,6 +146,44 @@ fn blocking<P: FromPath, Q: FromQuery, B: FromBody, R: IntoResponse + 'static>(
     endpoint(method, path, id, who, job, B::IS_READ).query::<Q>()
 }
 
+/// As [`Job`].
+type Beginning = Arc<dyn Fn(&Call, &Received) -> Result<Later, Failure> + Send + Sync>;
+
+fn waiting<P: FromPath, Q: FromQuery, B: FromBody>(
+    method: Method,
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    handler: Handler<P, Q, B, Later>,
+) -> Endpoint {
+    let begin: Beginning = Arc::new(move |call, received| {
+        let path = P::from_path(&received.path)?;
+        let query = query_of::<Q>(&received.uri)?;
+        let body = B::from_body(&received.body)?;
+        handler(call, path, query, body)
+    });
+    endpoint_later(method, path, id, who, begin, B::IS_READ).query::<Q>()
+}
+
+fn endpoint_later(
+    method: Method,
+    path: &'static str,
+    id: &'static str,
+    who: Who,
+    begin: Beginning,
+    reads_body: bool,
+) -> Endpoint {
+    let of_work = method.clone();
+    let run = move |State(app): State<App>, request: Request| {
+        let (begin, operation) = (Arc::clone(&begin), (of_work.clone(), path));
+        async move {
+            let answer = answer_later(app, request, begin, operation, reads_body).await;
+            answer.unwrap_or_else(Failure::into_response)
+        }
+    };
+    described(Endpoint::of(method, path, id, run), path, who, reads_body)
+}
+
 fn endpoint(method: Method, path: &'static str, id: &'static str, who: Who, job: Job, reads_body: bool) -> Endpoint {
     let run = move |State(app): State<App>, request: Request| {
         let job = Arc::clone(&job);
@@ -127,8 +192,11 @@ fn endpoint(method: Method, path: &'static str, id: &'static str, who: Who, job:
             answer.unwrap_or_else(Failure::into_response)
         }
     };
-    let endpoint = Endpoint::of(method, path, id, run).needs(Need::Person(who));
-    let endpoint = path_parameters(endpoint, path);
+    described(Endpoint::of(method, path, id, run), path, who, reads_body)
+}
+
+fn described(endpoint: Endpoint, path: &'static str, who: Who, reads_body: bool) -> Endpoint {
+    let endpoint = path_parameters(endpoint.needs(Need::Person(who)), path);
     if reads_body { endpoint.takes_json() } else { endpoint }
 }
 
@@ -159,24 +227,66 @@ fn describe(name: &str) -> &'static str {
 }
 
 async fn answer(app: App, request: Request, job: Job, reads_body: bool) -> Result<Response, Failure> {
+    let (call, received) = receive(&app, request, reads_body).await?;
+    app.block(move || job(&call, &received)).await?
+}
+
+/// Goes on to its end, with the entry in the audit log, also when whoever asked has gone.
+async fn answer_later(
+    app: App,
+    request: Request,
+    begin: Beginning,
+    operation: (Method, &'static str),
+    reads_body: bool,
+) -> Result<Response, Failure> {
+    let (call, received) = receive(&app, request, reads_body).await?;
+    let work = tokio::spawn(begin_and_wait(app, call, received, begin, operation));
+    let done = work.await;
+    done.unwrap_or_else(|_| Err(Problem::internal("the request failed unexpectedly").into()))
+}
+
+async fn begin_and_wait(
+    app: App,
+    call: Call,
+    received: Received,
+    begin: Beginning,
+    (method, path): (Method, &'static str),
+) -> Result<Response, Failure> {
+    let begun = app.block(move || {
+        let begun = begin(&call, &received);
+        (call, received, begun)
+    });
+    let (call, received, begun) = begun.await?;
+    let done = match begun {
+        Ok(later) => later.await,
+        Err(failure) => Err(failure),
+    };
+    app.block(move || {
+        super::audit_logs::note(&call, &method, path, &received.path, done.as_ref().err());
+        done.map(IntoResponse::into_response)
+    })
+    .await?
+}
+
+async fn receive(app: &App, request: Request, reads_body: bool) -> Result<(Call, Received), Failure> {
     let (mut parts, body) = request.into_parts();
     let Path(path) = Path::<Vec<String>>::from_request_parts(&mut parts, &())
         .await
         .map_err(|rejection| Failure::bad_request(rejection.body_text()))?;
     let body = if reads_body {
         let BodyLimit(limit) = parts.extensions.get().copied().unwrap_or_default();
-        body::read(body, limit, &app).await?
+        body::read(body, limit, app).await?
     } else {
         Bytes::new()
     };
     let person = parts.extensions.remove::<Person>().ok_or_else(Failure::unauthorized)?;
-    let call = Call::new(&app, person, &parts.headers)?;
+    let call = Call::new(app, person, &parts.headers)?;
     let received = Received {
         path,
         uri: parts.uri,
         body,
     };
-    app.block(move || job(&call, &received)).await?
+    Ok((call, received))
 }
 
 pub fn query_of<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Failure> {

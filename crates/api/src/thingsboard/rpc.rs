@@ -151,7 +151,7 @@ fn path_is_old(path: &str) -> bool {
     path.starts_with("/api/plugins/")
 }
 
-/// Whether a request may wait for long: these are no work for the server.
+/// Calls, which wait for their device.
 pub fn is_waiting(path: &str) -> bool {
     let rest = path.strip_prefix("/api/plugins").or_else(|| path.strip_prefix("/api"));
     rest.is_some_and(|rest| rest.starts_with("/rpc/oneway/") || rest.starts_with("/rpc/twoway/"))

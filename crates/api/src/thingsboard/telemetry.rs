@@ -17,7 +17,7 @@ use timeseries::{
 use super::call::{Call, Verb};
 use super::failure::{Code, Failure};
 use super::lists::{comma_separated, empty_is_none};
-use super::operation::{FromParameter, NoQuery, Outcome, Raw, delete, get, post};
+use super::operation::{FromParameter, Later, NoQuery, Outcome, Raw, delete, delete_later, get, post_later};
 use super::values;
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
@@ -35,6 +35,16 @@ pub fn endpoints() -> Vec<Endpoint> {
         .flatten()
         .map(|endpoint| endpoint.tag(TAG))
         .collect()
+}
+
+/// Changes of attributes, which wait for what devices said before: no work for the server.
+pub fn is_waiting(path: &str) -> bool {
+    let Some(rest) = path.strip_prefix("/api/plugins/telemetry/") else {
+        return false;
+    };
+    let mut parts = rest.split('/');
+    let is_of_scope = parts.next_back().is_some_and(|scope| Scope::parse(scope).is_some());
+    is_of_scope && parts.all(|part| !["timeseries", "values", "keys"].contains(&part))
 }
 
 fn reading() -> Vec<Endpoint> {
@@ -66,7 +76,7 @@ fn reading() -> Vec<Endpoint> {
 
 fn writing() -> Vec<Endpoint> {
     vec![
-        post(
+        post_later(
             "/api/plugins/telemetry/{entityType}/{entityId}/timeseries/{scope}",
             "save_timeseries",
             Who::ANY,
@@ -77,7 +87,7 @@ fn writing() -> Vec<Endpoint> {
             "In any form that devices send; it is stored past the rule chains.",
         )
         .returns_empty("Kept."),
-        post(
+        post_later(
             "/api/plugins/telemetry/{entityType}/{entityId}/timeseries/{scope}/{ttl}",
             "save_timeseries_with_ttl",
             Who::ANY,
@@ -88,7 +98,7 @@ fn writing() -> Vec<Endpoint> {
             "Seconds, for all values of these keys, older ones too, until they are saved with another one; 0: as the tenant profile says.",
         )
         .returns_empty("Kept."),
-        post(
+        post_later(
             "/api/plugins/telemetry/{entityType}/{entityId}/attributes/{scope}",
             "save_attributes",
             Who::ANY,
@@ -99,7 +109,7 @@ fn writing() -> Vec<Endpoint> {
             "SERVER_SCOPE or SHARED_SCOPE; a device is told of its shared ones.",
         )
         .returns_empty("Saved."),
-        post(
+        post_later(
             "/api/plugins/telemetry/{entityType}/{entityId}/{scope}",
             "save_attributes_v1",
             Who::ANY,
@@ -107,7 +117,7 @@ fn writing() -> Vec<Endpoint> {
         )
         .says("Save attributes", "The older path.")
         .returns_empty("Saved."),
-        post(
+        post_later(
             "/api/plugins/telemetry/{deviceId}/{scope}",
             "save_device_attributes",
             Who::ANY,
@@ -131,7 +141,7 @@ fn deleting() -> Vec<Endpoint> {
             "Of some keys: all of it, or that of a range of time.",
         )
         .returns_empty("Deleted."),
-        delete(
+        delete_later(
             "/api/plugins/telemetry/{entityType}/{entityId}/{scope}",
             "delete_attributes",
             Who::ANY,
@@ -139,7 +149,7 @@ fn deleting() -> Vec<Endpoint> {
         )
         .says("Delete attributes", "A device is told of its shared ones.")
         .returns_empty("Deleted."),
-        delete(
+        delete_later(
             "/api/plugins/telemetry/{deviceId}/{scope}",
             "delete_device_attributes",
             Who::ANY,
@@ -444,7 +454,12 @@ pub fn explain(error: StoreError) -> Failure {
     }
 }
 
-fn save(call: &Call, (kind, id, scope): (EntityType, Uuid, String), query: NoQuery, body: Raw) -> Result<(), Failure> {
+fn save(
+    call: &Call,
+    (kind, id, scope): (EntityType, Uuid, String),
+    query: NoQuery,
+    body: Raw,
+) -> Result<Later, Failure> {
     save_with_ttl(call, (kind, id, scope, 0), query, body)
 }
 
@@ -453,7 +468,7 @@ fn save_with_ttl(
     (kind, id, _scope, ttl): (EntityType, Uuid, String, i64),
     _: NoQuery,
     Raw(body): Raw,
-) -> Result<(), Failure> {
+) -> Result<Later, Failure> {
     let entity = entity(call, (kind, id), Verb::WriteTelemetry)?;
     let ttl_s = u32::try_from(ttl).map_err(|_| {
         Failure::bad_request(format!(
@@ -470,7 +485,7 @@ fn save_with_ttl(
         let text = "DB storage writes are disabled due to API limits!";
         return Err(Failure::new(Code::TooManyRequests, text));
     }
-    call.world.save_telemetry(entity, &body, ttl_s, call.now_ms)
+    call.world.begin_telemetry(entity, &body, ttl_s, call.now_ms)
 }
 
 fn save_attributes(
@@ -478,7 +493,7 @@ fn save_attributes(
     (kind, id, scope): (EntityType, Uuid, Scope),
     _: NoQuery,
     Raw(body): Raw,
-) -> Result<(), Failure> {
+) -> Result<Later, Failure> {
     let entity = entity(call, (kind, id), Verb::WriteAttributes)?;
     if scope == Scope::ClientScope {
         return Err(Failure::bad_request(format!("Invalid scope: {}", scope.name())));
@@ -491,7 +506,12 @@ fn save_attributes(
     call.world.save_attributes((entity, scope), &body, call.now_ms)
 }
 
-fn save_device_attributes(call: &Call, (id, scope): (Uuid, Scope), query: NoQuery, body: Raw) -> Result<(), Failure> {
+fn save_device_attributes(
+    call: &Call,
+    (id, scope): (Uuid, Scope),
+    query: NoQuery,
+    body: Raw,
+) -> Result<Later, Failure> {
     save_attributes(call, (EntityType::Device, id, scope), query, body)
 }
 
@@ -500,7 +520,7 @@ fn delete_attributes(
     (kind, id, scope): (EntityType, Uuid, Scope),
     query: KeysToDelete,
     (): (),
-) -> Result<(), Failure> {
+) -> Result<Later, Failure> {
     let entity = entity(call, (kind, id), Verb::WriteAttributes)?;
     let keys: Vec<String> = comma_separated(&query.keys).into_iter().map(str::to_owned).collect();
     if keys.is_empty() {
@@ -514,7 +534,7 @@ fn delete_device_attributes(
     (id, scope): (Uuid, Scope),
     query: KeysToDelete,
     (): (),
-) -> Result<(), Failure> {
+) -> Result<Later, Failure> {
     delete_attributes(call, (EntityType::Device, id, scope), query, ())
 }
 
@@ -549,5 +569,32 @@ fn delete_timeseries(call: &Call, of: Of, query: DeleteQuery, (): ()) -> Result<
 impl FromParameter for Scope {
     fn from_parameter(text: &str) -> Result<Scope, Failure> {
         Scope::parse(text).ok_or_else(|| Failure::bad_request(format!("Invalid scope: {text}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_waiting;
+
+    #[test]
+    fn changes_of_attributes_wait_and_nothing_else_does() {
+        let rows = [
+            ("DEVICE/1/attributes/SERVER_SCOPE", true),
+            ("DEVICE/1/SHARED_SCOPE", true),
+            ("1/SERVER_SCOPE", true),
+            ("DEVICE/1/timeseries/SERVER_SCOPE", false),
+            ("DEVICE/1/timeseries/delete", false),
+            ("DEVICE/1/values/attributes/SERVER_SCOPE", false),
+            ("DEVICE/1/keys/attributes/SERVER_SCOPE", false),
+            ("DEVICE/1/values/timeseries", false),
+        ];
+        for (rest, expected) in rows {
+            assert_eq!(
+                is_waiting(&format!("/api/plugins/telemetry/{rest}")),
+                expected,
+                "{rest}"
+            );
+        }
+        assert!(!is_waiting("/api/devices/SERVER_SCOPE"));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use auth::Password;
 use axum::body::Bytes;
 use axum::http::StatusCode;
-use devices::{Devices, Kept, Out};
+use devices::{Devices, Full, Kept, Out, WaitingChange};
 use platform::Platform;
 use platform::entities::Entities;
 use platform::ids::{CustomerId, DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
@@ -21,6 +21,7 @@ use super::audit_logs::Counts;
 use super::call::Person;
 use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
+use super::operation::Later;
 use super::token::{Claims, REFRESH_SCOPE, Signer, TokenError};
 use crate::admins::{Admins, Role};
 use crate::guard::KEY_PREFIX;
@@ -91,13 +92,20 @@ impl World {
         kept.and_then(Kept::wait).map_err(full)
     }
 
-    /// Behind what devices said before, and to be read when this returns.
-    pub fn save_attributes(&self, of: (EntityId, Scope), body: &[u8], now_ms: i64) -> Result<(), Failure> {
-        self.devices.save_attributes(of, body, now_ms).map_err(full)
+    /// As [`World::save_telemetry`], without waiting here.
+    pub fn begin_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<Later, Failure> {
+        let kept = self.devices.save_telemetry(entity, body, ttl_s, now_ms);
+        let kept = kept.map_err(full)?;
+        Ok(Box::pin(async { kept.await.map_err(full) }))
     }
 
-    pub fn delete_attributes(&self, of: (EntityId, Scope), keys: &[String], now_ms: i64) -> Result<(), Failure> {
-        self.devices.delete_attributes(of, keys, now_ms).map_err(full)
+    /// Behind what devices said before, and to be read when it is done.
+    pub fn save_attributes(&self, of: (EntityId, Scope), body: &[u8], now_ms: i64) -> Result<Later, Failure> {
+        when_done(self.devices.save_attributes(of, body, now_ms))
+    }
+
+    pub fn delete_attributes(&self, of: (EntityId, Scope), keys: &[String], now_ms: i64) -> Result<Later, Failure> {
+        when_done(self.devices.delete_attributes(of, keys, now_ms))
     }
 
     /// The OpenAPI document, made once.
@@ -307,7 +315,12 @@ pub fn authority_name(authority: Authority) -> &'static str {
     }
 }
 
+fn when_done(change: Result<WaitingChange, Full>) -> Result<Later, Failure> {
+    let change = change.map_err(full)?;
+    Ok(Box::pin(async { change.done().await.map_err(full) }))
+}
+
 /// The log takes nothing now.
-fn full(full: devices::Full) -> Failure {
+fn full(full: Full) -> Failure {
     Failure::new(Code::General, full.to_string()).with_status(StatusCode::SERVICE_UNAVAILABLE)
 }

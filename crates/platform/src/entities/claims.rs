@@ -2,23 +2,34 @@
 //!
 //! Who may be claimed is stored before the device is answered, so that a restart forgets none of it. It is known with its time until that is
 //! over, also when it was used: what the log says again after a crash brings back no claim that somebody has taken or guessed wrong.
+//!
+//! Claims change while [`Entities::changing`] is held, on the disk first: their own lock is for a look into memory, and never held for the disk.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::sync::MutexGuard;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Entities, EntityError};
 use crate::decode::Claim;
-use crate::ids::{CustomerId, DeviceId, Uuid};
-use crate::model::Device;
+use crate::directory::Directory;
+use crate::ids::{CustomerId, DeviceId, TenantId};
+use crate::model::{Device, DeviceCredentials};
 use crate::repository::{Change, Repository, RepositoryError, StateKind};
 
 /// How long a claim may wait for its user, if the device does not say.
 const CLAIM_MS_DEFAULT: i64 = 86_400_000;
+/// At most, whatever the device says.
+const CLAIM_MS_MAX: i64 = 30 * 86_400_000;
 
-/// Devices that wait to be claimed; more than these push out the one whose time is over first.
+/// Claims that are known, in all and of a tenant. More than these push out used ones, then those whose time is over first: of the tenant
+/// itself, or of the one that has the most.
 const CLAIMS_MAX: usize = 100_000;
+const CLAIMS_OF_TENANT_MAX: usize = CLAIMS_MAX / 2;
+
+/// In one transaction: others have their turn in between.
+const FORGOTTEN_AT_ONCE: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimOutcome {
@@ -39,12 +50,17 @@ pub enum Said {
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     waiting: HashMap<DeviceId, WaitingClaim>,
+    /// How many of them each tenant has; none has zero.
+    of_tenants: HashMap<TenantId, usize>,
 }
 
 /// As it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WaitingClaim {
+    /// The device's.
+    #[serde(skip)]
+    tenant: TenantId,
     secret_key: String,
     /// When the device said it.
     since: i64,
@@ -54,100 +70,246 @@ struct WaitingClaim {
 }
 
 impl WaitingClaim {
-    fn is_over(&self, now_ms: i64) -> bool {
-        now_ms > self.expiration_time
-    }
-}
-
-fn keep(device: DeviceId, claim: Option<&WaitingClaim>) -> Result<Change, EntityError> {
-    let bytes = claim.map(serde_json::to_vec).transpose();
-    Ok(Change::PutState {
-        state: StateKind::Claim,
-        id: device.0,
-        bytes: bytes.map_err(|error| EntityError::invalid(format!("the claim cannot be stored: {error}")))?,
-    })
-}
-
-impl Claims {
-    /// Those of the process before; what cannot be read is no claim.
-    pub fn load(repository: &dyn Repository) -> Result<Claims, RepositoryError> {
-        let mut waiting = HashMap::new();
-        repository.for_each_state(StateKind::Claim, &mut |device, bytes| {
-            if let Ok(claim) = serde_json::from_slice(bytes) {
-                waiting.insert(DeviceId(device), claim);
-            }
-        })?;
-        Ok(Claims { waiting })
-    }
-
-    /// What has to go for one more.
-    fn in_the_way(&self, now_ms: i64) -> Vec<DeviceId> {
-        if self.waiting.len() < CLAIMS_MAX {
-            return Vec::new();
-        }
-        let over = self.waiting.iter().filter(|(_, claim)| claim.is_over(now_ms));
-        let over: Vec<DeviceId> = over.map(|(id, _)| *id).collect();
-        if !over.is_empty() {
-            return over;
-        }
-        let first = self.waiting.iter().min_by_key(|(_, claim)| claim.expiration_time);
-        first.map(|(id, _)| *id).into_iter().collect()
-    }
-}
-
-impl Entities {
-    fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// The device says that it may be claimed, at `since_ms`. What it said before holds until its time is over or it was used.
-    pub fn allow_claim(
-        &self,
-        device: DeviceId,
-        claim: &Claim,
-        (said, since_ms): (Said, i64),
-        now_ms: i64,
-    ) -> Result<(), EntityError> {
-        let stored: Device = self.get(device.0)?;
-        if stored.customer_id.unwrap_or_default() != CustomerId::NULL {
-            return Err(EntityError::invalid(format!(
-                "Device [{}] has been already claimed!",
-                stored.name
-            )));
-        }
-        let duration_ms = if claim.duration_ms > 0 {
-            claim.duration_ms
-        } else {
-            CLAIM_MS_DEFAULT
+    fn new(tenant: TenantId, claim: &Claim, since_ms: i64) -> WaitingClaim {
+        let duration_ms = match claim.duration_ms {
+            said if said > 0 => said.min(CLAIM_MS_MAX),
+            _ => CLAIM_MS_DEFAULT,
         };
-        let new = WaitingClaim {
+        WaitingClaim {
+            tenant,
             secret_key: claim.secret_key.clone(),
             since: since_ms,
             expiration_time: since_ms.saturating_add(duration_ms),
             is_used: false,
+        }
+    }
+
+    fn is_over(&self, now_ms: i64) -> bool {
+        now_ms > self.expiration_time
+    }
+
+    /// Whether somebody can still take the device with it.
+    fn is_open(&self, now_ms: i64) -> bool {
+        !self.is_used && !self.is_over(now_ms)
+    }
+
+    /// Without its secret, which is worth nothing any more.
+    fn used(&self) -> WaitingClaim {
+        WaitingClaim {
+            secret_key: String::new(),
+            is_used: true,
+            ..self.clone()
+        }
+    }
+}
+
+fn kept(device: DeviceId, claim: &WaitingClaim) -> Result<Change, EntityError> {
+    let bytes = serde_json::to_vec(claim);
+    Ok(Change::PutState {
+        state: StateKind::Claim,
+        id: device.0,
+        bytes: Some(bytes.map_err(|error| EntityError::invalid(format!("the claim cannot be stored: {error}")))?),
+    })
+}
+
+fn forgotten(device: DeviceId) -> Change {
+    Change::PutState {
+        state: StateKind::Claim,
+        id: device.0,
+        bytes: None,
+    }
+}
+
+impl Claims {
+    /// Those of the process before; what cannot be read is no claim. What is left of devices that are gone is removed.
+    pub fn load(repository: &dyn Repository, directory: &Directory) -> Result<Claims, RepositoryError> {
+        let mut claims = Claims::default();
+        let mut gone = Vec::new();
+        repository.for_each_state(StateKind::Claim, &mut |id, bytes| {
+            let id = DeviceId(id);
+            let Some(device) = directory.device(id) else {
+                return gone.push(forgotten(id));
+            };
+            if let Ok(claim) = serde_json::from_slice::<WaitingClaim>(bytes) {
+                let latest = claim.since.saturating_add(CLAIM_MS_MAX);
+                let claim = WaitingClaim {
+                    tenant: device.tenant,
+                    expiration_time: claim.expiration_time.min(latest),
+                    ..claim
+                };
+                claims.insert(id, claim);
+            }
+        })?;
+        for piece in gone.chunks(FORGOTTEN_AT_ONCE) {
+            repository.apply(piece)?;
+        }
+        Ok(claims)
+    }
+
+    fn insert(&mut self, device: DeviceId, claim: WaitingClaim) {
+        *self.of_tenants.entry(claim.tenant).or_default() += 1;
+        if let Some(before) = self.waiting.insert(device, claim) {
+            self.count_down(before.tenant);
+        }
+    }
+
+    pub fn remove(&mut self, device: DeviceId) {
+        if let Some(claim) = self.waiting.remove(&device) {
+            self.count_down(claim.tenant);
+        }
+    }
+
+    fn count_down(&mut self, tenant: TenantId) {
+        let Some(count) = self.of_tenants.get_mut(&tenant) else {
+            return;
         };
-        let mut claims = self.claims();
-        let holds = claims.waiting.get(&device).is_some_and(|known| match said {
-            Said::Now => !known.is_used && !known.is_over(now_ms),
-            Said::Again => known.since >= since_ms || (!known.is_used && !known.is_over(now_ms)),
+        *count -= 1;
+        if *count == 0 {
+            self.of_tenants.remove(&tenant);
+        }
+    }
+
+    fn count_of(&self, tenant: TenantId) -> usize {
+        self.of_tenants.get(&tenant).copied().unwrap_or(0)
+    }
+
+    /// What has to be stored when the device goes.
+    pub fn change_without(&self, device: DeviceId) -> Option<Change> {
+        self.waiting.contains_key(&device).then(|| forgotten(device))
+    }
+
+    /// Some of those whose time is over.
+    fn over(&self, now_ms: i64) -> Vec<DeviceId> {
+        let over = self.waiting.iter().filter(|(_, claim)| claim.is_over(now_ms));
+        over.map(|(device, _)| *device).take(FORGOTTEN_AT_ONCE).collect()
+    }
+
+    /// Whether what is known of the device holds against what it says now.
+    fn holds(&self, device: DeviceId, new: &WaitingClaim, said: Said, now_ms: i64) -> bool {
+        self.waiting.get(&device).is_some_and(|known| match said {
+            Said::Now => known.is_open(now_ms),
+            Said::Again => known.since >= new.since || known.is_open(now_ms),
+        })
+    }
+
+    /// What has to go for new ones, which are of one tenant.
+    fn in_the_way(&self, new: &HashMap<DeviceId, WaitingClaim>, now_ms: i64) -> HashSet<DeviceId> {
+        let mut gone = HashSet::new();
+        let Some(tenant) = new.values().next().map(|claim| claim.tenant) else {
+            return gone;
+        };
+        let added = new.keys().filter(|device| !self.waiting.contains_key(*device)).count();
+        let too_many = (self.count_of(tenant) + added).saturating_sub(CLAIMS_OF_TENANT_MAX);
+        gone.extend(self.least_wanted(too_many, now_ms, |device, claim| {
+            claim.tenant == tenant && !new.contains_key(device)
+        }));
+        let too_many = (self.waiting.len() + added - gone.len()).saturating_sub(CLAIMS_MAX);
+        let others = self.least_wanted(too_many, now_ms, |device, _| {
+            !new.contains_key(device) && !gone.contains(device)
         });
-        if holds || new.is_over(now_ms) {
+        gone.extend(others);
+        gone
+    }
+
+    /// So many, those that nobody can use first.
+    fn least_wanted(
+        &self,
+        count: usize,
+        now_ms: i64,
+        may_go: impl Fn(&DeviceId, &WaitingClaim) -> bool,
+    ) -> Vec<DeviceId> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let all = self.waiting.iter().filter(|(device, claim)| may_go(device, claim));
+        let mut all: Vec<_> = all
+            .map(|(device, claim)| {
+                let crowd = Reverse(self.count_of(claim.tenant));
+                ((claim.is_open(now_ms), crowd, claim.expiration_time), *device)
+            })
+            .collect();
+        if count < all.len() {
+            all.select_nth_unstable_by_key(count, |(wanted, _)| *wanted);
+            all.truncate(count);
+        }
+        all.into_iter().map(|(_, device)| device).collect()
+    }
+}
+
+impl Entities {
+    pub(super) fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// As [`Entities::allow_claims`], of one device.
+    pub fn allow_claim(
+        &self,
+        device: DeviceId,
+        claim: &Claim,
+        said: (Said, i64),
+        now_ms: i64,
+    ) -> Result<(), EntityError> {
+        self.allow_claims(&[(device, claim.clone())], said, now_ms)
+    }
+
+    /// Devices of one tenant say that they may be claimed, at `since_ms`. What a device said before holds until its time is over or it was
+    /// used. All are stored at once, but for those that may not be claimed; the error is that of the first of these.
+    pub fn allow_claims(
+        &self,
+        wanted: &[(DeviceId, Claim)],
+        (said, since_ms): (Said, i64),
+        now_ms: i64,
+    ) -> Result<(), EntityError> {
+        let _changing = self.changing();
+        let mut new = HashMap::new();
+        let mut refused = Ok(());
+        for (device, claim) in wanted {
+            match self.tenant_of_unclaimed(*device) {
+                Ok(tenant) => {
+                    let claim = WaitingClaim::new(tenant, claim, since_ms);
+                    if !claim.is_over(now_ms) && !self.claims().holds(*device, &claim, said, now_ms) {
+                        new.entry(*device).or_insert(claim);
+                    }
+                }
+                Err(error) => refused = refused.and(Err(error)),
+            }
+        }
+        self.put_claims(new, now_ms)?;
+        refused
+    }
+
+    fn tenant_of_unclaimed(&self, device: DeviceId) -> Result<TenantId, EntityError> {
+        let device: Device = self.get(device.0)?;
+        if device.customer_id.unwrap_or_default() != CustomerId::NULL {
+            return Err(EntityError::invalid(format!(
+                "Device [{}] has been already claimed!",
+                device.name
+            )));
+        }
+        Ok(device.tenant_id)
+    }
+
+    fn put_claims(&self, new: HashMap<DeviceId, WaitingClaim>, now_ms: i64) -> Result<(), EntityError> {
+        if new.is_empty() {
             return Ok(());
         }
-        let gone = claims.in_the_way(now_ms);
-        let mut changes = vec![keep(device, Some(&new))?];
-        for other in gone.iter().filter(|other| **other != device) {
-            changes.push(keep(*other, None)?);
+        let gone = self.claims().in_the_way(&new, now_ms);
+        let mut changes: Vec<Change> = gone.iter().map(|device| forgotten(*device)).collect();
+        for (device, claim) in &new {
+            changes.push(kept(*device, claim)?);
         }
         self.repository.apply(&changes)?;
-        for other in gone {
-            claims.waiting.remove(&other);
+        let mut claims = self.claims();
+        for device in gone {
+            claims.remove(device);
         }
-        claims.waiting.insert(device, new);
+        for (device, claim) in new {
+            claims.insert(device, claim);
+        }
         Ok(())
     }
 
-    /// A user of the customer takes the device that has this name.
+    /// A user of the customer takes the device. A claim is used up by that, and by a wrong secret, in the same transaction.
     pub fn claim(
         &self,
         device: &Device,
@@ -155,50 +317,44 @@ impl Entities {
         secret: &str,
         now_ms: i64,
     ) -> Result<ClaimOutcome, EntityError> {
+        let _changing = self.changing();
         let id = device.id.unwrap_or_default();
-        let is_owned = device.customer_id.unwrap_or_default() != CustomerId::NULL;
-        match self.use_claim(id, now_ms)? {
-            Some(claim) if claim.is_over(now_ms) || claim.secret_key != secret => Ok(ClaimOutcome::Failure),
-            Some(_) if is_owned => Ok(ClaimOutcome::Claimed),
-            Some(_) => {
-                let device = Device {
-                    customer_id: Some(customer),
-                    version: None,
-                    ..device.clone()
-                };
-                Ok(ClaimOutcome::Success(Box::new(self.save_device(device, None, now_ms)?)))
-            }
-            None if is_owned => Ok(ClaimOutcome::Claimed),
-            None => Ok(ClaimOutcome::Failure),
-        }
-    }
-
-    /// The claim that waits, which nobody can use again.
-    fn use_claim(&self, device: DeviceId, now_ms: i64) -> Result<Option<WaitingClaim>, EntityError> {
-        let mut claims = self.claims();
-        let Some(claim) = claims.waiting.get(&device).filter(|claim| !claim.is_used).cloned() else {
-            return Ok(None);
+        let stored: Device = self.get(id.0)?;
+        let is_owned = stored.customer_id.unwrap_or_default() != CustomerId::NULL;
+        let known = self.claims().waiting.get(&id).cloned();
+        let Some(claim) = known.filter(|claim| !claim.is_used) else {
+            return Ok(match is_owned {
+                true => ClaimOutcome::Claimed,
+                false => ClaimOutcome::Failure,
+            });
         };
-        let used = WaitingClaim {
-            secret_key: String::new(),
-            is_used: true,
-            ..claim.clone()
-        };
-        let is_over = used.is_over(now_ms);
-        self.repository
-            .apply(&[keep(device, Some(&used).filter(|_| !is_over))?])?;
-        if is_over {
-            claims.waiting.remove(&device);
+        let outcome = if claim.is_over(now_ms) || claim.secret_key != secret {
+            self.repository.apply(&[used_up(id, &claim, now_ms)?])?;
+            ClaimOutcome::Failure
+        } else if is_owned {
+            self.repository.apply(&[used_up(id, &claim, now_ms)?])?;
+            ClaimOutcome::Claimed
         } else {
-            claims.waiting.insert(device, used);
+            let device = Device {
+                customer_id: Some(customer),
+                version: None,
+                ..stored
+            };
+            let along = vec![used_up(id, &claim, now_ms)?];
+            let saved = self.save_device_along(device, DeviceCredentials::default(), along, now_ms)?;
+            ClaimOutcome::Success(Box::new(saved))
+        };
+        match claim.is_over(now_ms) {
+            true => self.claims().remove(id),
+            false => self.claims().insert(id, claim.used()),
         }
-        Ok(Some(claim))
+        Ok(outcome)
     }
 
-    /// The device is deleted.
-    pub(super) fn forget_claim(&self, device: DeviceId) -> Option<Change> {
-        self.claims().waiting.remove(&device)?;
-        keep(device, None).ok()
+    /// The devices are gone, on the disk too.
+    pub(super) fn forget_claims_of(&self, devices: &[DeviceId]) {
+        let mut claims = self.claims();
+        devices.iter().for_each(|device| claims.remove(*device));
     }
 
     /// Gives the device back; it may be claimed again.
@@ -213,15 +369,95 @@ impl Entities {
 
     /// Claims whose time is over are forgotten.
     pub fn forget_old_claims(&self, now_ms: i64) -> Result<(), EntityError> {
-        let mut claims = self.claims();
-        let over = claims.waiting.iter().filter(|(_, claim)| claim.is_over(now_ms));
-        let over: Vec<Uuid> = over.map(|(id, _)| id.0).collect();
-        if over.is_empty() {
-            return Ok(());
+        loop {
+            let _changing = self.changing();
+            let over = self.claims().over(now_ms);
+            if over.is_empty() {
+                return Ok(());
+            }
+            let changes: Vec<Change> = over.iter().map(|device| forgotten(*device)).collect();
+            self.repository.apply(&changes)?;
+            let mut claims = self.claims();
+            over.into_iter().for_each(|device| claims.remove(device));
         }
-        let gone = over.iter().map(|id| keep(DeviceId(*id), None));
-        self.repository.apply(&gone.collect::<Result<Vec<_>, _>>()?)?;
-        claims.waiting.retain(|_, claim| !claim.is_over(now_ms));
-        Ok(())
+    }
+}
+
+/// Nobody can use it again; it is known until its time is over.
+fn used_up(device: DeviceId, claim: &WaitingClaim, now_ms: i64) -> Result<Change, EntityError> {
+    match claim.is_over(now_ms) {
+        true => Ok(forgotten(device)),
+        false => kept(device, &claim.used()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Uuid;
+
+    const NOW: i64 = 1_700_000_000_000;
+
+    fn device(of: u8, number: usize) -> DeviceId {
+        let mut id = [of; 16];
+        id[8..].copy_from_slice(&(number as u64).to_be_bytes());
+        DeviceId(Uuid(id))
+    }
+
+    fn said(of: u8, duration_ms: i64) -> WaitingClaim {
+        let claim = Claim {
+            secret_key: "s".to_owned(),
+            duration_ms,
+        };
+        WaitingClaim::new(TenantId(Uuid([of; 16])), &claim, NOW)
+    }
+
+    fn full(tenants: &[u8]) -> Claims {
+        let mut claims = Claims::default();
+        for number in 0..CLAIMS_MAX / 2 {
+            for of in tenants {
+                claims.insert(device(*of, number), said(*of, 1000 + number as i64));
+            }
+        }
+        claims
+    }
+
+    fn gone(claims: &Claims, of: u8, numbers: std::ops::Range<usize>) -> Vec<DeviceId> {
+        let new = numbers.map(|number| (device(of, number), said(of, 5)));
+        let mut gone: Vec<_> = claims.in_the_way(&new.collect(), NOW).into_iter().collect();
+        gone.sort_unstable_by_key(|device| device.0.0);
+        gone
+    }
+
+    #[test]
+    fn whoever_says_too_much_pushes_out_its_own_claims() {
+        let mut claims = full(&[1]);
+        let last = CLAIMS_OF_TENANT_MAX - 1;
+        // Used ones first, then those whose time is over first; what is said anew takes no room.
+        claims.insert(device(1, last), said(1, 9_000_000).used());
+        assert_eq!(gone(&claims, 1, last + 1..last + 3), [device(1, 0), device(1, last)]);
+        assert_eq!(gone(&claims, 1, 0..3), []);
+        assert_eq!(gone(&claims, 2, 0..3), []);
+        // All are full: another one's is pushed out only as long as it has more.
+        let mut claims = full(&[1, 2]);
+        claims.remove(device(1, 7));
+        claims.insert(device(3, 0), said(3, 1));
+        assert_eq!(gone(&claims, 3, 1..3), [device(2, 0), device(2, 1)]);
+        claims.remove(device(3, 0));
+        assert_eq!(claims.of_tenants.len(), 2);
+    }
+
+    #[test]
+    fn no_claim_waits_for_ever() {
+        let ends = |duration_ms| said(1, duration_ms).expiration_time - NOW;
+        let rows = [
+            (0, CLAIM_MS_DEFAULT),
+            (-1, CLAIM_MS_DEFAULT),
+            (1, 1),
+            (i64::MAX, CLAIM_MS_MAX),
+        ];
+        for (said, expected) in rows {
+            assert_eq!(ends(said), expected, "{said}");
+        }
     }
 }

@@ -24,11 +24,22 @@ impl Entities {
     /// The credentials count for a new device only.
     pub fn save_device_with_credentials(
         &self,
-        mut device: Device,
-        mut credentials: DeviceCredentials,
+        device: Device,
+        credentials: DeviceCredentials,
         now_ms: i64,
     ) -> Result<Device, EntityError> {
         let _changing = self.changing();
+        self.save_device_along(device, credentials, Vec::new(), now_ms)
+    }
+
+    /// With other changes in the same transaction. The caller holds [`Entities::changing`].
+    pub(super) fn save_device_along(
+        &self,
+        mut device: Device,
+        mut credentials: DeviceCredentials,
+        along: Vec<Change>,
+        now_ms: i64,
+    ) -> Result<Device, EntityError> {
         let stored = self.stored(&device, "device")?;
         match &stored {
             Some(stored) => device.tenant_id = stored.tenant_id,
@@ -42,6 +53,7 @@ impl Entities {
         device.customer_id = Some(device.customer_id.unwrap_or_default());
         device.device_data.get_or_insert_with(default_device_data);
         changes.push(self.put(&mut device, stored.as_ref(), now_ms)?);
+        changes.extend(along);
         if stored.is_none() {
             credentials.device_id = device.id.unwrap_or_default();
             credentials.id = None;
@@ -130,8 +142,9 @@ impl Entities {
             )));
         }
         changes.extend(self.rpcs_of(id)?.map(Change::Delete));
-        changes.extend(self.forget_claim(id));
+        changes.extend(self.claims().change_without(id));
         self.repository.apply(&changes)?;
+        self.claims().remove(id);
         self.directory_mut()
             .remove_device(id, credentials.credentials_id.as_deref());
         Ok(device)

@@ -50,7 +50,7 @@ impl Entities {
     /// Reads all devices, profiles and credentials into memory.
     pub fn open(repository: Arc<dyn Repository>) -> Result<Entities, RepositoryError> {
         let directory = Directory::load(&*repository)?;
-        let claims = claims::Claims::load(&*repository)?;
+        let claims = claims::Claims::load(&*repository, &directory)?;
         let mut node = [0; 8];
         fill_random(&mut node);
         let entities = Entities {

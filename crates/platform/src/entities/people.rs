@@ -293,7 +293,12 @@ impl Entities {
         }
         let credentials = self.credentials_of(&devices)?;
         changes.extend(credentials.iter().map(|(_, _, id)| Change::Delete(*id)));
+        {
+            let claims = self.claims();
+            changes.extend(devices.iter().filter_map(|device| claims.change_without(*device)));
+        }
         self.repository.apply(&changes)?;
+        self.forget_claims_of(&devices);
         let mut directory = self.directory_mut();
         for (device, credentials_id, _) in &credentials {
             directory.remove_device(*device, credentials_id.as_deref());

@@ -8,7 +8,7 @@ use crate::activity::{KEYS, TIMEOUT_KEY};
 use crate::chain::{Data, NodeError};
 use crate::decode::KeyValue;
 use crate::entities::EntityError;
-use crate::ids::{DeviceId, EntityId, EntityType};
+use crate::ids::{AlarmId, DeviceId, EntityId, EntityType};
 use crate::model::{Attribute, Scope};
 use crate::repository::Change;
 
@@ -57,6 +57,7 @@ impl Platform {
         let mut core = self.core();
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
         visit.change_attributes(entity, scope, AttributesChange::Save(values))?;
+        visit.drain_queue();
         Ok(self.apply_pending(&mut core)?)
     }
 
@@ -71,40 +72,46 @@ impl Platform {
         let mut core = self.core();
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
         visit.change_attributes(entity, scope, AttributesChange::Delete(keys))?;
+        visit.drain_queue();
         Ok(self.apply_pending(&mut core)?)
     }
 
-    /// As a user does, from the caller's log: behind all that is there before it, once, whatever is replayed.
+    /// As a user did at `said_ms`, from the caller's log: behind all that is there before it, once, whatever is replayed. Stored when it
+    /// returns; after an error it is called again.
     pub fn change_attributes(
         &self,
         entity: EntityId,
         (scope, change): (Scope, AttributesChange<'_>),
-        (position, now_ms): (Position, i64),
+        (position, said_ms): (Position, i64),
+        now_ms: i64,
         outlet: &mut dyn Outlet,
     ) -> Result<(), IngestError> {
         let mut core = self.core();
         self.write_pending(&mut core)?;
         self.look_at_limits(&mut core);
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
-        visit.is_replay = position <= visit.core.applied;
+        visit.begin(position)?;
         visit.at = Some(position);
+        visit.now_ms = said_ms;
         // It may have been deleted since the change was acknowledged: nothing is left of it then.
         if !self.is_gone(entity)
             && let Err(error) = visit.change_attributes(entity, scope, change)
         {
             visit.outlet.failed(entity, "", &error.0);
         }
-        core.processed_to(position);
+        visit.now_ms = now_ms;
+        visit.end(position);
         self.write_pending(&mut core)
     }
 
     fn is_gone(&self, entity: EntityId) -> bool {
+        let repository = self.entities.repository();
         match entity.kind {
             EntityType::Device => self.entities.directory().device(DeviceId(entity.id)).is_none(),
-            EntityType::Asset | EntityType::Customer | EntityType::Dashboard | EntityType::User => {
-                matches!(self.entities.repository().get(entity), Ok(None))
-            }
-            _ => false,
+            EntityType::Alarm => matches!(repository.alarm(AlarmId(entity.id)), Ok(None)),
+            // Parts of others, which are not stored by themselves.
+            EntityType::RuleNode | EntityType::QueueStats => false,
+            _ => matches!(repository.get(entity), Ok(None)),
         }
     }
 

@@ -129,15 +129,7 @@ impl Platform {
         self.write_pending(&mut core)?;
         self.look_at_limits(&mut core);
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
-        visit.is_replay = position <= visit.core.applied;
-        if !visit.is_replay {
-            visit.retry_due();
-            visit.drain_queue();
-            if visit.core.retries.is_full(self.options.queued_max) {
-                self.write_pending(&mut core)?;
-                return Err(IngestError::RetriesFull);
-            }
-        }
+        visit.begin(position)?;
         let mut ingested = Ingested::default();
         let points_before = visit.core.stats.points_total;
         for (index, incoming) in batch.iter().enumerate() {
@@ -150,9 +142,7 @@ impl Platform {
                 ingested.refused.push((index, problem.to_string()));
             }
         }
-        visit.drain_queue();
-        visit.judge_batch();
-        core.processed_to(position);
+        visit.end(position);
         ingested.messages = batch.len() as u64;
         ingested.points = core.stats.points_total - points_before;
         ingested.is_written = self.write_pending(&mut core).is_ok();
@@ -239,6 +229,28 @@ pub(super) struct Sender {
 }
 
 impl Visit<'_> {
+    /// Of what ends at `position` in the caller's log: what waits from before goes first, unless this is a replay.
+    pub fn begin(&mut self, position: Position) -> Result<(), IngestError> {
+        self.is_replay = position <= self.core.applied;
+        if self.is_replay {
+            return Ok(());
+        }
+        self.retry_due();
+        self.drain_queue();
+        if self.core.retries.is_full(self.platform.options.queued_max) {
+            self.platform.write_pending(self.core)?;
+            return Err(IngestError::RetriesFull);
+        }
+        Ok(())
+    }
+
+    /// What went through checkpoints belongs to it, and is a replay when this is one.
+    pub fn end(&mut self, position: Position) {
+        self.drain_queue();
+        self.judge_batch();
+        self.core.processed_to(position);
+    }
+
     fn take(&mut self, incoming: &Incoming<'_>) -> Result<(), Refused> {
         let sender = self.sender(incoming.device)?;
         let at_ms = incoming.received_ms;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use fixture::{Fixture, NOW, fixture};
 use platform::chain::{Export, RootShape, root_metadata};
 use platform::decode::{Limits, Telemetry, attributes};
-use platform::ids::DeviceId;
+use platform::ids::{DeviceId, EntityId, EntityType};
 use platform::model::{Customer, Device, DeviceProfile, RuleChain, Scope};
 use platform::repository::AlarmSelection;
 use platform::{AlarmChange, AttributesChange, Counter, Incoming, NoOutlet, PageLink, Said};
@@ -112,9 +112,9 @@ fn attributes_in_the_log_are_changed_once() {
             _ => AttributesChange::Save(&values),
         };
         let at = (Position(position), NOW + 2);
-        let changed = f
-            .platform
-            .change_attributes(device.entity(), (Scope::SharedScope, change), at, &mut f.seen);
+        let changed =
+            f.platform
+                .change_attributes(device.entity(), (Scope::SharedScope, change), at, NOW + 2, &mut f.seen);
         changed.map(|()| f.seen.take()).unwrap()
     };
     let told = ["SHARED_SCOPE target -", "to device 1 -0", "log Attributes Updated"];
@@ -133,6 +133,62 @@ fn attributes_in_the_log_are_changed_once() {
     assert_eq!(found, [Value::Long(3), Value::Long(2)]);
     f.platform.entities().delete_device(device).unwrap();
     assert!(change(&mut f, 15, r#"{"target":4}"#).is_empty());
+}
+
+/// What goes through a checkpoint belongs to the change that led there: with it it is stored, and with it it is a replay.
+#[test]
+fn a_change_of_attributes_goes_on_behind_a_checkpoint_once() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
+    f.set_root_chain(json!({"firstNodeIndex": 0, "nodes": [
+        {"type": class("flow.TbCheckpointNode"), "name": "checkpoint", "queueName": "Main", "configuration": {"queueName": "Main"}},
+        {"type": class("action.TbLogNode"), "name": "behind", "configuration": {}},
+    ], "connections": [{"fromIndex": 0, "toIndex": 1, "type": "Success"}]}));
+    let change = |f: &mut Fixture| {
+        let values = attributes(br#"{"target":1}"#, &Limits::default()).unwrap();
+        let change = (Scope::ServerScope, AttributesChange::Save(&values));
+        let at = (Position(1), NOW);
+        f.platform
+            .change_attributes(device.entity(), change, at, NOW, &mut f.seen)
+            .unwrap();
+        f.seen.take()
+    };
+    assert_eq!(change(&mut f), ["SERVER_SCOPE target -", "log behind"]);
+    f.restart();
+    assert!(change(&mut f).is_empty());
+    f.platform.tick(Position(2), NOW + 1000, &mut f.seen).unwrap();
+    assert!(f.seen.take().is_empty());
+}
+
+/// Whatever it was of: what was deleted before the change is processed keeps nothing.
+#[test]
+fn attributes_of_what_is_gone_are_not_stored() {
+    let mut f = fixture();
+    let values = attributes(br#"{"a":1}"#, &Limits::default()).unwrap();
+    let never_there = platform::ids::Uuid([7; 16]);
+    let stored_by_themselves = EntityType::ALL
+        .iter()
+        .filter(|kind| !matches!(kind, EntityType::RuleNode | EntityType::QueueStats));
+    for (kind, position) in stored_by_themselves.zip(1..) {
+        let change = (Scope::ServerScope, AttributesChange::Save(&values));
+        let (entity, at) = (EntityId::new(*kind, never_there), (Position(position), NOW));
+        f.platform
+            .change_attributes(entity, change, at, NOW, &mut f.seen)
+            .unwrap();
+        let found = f.platform.attributes(entity, Scope::ServerScope, None).unwrap();
+        assert!(found.is_empty(), "{kind:?}");
+    }
+    let tenant = f.tenant.entity();
+    let change = (Scope::ServerScope, AttributesChange::Save(&values));
+    let at = (Position(100), NOW);
+    f.platform
+        .change_attributes(tenant, change, at, NOW, &mut f.seen)
+        .unwrap();
+    assert_eq!(
+        f.platform.attributes(tenant, Scope::ServerScope, None).unwrap().len(),
+        1
+    );
 }
 
 #[test]
