@@ -17,9 +17,14 @@ pub trait ConfigAdmin: Send + Sync + 'static {
     /// What would change. Changes nothing.
     fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigError>;
 
-    /// Writes it down and takes it over; gives what has changed and the configuration as it is then. Unless it is `Workers`, an `Err`
-    /// means that nothing has changed.
-    fn apply(&self, changes: &ConfigChanges) -> Result<(Vec<ConfigDifference>, Vec<ConfigValue>), ConfigError>;
+    /// Writes it down and takes it over; gives what has changed. Unless it is `Workers`, an `Err` means that nothing has changed.
+    ///
+    /// `tell` gets the configuration as soon as it is in force, even in part, and before another change is.
+    fn apply(
+        &self,
+        changes: &ConfigChanges,
+        tell: &dyn Fn(Vec<ConfigValue>),
+    ) -> Result<Vec<ConfigDifference>, ConfigError>;
 }
 
 /// One value that is another then.

@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-DlXn5u1q.js",
+        path: "/assets/About-OcWNblYx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-DlXn5u1q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-OcWNblYx.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-fd0nI-Ft.js",
+        path: "/assets/Access-Bo9tlmiy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-fd0nI-Ft.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-Bo9tlmiy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-BeqPVirD.js",
+        path: "/assets/Account-DMFLPoPU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-BeqPVirD.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-By5mSysg.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-By5mSysg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DMFLPoPU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -58,15 +52,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Action-WAy_QJs9.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-WAy_QJs9.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/ActionState-CizNmUnd.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-CizNmUnd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-Cw85SyQg.js",
+        path: "/assets/Actions-DD8Stvwl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-Cw85SyQg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-DD8Stvwl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-DcnpD7ws.js",
+        path: "/assets/AlarmTable-DU5pto8G.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DcnpD7ws.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DU5pto8G.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-DRk8cGXH.js",
+        path: "/assets/Alarms-CH6ekvYJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DRk8cGXH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CH6ekvYJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-hWyMfFeO.js",
+        path: "/assets/Audit-D_svw-t0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-hWyMfFeO.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Backup-DgCxyp7-.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-DgCxyp7-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-D_svw-t0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +118,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-BdTYLXWh.js",
+        path: "/assets/Backup-vieeATvz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BdTYLXWh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-vieeATvz.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-huE826nR.js",
+        path: "/assets/BanForm-2b0zUoPM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-huE826nR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-2b0zUoPM.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-C0aFs7Oo.js",
+        path: "/assets/Bans-8yFtWjFt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-C0aFs7Oo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-8yFtWjFt.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Benchmarks-BH2YnNtK.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-BH2YnNtK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-C1djQXTw.js",
+        path: "/assets/Certificates-CWEeJXSC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-C1djQXTw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CWEeJXSC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,21 +160,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-BXoVRTlE.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-BXoVRTlE.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chain-BhJVI33c.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-BhJVI33c.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-9khCPfW_.js",
+        path: "/assets/Chain-Cp2eLjXh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-9khCPfW_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-Cp2eLjXh.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-B5nBVFeZ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-B5nBVFeZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,9 +184,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-CSZEhJIH.js",
+        path: "/assets/Chart-A0R6VlqC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-CSZEhJIH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-A0R6VlqC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -196,21 +196,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-CCk3iuLG.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-CCk3iuLG.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Client-C_w3QOMz.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-BrGHgQdn.js",
+        path: "/assets/Client-DEINkseU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-BrGHgQdn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-DEINkseU.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-DEcmMhoo.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-DEcmMhoo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,9 +220,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-D7WKMOHt.js",
+        path: "/assets/Configuration-CMcRkgLI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-D7WKMOHt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-CMcRkgLI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -232,21 +232,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-af0SANxP.js",
+        path: "/assets/Connector-CbNa0jS2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-af0SANxP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-CbNa0jS2.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-EeeLzuDn.js",
+        path: "/assets/Connectors-BRdGvD2P.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-EeeLzuDn.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-C7r6mWPc.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-C7r6mWPc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BRdGvD2P.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,15 +250,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Copy-2baYFyDf.js",
+        path: "/assets/ConsoleUsers-Dhg3EEZA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Copy-2baYFyDf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Dhg3EEZA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-CIupR-jM.js",
+        path: "/assets/Copy-2baYFyDf.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CIupR-jM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Copy-2baYFyDf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,21 +268,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Dashboard-F83i7s2P.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-F83i7s2P.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Dashboards-DtdhqGmr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DtdhqGmr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-QViBRvTP.js",
+        path: "/assets/Dashboards-wXceYrOe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-QViBRvTP.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Definition-BdEyjw07.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-BdEyjw07.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-wXceYrOe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -298,15 +292,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-C5-ATwrW.js",
+        path: "/assets/Definition-DafAmjdh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-C5-ATwrW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-DafAmjdh.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-Cb2wnOEK.js",
+        path: "/assets/DefinitionName-CcAjOcEq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-Cb2wnOEK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CcAjOcEq.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Device-C0EGS5Ms.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Device-C0EGS5Ms.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,9 +322,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-CmX9JAkv.js",
+        path: "/assets/Devices-dPqAlYOY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-CmX9JAkv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-dPqAlYOY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,15 +346,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BVtB_hjJ.js",
+        path: "/assets/History-axtvz5XX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BVtB_hjJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-axtvz5XX.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-CC0NoR2-.js",
+        path: "/assets/Home-BjQ8b5Ls.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-CC0NoR2-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-BjQ8b5Ls.js.gz"),
         is_gzip: true,
     },
     File {
@@ -364,9 +364,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-CVqLLlf4.js",
+        path: "/assets/ImportButton-DEUZ_V4k.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-CVqLLlf4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DEUZ_V4k.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-hTQ62jaF.js",
+        path: "/assets/Keys-B68pkiaA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-hTQ62jaF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-B68pkiaA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-3eniYZKf.js",
+        path: "/assets/Logs-CRH8UwNJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-3eniYZKf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-CRH8UwNJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-BB1XrNst.js",
+        path: "/assets/MqttClient-DbUR8QUt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BB1XrNst.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DbUR8QUt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,9 +424,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-CuuzSl4U.js",
+        path: "/assets/Payload-B73hZLEr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-CuuzSl4U.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-B73hZLEr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,15 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-D2Q-jaPi.js",
+        path: "/assets/Profile-CRsxlWko.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-D2Q-jaPi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-CRsxlWko.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-CaR6G-Z0.js",
+        path: "/assets/Profiles-DNis8vh6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CaR6G-Z0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DNis8vh6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -454,15 +454,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-D87KplRG.js",
+        path: "/assets/PublishForm-BMTYTws-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-D87KplRG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BMTYTws-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-B1R70pyI.js",
+        path: "/assets/Refused-BuRRbG8f.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-B1R70pyI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-BuRRbG8f.js.gz"),
         is_gzip: true,
     },
     File {
@@ -472,15 +472,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-Y6vx2SPs.js",
+        path: "/assets/Retained-DsGX86Js.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-Y6vx2SPs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-DsGX86Js.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-D8Q2ecXv.js",
+        path: "/assets/Rule-DAjvjlDi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-D8Q2ecXv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-DAjvjlDi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,27 +496,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-D6jTJSlp.js",
+        path: "/assets/RuleFlow-CPdX46x-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-D6jTJSlp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CPdX46x-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-RyU4qxXy.js",
+        path: "/assets/Rules-BPNlzRwe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-RyU4qxXy.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-BsDYaDL3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-BsDYaDL3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-BPNlzRwe.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-DPN-xYT8.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-DPN-xYT8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,15 +532,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-CLJB3NSD.js",
+        path: "/assets/Source-rVp-rcwc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-CLJB3NSD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-rVp-rcwc.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-C5iv4hoN.js",
+        path: "/assets/Sources-Ba2NSseF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-C5iv4hoN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-Ba2NSseF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,9 +550,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-DBoTnwmA.js",
+        path: "/assets/Subscriptions-DNoQtKfp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DBoTnwmA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DNoQtKfp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,9 +562,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-DUbxcDKg.js",
+        path: "/assets/Topics-dOKH9cyS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-DUbxcDKg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-dOKH9cyS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,21 +574,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-CyveM801.js",
+        path: "/assets/Usage-DdftM1G4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-CyveM801.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-DdftM1G4.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-japJa65b.js",
+        path: "/assets/Users-CkzsvoLv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-japJa65b.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-CkzsvoLv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-COY_bVf3.js",
+        path: "/assets/connection-BmK3q9p-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-COY_bVf3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-BmK3q9p-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,9 +610,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-B-6iPV7R.js",
+        path: "/assets/index-DN0mWfLI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-B-6iPV7R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-DN0mWfLI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -658,9 +658,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-8gSw3zHZ.js",
+        path: "/assets/watch.svelte-vAiTJXM8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-8gSw3zHZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-vAiTJXM8.js.gz"),
         is_gzip: true,
     },
 ];

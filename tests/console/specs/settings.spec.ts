@@ -87,6 +87,19 @@ test("a value is changed while the server runs: tried first, applied, and forgot
   expect(log.items.map((one) => one.body)).toEqual([{ changes: { "mqtt.max_inflight": null } }, { changes: { "mqtt.max_inflight": "7" } }]);
 });
 
+test("a limit that can be lifted, and a feature that can be off, take any value", async ({ console: page, node }) => {
+  await open(page, "configuration");
+  const all = (await node.call("GET", "/api/v1/configuration")) as { key: string; type: string; value: string; choices: string[]; fixed_because: string | null }[];
+  const either = all.filter((one) => one.fixed_because === null && /^(duration|integer|size) or "/.test(one.type));
+  expect(either.length).toBeGreaterThan(5);
+  for (const one of either) expect(one.choices, one.key).toEqual([]);
+  const one = either[0]!;
+  await page.getByRole("button", { name: `Change ${one.key}`, exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: one.key, exact: true });
+  await expect(dialog.getByRole("textbox", { name: "Value", exact: true })).toHaveValue(one.value.replaceAll('"', ""));
+  await expect(dialog.getByText(one.type)).toBeVisible();
+});
+
 test("what is pinned or read at the start only cannot be changed, and says why", async ({ console: page }) => {
   await open(page, "configuration");
   const table = page.getByRole("region", { name: "Table: Configuration", exact: true });

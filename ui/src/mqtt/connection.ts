@@ -33,6 +33,8 @@ export class Connection {
   #heapBytes = 0;
   #isWorking = false;
   #hasEnded = false;
+  /** Its owner was told, and hears nothing more. */
+  #isOver = false;
 
   private constructor(address: string, readonly handlers: Handlers) {
     this.#socket = new WebSocket(address, ["mqtt"]);
@@ -94,8 +96,13 @@ export class Connection {
   }
 
   close(): void {
-    if (this.#socket.readyState === WebSocket.OPEN) this.#send(codec.disconnect());
+    this.#tell(codec.disconnect());
+    this.#heap = [];
+    this.#why = "";
+    this.#socket.onmessage = null;
+    this.#socket.onclose = null;
     this.#socket.close();
+    this.#ended();
   }
 
   #granted(packet: Packet): number {
@@ -123,6 +130,11 @@ export class Connection {
     this.#socket.send(bytes as Uint8Array<ArrayBuffer>);
   }
 
+  /** What nobody waits for. What came before the end is worked on after it, and then there is nobody to acknowledge it to. */
+  #tell(bytes: Uint8Array): void {
+    if (this.#socket.readyState === WebSocket.OPEN) this.#send(bytes);
+  }
+
   #heard(bytes: Uint8Array): void {
     this.#heap.push(bytes);
     this.#heapBytes += bytes.length;
@@ -142,6 +154,7 @@ export class Connection {
       for (let bytes = this.#heap.shift(); bytes; bytes = this.#heap.shift()) {
         this.#heapBytes -= bytes.length;
         for (const packet of this.#decoder.push(bytes)) {
+          if (this.#isOver) return;
           this.#take(packet);
           if (performance.now() > end) {
             await pause();
@@ -163,7 +176,7 @@ export class Connection {
       case "publish": return this.#delivered(packet);
       case "pubrel":
         this.#received.delete(packet.packetId);
-        return this.#send(codec.acknowledge("pubcomp", packet.packetId));
+        return this.#tell(codec.acknowledge("pubcomp", packet.packetId));
       case "disconnect":
         this.#why = said(packet);
         return;
@@ -174,9 +187,9 @@ export class Connection {
   }
 
   #delivered(message: Publish): void {
-    if (message.qos === 1) this.#send(codec.acknowledge("puback", message.packetId));
+    if (message.qos === 1) this.#tell(codec.acknowledge("puback", message.packetId));
     if (message.qos === 2) {
-      this.#send(codec.acknowledge("pubrec", message.packetId));
+      this.#tell(codec.acknowledge("pubrec", message.packetId));
       if (this.#received.has(message.packetId)) return;
       this.#received.add(message.packetId);
     }
@@ -192,10 +205,12 @@ export class Connection {
   }
 
   #keepAlive(seconds: number): void {
-    if (seconds > 0) this.#ping = setInterval(() => this.#send(codec.ping()), seconds * 750);
+    if (seconds > 0) this.#ping = setInterval(() => this.#tell(codec.ping()), seconds * 750);
   }
 
   #ended(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
     clearInterval(this.#ping);
     for (const waiting of this.#waiting.values()) {
       clearTimeout(waiting.timer);

@@ -21,6 +21,7 @@ class Tenancy {
   #renewed: Promise<Tokens> | undefined;
   /** The key of a screen on a wall, which is all that it has: it reads one dashboard and what is on it. */
   #screen = $state("");
+  #identity = 0;
   /** The key of the screen is good for nothing any more. */
   isScreenOver = $state(false);
 
@@ -28,8 +29,25 @@ class Tenancy {
     return this.#screen !== "";
   }
 
-  beScreen(key: string): void {
+  /** Another number: another identity. A connection of the one is none of the other. */
+  get identity(): number {
+    return this.#identity;
+  }
+
+  /** Gives what ends it, unless another screen has begun meanwhile. */
+  beScreen(key: string): () => void {
+    const mine = ++this.#identity;
     this.#screen = key;
+    this.isScreenOver = false;
+    return () => {
+      if (this.#identity !== mine) return;
+      this.#identity++;
+      this.#screen = "";
+      this.isScreenOver = false;
+    };
+  }
+
+  tryScreenAgain(): void {
     this.isScreenOver = false;
   }
 
@@ -147,12 +165,14 @@ class Tenancy {
   }
 
   #keep(kept: Kept): void {
+    if (kept.user !== this.#kept.user || !kept.own !== !this.#kept.own) this.#identity++;
     this.#kept = kept;
     sessionStorage.setItem(KEY, JSON.stringify(kept));
   }
 
   /** Nobody is logged in. */
   forget(): void {
+    this.#identity++;
     this.#kept = {};
     sessionStorage.removeItem(KEY);
     this.phase = "checking";

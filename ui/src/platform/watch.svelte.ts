@@ -13,6 +13,8 @@ class Watcher {
   #socket: WebSocket | undefined;
   #all = new Map<number, Subscription>();
   #next = 1;
+  /** Whose connection it is. */
+  #identity = -1;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** Gives what ends it. */
@@ -20,6 +22,7 @@ class Watcher {
     const id = this.#next++;
     this.#all.set(id, { command, take });
     clearTimeout(this.#timer);
+    if (this.#identity !== tenancy.identity) this.#drop();
     if (!this.#socket) void this.#connect();
     else if (this.#socket.readyState === WebSocket.OPEN) this.#say({ cmds: [{ ...command, cmdId: id }] });
     return () => this.#unsubscribe(id);
@@ -32,7 +35,15 @@ class Watcher {
     if (this.#all.size === 0) this.#timer = setTimeout(() => this.#socket?.close(), IDLE_MS);
   }
 
+  #drop(): void {
+    if (!this.#socket) return;
+    this.#socket.onclose = this.#socket.onmessage = this.#socket.onopen = null;
+    this.#socket.close();
+    this.#socket = undefined;
+  }
+
   async #connect(): Promise<void> {
+    this.#identity = tenancy.identity;
     const address = new URL("/api/ws", location.href);
     address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(address);
@@ -46,6 +57,7 @@ class Watcher {
       if (frame.subscriptionId !== undefined) this.#all.get(frame.subscriptionId)?.take(frame);
     };
     const token = await tenancy.token().catch(() => "");
+    if (this.#socket !== socket) return;
     const begin = () => this.#say({ authCmd: { cmdId: 0, token }, cmds: [...this.#all].map(([cmdId, { command }]) => ({ ...command, cmdId })) });
     if (socket.readyState === WebSocket.OPEN) begin();
     else socket.onopen = begin;

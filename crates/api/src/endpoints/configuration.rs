@@ -92,9 +92,10 @@ async fn change(
 ) -> Result<Json<ConfigurationPlan>, Problem> {
     let (admin, changes) = wanted(&app, request)?;
     let _one_at_a_time = app.changes().lock().await;
-    let applied = app.block(move || admin.apply(&changes)).await?;
-    let (items, values) = applied.map_err(problem)?;
-    app.set_configuration(values);
+    let shown = app.clone();
+    // The thread goes on when nobody waits for the answer any more, so that it is the one that tells.
+    let apply = move || admin.apply(&changes, &|values| shown.set_configuration(values));
+    let items = app.block(apply).await?.map_err(problem)?;
     for item in &items {
         info!(user = %login.user, key = item.key, "the configuration was changed");
     }

@@ -57,10 +57,19 @@ impl ConfigAdmin for Kept {
         Ok(changes.iter().map(difference).collect())
     }
 
-    fn apply(&self, changes: &ConfigChanges) -> Result<(Vec<ConfigDifference>, Vec<ConfigValue>), ConfigError> {
+    fn apply(
+        &self,
+        changes: &ConfigChanges,
+        tell: &dyn Fn(Vec<ConfigValue>),
+    ) -> Result<Vec<ConfigDifference>, ConfigError> {
         let planned = self.plan(changes)?;
         self.applied.lock().unwrap().push(changes.clone());
-        Ok((planned, vec![value("mqtt.max_qos", "1")]))
+        tell(vec![value("mqtt.max_qos", "1")]);
+        if changes.contains_key("mqtt.late") {
+            let because = "a worker does not answer".to_owned();
+            return Err(ConfigError::Workers { because });
+        }
+        Ok(planned)
     }
 }
 
@@ -90,6 +99,14 @@ fn a_change_is_tried_and_made_and_told_in_the_audit_log() {
         node.all_pages("/api/v1/audit?operation=check_configuration", 10)
             .is_empty()
     );
+}
+
+#[test]
+fn what_is_in_force_is_shown_though_a_part_of_it_is_not() {
+    let node = Node::start_with(1, |config| config.configuration = Some(Arc::new(Kept::default()))).with_login();
+    let change = json!({ "changes": { "mqtt.late": "1" } });
+    node.send("PUT", "/api/v1/configuration", &change).problem(500);
+    assert_eq!(node.get("/api/v1/configuration").ok().json()[0]["value"], "1");
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub struct Kind {
     pub is_secret: bool,
     pub type_name: fn() -> String,
     pub choices: fn() -> Vec<&'static str>,
+    /// Whether there is no value besides the choices.
+    pub has_all_choices: fn() -> bool,
     pub example: fn() -> Option<toml::Value>,
     /// Reads a value, checks its range and gives it back as it is shown.
     pub normalize: fn(&OptionDef, &Raw) -> Result<toml::Value, String>,
@@ -55,6 +57,7 @@ impl Kind {
             is_secret: T::IS_SECRET,
             type_name: T::type_name,
             choices: T::choices,
+            has_all_choices: T::has_all_choices,
             example: T::example,
             normalize: |def, raw| read::<T>(def, raw).map(|value| value.to_toml()),
         }

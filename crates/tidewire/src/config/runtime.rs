@@ -17,14 +17,35 @@ pub fn read(data_dir: &Path) -> io::Result<toml::Table> {
     }
 }
 
-/// On disk when it returns.
+/// On disk when it returns. When it fails, the former one is there.
 pub fn write(data_dir: &Path, document: &toml::Table) -> io::Result<()> {
     let path = data_dir.join(RUNTIME_FILE);
     let temporary = path.with_extension("toml.tmp");
     fs::write(&temporary, document.to_string())?;
     fs::File::open(&temporary)?.sync_all()?;
+    let former = before(&path)?;
+    let directory = fs::File::open(data_dir)?;
     fs::rename(&temporary, &path)?;
-    fs::File::open(data_dir)?.sync_all()
+    directory.sync_all().inspect_err(|_| {
+        // As far as it goes: the disk has just failed.
+        let _ = put_back(&path, &temporary, former.as_deref());
+    })
+}
+
+fn before(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn put_back(path: &Path, temporary: &Path, former: Option<&[u8]>) -> io::Result<()> {
+    let Some(bytes) = former else {
+        return fs::remove_file(path);
+    };
+    fs::write(temporary, bytes)?;
+    fs::rename(temporary, path)
 }
 
 /// Tables on the way are made; fails where something else than a table stands in the way.

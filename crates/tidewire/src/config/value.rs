@@ -30,9 +30,14 @@ pub trait OptionValue: Sized {
     /// What an error says was expected, with an example: "a duration such as \"15s\" or \"2h\"".
     fn expected() -> String;
 
-    /// Every value there is, when they can be counted; for completion.
+    /// Values that are words of their own; for completion.
     fn choices() -> Vec<&'static str> {
         Vec::new()
+    }
+
+    /// Whether there is no value besides the choices.
+    fn has_all_choices() -> bool {
+        !Self::choices().is_empty()
     }
 
     /// A value for the example of a configuration file, where an option has no default.
@@ -252,6 +257,10 @@ macro_rules! optional_value {
                 let mut choices = T::choices();
                 choices.push($word);
                 choices
+            }
+
+            fn has_all_choices() -> bool {
+                T::has_all_choices()
             }
 
             fn from_text(text: &str) -> Result<$wrapper<T>, Reject> {

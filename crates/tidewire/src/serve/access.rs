@@ -50,6 +50,8 @@ pub struct NodeAccess {
     acl: RwLock<Option<Arc<Acl>>>,
     bans: Bans,
     state: Mutex<State>,
+    /// Held by whoever changes `runtime.toml`, from reading it until what it says is in force. Taken before `state`.
+    runtime_file: Mutex<()>,
     data_dir: PathBuf,
     net: OnceLock<net::Handle>,
     devices: Option<Arc<Devices>>,
@@ -90,6 +92,7 @@ impl NodeAccess {
                 configured: HashMap::new(),
                 rules: AclRules::default(),
             }),
+            runtime_file: Mutex::default(),
             data_dir: config.data_dir.clone(),
             net: OnceLock::new(),
             devices,
@@ -120,6 +123,10 @@ impl NodeAccess {
         self.log_out(invalid)
             .and_then(|()| self.tell_shards())
             .map_err(|e| format!("users and rules are in force, but not for every client that is connected: {e}"))
+    }
+
+    pub fn lock_runtime_file(&self) -> MutexGuard<'_, ()> {
+        self.runtime_file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -379,6 +386,7 @@ impl AccessAdmin for NodeAccess {
     }
 
     fn set_acl(&self, rules: Vec<Rule>) -> Result<(), ChangeError> {
+        let runtime_file = self.lock_runtime_file();
         let mut state = self.lock();
         if let Some(source) = &state.rules.pinned_by {
             return Err(ChangeError::Pinned { source: source.clone() });
@@ -388,6 +396,7 @@ impl AccessAdmin for NodeAccess {
         state.rules.rules = rules;
         *self.acl.write().unwrap_or_else(PoisonError::into_inner) = acl;
         drop(state);
+        drop(runtime_file);
         self.tell_shards_or_log();
         Ok(())
     }

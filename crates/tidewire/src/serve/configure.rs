@@ -9,7 +9,7 @@ use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue
 use super::reload::Reloader;
 use crate::config::files::chain;
 use crate::config::key::Key;
-use crate::config::option::Apply;
+use crate::config::option::{Apply, Kind};
 use crate::config::{self, Diagnostic, Effective, Loaded, Origin, Sources, raw, runtime};
 
 pub struct Configure {
@@ -62,22 +62,28 @@ impl Configure {
 
 impl ConfigAdmin for Configure {
     fn plan(&self, changes: &ConfigChanges) -> Result<Vec<ConfigDifference>, ConfigError> {
+        let changes = in_one_spelling(changes)?;
         let _one_at_a_time = self.reloader.lock();
-        Ok(self.prepare(changes)?.differences)
+        Ok(self.prepare(&changes)?.differences)
     }
 
-    fn apply(&self, changes: &ConfigChanges) -> Result<(Vec<ConfigDifference>, Vec<ConfigValue>), ConfigError> {
+    fn apply(
+        &self,
+        changes: &ConfigChanges,
+        tell: &dyn Fn(Vec<ConfigValue>),
+    ) -> Result<Vec<ConfigDifference>, ConfigError> {
+        let changes = in_one_spelling(changes)?;
         let _one_at_a_time = self.reloader.lock();
-        let planned = self.prepare(changes)?;
+        let planned = self.prepare(&changes)?;
         let storage = |e: std::io::Error| ConfigError::Storage { because: chain(&e) };
         runtime::write(self.reloader.data_dir(), &planned.document).map_err(storage)?;
-        let values = planned.loaded.effective.iter().map(value).collect();
         let failures = self
             .reloader
             .take_over(planned.loaded)
             .map_err(|because| ConfigError::Workers { because })?;
+        tell(self.reloader.in_force().iter().map(value).collect());
         if failures.is_empty() {
-            return Ok((planned.differences, values));
+            return Ok(planned.differences);
         }
         let because = failures.join("; ");
         Err(ConfigError::Workers { because })
@@ -101,9 +107,17 @@ pub fn value(value: &Effective) -> ConfigValue {
             .collect::<Vec<_>>()
             .join(" "),
         type_name: (value.def.kind.type_name)(),
-        choices: (value.def.kind.choices)().into_iter().map(str::to_owned).collect(),
+        choices: all_choices(&value.def.kind),
         fixed_because: fixed_because(value),
         is_runtime: matches!(value.origin, Origin::Runtime { .. }),
+    }
+}
+
+/// Every value that there is; empty where there are others, too: `"off"` beside any duration.
+fn all_choices(kind: &Kind) -> Vec<String> {
+    match (kind.has_all_choices)() {
+        true => (kind.choices)().into_iter().map(str::to_owned).collect(),
+        false => Vec::new(),
     }
 }
 
@@ -126,6 +140,19 @@ fn fixed_because(value: &Effective) -> Option<String> {
         return None;
     };
     Some(because.to_owned())
+}
+
+/// Each key as the reference spells it: `mqtt."max_qos"` is `mqtt.max_qos`. What is no key stays as it is, to be refused under its name.
+fn in_one_spelling(changes: &ConfigChanges) -> Result<ConfigChanges, ConfigError> {
+    let mut all = ConfigChanges::new();
+    for (text, value) in changes {
+        let key = Key::parse(text).map_or_else(|| text.clone(), |key| key.to_string());
+        if all.insert(key, value.clone()).is_some() {
+            let because = "is there twice, in two spellings".to_owned();
+            return Err(ConfigError::Rejected(vec![(text.clone(), because)]));
+        }
+    }
+    Ok(all)
 }
 
 /// The key and what will stand in `runtime.toml`.
@@ -199,4 +226,31 @@ fn differences(before: &[Effective], after: &[Effective], changes: &ConfigChange
     changed
         .chain(gone.filter_map(|one| difference(&one.key, Some(one), None)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::value::{Limit, Switch, Unset};
+
+    #[test]
+    fn only_all_the_choices_there_are_are_offered() {
+        assert_eq!(all_choices(&Kind::of::<Limit<u32>>()), Vec::<String>::new());
+        assert_eq!(all_choices(&Kind::of::<Switch<u16>>()), Vec::<String>::new());
+        assert_eq!(all_choices(&Kind::of::<Unset<String>>()), Vec::<String>::new());
+        assert_eq!(all_choices(&Kind::of::<mqtt::QoS>()), ["0", "1", "2"]);
+        assert_eq!(all_choices(&Kind::of::<Switch<mqtt::QoS>>()), ["0", "1", "2", "off"]);
+    }
+
+    #[test]
+    fn a_key_has_one_spelling_and_is_there_once() {
+        let of = |keys: &[&str]| {
+            keys.iter()
+                .map(|key| ((*key).to_owned(), None))
+                .collect::<ConfigChanges>()
+        };
+        let keys = in_one_spelling(&of(&["mqtt.\"max_qos\"", "a b."])).expect("two keys");
+        assert!(keys.contains_key("mqtt.max_qos"), "{keys:?}");
+        assert!(in_one_spelling(&of(&["mqtt.\"max_qos\"", "mqtt.max_qos"])).is_err());
+    }
 }

@@ -32,7 +32,6 @@ pub struct Reloader {
     engine: integration::Engine,
     /// As it was taken over last.
     in_force: Mutex<Vec<Effective>>,
-    one_at_a_time: Mutex<()>,
 }
 
 /// A new configuration that is good, as far as it can be told beforehand.
@@ -59,7 +58,6 @@ impl Reloader {
             certificates,
             engine,
             in_force: Mutex::new(started.effective.clone()),
-            one_at_a_time: Mutex::default(),
         }
     }
 
@@ -75,9 +73,9 @@ impl Reloader {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Held from reading a configuration until it is taken over.
+    /// Held from reading a configuration until it is taken over. A change of the access rules holds it, too: they stand in the same file.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
-        self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner)
+        self.access.lock_runtime_file()
     }
 
     /// SIGHUP.
