@@ -20,23 +20,24 @@ from peers import PEERS, Missing, free_port
 ROOT = Path(__file__).resolve().parent.parent
 # Connections of the largest scenario, and what a process needs beside them.
 FILES_NEEDED = 15_000 + 200
+# Not a broker, but the least that one can do: crates/bench/examples/floor.rs.
+FLOOR = "floor"
 
 
 class Broker:
     """A running broker. `ready_s` is the time from starting it until it has accepted a connection."""
 
-    def __init__(self, name, target, keeps="", sets=(), environment=None):
-        """`keeps`: for tidewire the policy of durability, for others anything that is true. `environment`: what is added to ours."""
+    def __init__(self, name, target, keeps="", sets=(), environment=None, before=None):
+        """`keeps`: for tidewire the policy of durability, for others anything that is true. `environment`: what is added to ours.
+        `before` is called with the data directory."""
         self.name = name
         self.ports = {kind: free_port() for kind in ("plain TCP", "TLS", "WebSocket", "secure WebSocket")}
         self.port = self.ports["plain TCP"]
         self.api_port = free_port()
         self.directory = tempfile.mkdtemp(prefix="tidewire-bench-")
-        command = (
-            self._tidewire(target, [f"durability.policy={keeps or 'memory'}", *sets])
-            if name == "tidewire"
-            else PEERS[name].command(self.port, Path(self.directory), keeps=bool(keeps))
-        )
+        command = self._command(target, keeps, sets)
+        if before:
+            before(self.directory)
         start = time.monotonic()
         variables = os.environ | (environment or {})
         self.process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -46,6 +47,14 @@ class Broker:
             self.stop()
             raise
         self.ready_s = time.monotonic() - start
+
+    def _command(self, target, keeps, sets):
+        if self.name == "tidewire":
+            return self._tidewire(target, [f"durability.policy={keeps or 'memory'}", *sets])
+        if self.name == FLOOR:
+            file = [str(Path(self.directory) / "kept")] if keeps else []
+            return [str(example(target, "tidewire-bench", FLOOR)), f"127.0.0.1:{self.port}", *file]
+        return PEERS[self.name].command(self.port, Path(self.directory), keeps=bool(keeps))
 
     def _tidewire(self, target, more):
         self.certificate, key = Path(self.directory) / "certificate.pem", Path(self.directory) / "key.pem"
@@ -111,6 +120,9 @@ class Broker:
         found = [path.stat() for path in Path(self.directory).rglob("*") if path.is_file()]
         return len(found), sum(status.st_blocks * 512 for status in found)
 
+    def cpu_s(self):
+        return self._ticks() / os.sysconf("SC_CLK_TCK")
+
     def _ticks(self):
         """CPU time in hundredths of a second."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -153,6 +165,15 @@ def prepare(target):
     print("building the release profile, which takes some minutes", file=sys.stderr)
     subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "tidewire"], cwd=ROOT, check=True)
     return Path(json.loads(output("cargo", "metadata", "--no-deps", "--format-version", "1"))["target_directory"]) / "release"
+
+
+def example(target, package, name):
+    """The path of an example that is built as the programs in `target` are."""
+    path = target / "examples" / name
+    if not path.exists():
+        command = ["cargo", "build", "--release", "--quiet", "-p", package, "--example", name]
+        subprocess.run([*command, "--target-dir", str(target.parent)], cwd=ROOT, check=True)
+    return path
 
 
 def output(*command):
