@@ -68,3 +68,16 @@ test("a screen shows its dashboard without a login, for as long as its key is go
   await until(async () => !(await page.getByRole("region", { name: "Heat", exact: true }).isVisible()));
   expect(complaints).toEqual([]);
 });
+
+test("a tab that has shown one screen shows another", async ({ page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  await page.goto("about:blank");
+  for (const title of ["Hall 2", "Hall 3", "Hall 2"]) {
+    const { id } = (await platform.call("POST", "/api/dashboard", { title, configuration: { widgets: {} } })) as { id: { id: string } };
+    const name = `wall-${id.id}`;
+    const { secret } = (await node.call("POST", "/api/v1/api-keys", { name, role: "viewer", dashboard: id.id })) as { secret: string };
+    // Only what stands behind # differs: the page is not loaded anew.
+    await page.goto(`${node.url}/#/screen/${id.id}?key=${secret}`);
+    await expect(page.getByRole("heading", { name: title, exact: true })).toBeVisible();
+  }
+});
