@@ -264,7 +264,7 @@ impl Worker {
     fn take_calls(&mut self, s: &mut Surroundings<'_>) {
         let Some(whims) = &mut self.whims else { return };
         if whims.one_in(8) {
-            self.shard.when_kept(Box::new(|| ()));
+            self.shard.when_all_is_kept(None, Box::new(|| ()));
         }
         if let Some(keeper) = &mut s.keeper
             && whims.one_in(6)

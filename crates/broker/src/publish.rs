@@ -301,9 +301,16 @@ impl Shard {
     /// Calls `done` when all that has been published from the server in this tick is kept wherever it has to be; at once if it is.
     pub fn when_kept(&mut self, done: Box<dyn FnOnce() + Send>) {
         let receipt = self.core.tap.of_server.take();
-        let is_recorded = std::mem::take(&mut self.core.tap.is_server_recorded);
+        match std::mem::take(&mut self.core.tap.is_server_recorded) {
+            true => self.when_all_is_kept(receipt, done),
+            false => self.tell_when_tapped(receipt, done),
+        }
+    }
+
+    /// The same of all that has been recorded so far, whoever did it.
+    pub fn when_all_is_kept(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
         match &mut self.core.ledger {
-            Some(ledger) if is_recorded && ledger.is_behind() => ledger.wait(Waiting::Tell(receipt, done)),
+            Some(ledger) if ledger.is_behind() => ledger.wait(Waiting::Tell(receipt, done)),
             _ => self.tell_when_tapped(receipt, done),
         }
     }
