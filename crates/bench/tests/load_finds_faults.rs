@@ -9,6 +9,7 @@ use bench::driver::Command;
 use bench::scenario::{Cycle, Group, Payload, Presence, Publish, Stall};
 use mqtt::ReasonCode;
 use support::broker::{Broker, Faultless, Faults, Message, Taking};
+use support::ports::free_port;
 use support::{Drive, RUN, publishers, run, scenario, subscribers, target, truth, try_run, try_run_spread};
 
 /// Changes what is delivered.
@@ -208,11 +209,7 @@ fn a_broker_that_lets_nobody_in_is_a_clear_failure() {
     let broker = Broker::start(Answers(|_: &str, _| Some(ReasonCode::NotAuthorized)));
     let failure = try_run(scenario(fan_out(0)), target(broker.port), 2).err().unwrap();
     assert!(failure.contains("Not authorized"), "{failure}");
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port().port();
     let failure = try_run(scenario(fan_out(0)), target(port), 1).err().unwrap();
     assert!(failure.contains("refused"), "{failure}");
 }

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use support::{Directory, certificates, deliver, numbered, text};
+use support::{Directory, certificates, deliver, free_port, numbered, text};
 
 #[derive(Clone, Debug)]
 struct Seen {
@@ -396,9 +396,7 @@ async fn a_server_that_is_killed_and_back_misses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_there_is_told() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    drop(listener);
+    let address = free_port();
     let sink = sink(&connector(&format!("http://{address}")), &HttpActionConfig::default());
     let outcome = sink.send(&numbered(0..2, fields)).await;
     let expected = format!("cannot connect to {address}");

@@ -1,7 +1,5 @@
 //! The MQTT bridge against a real Mosquitto, in both directions.
 
-#[path = "../../../tests/support/ports.rs"]
-mod ports;
 mod support;
 
 use std::collections::{BTreeMap, HashSet};
@@ -19,8 +17,7 @@ use connectors::{
 use mqtt::{Properties, PropertyContext};
 use tokio::task::JoinHandle;
 
-use ports::free_port;
-use support::{Directory, certificates, deliver, deliver_during, numbered, text, until};
+use support::{Directory, certificates, deliver, deliver_during, free_port, numbered, text, until};
 
 /// A Mosquitto with a configuration of the test's.
 struct Mosquitto {

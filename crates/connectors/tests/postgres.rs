@@ -11,7 +11,7 @@ use connectors::postgres::{
 use connectors::{Failure, Outcome, Secret, Sink, TlsConfig};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-use support::{Directory, Server, certificates, deliver, numbered, text};
+use support::{Directory, Server, certificates, deliver, free_port, numbered, text};
 
 fn start(settings: &[&str]) -> Server {
     Server::start("postgres", "start", settings)
@@ -250,11 +250,7 @@ async fn who_may_not_and_who_is_not_there_is_told() {
         change(&mut config);
         sink(&config, &action)
     };
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("an address")
-        .port();
+    let free = free_port().port();
     for (sink, told) in [
         (
             wrong(&|config| config.password = Some(Secret::new("guessed-it"))),

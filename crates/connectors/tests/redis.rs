@@ -7,7 +7,7 @@ use std::sync::Arc;
 use connectors::redis::{RedisActionConfig, RedisConnector, RedisConnectorConfig, RedisMode, RedisSink};
 use connectors::{Failure, Outcome, Secret, Sink, TlsConfig};
 
-use support::{Directory, Server, certificates, deliver, deliver_during, numbered, text, until};
+use support::{Directory, Server, certificates, deliver, deliver_during, free_port, numbered, text, until};
 
 fn connector(addresses: &str) -> RedisConnectorConfig {
     let servers: Vec<&str> = addresses.split(',').collect();
@@ -283,11 +283,7 @@ async fn tls_checks_the_certificate() {
     let directory = Directory::new("redis-tls");
     certificates(&directory);
     let file = |name: &str| directory.join(name).display().to_string();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("an address")
-        .port();
+    let port = free_port().port();
     let (cert, key, ca) = (file("cert.pem"), file("key.pem"), directory.join("ca.pem"));
     let port = port.to_string();
     let options = [

@@ -7,7 +7,7 @@ mod mosquitto;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
-use mosquitto::{Mosquitto, tool};
+use mosquitto::{Mosquitto, ports::free_port, tool};
 
 const TIDEWIRE: &str = env!("CARGO_BIN_EXE_tidewire");
 
@@ -355,14 +355,7 @@ fn a_certificate_that_is_not_trusted_ends_the_connection() {
 fn failures_have_their_exit_codes_and_words() {
     let broker = Mosquitto::start();
     let (port, login) = (broker.port.to_string(), broker.login_port.to_string());
-    let unused = {
-        std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port()
-            .to_string()
-    };
+    let unused = free_port().port().to_string();
     let refused = format!("tidewire: cannot connect to 127.0.0.1:{unused}: Connection refused (os error 111)\n");
     let not_authorized = "tidewire: connection refused: not authorized (code 5)\n";
     let cases: &[(&[&str], i32, &str)] = &[

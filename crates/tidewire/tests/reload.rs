@@ -2,15 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "../../../tests/support/ports.rs"]
+mod ports;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+use ports::free_port;
 
 const TIDEWIRE: &str = env!("CARGO_BIN_EXE_tidewire");
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +40,7 @@ impl Server {
         let ben = user("ben");
         fs::write(dir.join("users"), user("ann") + &ben).unwrap();
         fs::write(dir.join("tidewire.toml"), config).unwrap();
-        let ports = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+        let ports = std::array::from_fn(|_| free_port().port());
         let child = spawn(&dir, ports);
         let server = Server { child, dir, ports, ben };
         server.wait_for_log("ready");

@@ -8,6 +8,8 @@
 
 pub mod broker;
 pub mod mosquitto;
+#[path = "../../../../tests/support/ports.rs"]
+pub mod ports;
 
 use std::time::{Duration, Instant};
 

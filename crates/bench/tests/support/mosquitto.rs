@@ -4,10 +4,11 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::ports::free_port;
 
 pub struct Mosquitto {
     child: Child,
@@ -27,8 +28,7 @@ impl Mosquitto {
         let directory = std::env::temp_dir().join(format!("tidewire-bench-mosquitto-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         make_certificates(&directory);
-        let listeners: [TcpListener; 4] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [port, ws_port, tls_port, wss_port] = listeners.map(|listener| listener.local_addr().unwrap().port());
+        let [port, ws_port, tls_port, wss_port] = std::array::from_fn(|_| free_port().port());
         let path = |name: &str| directory.join(name).display().to_string();
         let tls = format!("certfile {}\nkeyfile {}\n", path("server.pem"), path("server.key"));
         // Run by root it would become a user who may not read here. Queues without bound: what is lost is lost by the tool.

@@ -1,6 +1,9 @@
 //! What the tests against real servers share: temporary directories, certificates, the scripts in `dev/`, records with
 //! numbers in them, and a loop that sends until everything is taken.
-#![allow(dead_code, reason = "no test uses all of it")]
+#![allow(dead_code, unused_imports, reason = "no test uses all of it")]
+
+#[path = "../../../../tests/support/ports.rs"]
+mod ports;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use connectors::{Failure, Record, Sink, sample};
+
+pub use ports::free_port;
 
 /// Long enough for a slow machine; tests wait for conditions, not for times.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[path = "../../../../tests/support/ports.rs"]
-mod ports;
+pub mod ports;
 
 use ports::free_port;
 
