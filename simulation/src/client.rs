@@ -70,6 +70,8 @@ pub struct Client {
     window: usize,
     /// Messages of the server that are not completed, by identifier.
     held: BTreeMap<u16, Held>,
+    /// All that came of this session.
+    came: Vec<Held>,
     /// Of those, the ones sent on this connection.
     open: Vec<u16>,
 }
@@ -105,6 +107,8 @@ struct Held {
     /// How many processes had ended then.
     crashes: u64,
     retain: bool,
+    /// How many had come.
+    number: usize,
 }
 
 impl Client {
@@ -131,6 +135,7 @@ impl Client {
             next_id: 0,
             window: 1,
             held: BTreeMap::new(),
+            came: Vec::new(),
             open: Vec::new(),
         }
     }
@@ -194,6 +199,7 @@ impl Client {
         self.has_forgotten = true;
         self.outgoing.clear();
         self.held.clear();
+        self.came.clear();
     }
 
     /// Leaves without a word: by a reset, or by FIN behind what it has sent.

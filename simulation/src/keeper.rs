@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use broker::durable::MOVER;
 use broker::durable::record::Position;
 use broker::{Checkpointed, Shard};
 use journal::{Health, Log, Lsn, ReadError};
@@ -21,9 +22,20 @@ pub struct Keeper {
     /// Of the last one that was finished.
     oldest_before: Option<u64>,
     fetches: VecDeque<Fetch>,
-    has_rot: bool,
+    temper: Temper,
     /// Records that were there and were not given back.
     pub rotten: u64,
+}
+
+/// What is hard to live with.
+#[derive(Clone, Copy)]
+pub struct Temper {
+    /// Single records of waiting messages cannot be read back.
+    pub has_rot: bool,
+    /// Questions are turned away now and then.
+    pub is_reader_busy: bool,
+    /// With more that is not committed it is behind.
+    pub backlog_bytes_max: u64,
 }
 
 struct Checkpoint {
@@ -63,7 +75,7 @@ impl Follower {
 }
 
 impl Keeper {
-    pub fn new(log: Log, has_rot: bool) -> Keeper {
+    pub fn new(log: Log, temper: Temper) -> Keeper {
         Keeper {
             log,
             told: Lsn(0),
@@ -71,7 +83,7 @@ impl Keeper {
             checkpoint: None,
             oldest_before: None,
             fetches: VecDeque::new(),
-            has_rot,
+            temper,
             rotten: 0,
         }
     }
@@ -99,6 +111,11 @@ impl Keeper {
 
     pub fn has_failed(&self) -> bool {
         self.log.health() == Health::Failed
+    }
+
+    /// Whether clients have to wait until it has caught up; one that has failed never does.
+    pub fn is_behind(&self) -> bool {
+        self.log.stats().next.0 - self.log.committed().0 > self.temper.backlog_bytes_max && !self.has_failed()
     }
 
     // --- what a worker does ---
@@ -218,6 +235,13 @@ impl Keeper {
         else {
             return false;
         };
+        if self.temper.is_reader_busy && random.one_in(3) {
+            match fetch.session == MOVER {
+                true => shard.fetch_again(fetch.session, fetch.connects, fetch.positions),
+                false => shard.fetched(now, fetch.session, fetch.connects, &fetch.positions, Vec::new()),
+            }
+            return true;
+        }
         let kept = fetch.positions.iter().take_while(|position| position.0 < committed);
         let kept: Vec<Position> = kept.copied().collect();
         let count = match random.below(3) {
@@ -225,7 +249,7 @@ impl Keeper {
             _ => kept.len(),
         };
         let mut records = self.read(&kept[..count.min(kept.len())]);
-        if self.has_rot && random.one_in(8) && !records.is_empty() {
+        if self.temper.has_rot && random.one_in(8) && !records.is_empty() {
             let at = random.below(records.len());
             self.rotten += u64::from(records[at].take().is_some());
         }

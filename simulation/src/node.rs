@@ -11,7 +11,7 @@ use broker::{NodeState, Now, OpenAccess, Shard, ShardConfig, ShardId, Stats};
 use journal::{Batch, Log, LogConfig, Lsn, ReplayError};
 use mqtt::Decoded;
 
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Temper};
 use crate::network::{ClientEnd, Network, take_piece};
 use crate::tap::TapEnd;
 use crate::worker::{Letter, Surroundings, Worker};
@@ -44,7 +44,7 @@ pub struct Setup<'a> {
     pub clock: Clock,
     /// Of what the workers draw by themselves.
     pub seed: u64,
-    pub has_rot: bool,
+    pub temper: Temper,
     pub has_tap: bool,
     /// Of a node that keeps something.
     pub journal: Option<(&'a ModelDisk, LogConfig)>,
@@ -64,10 +64,10 @@ impl Node {
             Some((disk, config)) => {
                 let (log, restored) = recover(disk, config, &mut shards, now)?;
                 // What was rotten when it was to be written once more is gone for good.
-                if restored.damaged > 0 && !setup.has_rot {
+                if restored.damaged > 0 && !setup.temper.has_rot {
                     return Err(format!("the journal has lost what it refers to: {restored:?}"));
                 }
-                Some(Keeper::new(log, setup.has_rot))
+                Some(Keeper::new(log, setup.temper))
             }
             None => None,
         };

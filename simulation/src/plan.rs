@@ -54,6 +54,10 @@ pub struct Plan {
     /// Shards have a tap, which may be full at times.
     pub has_tap: bool,
     pub may_tap_be_full: bool,
+    /// With more in the journal that is not committed, workers read from nobody.
+    pub backlog_bytes_max: u64,
+    /// The journal's reader turns questions away.
+    pub is_reader_busy: bool,
     /// Messages are published to `$delayed/…`. Not where the wall clock jumps, which is what tells after a restart how long is left.
     pub has_delays: bool,
     pub weights: [u32; STEPS],
@@ -80,9 +84,11 @@ pub enum Step {
     Disk,
     Checkpoint,
     Tap,
+    /// Somebody publishes over the API.
+    Server,
 }
 
-pub const STEPS: usize = 11;
+pub const STEPS: usize = 12;
 
 pub const STEP_KINDS: [Step; STEPS] = [
     Step::Tick,
@@ -96,6 +102,7 @@ pub const STEP_KINDS: [Step; STEPS] = [
     Step::Disk,
     Step::Checkpoint,
     Step::Tap,
+    Step::Server,
 ];
 
 /// What a client that is connected may do; an index into `Plan::acts`.
@@ -152,6 +159,8 @@ impl Plan {
             has_tap: false,
             may_tap_be_full: false,
             has_delays: false,
+            backlog_bytes_max: u64::MAX,
+            is_reader_busy: false,
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),
@@ -169,6 +178,13 @@ impl Plan {
         plan.has_delays = !has_jumps && r.percent(15);
         if plan.has_tap {
             plan.weights[Step::Tap as usize] = *r.pick(&[5, 20, 60]);
+        }
+        if durability != Durability::None && r.percent(15) {
+            plan.backlog_bytes_max = *r.pick(&[0, 300, 3_000]);
+        }
+        plan.is_reader_busy = r.percent(15);
+        if r.percent(25) {
+            plan.weights[Step::Server as usize] = *r.pick(&[3, 10, 30]);
         }
         plan
     }

@@ -138,9 +138,19 @@ impl Tap for ModelTap {
         match book.lanes.get(usize::from(lane)) {
             Some(lane) => lane.kept,
             None => {
-                let is_kept = |receipt: &Receipt| receipt.number() <= book.lanes[usize::from(receipt.lane())].kept;
-                let joined = book.joined.iter();
-                joined.take_while(|pair| pair.iter().all(is_kept)).count() as u64
+                // One that has been joined before may be joined with another.
+                let kept_of = |lane: u16, joined| book.lanes.get(usize::from(lane)).map_or(joined, |lane| lane.kept);
+                let mut count = 0;
+                for pair in &book.joined {
+                    if pair
+                        .iter()
+                        .any(|receipt| receipt.number() > kept_of(receipt.lane(), count))
+                    {
+                        break;
+                    }
+                    count += 1;
+                }
+                count
             }
         }
     }

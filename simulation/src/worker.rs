@@ -5,8 +5,10 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use broker::{CloseCause, ConnSlot, Effect, Event, Mail, Next, Now, Peer, Shard, ShardId, Transport};
+use broker::{CloseCause, ConnSlot, Effect, Event, Mail, Next, Now, Peer, ServerMessage, Shard, ShardId, Transport};
+use mqtt::QoS;
 
 use crate::accounts::Accounts;
 use crate::keeper::{Follower, Keeper};
@@ -27,6 +29,17 @@ pub enum Letter {
         link: usize,
         bytes: Vec<u8>,
     },
+    /// Over the API.
+    Publish(ServerPublish),
+}
+
+pub struct ServerPublish {
+    pub serial: u64,
+    pub topic: String,
+    pub payload: Vec<u8>,
+    pub qos: QoS,
+    pub retain: bool,
+    pub expiry_s: Option<u32>,
 }
 
 pub struct Worker {
@@ -38,6 +51,8 @@ pub struct Worker {
     pub inbox: VecDeque<Letter>,
     /// When it has last done what was due.
     pub last_tick_ms: u64,
+    /// Serial numbers of what was published over the API and is kept.
+    pub kept: Arc<Mutex<Vec<u64>>>,
     /// Of the last tick.
     seen_ms: u64,
     /// That was long ago: all that has come is read, and nobody counts as silent before the next tick.
@@ -98,6 +113,7 @@ impl Worker {
             id,
             inbox: VecDeque::new(),
             last_tick_ms: 0,
+            kept: Arc::default(),
             seen_ms: 0,
             is_late: false,
             post: Vec::new(),
@@ -122,7 +138,10 @@ impl Worker {
         self.do_effects(s);
         self.read_inbox(s);
         self.append_now_and_then(s);
-        self.read_links(s);
+        match s.keeper.as_ref().is_some_and(|keeper| keeper.is_behind()) {
+            true => self.shard.is_not_reading(s.now),
+            false => self.read_links(s),
+        }
         self.append_now_and_then(s);
         if !self.is_late {
             self.last_tick_ms = s.now.monotonic_ms;
@@ -254,9 +273,33 @@ impl Worker {
                     self.shard.mail(s.now, mail);
                 }
                 Letter::Arrival { link, bytes } => self.arrived(link, bytes, s),
+                Letter::Publish(publish) => self.publish(&publish, s.now),
             }
         }
         self.take_calls(s);
+    }
+
+    /// As the API does: nobody is told of what may not be kept now.
+    fn publish(&mut self, publish: &ServerPublish, now: Now) {
+        let message = || ServerMessage {
+            topic: &publish.topic,
+            payload: &publish.payload,
+            properties: &[],
+            qos: publish.qos,
+            retain: publish.retain,
+            expiry_s: publish.expiry_s,
+            mark: 0,
+        };
+        let is_waited_for = publish.qos != QoS::AtMostOnce;
+        if is_waited_for && !self.shard.may_keep(now, &message()) {
+            return;
+        }
+        self.shard.publish_from_server(now, message());
+        if is_waited_for {
+            let (kept, serial) = (Arc::clone(&self.kept), publish.serial);
+            let tell = move || kept.lock().unwrap_or_else(PoisonError::into_inner).push(serial);
+            self.shard.when_kept(Box::new(tell));
+        }
     }
 
     /// Between two letters, as if these were letters, too: somebody outside asks to be told when all is kept, which is no record of

@@ -9,7 +9,7 @@ mod finish;
 use broker::{ClientFilter, DropReason};
 
 use crate::client::{Client, Scene};
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, Temper};
 use crate::network::Network;
 use crate::node::{Clock, Node, Setup};
 use crate::oracle::Oracle;
@@ -57,7 +57,8 @@ impl World {
         };
         let everybody = plan.clients + 1;
         let mut world = World {
-            oracle: Oracle::new(&plan, everybody),
+            // The server publishes, too.
+            oracle: Oracle::new(&plan, everybody + 1),
             plan,
             disk: ModelDisk::new(random.split()),
             random,
@@ -120,6 +121,7 @@ impl World {
                 }
             }
             Step::Tap => self.keep_in_taps(),
+            Step::Server => self.publish_as_server(),
         }
     }
 
@@ -137,6 +139,7 @@ impl World {
             self.trace.line(|| format!("the node closes link {link} of c{client}"));
             self.oracle.link_closed(client, is_current);
         }
+        self.hear_what_is_kept(worker);
         self.check_bounds(worker);
         let keeper = self.node.as_ref().and_then(|node| node.keeper.as_ref());
         self.oracle.has_journal_failed |= keeper.is_some_and(Keeper::has_failed);
@@ -251,7 +254,11 @@ impl World {
             config: self.plan.config.clone(),
             clock: self.clock,
             seed: self.plan.seed ^ self.clock.ms.rotate_left(32),
-            has_rot: self.plan.has_rot,
+            temper: Temper {
+                has_rot: self.plan.has_rot,
+                is_reader_busy: self.plan.is_reader_busy,
+                backlog_bytes_max: self.plan.backlog_bytes_max,
+            },
             has_tap: self.plan.has_tap,
             journal: has_journal.then(|| (&self.disk, self.plan.log.clone())),
         };

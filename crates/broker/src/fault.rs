@@ -45,10 +45,12 @@ pub enum Fault {
     MoveDropsPosition,
     /// What begins to wait before a shard hears of a commit in the same tick is not done then.
     ForgetWaiting,
+    /// Who publishes over the API is told before the journal has it.
+    TellBeforeCommit,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 21] = [
         Fault::AcknowledgeBeforeCommit,
         Fault::ReleaseBeforeCommit,
         Fault::DeliverBeforeCommit,
@@ -69,6 +71,7 @@ impl Fault {
         Fault::CheckpointForgetsPages,
         Fault::MoveDropsPosition,
         Fault::ForgetWaiting,
+        Fault::TellBeforeCommit,
     ];
 }
 

@@ -10,6 +10,7 @@ use crate::delayed::{Delay, strip_delay};
 use crate::durable::keep::Wait;
 use crate::durable::ledger::Waiting;
 use crate::effect::{ConnSlot, DropReason, Effect, Now};
+use crate::fault::{Fault, is_planted};
 use crate::lifecycle::is_reserved;
 use crate::message::{Origin, Place, Publication};
 use crate::outgoing::{Acknowledged, Delivery};
@@ -286,7 +287,7 @@ impl Shard {
         published.is_wanted
     }
 
-    /// Whether a message at QoS 1 or 2 would be kept wherever it has to be, now.
+    /// Whether a message at QoS 1 or 2, or one that is to be retained, would be kept wherever it has to be, now.
     pub fn may_keep(&mut self, now: Now, message: &ServerMessage<'_>) -> bool {
         let p = Publication {
             properties: message.properties,
@@ -310,7 +311,9 @@ impl Shard {
     /// The same of all that has been recorded so far, whoever did it.
     pub fn when_all_is_kept(&mut self, receipt: Option<Receipt>, done: Box<dyn FnOnce() + Send>) {
         match &mut self.core.ledger {
-            Some(ledger) if ledger.is_behind() => ledger.wait(Waiting::Tell(receipt, done)),
+            Some(ledger) if ledger.is_behind() && !is_planted(Fault::TellBeforeCommit) => {
+                ledger.wait(Waiting::Tell(receipt, done));
+            }
             _ => self.tell_when_tapped(receipt, done),
         }
     }

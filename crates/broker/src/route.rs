@@ -43,7 +43,15 @@ impl Shard {
     /// Everything that a published message sets off: retained store, subscriptions here, other shards. False when nobody
     /// is known to want it.
     pub(crate) fn publish(&mut self, now: Now, p: &Publication<'_>, publisher: Option<(SessionKey, u16)>) -> Published {
-        if p.retain && self.core.shards > 1 {
+        let is_retained = p.retain && self.may_retain(p);
+        if p.retain && !is_retained {
+            self.core.stats.drop_message(DropReason::JournalFull);
+        }
+        let p = &Publication {
+            retain: is_retained,
+            ..*p
+        };
+        if is_retained && self.core.shards > 1 {
             self.shared.note_retaining(self.retained_owner(p.topic));
         }
         let others = if self.core.shards > 1 {
@@ -57,7 +65,7 @@ impl Shard {
         let place = self.core.keep(now, p, forms.kept(), keeping);
         let p = &Publication { place, ..*p };
         self.send_member_mail(p);
-        if p.retain {
+        if is_retained {
             self.retain(now, p, others);
         }
         is_wanted |= others != 0;
@@ -69,6 +77,12 @@ impl Shard {
             is_wanted,
             is_kept: !place.is_none(),
         }
+    }
+
+    /// While the journal is full, what is retained of a topic stays as the journal has it. Clients are refused then: what they have is a
+    /// will or a `$delayed` message, of which it says that it is done.
+    fn may_retain(&self, p: &Publication<'_>) -> bool {
+        !self.core.is_journal_stuck() || p.origin != Origin::NONE || p.topic.starts_with("$SYS/")
     }
 
     /// What the journal has to know of a message besides who gets it here.
@@ -83,8 +97,7 @@ impl Shard {
         if p.qos != QoS::AtMostOnce && others != 0 {
             keeping.others = others & self.shared.durable.mask(p.topic);
         }
-        // Clients are refused while the journal is full: what they have is a will or a `$delayed` message, of which it says that it is done.
-        if p.retain && (!self.core.is_journal_stuck() || p.origin != Origin::NONE) {
+        if p.retain {
             let owner = self.retained_owner(p.topic);
             match owner == self.core.id {
                 true => {

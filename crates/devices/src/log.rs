@@ -26,7 +26,7 @@ pub const DIRECTORY_NAME: &str = "log";
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
 /// From one commit to the next, at least: what many shards append shares a sync and a wake-up.
-const COMMIT_EVERY: Duration = Duration::from_millis(1);
+const COMMIT_EVERY: Duration = Duration::from_millis(2);
 
 /// Where a record that begins here ends, for the platform.
 pub fn position(lsn: Lsn) -> Position {

@@ -63,8 +63,10 @@ impl Client {
             retain: came.retain,
             is_from_before: false,
             crashes: scene.oracle.crashes,
+            number: self.came.len(),
         };
         self.held.insert(id, held);
+        self.came.push(held);
     }
 
     fn check_repetition(&mut self, id: u16, held: Held, serial: u64, came: &Came, scene: &mut Scene<'_>) {
@@ -72,7 +74,11 @@ impl Client {
         // The same message, retained and live, is two deliveries: what was given before the live one is not kept, and the live one goes
         // on under the number of that.
         let is_another = held.serial == serial && held.retain != came.retain;
-        let may_be_forgotten = !held.is_bound || is_another || !scene.oracle.is_kept(held.serial);
+        // What came before it in the same process and was not kept has left its number to it.
+        let is_kept = |held: &Held| held.is_bound && scene.oracle.is_kept(held.serial);
+        let mut before = self.came[..held.number].iter().rev();
+        let has_moved = before.any(|before| before.crashes == held.crashes && !is_kept(before));
+        let may_be_forgotten = is_another || has_moved || !is_kept(&held);
         if held.qos == QoS::AtLeastOnce && held.crashes < scene.oracle.crashes && may_be_forgotten {
             // That it was sent was not kept, or to whom of a group, and is gone with the process.
             return;

@@ -1,5 +1,7 @@
 //! What clients do of their own accord.
 
+use std::sync::PoisonError;
+
 use mqtt::{ProtocolVersion, QoS, RetainHandling, SubscriptionOptions};
 
 use super::World;
@@ -8,6 +10,7 @@ use crate::oracle::Draft;
 use crate::plan::{ACT_KINDS, Act};
 use crate::speak::{Terms, WillTerms};
 use crate::words::{FILTERS, RETAINED, TOPICS};
+use crate::worker::{Letter, ServerPublish};
 
 /// Of messages to `$delayed`.
 pub(super) const DELAY_MAX_S: u32 = 8;
@@ -191,6 +194,56 @@ impl World {
             size,
         };
         self.with(client, |client, scene| client.publish(&order, scene));
+    }
+
+    /// An operator or a source publishes; its topics are everybody's, and of retained ones its own. Always over the same shard, so that
+    /// there is an order.
+    pub(super) fn publish_as_server(&mut self) {
+        let server = self.plan.clients + 1;
+        let Some(node) = &mut self.node else { return };
+        let random = &mut self.random;
+        let qos = *random.pick(&QOS);
+        let retain = random.one_in(5);
+        let topic = if retain {
+            format!("r{server}/{}", random.pick(&RETAINED))
+        } else {
+            (*random.pick(&TOPICS[..self.plan.topics])).to_owned()
+        };
+        let expiry_s = random.one_in(8).then(|| random.between(1, 20) as u32);
+        let (serial, payload) = self.oracle.sending(Draft {
+            topic: &topic,
+            qos,
+            retain,
+            publisher: server,
+            is_will: false,
+            is_empty: retain && random.one_in(6),
+            expiry_s,
+            delay_s: None,
+            size: 0,
+        });
+        self.trace.line(|| {
+            format!("the server is to publish {serial} to {topic}, {qos:?}, retain {retain}, expiry {expiry_s:?}")
+        });
+        let at = self.plan.seed as usize % node.workers.len();
+        node.workers[at].inbox.push_back(Letter::Publish(ServerPublish {
+            serial,
+            topic,
+            payload,
+            qos,
+            retain,
+            expiry_s,
+        }));
+    }
+
+    /// Of what the server has published, what is kept now.
+    pub(super) fn hear_what_is_kept(&mut self, worker: usize) {
+        let Some(node) = &self.node else { return };
+        let kept = std::mem::take(&mut *node.workers[worker].kept.lock().unwrap_or_else(PoisonError::into_inner));
+        for serial in kept {
+            self.trace
+                .line(|| format!("what the server published is kept: {serial}"));
+            self.oracle.acked(serial, true);
+        }
     }
 
     /// Mostly one that it has.

@@ -159,7 +159,10 @@ struct Visit {
 /// All of them, or none: the error is the topic of one that could not be kept now.
 fn publish_all(shard: &mut Shard, now: Now, messages: &[(usize, Message)]) -> Result<Visit, String> {
     let waited_for = || messages.iter().filter(|(_, message)| message.qos != QoS::AtMostOnce);
-    if let Some((_, message)) = waited_for().find(|(_, message)| !shard.may_keep(now, &message.of_server())) {
+    let must_be_kept = |message: &Message| message.retain || message.qos != QoS::AtMostOnce;
+    let may_not =
+        |(_, message): &&(usize, Message)| must_be_kept(message) && !shard.may_keep(now, &message.of_server());
+    if let Some((_, message)) = messages.iter().find(may_not) {
         return Err(message.topic.clone());
     }
     let publish = |(index, message): &(usize, Message)| (*index, shard.publish_from_server(now, message.of_server()));
