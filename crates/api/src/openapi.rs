@@ -205,19 +205,23 @@ fn responses(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
     for status in failures(endpoint) {
         responses.insert(status.to_string(), json!({ "$ref": "#/components/responses/Problem" }));
     }
+    let mut answers = Map::new();
     for answer in &doc.answers {
-        let mut response = json!({ "description": answer.description });
+        // One status may have its answer in several types.
+        let response = answers
+            .entry(answer.status.as_u16().to_string())
+            .or_insert_with(|| json!({ "description": answer.description }));
         match &answer.content {
             Some(Content::Json(schema)) => {
-                response["content"] = json!({ "application/json": { "schema": schemas.answered(*schema) } });
+                response["content"]["application/json"] = json!({ "schema": schemas.answered(*schema) });
             }
             Some(Content::Text(content_type)) => {
-                response["content"] = json!({ *content_type: { "schema": { "type": "string" } } });
+                response["content"][*content_type] = json!({ "schema": { "type": "string" } });
             }
             None => {}
         }
-        responses.insert(answer.status.as_u16().to_string(), response);
     }
+    responses.extend(answers);
     responses.into()
 }
 

@@ -44,10 +44,23 @@ pub fn export_csv(
     out: &mut dyn Write,
 ) -> Result<u64, ExportError> {
     out.write_all(b"key,ts,type,value\r\n").map_err(ExportError::Output)?;
+    each_point(store, entity, keys, range, &mut |key, ts_ms, value| {
+        write_row(out, key, ts_ms, value)
+    })
+}
+
+/// How many there were. What `take` does not take ends it.
+pub(crate) fn each_point(
+    store: &dyn Store,
+    entity: EntityId,
+    keys: &[&str],
+    range: Range<i64>,
+    take: &mut dyn FnMut(&str, i64, ValueRef<'_>) -> io::Result<()>,
+) -> Result<u64, ExportError> {
     let mut points = 0;
     for key in keys {
         let mut failed = None;
-        let mut visit = |ts_ms: i64, value: ValueRef<'_>| match write_row(out, key, ts_ms, value) {
+        let mut visit = |ts_ms: i64, value: ValueRef<'_>| match take(key, ts_ms, value) {
             Ok(()) => {
                 points += 1;
                 ControlFlow::Continue(())

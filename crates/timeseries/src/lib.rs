@@ -39,6 +39,7 @@ mod delete;
 mod doubles;
 mod error;
 mod export;
+mod export_parquet;
 mod file_name;
 mod files;
 mod flush;
@@ -65,6 +66,7 @@ pub use config::Config;
 pub use copy::copy_to;
 pub use error::{QueryError, StoreError, WriteError};
 pub use export::{ExportError, export_csv};
+pub use export_parquet::{EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, export_parquet};
 pub use storage::{Directory, DirectoryError, Storage};
 pub use store::{
     Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, Maintained, Order, Query, Series, Stats, Store,

@@ -1,4 +1,4 @@
-//! Time series as CSV, straight from the store to the socket: nothing is collected, whatever its length.
+//! Time series as CSV or Parquet, straight from the store to the socket: nothing is collected, whatever its length.
 //!
 //! A thread of its own reads the store and waits for the reader; the connection's limits end a reader that stalls, and with it
 //! the thread. What goes wrong in the middle ends the connection, so that nobody takes a part for all of it.
@@ -16,7 +16,7 @@ use hyper::body::Frame;
 use platform::ids::{EntityId, EntityType, Uuid};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use timeseries::export_csv;
+use timeseries::{export_csv, export_parquet};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::call::{Call, Verb};
@@ -33,6 +33,9 @@ pub const EXPORTS_MAX: usize = 4;
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 4;
 
+const CSV: &str = "text/csv";
+const PARQUET: &str = "application/vnd.apache.parquet";
+
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
         get(
@@ -43,12 +46,14 @@ pub fn endpoints() -> Vec<Endpoint> {
         )
         .tag("Telemetry")
         .says(
-            "Export telemetry as CSV",
-            "All points of the range, of one key after the other, oldest first: `key,ts,type,value` with a header, as RFC 4180 has it. \
-             Times are milliseconds since 1970. It is not in ThingsBoard's Community Edition.",
+            "Export telemetry as CSV or Parquet",
+            "All points of the range, of one key after the other, oldest first. As CSV `key,ts,type,value` with a header, as RFC 4180 has \
+             it, times in milliseconds since 1970; with `format=parquet` a file with the columns `key`, `ts`, `bool_v`, `long_v`, `dbl_v`, \
+             `str_v` and `json_v`, of the last five of which each row has one. It is not in ThingsBoard's Community Edition.",
         )
         .fails(StatusCode::TOO_MANY_REQUESTS)
-        .returns_text("text/csv", "The points."),
+        .returns_text(CSV, "The points.")
+        .returns_text(PARQUET, "The points."),
     ]
 }
 
@@ -61,6 +66,17 @@ struct ExportQuery {
     start_ts: Option<i64>,
     /// Before this time; to the last point without it.
     end_ts: Option<i64>,
+    /// What it is written as.
+    #[serde(default)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Csv,
+    Parquet,
 }
 
 fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): ()) -> Result<Response, Failure> {
@@ -78,20 +94,24 @@ fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): (
         _ => store.keys(id.into())?,
     };
     let store = Arc::clone(store);
+    let format = query.format;
     let body = streamed(call, move |out| {
         let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
-        export_csv(&*store, id.into(), &keys, range, out)
-            .map(drop)
-            .map_err(|error| devices::error_chain(&error))
+        let exported = match format {
+            Format::Csv => export_csv(&*store, id.into(), &keys, range, out),
+            Format::Parquet => export_parquet(&*store, id.into(), &keys, range, out),
+        };
+        exported.map(drop).map_err(|error| devices::error_chain(&error))
     })?;
+    let (content_type, extension) = match format {
+        Format::Csv => ("text/csv; charset=utf-8; header=present", "csv"),
+        Format::Parquet => (PARQUET, "parquet"),
+    };
     let headers = [
-        (
-            header::CONTENT_TYPE,
-            "text/csv; charset=utf-8; header=present".to_owned(),
-        ),
+        (header::CONTENT_TYPE, content_type.to_owned()),
         (
             header::CONTENT_DISPOSITION,
-            format!("attachment; filename=\"{id}.csv\""),
+            format!("attachment; filename=\"{id}.{extension}\""),
         ),
     ];
     Ok((headers, body).into_response())
@@ -111,7 +131,7 @@ pub fn permit(call: &Call) -> Result<OwnedSemaphorePermit, Failure> {
 /// What a thread of its own writes, as fast as it is read.
 pub fn streamed(
     call: &Call,
-    write: impl FnOnce(&mut dyn Write) -> Result<(), String> + Send + 'static,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), String> + Send + 'static,
 ) -> Result<Body, Failure> {
     let permit = permit(call)?;
     let (sender, receiver) = mpsc::channel(PIECES_MAX);

@@ -1,8 +1,12 @@
-//! Time series as CSV.
+//! Time series as CSV and Parquet.
 
+use bytes::Bytes;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
 use serde_json::{Value, json};
 
-use crate::server::{CUSTOMER, Server, refused};
+use crate::server::{CUSTOMER, Server, TENANT, refused};
+use crate::web;
 
 fn export(server: &Server, id: &str, query: &str) -> String {
     let answer = server
@@ -87,6 +91,55 @@ fn a_long_series_is_exported_whole() {
         assert_eq!(lines.next(), Some(&*format!("a,{ts},long,{}", ts * 7)));
     }
     assert_eq!(lines.next(), None);
+}
+
+/// What is in such a file is tested where it is made; here that it is one, whole, over the same path.
+#[test]
+fn points_are_exported_as_parquet() {
+    let server = Server::start();
+    let id = server.device("A");
+    let telemetry: Vec<Value> = (1..=3000)
+        .map(|ts| json!({"ts": ts, "values": {"a": ts * 7, "b": format!("text {ts} {}", ts * 7919)}}))
+        .collect();
+    save(&server, &id, &telemetry.into());
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}");
+    server.wait_for(&format!("{path}/values/timeseries?keys=a"), |latest| {
+        latest["a"][0]["ts"] == 3000
+    });
+    let token = format!("Bearer {}", server.token(TENANT));
+    let (head, file) = web::request_file(
+        server.node.address,
+        &format!("{path}/export/timeseries?format=parquet&startTs=11"),
+        &[("X-Authorization", &token)],
+    );
+    let head = head.to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert!(head.contains("content-type: application/vnd.apache.parquet"), "{head}");
+    assert!(head.contains(&format!("filename=\"{id}.parquet\"")), "{head}");
+    let reader = SerializedFileReader::new(Bytes::from(file)).unwrap();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2 * 2990);
+    for (row, ts) in rows.iter().zip(11..=3000) {
+        assert_eq!(
+            (
+                row.get_string(0).unwrap().as_str(),
+                row.get_timestamp_millis(1).unwrap()
+            ),
+            ("a", ts)
+        );
+        assert_eq!(row.get_long(3).unwrap(), ts * 7);
+    }
+    let last = rows.last().unwrap();
+    assert_eq!(
+        (last.get_string(0).unwrap(), last.get_string(5).unwrap()),
+        (&"b".to_owned(), &"text 3000 23757000".to_owned())
+    );
+
+    let document: Value = server.send("GET", "/v3/api-docs", None, "").ok().json();
+    let export = &document["paths"]["/api/plugins/telemetry/{entityType}/{entityId}/export/timeseries"]["get"];
+    let types = export["responses"]["200"]["content"].as_object().unwrap();
+    assert!(types.contains_key("text/csv") && types.contains_key("application/vnd.apache.parquet"));
+    refused(&server.get(&format!("{path}/export/timeseries?format=xml")), 400, 31);
 }
 
 #[test]
