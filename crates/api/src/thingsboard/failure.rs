@@ -27,12 +27,13 @@ pub enum Code {
     TooManyRequests = 33,
     VersionConflict = 35,
     EntitiesLimit = 41,
+    Database = 46,
 }
 
 impl Code {
     fn status(self) -> StatusCode {
         match self {
-            Code::General => StatusCode::INTERNAL_SERVER_ERROR,
+            Code::General | Code::Database => StatusCode::INTERNAL_SERVER_ERROR,
             Code::Authentication | Code::TokenExpired => StatusCode::UNAUTHORIZED,
             Code::PermissionDenied | Code::EntitiesLimit => StatusCode::FORBIDDEN,
             Code::InvalidArguments | Code::BadRequest => StatusCode::BAD_REQUEST,
@@ -60,7 +61,7 @@ pub struct ErrorBody {
     /// What went wrong.
     message: String,
     /// 2 general, 10 authentication, 11 token expired, 20 permission denied, 30 invalid arguments, 31 bad request, 32 not
-    /// found, 33 too many requests, 35 version conflict, 41 too many entities.
+    /// found, 33 too many requests, 35 version conflict, 41 too many entities, 46 the database failed.
     error_code: u8,
     /// When, in milliseconds since 1970.
     timestamp: u64,
@@ -159,6 +160,10 @@ impl From<EntityError> for Failure {
             EntityError::NotFound => Failure::not_found(),
             EntityError::Limit(_) => Failure::new(Code::EntitiesLimit, error.to_string()),
             EntityError::Version(_) => Failure::new(Code::VersionConflict, error.to_string()),
+            EntityError::Repository(RepositoryError::Storage { .. }) => Failure {
+                code: Code::Database,
+                ..Failure::internal(&error)
+            },
             EntityError::Repository(_) => Failure::internal(&error),
         }
     }

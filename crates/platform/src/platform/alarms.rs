@@ -6,6 +6,7 @@ use std::sync::Arc;
 use timeseries::Value;
 
 use super::host::Visit;
+use super::pending::Pending;
 use super::{DeviceAlarms, DeviceState, Outlet, OwnerValues, Platform};
 use crate::activity::Activity;
 use crate::alarm_rules::{Action, Context, DynamicSource, Effect, Event, Key, KeySource, Lookup, Rules, State};
@@ -15,7 +16,7 @@ use crate::entities::EntityError;
 use crate::ids::{AlarmId, CustomerId, DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
 use crate::limits::ApiFeature;
 use crate::model::{Alarm, Device, Scope};
-use crate::repository::{Change, RelationSelection, StateKind};
+use crate::repository::{Change, RelationSelection, RepositoryError, StateKind};
 use crate::usage::Counter;
 
 /// Entities that show one alarm.
@@ -60,11 +61,10 @@ impl Platform {
             }
             _ => return Ok(alarm),
         };
-        visit.store_alarm(action, &alarm)?;
+        visit.store_alarm_now(action, &alarm)?;
         if let Some(event) = event {
-            visit.tell_rules(alarm.originator, event)?;
+            visit.tell_rules_now(alarm.originator, event);
         }
-        self.apply_pending(&mut core)?;
         Ok(alarm)
     }
 
@@ -83,14 +83,13 @@ impl Platform {
             }
             None => (Action::Created, self.created_by_user(alarm, now_ms)),
         };
-        visit.store_alarm(action, &alarm)?;
+        visit.store_alarm_now(action, &alarm)?;
         if alarm.originator.kind == EntityType::Device
             && let Some(known) = &mut visit.device_state(DeviceId(alarm.originator.id)).alarms
             && !alarm.cleared
         {
             known.state.adopt(&known.rules, alarm.clone());
         }
-        self.apply_pending(&mut core)?;
         Ok(alarm)
     }
 
@@ -112,9 +111,8 @@ impl Platform {
         let mut core = self.core();
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
         let alarm = visit.stored_alarm(id)?.ok_or(EntityError::NotFound)?;
-        visit.core.pending.push_change(Change::DeleteAlarm(id));
-        visit.tell_rules(alarm.originator, Event::AlarmEnded(id))?;
-        self.apply_pending(&mut core)?;
+        visit.apply_now(|pending| pending.push_change(Change::DeleteAlarm(id)))?;
+        visit.tell_rules_now(alarm.originator, Event::AlarmEnded(id));
         Ok(alarm)
     }
 }
@@ -394,6 +392,36 @@ impl Visit<'_> {
         self.core.pending.push_alarm(alarm, propagated_to);
         self.outlet.alarm(action, alarm);
         Ok(())
+    }
+
+    /// As [`Visit::store_alarm`], before anybody is told.
+    fn store_alarm_now(&mut self, action: Action, alarm: &Alarm) -> Result<(), EntityError> {
+        let propagated_to = self.propagated_to(alarm)?;
+        self.apply_now(|pending| pending.push_alarm(alarm, propagated_to))?;
+        self.outlet.alarm(action, alarm);
+        Ok(())
+    }
+
+    /// What a user does, by itself: after an error nothing of it is done, then or later. What waits from before is no part of it.
+    fn apply_now(&mut self, push: impl FnOnce(&mut Pending)) -> Result<(), RepositoryError> {
+        if self.core.pending.has_changes() {
+            self.platform.apply_pending(self.core)?;
+        }
+        push(&mut self.core.pending);
+        let applied = self.platform.apply_pending(self.core);
+        if applied.is_err() {
+            self.core.pending.take_changes();
+        }
+        applied
+    }
+
+    /// Of what a user has done. If what rules make of it cannot be stored now, it is with the next batch.
+    fn tell_rules_now(&mut self, originator: EntityId, event: Event<'_>) {
+        let told = self.tell_rules(originator, event).map_err(EntityError::from);
+        let stored = told.and_then(|_| Ok(self.platform.apply_pending(self.core)?));
+        if let Err(error) = stored {
+            self.outlet.failed(originator, "alarm rules", &error.to_string());
+        }
     }
 
     /// Who shows the alarm beside its originator.
