@@ -419,11 +419,20 @@ impl Devices {
 
     /// What happened to a rule chain, a node or a device beside messages, and what of its messages failed; the newest first.
     pub fn entity_events(&self, tenant: TenantId, entity: EntityId) -> Vec<EntityEvent> {
-        self.hub.lifecycle.of(tenant, entity)
+        let mut all = self.hub.lifecycle.of(tenant, entity);
+        all.extend(self.hub.statistics.of(tenant, entity));
+        all.sort_by_key(|event| std::cmp::Reverse(event.at_ms));
+        all
+    }
+
+    /// What rule nodes did since the last time becomes events; done each hour.
+    pub fn note_statistics(&self, now_ms: i64) {
+        self.hub.note_statistics(now_ms);
     }
 
     pub fn clear_entity_events(&self, tenant: TenantId, entity: EntityId) {
         self.hub.lifecycle.clear(tenant, entity);
+        self.hub.statistics.clear(tenant, entity);
     }
 
     /// After a chain was saved, made the root, or deleted.
@@ -481,6 +490,11 @@ pub struct WaitingChange {
 }
 
 impl WaitingChange {
+    /// For whoever does not wait until it is processed.
+    pub fn kept(self) -> Kept {
+        self.kept
+    }
+
     /// It is kept, and to be read, unless the processing is further behind than a request can wait. An error after that time is no promise
     /// that it will not be kept.
     pub async fn done(self) -> Result<(), Full> {

@@ -54,6 +54,8 @@ pub struct Hub {
     pub counters: Arc<Counters>,
     pub events: Events,
     pub lifecycle: Lifecycle,
+    /// By themselves, so that they push nothing else out; not kept for a restart.
+    pub statistics: Lifecycle,
     pub limits: TransportLimits,
     pub ota: OtaCache,
     pub chunk_requests: ChunkRequests,
@@ -127,6 +129,7 @@ impl Hub {
             counters: Arc::default(),
             events: Events::default(),
             lifecycle: Lifecycle::default(),
+            statistics: Lifecycle::default(),
             limits: TransportLimits::default(),
             ota: OtaCache::default(),
             chunk_requests: ChunkRequests::default(),

@@ -1,4 +1,4 @@
-//! What happened to rule chains, their nodes and devices, beside messages: ThingsBoard's `LC_EVENT` and `ERROR`. The last of each entity,
+//! What happened to rule chains, their nodes and devices, beside messages: ThingsBoard's `LC_EVENT`, `ERROR` and `STATS`. The last of each entity,
 //! in memory; kept every now and then, and at a stop, so that they are there after a restart.
 //!
 //! Errors come from messages that failed: the same one is told once a second at most.
@@ -34,6 +34,8 @@ pub enum What {
     Lifecycle { event: String, error: Option<String> },
     /// What failed, and why.
     Error { method: String, error: String },
+    /// What a rule node did since the last of these.
+    Statistics { messages: u64, errors: u64 },
 }
 
 impl What {
@@ -42,6 +44,7 @@ impl What {
         match self {
             What::Lifecycle { .. } => "LC_EVENT",
             What::Error { .. } => "ERROR",
+            What::Statistics { .. } => "STATS",
         }
     }
 }
@@ -195,7 +198,7 @@ mod tests {
             let found = events.of(TENANT, entity).into_iter().rev();
             let text = found.map(|event| match event.what {
                 What::Lifecycle { event, error } => format!("{event}{}", error.unwrap_or_default()),
-                What::Error { .. } => panic!("no error"),
+                What::Error { .. } | What::Statistics { .. } => panic!("no event of a chain"),
             });
             text.collect::<Vec<_>>()
         };

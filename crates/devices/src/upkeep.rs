@@ -8,11 +8,12 @@ use std::time::Duration;
 use platform::News;
 use platform::entities::EntityError;
 use platform::ids::{RuleNodeId, Uuid};
-use platform::model::Alarm;
+use platform::model::{Alarm, RuleChain};
 use platform::repository::{Change, StateKind};
 
 use crate::hub::{Hub, unix_ms};
 use crate::ingest::error_chain;
+use crate::lifecycle::{EntityEvent, What};
 use crate::stats::Counters;
 
 const PAUSE: Duration = Duration::from_secs(1);
@@ -22,11 +23,15 @@ const CLEAN_UP_MS: i64 = 3_600_000;
 /// Between times at which events of nodes are kept.
 const EVENTS_MS: i64 = 10_000;
 
+/// Between events of what rule nodes did, as ThingsBoard's `actors.statistics.persist_frequency`.
+const STATISTICS_MS: i64 = 3_600_000;
+
 /// Until the hub is stopped.
 pub fn run(hub: &Arc<Hub>) {
     let store = hub.platform.store();
     let mut next_clean_up = (None, 0);
     let mut next_events_ms = 0;
+    let mut next_statistics_ms = unix_ms().saturating_add(STATISTICS_MS);
     while !hub.is_stopping.load(Relaxed) {
         if hub.is_flush_wanted.swap(false, Relaxed)
             && let Err(error) = store.flush()
@@ -53,6 +58,10 @@ pub fn run(hub: &Arc<Hub>) {
         if now_ms >= next_events_ms {
             next_events_ms = now_ms.saturating_add(EVENTS_MS);
             hub.keep_events();
+        }
+        if now_ms >= next_statistics_ms {
+            next_statistics_ms = now_ms.saturating_add(STATISTICS_MS);
+            hub.note_statistics(now_ms);
         }
         if !has_unclassified && !has_more {
             hub.pause(PAUSE);
@@ -86,6 +95,28 @@ impl Hub {
         if let Err(error) = restored {
             Counters::add(&self.counters.unreadable_events, 1);
             tracing::warn!(entity = %of, %error, "the events that were kept of an entity or a rule node cannot be read: they are gone");
+        }
+    }
+
+    pub fn note_statistics(&self, now_ms: i64) {
+        let entities = self.platform.entities();
+        for (chain, nodes) in self.platform.take_statistics() {
+            // A chain that is gone has nobody who could ask.
+            let Ok(Some(chain)) = entities.find::<RuleChain>(chain.0) else {
+                continue;
+            };
+            for of in nodes {
+                self.statistics.put(EntityEvent {
+                    id: entities.new_id(now_ms),
+                    at_ms: now_ms,
+                    tenant: chain.tenant_id,
+                    entity: of.node.entity(),
+                    what: What::Statistics {
+                        messages: of.messages,
+                        errors: of.errors,
+                    },
+                });
+            }
         }
     }
 

@@ -22,8 +22,8 @@ const DEBUG: &str = "DEBUG_RULE_NODE";
 
 pub fn endpoints() -> Vec<Endpoint> {
     const KEPT: &str = "The newest first. `LC_EVENT` of a rule chain or a rule node: it was started, changed or stopped. `ERROR` of a \
-                        device: what failed of its messages. Of both the last 50 of an entity are kept. `DEBUG_RULE_NODE`: what went \
-                        into a rule node that is debugged and what came out of it, the last 500.";
+                        device: what failed of its messages. `STATS` of a rule node: how many messages it had in an hour, and how many of them failed. Of \
+                        each the last 50 of an entity are kept. `DEBUG_RULE_NODE`: what went into a rule node that is debugged and what came out of it, the last 500.";
     vec![
         get(
             "/api/events/{entityType}/{entityId}/{eventType}",
@@ -102,6 +102,11 @@ struct Filter {
     status: Option<String>,
     /// Of `ERROR`.
     method: Option<String>,
+    /// Of `STATS`: at least, and less than.
+    min_messages_processed: Option<u64>,
+    max_messages_processed: Option<u64>,
+    min_errors_occurred: Option<u64>,
+    max_errors_occurred: Option<u64>,
 }
 
 fn same(wanted: &Option<String>, found: &str) -> bool {
@@ -112,6 +117,10 @@ fn same(wanted: &Option<String>, found: &str) -> bool {
 fn has(wanted: &Option<String>, found: &str) -> bool {
     let wanted = wanted.as_deref().unwrap_or_default().to_lowercase();
     found.to_lowercase().contains(&wanted)
+}
+
+fn within(found: u64, min: Option<u64>, max: Option<u64>) -> bool {
+    min.is_none_or(|min| found >= min) && max.is_none_or(|max| found < max)
 }
 
 impl Filter {
@@ -129,6 +138,10 @@ impl Filter {
                         && has(&self.error_str, error.as_deref().unwrap_or_default())
                 }
                 What::Error { method, error } => has(&self.method, method) && has(&self.error_str, error),
+                What::Statistics { messages, errors } => {
+                    within(*messages, self.min_messages_processed, self.max_messages_processed)
+                        && within(*errors, self.min_errors_occurred, self.max_errors_occurred)
+                }
             }
     }
 
@@ -233,6 +246,9 @@ fn entity_event_json(event: &EntityEvent) -> Value {
             body
         }
         What::Error { method, error } => json!({"server": "tidewire", "method": method, "error": error}),
+        What::Statistics { messages, errors } => {
+            json!({"server": "tidewire", "messagesProcessed": messages, "errorsOccurred": errors})
+        }
     };
     json!({
         "id": {"id": event.id},

@@ -215,7 +215,7 @@ fn describe(name: &str) -> &'static str {
         "entityType" | "fromType" | "toType" => "Type of an entity, such as DEVICE.",
         "scope" => "CLIENT_SCOPE, SHARED_SCOPE or SERVER_SCOPE; any word where telemetry is meant.",
         "ttl" => "How long values are kept, in seconds.",
-        "eventType" => "LC_EVENT, ERROR or DEBUG_RULE_NODE; of others there are none.",
+        "eventType" => "LC_EVENT, ERROR, STATS or DEBUG_RULE_NODE; of others there are none.",
         "componentType" => "FILTER, ENRICHMENT, TRANSFORMATION, ACTION, EXTERNAL or FLOW.",
         "clazz" => "A Java class, as rule chains have it.",
         "type" => "FIRMWARE or SOFTWARE.",

@@ -314,3 +314,65 @@ fn scripts_are_tried() {
         .json();
     assert!(answer["error"].as_str().unwrap().contains("TBEL"));
 }
+
+#[test]
+fn nodes_count_what_they_did_since_the_last_time() {
+    let server = Server::start();
+    let chain = server.get("/api/ruleChains?pageSize=10&page=0").ok().json();
+    let node = |script: &str| {
+        json!({"type": "org.thingsboard.rule.engine.filter.TbJsFilterNode", "name": script, "additionalInfo": {},
+            "configuration": {"scriptLang": "JS", "jsScript": script}})
+    };
+    let nodes = [
+        node("return msg.name != 'c';"),
+        node("return msg.name.first.second;"),
+        node("return true;"),
+    ];
+    let metadata = json!({"ruleChainId": chain["data"][0]["id"], "firstNodeIndex": 0, "nodes": nodes,
+        "connections": [{"fromIndex": 0, "toIndex": 1, "type": "True"}], "ruleChainConnections": null});
+    let saved = server.post("/api/ruleChain/metadata", metadata).ok().json();
+    let path = |index: usize| format!("/api/events/RULE_NODE/{}", id(&saved["nodes"][index]));
+    let statistics = |index: usize| {
+        let found = server
+            .get(&format!("{}/STATS?pageSize=10&page=0", path(index)))
+            .ok()
+            .json();
+        let counts = |event: &Value| {
+            let body = &event["body"];
+            assert_eq!(event["type"], "STATS");
+            (
+                body["messagesProcessed"].as_u64().unwrap(),
+                body["errorsOccurred"].as_u64().unwrap(),
+            )
+        };
+        found["data"].as_array().unwrap().iter().map(counts).collect::<Vec<_>>()
+    };
+    for name in ["a", "b", "c"] {
+        server.device(name);
+    }
+    assert!(statistics(0).is_empty(), "an hour is not over");
+    let now_ms = crate::server::now_ms();
+    server.devices.note_statistics(now_ms);
+    assert_eq!(
+        (statistics(0), statistics(1), statistics(2)),
+        (vec![(3, 0)], vec![(2, 2)], vec![])
+    );
+    server.device("d");
+    server.devices.note_statistics(now_ms + 3_600_000);
+    assert_eq!(
+        (statistics(0), statistics(1)),
+        (vec![(1, 0), (3, 0)], vec![(1, 1), (2, 2)])
+    );
+    // Nothing happened: there is nothing to say.
+    server.devices.note_statistics(now_ms + 7_200_000);
+    assert_eq!(statistics(0).len(), 2);
+
+    let all = format!("{}?pageSize=10&page=0", path(1));
+    let found = |filter: Value| server.post(&all, filter).ok().json()["totalElements"].clone();
+    assert_eq!(found(json!({"eventType": "STATS", "minErrorsOccurred": 2})), 1);
+    assert_eq!(found(json!({"eventType": "STATS", "maxMessagesProcessed": 2})), 1);
+    // Beside that it was started.
+    assert_eq!(server.get(&all).ok().json()["totalElements"], 3);
+    server.post(&format!("{}/clear", path(1)), Value::Null).ok();
+    assert_eq!(server.get(&all).ok().json()["totalElements"], 0);
+}

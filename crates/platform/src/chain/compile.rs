@@ -2,6 +2,7 @@
 //! run as it is configured, is there but disabled, with a warning that says so.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde_json::Value as Json;
 
@@ -27,8 +28,35 @@ pub(super) struct Node {
     pub configuration: Json,
     pub id: Option<RuleNodeId>,
     pub debugging: Debugging,
+    pub counts: Counts,
     /// Label and target; in the order of the JSON.
     pub next: Vec<(Box<str>, usize)>,
+}
+
+/// Since they were taken.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    messages: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Counts {
+    pub fn message(&self) {
+        self.messages.fetch_add(1, Relaxed);
+    }
+
+    pub fn error(&self) {
+        self.errors.fetch_add(1, Relaxed);
+    }
+}
+
+/// What a node did in some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeStatistics {
+    pub node: RuleNodeId,
+    pub messages: u64,
+    /// Messages that went by its Failure connection, or failed.
+    pub errors: u64,
 }
 
 /// Which messages of a node are told to whoever debugs it.
@@ -162,6 +190,18 @@ impl Chain {
         nodes.filter_map(|node| Some((node.id?, problem(node)))).collect()
     }
 
+    /// Of nodes that did anything since this was asked last.
+    pub fn take_statistics(&self) -> Vec<NodeStatistics> {
+        let all = self.nodes.iter().filter_map(|node| {
+            Some(NodeStatistics {
+                node: node.id?,
+                messages: node.counts.messages.swap(0, Relaxed),
+                errors: node.counts.errors.swap(0, Relaxed),
+            })
+        });
+        all.filter(|of| of.messages > 0 || of.errors > 0).collect()
+    }
+
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
@@ -233,6 +273,7 @@ fn compile_node(json: &Json, warnings: &mut Vec<Warning>) -> Node {
         configuration: json["configuration"].clone(),
         id: json["id"]["id"].as_str().and_then(Uuid::parse).map(RuleNodeId),
         debugging: Debugging::parse(json),
+        counts: Counts::default(),
         next: Vec::new(),
     }
 }
@@ -278,6 +319,7 @@ fn connect_chains(nodes: &mut Vec<Node>, connections: &Json) -> Result<(), Chain
             configuration: Json::Null,
             id: None,
             debugging: Debugging::default(),
+            counts: Counts::default(),
             next: Vec::new(),
         });
     }

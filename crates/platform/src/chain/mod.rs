@@ -15,7 +15,7 @@ mod script;
 #[cfg(test)]
 mod tests;
 
-pub use compile::{Chain, ChainError, ChainNodes, Export, NODES_MAX, Warning};
+pub use compile::{Chain, ChainError, ChainNodes, Export, NODES_MAX, NodeStatistics, Warning};
 pub use components::{COMPONENTS, Component, ComponentKind, Connections};
 pub use defaults::{RootShape, default_root_chain, root_metadata};
 pub use host::{Continuation, DebugEvent, External, ExternalKind, Host, NodeError, RpcCall, Saving};

@@ -198,6 +198,7 @@ impl<'a, 'h> Runner<'a, 'h> {
     fn step(&mut self, task: Task<'a>) {
         let node = &task.chain.nodes[task.node];
         self.run.executions += 1;
+        node.counts.message();
         if node.kind.is_script() {
             if !self.host.may_run_scripts(task.message.originator) {
                 return self.fail(&task, "JS Execution is disabled due to API limits!".to_owned());
@@ -310,6 +311,7 @@ impl<'a, 'h> Runner<'a, 'h> {
     /// By the Failure connection with the error in the metadata; without one the message failed.
     fn fail(&mut self, task: &Task<'a>, error: String) {
         let node = &task.chain.nodes[task.node];
+        node.counts.error();
         if node.debugging.wants_failures(|| self.host.now_ms()) {
             self.debug(task, &task.message, Some("Failure"), Some(&error));
         }

@@ -49,7 +49,7 @@ pub use retention::RetentionError;
 
 use crate::activity::Activity;
 use crate::alarm_rules::{Rules, State};
-use crate::chain::{Chain, ChainError, ChainNodes, Continuation, Warning};
+use crate::chain::{Chain, ChainError, ChainNodes, Continuation, NodeStatistics, Warning};
 use crate::decode::{Limits, Transport};
 use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
@@ -338,6 +338,13 @@ impl Platform {
     /// `None`: there is no such chain.
     pub fn chain_nodes(&self, id: RuleChainId) -> Option<ChainNodes> {
         Some(self.core().chains.get(&id)?.node_states())
+    }
+
+    /// What nodes did since this was asked last; of a chain that was saved meanwhile, since then.
+    pub fn take_statistics(&self) -> Vec<(RuleChainId, Vec<NodeStatistics>)> {
+        let core = self.core();
+        let chains = core.chains.values().map(|chain| (chain.id, chain.take_statistics()));
+        chains.filter(|(_, nodes)| !nodes.is_empty()).collect()
     }
 
     /// After a chain was saved, made the root, or deleted.
