@@ -250,6 +250,43 @@ fn profiles_of_devices_and_assets() {
     refused(&server.get(&format!("/api/asset/info/{}", id(&asset))), 404, 32);
 }
 
+/// Devices in the field cannot be told to speak otherwise from one message to the next.
+#[test]
+fn the_transport_of_a_profile_with_devices_stays() {
+    let server = Server::start();
+    let device = server
+        .post("/api/device", json!({"name": "A", "type": "meter"}))
+        .ok()
+        .json();
+    let path = format!(
+        "/api/deviceProfile/{}",
+        device["deviceProfileId"]["id"].as_str().unwrap()
+    );
+    let changed = |changes: Value| {
+        let mut profile = server.get(&path).ok().json();
+        for (field, value) in changes.as_object().unwrap() {
+            profile[field] = value.clone();
+        }
+        server.post("/api/deviceProfile", profile)
+    };
+    let to_mqtt = json!({"transportType": "MQTT"});
+    assert_eq!(
+        refused(&changed(to_mqtt.clone()), 400, 31),
+        "Can't change device profile transport type because devices referenced it!"
+    );
+    assert_eq!(
+        refused(&changed(json!({"type": "OTHER", "transportType": "MQTT"})), 400, 31),
+        "Can't change device profile type because devices referenced it!"
+    );
+    let described = changed(json!({"description": "counts"})).ok().json();
+    assert_eq!(
+        (&described["transportType"], &described["description"]),
+        (&json!("DEFAULT"), &json!("counts"))
+    );
+    server.delete(&format!("/api/device/{}", id(&device))).ok();
+    assert_eq!(changed(to_mqtt).ok().json()["transportType"], "MQTT");
+}
+
 #[test]
 fn relations_are_found_along_levels() {
     let server = Server::start();

@@ -210,6 +210,9 @@ impl Entities {
             profile.tenant_id = stored.tenant_id;
         }
         self.check_profile(&profile)?;
+        if let Some(stored) = &stored {
+            self.check_same_kind(stored, &profile)?;
+        }
         self.check_ota(
             (profile.firmware_id, profile.software_id),
             profile.tenant_id,
@@ -251,6 +254,27 @@ impl Entities {
             )));
         }
         check_alarms(profile)
+    }
+
+    /// Another transport may be another payload: what devices in the field say would be refused from one message to the next.
+    fn check_same_kind(&self, stored: &DeviceProfile, profile: &DeviceProfile) -> Result<(), EntityError> {
+        let what = if stored.kind != profile.kind {
+            "type"
+        } else if stored.transport_type != profile.transport_type {
+            "transport type"
+        } else {
+            return Ok(());
+        };
+        let of_profile = Selection {
+            parent: profile.id.map(|id| id.0),
+            ..Selection::default()
+        };
+        match self.repository.count(Device::KIND, &of_profile)? {
+            0 => Ok(()),
+            _ => Err(EntityError::invalid(format!(
+                "Can't change device profile {what} because devices referenced it!"
+            ))),
+        }
     }
 
     /// The type of a device is the name of its profile.
