@@ -22,12 +22,15 @@ use super::failure::Failure;
 use super::lists::list_query;
 use super::multipart::{PIECES_MAX, Piece, boundary, send_file};
 use super::operation::{self, FromParameter, FromPath, NoQuery, Outcome, delete, get, path_parameters, post, query_of};
+use super::world::full;
 use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::guard::{Need, Who};
 
 /// Of a request with the bytes of a package: they, and what is around them.
 const UPLOAD_BYTES_MAX: usize = platform::entities::OTA_BYTES_MAX + (64 << 10);
+/// Devices of a profile that are told of its packages in one transaction.
+const TOLD_AT_ONCE: usize = 100;
 const UPLOAD: &str = "/api/otaPackage/{otaPackageId}";
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -289,7 +292,7 @@ pub fn device_saved(call: &Call, saved: &Device, stored: Option<&Device>) -> Res
         Some(stored) => has_any(saved) || has_any(stored) || stored.device_profile_id != saved.device_profile_id,
     };
     if may_differ {
-        tell(call, saved.id.unwrap_or_default())?;
+        tell(call, &[saved.id.unwrap_or_default()])?;
     }
     Ok(())
 }
@@ -307,18 +310,28 @@ pub fn profile_saved(call: &Call, saved: &DeviceProfile, stored: Option<&DeviceP
             .map(|(id, _)| id)
             .collect()
     };
-    of_profile.into_iter().try_for_each(|device| tell(call, device))
+    // Bounded, so that what devices say has its turn in between.
+    of_profile
+        .chunks(TOLD_AT_ONCE)
+        .try_for_each(|devices| tell(call, devices))
 }
 
-fn tell(call: &Call, device: DeviceId) -> Result<(), Failure> {
+/// One transaction for what is stored of all of them, and one wait for the log.
+fn tell(call: &Call, devices: &[DeviceId]) -> Result<(), Failure> {
     for kind in [OtaPackageType::Firmware, OtaPackageType::Software] {
         let mut outlet = call.world.outlet();
-        let target = call.platform().tell_of_ota(device, kind, call.now_ms, &mut outlet)?;
+        let targets = call.platform().tell_of_ota(devices, kind, call.now_ms, &mut outlet)?;
         drop(outlet);
-        if let Some(target) = target {
+        let mut kept = Vec::with_capacity(targets.len());
+        for (device, target) in targets {
             let body = target.to_string();
-            call.world
-                .save_telemetry(device.entity(), body.as_bytes(), 0, call.now_ms)?;
+            kept.push(
+                call.world
+                    .keep_telemetry(device.entity(), body.as_bytes(), call.now_ms)?,
+            );
+        }
+        for kept in kept {
+            kept.wait().map_err(full)?;
         }
     }
     Ok(())

@@ -86,17 +86,22 @@ impl World {
         self.devices.disconnect(device);
     }
 
-    /// Kept when this returns, stored a moment later.
-    pub fn save_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<(), Failure> {
-        let kept = self.devices.save_telemetry(entity, body, ttl_s, now_ms);
-        kept.and_then(Kept::wait).map_err(full)
-    }
-
-    /// As [`World::save_telemetry`], without waiting here.
+    /// Kept when it is done, stored a moment later.
     pub fn begin_telemetry(&self, entity: EntityId, body: &[u8], ttl_s: u32, now_ms: i64) -> Result<Later, Failure> {
         let kept = self.devices.save_telemetry(entity, body, ttl_s, now_ms);
         let kept = kept.map_err(full)?;
         Ok(Box::pin(async { kept.await.map_err(full) }))
+    }
+
+    /// As [`World::begin_telemetry`], for somebody who waits later.
+    pub fn keep_telemetry(&self, entity: EntityId, body: &[u8], now_ms: i64) -> Result<Kept, Failure> {
+        self.devices.save_telemetry(entity, body, 0, now_ms).map_err(full)
+    }
+
+    /// To be read a moment after it is kept.
+    pub fn keep_attributes(&self, of: (EntityId, Scope), body: &[u8], now_ms: i64) -> Result<Kept, Failure> {
+        let change = self.devices.save_attributes(of, body, now_ms);
+        change.map(WaitingChange::kept).map_err(full)
     }
 
     /// Behind what devices said before, and to be read when it is done.
@@ -321,6 +326,6 @@ fn when_done(change: Result<WaitingChange, Full>) -> Result<Later, Failure> {
 }
 
 /// The log takes nothing now.
-fn full(full: Full) -> Failure {
+pub fn full(full: Full) -> Failure {
     Failure::new(Code::General, full.to_string()).with_status(StatusCode::SERVICE_UNAVAILABLE)
 }

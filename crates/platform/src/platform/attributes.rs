@@ -151,7 +151,7 @@ impl Platform {
 }
 
 impl Visit<'_> {
-    fn change_attributes(
+    pub fn change_attributes(
         &mut self,
         entity: EntityId,
         scope: Scope,

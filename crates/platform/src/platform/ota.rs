@@ -3,9 +3,12 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value as Json;
 use timeseries::Value;
 
-use super::{Outlet, Platform};
+use super::host::Visit;
+use super::{AttributesChange, Outlet, Platform};
+use crate::chain::NodeError;
 use crate::decode::KeyValue;
 use crate::entities::EntityError;
 use crate::ids::DeviceId;
@@ -23,21 +26,45 @@ const KEYS: [&str; 7] = [
 ];
 
 impl Platform {
-    /// After its package of this kind may have become another one. What is to be saved as telemetry of the device: its target, or
-    /// nothing if the device has no package.
+    /// After the package of this kind of these devices may have become another one: all of them in one transaction. What is to be saved
+    /// as telemetry of each that has a new one: its target. Devices that are gone are left out.
     pub fn tell_of_ota(
         &self,
-        device: DeviceId,
+        devices: &[DeviceId],
         kind: OtaPackageType,
         now_ms: i64,
         outlet: &mut dyn Outlet,
-    ) -> Result<Option<serde_json::Value>, EntityError> {
-        let package = self.entities.ota_package_of(device, kind)?;
-        let prefix = kind.prefix();
+    ) -> Result<Vec<(DeviceId, Json)>, EntityError> {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        let mut targets = Vec::new();
+        for device in devices {
+            match self.entities.ota_package_of(*device, kind) {
+                Ok(package) => {
+                    let target = visit.tell_of_ota(*device, kind, package)?;
+                    targets.extend(target.map(|target| (*device, target)));
+                }
+                Err(EntityError::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        visit.drain_queue();
+        self.apply_pending(&mut core)?;
+        Ok(targets)
+    }
+}
+
+impl Visit<'_> {
+    fn tell_of_ota(
+        &mut self,
+        device: DeviceId,
+        kind: OtaPackageType,
+        package: Option<OtaPackage>,
+    ) -> Result<Option<Json>, NodeError> {
+        let (entity, prefix) = (device.entity(), kind.prefix());
         let wanted = package.as_ref().map(values).unwrap_or_default();
         let names = KEYS.map(|key| format!("{prefix}_{key}"));
-        let all: Vec<&str> = names.iter().map(String::as_str).collect();
-        let known = self.attributes(device.entity(), Scope::SharedScope, Some(&all))?;
+        let known = self.known_attributes(entity, Scope::SharedScope, &names)?;
         let set: Vec<KeyValue<'_>> = wanted
             .iter()
             .map(|(key, value)| KeyValue {
@@ -59,15 +86,15 @@ impl Platform {
             return Ok(None);
         }
         if !gone.is_empty() {
-            self.delete_attributes(device.entity(), Scope::SharedScope, &gone, now_ms, outlet)?;
+            self.change_attributes(entity, Scope::SharedScope, AttributesChange::Delete(&gone))?;
         }
         let Some(package) = package else { return Ok(None) };
-        self.save_attributes(device.entity(), Scope::SharedScope, &set, now_ms, outlet)?;
+        self.change_attributes(entity, Scope::SharedScope, AttributesChange::Save(&set))?;
         let mut target = serde_json::Map::new();
         target.insert(format!("target_{prefix}_title"), package.title.into());
         target.insert(format!("target_{prefix}_version"), package.version.into());
         target.insert(format!("target_{prefix}_tag"), package.tag.unwrap_or_default().into());
-        target.insert(format!("target_{prefix}_ts"), now_ms.into());
+        target.insert(format!("target_{prefix}_ts"), self.now_ms.into());
         target.insert(format!("{prefix}_state"), "INITIATED".into());
         Ok(Some(target.into()))
     }

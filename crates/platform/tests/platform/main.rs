@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod fixture;
+mod ota;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 
