@@ -242,7 +242,7 @@ fn save_with_credentials(call: &Call, (): (), _: NoQuery, Body(body): Body<WithC
 }
 
 /// As the person may save it. Customers' users change devices, but neither make nor move them.
-fn prepare(call: &Call, mut device: Device) -> Result<(Device, Option<Device>), Failure> {
+pub fn prepare(call: &Call, mut device: Device) -> Result<(Device, Option<Device>), Failure> {
     let is_customer = call.person.authority == Authority::CustomerUser;
     let stored: Option<Device> = match device.id {
         Some(id) => Some(call.entity(id.0, Verb::Write)?),
@@ -257,7 +257,7 @@ fn prepare(call: &Call, mut device: Device) -> Result<(Device, Option<Device>), 
 }
 
 /// What the platform knows of a device by its profile is forgotten with the profile.
-fn follow(call: &Call, saved: &Device, stored: Option<&Device>) -> Result<(), Failure> {
+pub fn follow(call: &Call, saved: &Device, stored: Option<&Device>) -> Result<(), Failure> {
     if stored.is_some_and(|stored| stored.device_profile_id != saved.device_profile_id) {
         call.platform().forget_device(saved.id.unwrap_or_default())?;
     }

@@ -11,6 +11,7 @@ mod api_keys;
 mod assets;
 mod audit_logs;
 mod auth;
+mod bulk_import;
 mod call;
 mod components;
 mod customers;
@@ -64,6 +65,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         customers::endpoints(),
         users::endpoints(),
         devices::endpoints(),
+        bulk_import::endpoints(),
         device_profiles::endpoints(),
         assets::endpoints(),
         dashboards::endpoints(),

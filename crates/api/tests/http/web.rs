@@ -80,27 +80,6 @@ pub fn send(stream: &mut TcpStream, method: &str, target: &str, headers: &[(&str
     stream.write_all(text.as_bytes()).unwrap();
 }
 
-/// Header and body of an answer whose body is no text and comes in chunks.
-pub fn request_file(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> (String, Vec<u8>) {
-    let mut stream = connect(address);
-    send(&mut stream, "GET", target, headers, "");
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    let line_end = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).position(|found| found == end).unwrap();
-    let head = line_end(&bytes, b"\r\n\r\n");
-    let (mut body, mut at) = (Vec::new(), head + 4);
-    loop {
-        let digits = line_end(&bytes[at..], b"\r\n");
-        let size = usize::from_str_radix(std::str::from_utf8(&bytes[at..at + digits]).unwrap(), 16).unwrap();
-        at += digits + 2;
-        if size == 0 {
-            return (String::from_utf8(bytes[..head].to_vec()).unwrap(), body);
-        }
-        body.extend_from_slice(&bytes[at..at + size]);
-        at += size + 2;
-    }
-}
-
 /// Reads until the server closes.
 pub fn receive(mut stream: impl Read) -> Answer {
     let mut bytes = Vec::new();

@@ -1,5 +1,7 @@
 //! Time series as CSV and Parquet.
 
+use std::io::Read;
+
 use bytes::Bytes;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
@@ -93,6 +95,28 @@ fn a_long_series_is_exported_whole() {
     assert_eq!(lines.next(), None);
 }
 
+/// Header and body of an answer whose body is no text and comes in chunks.
+fn request_file(server: &Server, target: &str) -> (String, Vec<u8>) {
+    let token = format!("Bearer {}", server.token(TENANT));
+    let mut stream = web::connect(server.node.address);
+    web::send(&mut stream, "GET", target, &[("X-Authorization", &token)], "");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let line_end = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).position(|found| found == end).unwrap();
+    let head = line_end(&bytes, b"\r\n\r\n");
+    let (mut body, mut at) = (Vec::new(), head + 4);
+    loop {
+        let digits = line_end(&bytes[at..], b"\r\n");
+        let size = usize::from_str_radix(std::str::from_utf8(&bytes[at..at + digits]).unwrap(), 16).unwrap();
+        at += digits + 2;
+        if size == 0 {
+            return (String::from_utf8(bytes[..head].to_vec()).unwrap(), body);
+        }
+        body.extend_from_slice(&bytes[at..at + size]);
+        at += size + 2;
+    }
+}
+
 /// What is in such a file is tested where it is made; here that it is one, whole, over the same path.
 #[test]
 fn points_are_exported_as_parquet() {
@@ -106,12 +130,7 @@ fn points_are_exported_as_parquet() {
     server.wait_for(&format!("{path}/values/timeseries?keys=a"), |latest| {
         latest["a"][0]["ts"] == 3000
     });
-    let token = format!("Bearer {}", server.token(TENANT));
-    let (head, file) = web::request_file(
-        server.node.address,
-        &format!("{path}/export/timeseries?format=parquet&startTs=11"),
-        &[("X-Authorization", &token)],
-    );
+    let (head, file) = request_file(&server, &format!("{path}/export/timeseries?format=parquet&startTs=11"));
     let head = head.to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 200"), "{head}");
     assert!(head.contains("content-type: application/vnd.apache.parquet"), "{head}");

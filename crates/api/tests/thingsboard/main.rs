@@ -6,6 +6,8 @@ extern crate tidewire_api as api;
 
 mod access;
 mod alarms;
+mod broken_database;
+mod bulk_import;
 mod docs;
 mod entities;
 mod export;

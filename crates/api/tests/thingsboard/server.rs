@@ -22,7 +22,7 @@ pub struct Server {
     pub node: Node,
     pub devices: Arc<Devices>,
     tokens: RefCell<HashMap<String, String>>,
-    data_dir: PathBuf,
+    pub data_dir: PathBuf,
 }
 
 impl Server {
