@@ -1,6 +1,9 @@
 //! Devices from a table: CSV in the request, and what each of its columns is. A line is one device; a line that cannot be is an error of
 //! its own, and the others are saved.
 
+use std::iter::Peekable;
+use std::str::Chars;
+
 use axum::Json;
 use devices::Kept;
 use platform::ids::EntityId;
@@ -15,6 +18,11 @@ use super::operation::{Body, NoQuery, Outcome, post};
 use super::world::full;
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
+
+/// Values that are on their way to the log at once.
+const KEPT_MAX: usize = 1000;
+/// Lines whose errors are told; all are counted.
+const ERRORS_TOLD_MAX: usize = 10_000;
 
 pub fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -101,7 +109,9 @@ struct Imported {
 impl Imported {
     fn refuse(&mut self, line: usize, why: &Failure) {
         self.errors += 1;
-        self.errors_list.push(format!("Line {line}: {}", why.message()));
+        if self.errors_list.len() < ERRORS_TOLD_MAX {
+            self.errors_list.push(format!("Line {line}: {}", why.message()));
+        }
     }
 }
 
@@ -115,8 +125,8 @@ fn import_devices(call: &Call, (): (), _: NoQuery, Body(import): Body<Import>) -
     }
     let mut imported = Imported::default();
     let mut values = Vec::new();
-    let rows = rows(&file, mapping.delimiter).into_iter().enumerate();
-    for (index, row) in rows.skip(usize::from(mapping.header)) {
+    let rows = Rows::new(&file, mapping.delimiter, mapping.columns.len() + 1);
+    for (index, row) in rows.enumerate().skip(usize::from(mapping.header)) {
         let line = index + 1;
         match import_row(call, &mapping, &row) {
             Ok((is_new, kept)) => {
@@ -129,20 +139,27 @@ fn import_devices(call: &Call, (): (), _: NoQuery, Body(import): Body<Import>) -
             }
             Err(failure) => imported.refuse(line, &failure),
         }
+        if values.len() >= KEPT_MAX {
+            wait(&mut values, &mut imported);
+        }
     }
-    // Together at the end: the log syncs many at once.
-    for (line, kept) in values {
+    wait(&mut values, &mut imported);
+    Ok(Json(imported))
+}
+
+/// Together, since the log syncs many at once.
+fn wait(values: &mut Vec<(usize, Kept)>, imported: &mut Imported) {
+    for (line, kept) in values.drain(..) {
         if let Err(error) = kept.wait() {
             imported.refuse(line, &full(error));
         }
     }
-    Ok(Json(imported))
 }
 
 /// Whether the device is new, and what is on its way to the log.
 fn import_row(call: &Call, mapping: &Mapping, row: &[String]) -> Result<(bool, Vec<Kept>), Failure> {
     if row.len() > mapping.columns.len() {
-        let text = format!("{} values in {} columns", row.len(), mapping.columns.len());
+        let text = format!("more values than the {} columns", mapping.columns.len());
         return Err(Failure::bad_request(text));
     }
     let columns = mapping.columns.iter().zip(row);
@@ -318,45 +335,68 @@ fn change_credentials(call: &Call, device: &Device, wanted: DeviceCredentials) -
     Ok(())
 }
 
-/// RFC 4180 with any delimiter. Lines may end with a line feed alone; empty ones are none.
-fn rows(text: &str, delimiter: char) -> Vec<Vec<String>> {
-    let (mut rows, mut row, mut field) = (Vec::new(), Vec::new(), String::new());
-    let (mut is_quoted, mut had_quotes) = (false, false);
-    let mut letters = text.strip_prefix('\u{feff}').unwrap_or(text).chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '"' if is_quoted && letters.peek() == Some(&'"') => {
-                letters.next();
-                field.push('"');
-            }
-            '"' if is_quoted => is_quoted = false,
-            '"' if field.is_empty() => (is_quoted, had_quotes) = (true, true),
-            _ if is_quoted => field.push(letter),
-            '\r' if letters.peek() == Some(&'\n') => {}
-            '\r' | '\n' => {
-                if !row.is_empty() || !field.is_empty() || had_quotes {
-                    row.push(std::mem::take(&mut field));
-                    rows.push(std::mem::take(&mut row));
-                }
-                had_quotes = false;
-            }
-            _ if letter == delimiter => {
-                row.push(std::mem::take(&mut field));
-                had_quotes = false;
-            }
-            _ => field.push(letter),
+/// Lines of RFC 4180 with any delimiter, one after the other. They may end with a line feed alone; empty ones are none.
+struct Rows<'a> {
+    letters: Peekable<Chars<'a>>,
+    delimiter: char,
+    /// Of a line; what is beyond is left out.
+    fields_max: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn new(text: &'a str, delimiter: char, fields_max: usize) -> Rows<'a> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        Rows {
+            letters: text.chars().peekable(),
+            delimiter,
+            fields_max,
         }
     }
-    if !row.is_empty() || !field.is_empty() || had_quotes {
-        row.push(field);
-        rows.push(row);
+
+    fn put(&self, row: &mut Vec<String>, field: &mut String) {
+        let field = std::mem::take(field);
+        if row.len() < self.fields_max {
+            row.push(field);
+        }
     }
-    rows
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Vec<String>;
+
+    fn next(&mut self) -> Option<Vec<String>> {
+        let (mut row, mut field) = (Vec::new(), String::new());
+        let (mut is_quoted, mut had_quotes) = (false, false);
+        while let Some(letter) = self.letters.next() {
+            match letter {
+                '"' if is_quoted && self.letters.next_if_eq(&'"').is_some() => field.push('"'),
+                '"' if is_quoted => is_quoted = false,
+                '"' if field.is_empty() => (is_quoted, had_quotes) = (true, true),
+                _ if is_quoted => field.push(letter),
+                '\r' if self.letters.peek() == Some(&'\n') => {}
+                '\r' | '\n' if row.is_empty() && field.is_empty() && !had_quotes => {}
+                '\r' | '\n' => {
+                    self.put(&mut row, &mut field);
+                    return Some(row);
+                }
+                _ if letter == self.delimiter => {
+                    self.put(&mut row, &mut field);
+                    had_quotes = false;
+                }
+                _ => field.push(letter),
+            }
+        }
+        if row.is_empty() && field.is_empty() && !had_quotes {
+            return None;
+        }
+        self.put(&mut row, &mut field);
+        Some(row)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::rows;
+    use super::Rows;
 
     #[test]
     fn tables_are_read_as_rfc_4180_has_them() {
@@ -375,7 +415,10 @@ mod tests {
             ("a\rb", ',', &[&["a"], &["b"]]),
         ];
         for (text, delimiter, expected) in cases {
-            assert_eq!(rows(text, delimiter), expected, "{text:?}");
+            let rows: Vec<_> = Rows::new(text, delimiter, 3).collect();
+            assert_eq!(rows, expected, "{text:?}");
         }
+        let long: Vec<_> = Rows::new("a,b,c,d,e\nf", ',', 3).collect();
+        assert_eq!(long, [vec!["a", "b", "c"], vec!["f"]]);
     }
 }

@@ -146,7 +146,7 @@ fn lines_that_cannot_be_are_told_with_their_numbers() {
             "Line 3: Specified credentials are already registered!",
             "Line 4: Device name should be specified!",
             "Line 5: LwM2M credentials are not supported: no LwM2M transport is here",
-            "Line 6: 5 values in 4 columns",
+            "Line 6: more values than the 4 columns",
             "Line 8: Specified credentials are already registered!",
         ]
     );
