@@ -64,6 +64,15 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Placed>, RuleError> {
     }
 }
 
+/// What is meant by who writes as elsewhere.
+fn habit(first: char) -> Option<&'static str> {
+    match first {
+        '#' => Some("a topic filter stands in quotes, a comment begins with --"),
+        '`' => Some("a string stands in single quotes, a name in double quotes"),
+        _ => None,
+    }
+}
+
 struct Lexer<'a> {
     rest: &'a str,
     position: Position,
@@ -116,7 +125,8 @@ impl<'a> Lexer<'a> {
                 let symbol = SYMBOLS.iter().find(|symbol| self.rest.starts_with(**symbol));
                 let Some(symbol) = symbol else {
                     let expected = "a name, a number, a string in single quotes or an operator";
-                    return Err(RuleError::new(self.position, format!("{first:?}"), expected));
+                    let error = RuleError::new(self.position, format!("{first:?}"), expected);
+                    return Err(error.suggest(habit(first).map(str::to_owned)));
                 };
                 self.take(symbol.len());
                 Ok(Token::Symbol(symbol))

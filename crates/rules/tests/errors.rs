@@ -23,7 +23,7 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "SELECT topic FROM t/#",
-        "line 1, column 21: found '#', expected a name, a number, a string in single quotes or an operator",
+        "line 1, column 21: found '#', expected a name, a number, a string in single quotes or an operator (a topic filter stands in quotes, a comment begins with --)",
     ),
     (
         "SELECT topic FROM \"t/#/x\"",

@@ -56,6 +56,78 @@ fn columns_are_asked_for_only_when_named() {
     assert_eq!(json_lines(out), "{\"x\":1}\n{\"topic\":\"t/a\"}");
 }
 
+/// Gives its payload whole once, and then with another first byte: whoever reads it as JSON after that gets another result.
+struct Torn {
+    first: &'static [u8],
+    then: &'static [u8],
+    is_read: Cell<bool>,
+}
+
+impl Event for Torn {
+    fn kind(&self) -> EventKind {
+        EventKind::MessagePublish
+    }
+
+    fn column(&self, _: Column) -> Value {
+        Value::Undefined
+    }
+
+    fn payload(&self) -> &[u8] {
+        if self.is_read.replace(true) {
+            self.then
+        } else {
+            self.first
+        }
+    }
+}
+
+/// What many rules that name fields of a payload give for it, one after the other.
+fn read_by_many(first: &'static [u8], then: &'static [u8]) -> Vec<String> {
+    let rules = [
+        "SELECT payload.a AS r FROM \"t/#\" WHERE payload.b = 'two'",
+        "SELECT payload.b AS r FROM \"t/#\"",
+        "SELECT topic, payload.c[1] AS r FROM \"t/+\" WHERE payload.a > 0",
+        "FOREACH payload.c AS e DO e AS r, payload.a AS a FROM \"t/#\"",
+    ];
+    let event = Torn {
+        first,
+        then,
+        is_read: Cell::new(false),
+    };
+    let (mut evaluator, mut world) = (Evaluator::new(), World::default());
+    let mut message = evaluator.message(&event, &mut world);
+    let mut run = |sql: &&str| {
+        let mut out = Vec::new();
+        let ran = message.run(&compile(sql), &mut out);
+        ran.map_or_else(|error| error.to_string(), |_| json_lines(out))
+    };
+    rules.iter().map(&mut run).collect()
+}
+
+#[test]
+fn a_payload_is_read_once_for_all_rules() {
+    let (whole, torn) = (br#"{"a":1,"b":"two","c":[3]}"#, br#"x"a":1,"b":"two","c":[3]}"#);
+    let expected = [
+        r#"{"r":1}"#,
+        r#"{"r":"two"}"#,
+        r#"{"r":3,"topic":"undefined"}"#,
+        r#"{"a":1,"r":3}"#,
+    ];
+    assert_eq!(read_by_many(whole, torn), expected);
+    // The rules would tell if one of them read it again.
+    assert!(
+        read_by_many(torn, torn)
+            .iter()
+            .all(|told| told.contains("payload is not JSON"))
+    );
+    // An error is found once, too.
+    assert!(
+        read_by_many(torn, whole)
+            .iter()
+            .all(|told| told.contains("payload is not JSON"))
+    );
+}
+
 #[test]
 fn an_evaluator_forgets_the_payload_of_the_message_before() {
     let rule = compile("SELECT payload.x AS x FROM \"t/#\"");
