@@ -33,6 +33,31 @@ test("no page with something on it is wider than a telephone", async ({ console:
   }
 });
 
+test("no dialog is wider than a telephone", async ({ console: page }) => {
+  test.setTimeout(240_000);
+  await page.setViewportSize({ width: 360, height: 740 });
+  let opened = 0;
+  for (const one of PAGES) {
+    await open(page, one);
+    await expect(page.getByText("Loading…")).toHaveCount(0);
+    const names = await page.locator("main button:enabled", { hasText: /…$/ }).allInnerTexts();
+    for (const name of new Set(names)) {
+      const button = page.locator("main button:enabled").getByText(name, { exact: true }).first();
+      if (!await button.isVisible()) continue;
+      await button.click();
+      const dialog = page.getByRole("dialog");
+      // Some have no dialog.
+      if (await dialog.count() === 0) continue;
+      opened += 1;
+      const over = await dialog.evaluate((shown) => [shown.scrollWidth - shown.clientWidth, document.documentElement.scrollWidth - innerWidth]);
+      expect.soft(Math.max(...over), `${one}: ${name}`).toBeLessThanOrEqual(0);
+      await page.keyboard.press("Escape");
+      await expect(dialog).toHaveCount(0);
+    }
+  }
+  expect(opened).toBeGreaterThan(10);
+});
+
 test("on a screen of 4K pages fill it, and letters are larger", async ({ console: page }) => {
   await page.setViewportSize({ width: 3840, height: 2160 });
   for (const one of ["home", "devices/{boiler}?tab=telemetry", "dashboards/{plant}", "profiles/{furnace}"]) {

@@ -1,4 +1,5 @@
 // Messages: retained ones, the live tree of topics, and the MQTT client in the page.
+import { until } from "../support/node";
 import { expect, open, test } from "../support/test";
 
 test("a retained message is published, found, read and deleted", async ({ console: page }) => {
@@ -42,8 +43,13 @@ test("the tree of topics shows rates and last payloads, and is searched", async 
   await page.getByLabel("Search topics", { exact: true }).fill("KITCHEN");
   await page.getByRole("list", { name: "Topics found", exact: true }).getByRole("button").click();
   await expect(page.getByRole("region", { name: "Payload", exact: true })).toContainText('"value": 21.5');
-  load.kill();
   await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Watch", exact: true })).toBeVisible();
+  // It is published on, and this page hears no more of it: what had come stays.
+  await until(async () => ((await node.call("GET", "/api/v1/subscriptions?filter=tree/")) as { items: unknown[] }).items.length === 0);
+  await node.publish("tree/house/kitchen/temp", '{"value": 99}', "-q", "1");
+  await expect(page.getByRole("region", { name: "Payload", exact: true })).toContainText('"value": 21.5');
+  load.kill();
 });
 
 test("the MQTT client subscribes, publishes with any QoS, and shows properties", async ({ console: page }) => {

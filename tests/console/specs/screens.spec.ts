@@ -81,3 +81,32 @@ test("a tab that has shown one screen shows another", async ({ page, node }) => 
     await expect(page.getByRole("heading", { name: title, exact: true })).toBeVisible();
   }
 });
+
+test("the connection of one screen is not the next one's", async ({ page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const sockets: { isClosed: boolean; said: string }[] = [];
+  page.on("websocket", (socket) => {
+    const one = { isClosed: false, said: "" };
+    sockets.push(one);
+    socket.on("framesent", ({ payload }) => { one.said += String(payload); });
+    socket.on("close", () => { one.isClosed = true; });
+  });
+  await page.goto("about:blank");
+  const keys: string[] = [];
+  for (const [name, heat] of [["east", 41], ["west", 42]] as const) {
+    const device = await platform.device(name);
+    const source = { type: "entity", entityAliasId: "a", dataKeys: [{ name: "heat", type: "timeseries" }] };
+    const widget = { id: "w", typeFullFqn: "system.cards.value_card", type: "latest", row: 0, col: 0, sizeX: 12, sizeY: 4, config: { title: name, datasources: [source] } };
+    const alias = { id: "a", alias: name, filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id: device } } };
+    const { id } = (await platform.call("POST", "/api/dashboard", { title: name, configuration: { widgets: { w: widget }, entityAliases: { a: alias } } })) as { id: { id: string } };
+    const { secret } = (await node.call("POST", "/api/v1/api-keys", { name, role: "viewer", dashboard: id.id })) as { secret: string };
+    keys.push(secret);
+    expect(await node.publish("v1/devices/me/telemetry", JSON.stringify({ heat }), "-u", name, "-q", "1")).toBe(0);
+    await page.goto(`${node.url}/#/screen/${id.id}?key=${secret}`);
+    await expect(page.getByRole("region", { name, exact: true }).getByText(String(heat), { exact: true })).toBeVisible();
+  }
+  const [east, west] = keys.map((key) => sockets.filter((one) => one.said.includes(key)));
+  expect([east?.length, west?.length]).toEqual([1, 1]);
+  await until(async () => east?.every((one) => one.isClosed) ?? false);
+  expect(west?.[0]?.isClosed).toBe(false);
+});
