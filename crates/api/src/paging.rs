@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-fn malformed() -> Problem {
+pub fn malformed() -> Problem {
     Problem::bad_request("this cursor did not come from here").at("cursor")
 }
 

@@ -97,7 +97,7 @@ pub struct ClientFilter {
 }
 
 impl ClientFilter {
-    fn matches(&self, session: &Session) -> bool {
+    pub(crate) fn matches(&self, session: &Session) -> bool {
         let has = |text: &str, part: &Option<String>| {
             part.as_ref()
                 .is_none_or(|part| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
@@ -146,7 +146,7 @@ impl Shard {
         Some(self.view(slot, self.core.session(slot)))
     }
 
-    fn view(&self, slot: u32, session: &Session) -> ClientView {
+    pub(crate) fn view(&self, slot: u32, session: &Session) -> ClientView {
         let link = self.core.link(slot);
         let connection = session
             .conn

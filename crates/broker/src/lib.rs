@@ -11,6 +11,7 @@ mod address;
 mod authenticate;
 mod broadcast;
 mod client_ids;
+mod client_order;
 mod config;
 mod connack;
 mod connect;
@@ -55,6 +56,7 @@ pub mod trace;
 pub mod waiting;
 
 pub use access::{Access, AuthOutcome, Credentials, Identity, Offered, OpenAccess, SessionAccess, SubscribeAccess};
+pub use client_order::{ClientOrder, ClientPlace, ClientSort};
 pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy};
 pub use device::{Device, DeviceBacklog, DeviceKey};
 pub use durable::checkpoint::Checkpointed;

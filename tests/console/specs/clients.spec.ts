@@ -60,6 +60,32 @@ test("pages of a long list go forward and back", async ({ console: page, node })
   await expect(pages).toContainText("Page 1, 50 shown");
 });
 
+test("a list is sorted by its columns, by mouse and keyboard, over pages", async ({ console: page, node }) => {
+  await Promise.all(Array.from({ length: 60 }, (_, n) => node.publish("x", "y", "-i", `sorted-${String(n).padStart(2, "0")}`, "-c", "-V", "5", "-x", "3600")));
+  for (let n = 0; n < 3; n += 1) await node.publish("x", "y", "-i", "sorted-31", "-c", "-V", "5", "-x", "3600");
+  await open(page, "clients");
+  await page.getByLabel("Client id", { exact: true }).fill("sorted-");
+  const first = page.getByRole("region", { name: "Table: Clients", exact: true }).locator("tbody a").first();
+  const head = page.getByRole("columnheader", { name: "Client id" });
+  await expect(head).toHaveAttribute("aria-sort", "none");
+  await head.getByRole("button").click();
+  await expect(head).toHaveAttribute("aria-sort", "ascending");
+  await expect(first).toHaveText("sorted-00");
+  const pages = page.getByRole("navigation", { name: "Pages of the list", exact: true });
+  await pages.getByRole("button", { name: "Next", exact: true }).click();
+  await expect(first).toHaveText("sorted-50");
+  await head.getByRole("button").focus();
+  await page.keyboard.press("Enter");
+  await expect(head).toHaveAttribute("aria-sort", "descending");
+  await expect(pages).toContainText("Page 1");
+  await expect(first).toHaveText("sorted-59");
+  const received = page.getByRole("columnheader", { name: "Received" });
+  await received.getByRole("button").press("Space");
+  await expect(received).toHaveAttribute("aria-sort", "descending");
+  await expect(head).toHaveAttribute("aria-sort", "none");
+  await expect(first).toHaveText("sorted-31");
+});
+
 test("shared groups show their members", async ({ console: page, node }) => {
   await node.subscriber("worker-1", "$share/crew/jobs/#");
   await node.subscriber("worker-2", "$share/crew/jobs/#");

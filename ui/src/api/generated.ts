@@ -445,6 +445,9 @@ export type Client = {
 
 export type ClientCertificates = "none" | "optional" | "required";
 
+/** What clients are sorted by. */
+export type ClientSort = ("client_id" | "subscriptions" | "queued" | "messages_received" | "messages_sent" | "since");
+
 /** One value that is another then. */
 export type ConfigDifference = {
   /** `null`: it will not be set. */
@@ -1218,6 +1221,8 @@ export type SharedGroup = {
   share_name: string;
 };
 
+export type SortOrder = "asc" | "desc";
+
 /** What a source has brought. */
 export type SourceCounts = {
   /** Of them, those that could not be published as the source says. */
@@ -1544,7 +1549,7 @@ export const replaceCertificate = (listener: string, body: NewCertificate, signa
   request("PUT", `/api/v1/certificates/${part(listener)}`, { body, signal });
 
 /** Clients, page by page */
-export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<Page5> =>
+export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; order?: SortOrder | undefined; sort?: ClientSort | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<Page5> =>
   request("GET", "/api/v1/clients", { query, signal });
 
 /** Disconnect a client */

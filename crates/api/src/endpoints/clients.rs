@@ -9,6 +9,7 @@ use broker::{ClientFilter, ClientView, Now, Refusal, ShardId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::clients_in_order::{self, SortBy, SortOrder};
 use super::stats::TransportView;
 use crate::app::App;
 use crate::endpoint::Endpoint;
@@ -98,6 +99,10 @@ pub struct ClientsQuery {
     address: Option<String>,
     /// Only those that are (`true`) or are not (`false`) connected.
     connected: Option<bool>,
+    /// What they are sorted by; each page looks at all sessions then.
+    sort: Option<SortBy>,
+    /// Of `sort`; `asc` unless given.
+    order: Option<SortOrder>,
     #[schemars(range(min = 1, max = 1000))]
     limit: Option<usize>,
     cursor: Option<String>,
@@ -125,7 +130,8 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Clients")
             .says(
                 "Clients, page by page",
-                "In no particular order. Clients that come and go meanwhile may be missed; others are listed once.",
+                "In no particular order without `sort`. Clients that come and go meanwhile may be missed; others are listed once, unless what they are \
+                 sorted by has changed between two pages.",
             )
             .query::<ClientsQuery>()
             .returns::<Page<Client>>("A page."),
@@ -156,13 +162,22 @@ pub fn endpoints() -> Vec<Endpoint> {
 
 async fn clients(State(app): State<App>, Params(query): Params<ClientsQuery>) -> Result<Json<Page<Client>>, Problem> {
     let limit = paging::limit(query.limit)?;
-    let mut place = Place::parse(query.cursor.as_deref())?;
     let filter = ClientFilter {
         client_id: query.client_id,
         user_name: query.user_name,
         address: query.address,
         is_connected: query.connected,
     };
+    if let Some(sort) = query.sort {
+        let order = sort.with(query.order);
+        return clients_in_order::page(&app, &filter, order, query.cursor.as_deref(), limit).await;
+    }
+    if query.order.is_some() {
+        return Err(Problem::bad_request("an order of nothing")
+            .at("order")
+            .expected("`sort` beside it"));
+    }
+    let mut place = Place::parse(query.cursor.as_deref())?;
     let listeners = ListenerNames::of(&app);
     let mut items = Vec::new();
     for _ in 0..paging::VISITS_MAX {
@@ -235,10 +250,10 @@ pub fn unknown(client_id: &str) -> Problem {
 }
 
 /// Names of listeners by their index in the configuration.
-struct ListenerNames(Vec<String>);
+pub struct ListenerNames(Vec<String>);
 
 impl ListenerNames {
-    fn of(app: &App) -> ListenerNames {
+    pub fn of(app: &App) -> ListenerNames {
         ListenerNames(
             app.net()
                 .listeners()
@@ -249,7 +264,7 @@ impl ListenerNames {
     }
 }
 
-fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> Client {
+pub fn view(client: ClientView, listeners: &ListenerNames, now: Now) -> Client {
     Client {
         client_id: client.client_id,
         user_name: client.user_name,

@@ -10,6 +10,7 @@ pub mod banned;
 pub mod benchmarks;
 pub mod certificates;
 pub mod clients;
+mod clients_in_order;
 pub mod configuration;
 pub mod connectors;
 pub mod console;

@@ -38,6 +38,69 @@ fn pages_over_three_shards_list_every_client_once() {
 }
 
 #[test]
+fn clients_are_sorted_over_three_shards_and_pages() {
+    let node = Node::start(3).with_login();
+    let ids: Vec<String> = (0..30).map(|n| format!("client-{n:02}")).collect();
+    // Later ids connect earlier, so that no order is another's.
+    let mut peers: Vec<Peer> = ids.iter().rev().map(|id| node.peer(id)).collect();
+    for (index, peer) in peers.iter_mut().enumerate() {
+        for n in 0..index % 5 {
+            peer.subscribe(&format!("own/{n}"), QoS::AtLeastOnce);
+        }
+    }
+    let sorted = |query: &str, limit: usize| node.all_pages(&format!("/api/v1/clients?{query}"), limit);
+    for limit in [1, 7, 30, 1000] {
+        let listed: Vec<Value> = sorted("sort=client_id", limit);
+        let listed: Vec<&str> = listed.iter().map(|item| item["client_id"].as_str().unwrap()).collect();
+        assert_eq!(listed, ids, "limit {limit}");
+        let listed = sorted("sort=client_id&order=desc", limit);
+        assert!(
+            listed.iter().rev().map(|item| &item["client_id"]).eq(ids.iter()),
+            "limit {limit}"
+        );
+        // The same value many times, also across pages.
+        let listed = sorted("sort=subscriptions&order=desc", limit);
+        let place = |item: &Value| {
+            let id = item["client_id"].as_str().unwrap().to_owned();
+            std::cmp::Reverse((item["subscriptions"].as_u64().unwrap(), id))
+        };
+        assert_eq!(listed.len(), ids.len());
+        assert!(listed.is_sorted_by(|a, b| place(a) < place(b)), "limit {limit}");
+    }
+    for (sort, field) in [
+        ("since", "connected_at_unix_ms"),
+        ("queued", "queued"),
+        ("messages_received", "messages_received"),
+        ("messages_sent", "messages_sent"),
+    ] {
+        let listed = sorted(&format!("sort={sort}"), 4);
+        assert_eq!(listed.len(), ids.len(), "{sort}");
+        assert!(listed.is_sorted_by_key(|item| item[field].as_u64().unwrap()), "{sort}");
+    }
+    assert_eq!(sorted("sort=client_id&client_id=CLIENT-1", 3).len(), 10);
+}
+
+#[test]
+fn clients_with_the_most_messages_come_first() {
+    let node = Node::start(2).with_login();
+    let (mut busy, mut reader, _idle) = (node.peer("busy"), node.peer("reader"), node.peer("idle"));
+    reader.subscribe("x", QoS::AtLeastOnce);
+    for _ in 0..3 {
+        busy.publish("x", b"1", false);
+    }
+    let first = |sort: &str| {
+        let page = node
+            .get(&format!("/api/v1/clients?sort={sort}&order=desc&limit=1"))
+            .ok()
+            .json();
+        page["items"][0]["client_id"].as_str().unwrap().to_owned()
+    };
+    node.wait_for("counters of what was sent", || {
+        first("messages_received") == "busy" && first("messages_sent") == "reader"
+    });
+}
+
+#[test]
 fn queries_are_checked() {
     let node = Node::start(1).with_login();
     assert_eq!(node.get("/api/v1/clients?limit=0").problem(400)["field"], "limit");
@@ -47,6 +110,21 @@ fn queries_are_checked() {
     );
     assert_eq!(node.get("/api/v1/clients?limit=x").problem(400)["field"], "limit");
     assert_eq!(node.get("/api/v1/clients?cursor=zz").problem(400)["field"], "cursor");
+    for target in ["sort=colour", "sort=queued&order=up"] {
+        node.get(&format!("/api/v1/clients?{target}")).problem(400);
+    }
+    assert_eq!(node.get("/api/v1/clients?order=desc").problem(400)["field"], "order");
+    let _peers = [node.peer("a"), node.peer("b")];
+    let page = node.get("/api/v1/clients?sort=queued&limit=1").ok().json();
+    let other = format!(
+        "/api/v1/clients?sort=since&limit=1&cursor={}",
+        page["cursor"].as_str().unwrap()
+    );
+    assert_eq!(node.get(&other).problem(400)["field"], "cursor");
+    assert_eq!(
+        node.get("/api/v1/clients?sort=queued&cursor=zz").problem(400)["field"],
+        "cursor"
+    );
     let unknown = node.get("/api/v1/clients?usr_name=x").problem(400);
     assert_eq!(unknown["detail"], "unknown field `usr_name`; did you mean `user_name`?");
     assert_eq!(unknown["field"], "usr_name");

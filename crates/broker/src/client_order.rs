@@ -1,0 +1,110 @@
+//! Sessions in an order that an operator asks for. No index is kept for it: each call looks at so many slots and gives the first of
+//! those, from which the caller, who asks for all slots and all shards, takes the first of all.
+
+use std::cmp::Ordering;
+
+use crate::inspect::{ClientFilter, ClientView, LOOK_MAX};
+use crate::session::Session;
+use crate::shard::Shard;
+
+/// What clients are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientSort {
+    ClientId,
+    /// Connected, or away, since.
+    Since,
+    Subscriptions,
+    Queued,
+    MessagesReceived,
+    MessagesSent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientOrder {
+    pub by: ClientSort,
+    pub is_descending: bool,
+}
+
+/// Where in the order a client stands. Those with the same value stand by their ids, so that no two are in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientPlace {
+    pub value: u64,
+    pub client_id: String,
+}
+
+impl ClientOrder {
+    pub fn compare(self, a: &ClientPlace, b: &ClientPlace) -> Ordering {
+        self.compare_parts((a.value, &a.client_id), (b.value, &b.client_id))
+    }
+
+    pub fn place(self, view: &ClientView) -> ClientPlace {
+        let value = match self.by {
+            ClientSort::ClientId => 0,
+            ClientSort::Since => view.disconnected_at_unix_ms.unwrap_or(view.connected_at_unix_ms),
+            ClientSort::Subscriptions => view.subscriptions as u64,
+            ClientSort::Queued => view.queued as u64,
+            ClientSort::MessagesReceived => view.messages_received,
+            ClientSort::MessagesSent => view.messages_sent,
+        };
+        ClientPlace {
+            value,
+            client_id: view.client_id.clone(),
+        }
+    }
+
+    fn compare_parts(self, a: (u64, &str), b: (u64, &str)) -> Ordering {
+        let order = a.cmp(&b);
+        if self.is_descending { order.reverse() } else { order }
+    }
+}
+
+impl Shard {
+    /// Of the sessions from slot `from` on, as many as are looked at in one call, the first `limit` that stand behind `after`, in
+    /// order; the second value says from where the rest is to be looked at, if there is one.
+    pub fn clients_in_order(
+        &self,
+        filter: &ClientFilter,
+        order: ClientOrder,
+        after: Option<&ClientPlace>,
+        from: u32,
+        limit: usize,
+    ) -> (Vec<ClientView>, Option<u32>) {
+        let end = (from as usize).saturating_add(LOOK_MAX);
+        let slots = self.core.sessions.iter().enumerate().take(end).skip(from as usize);
+        let mut found: Vec<(u64, &str, u32)> = slots
+            .filter_map(|(slot, session)| Some((slot as u32, session.as_deref()?)))
+            .filter(|(_, session)| filter.matches(session))
+            .map(|(slot, session)| (self.sorted_by(order.by, slot, session), &*session.client_id, slot))
+            .filter(|(value, client_id, _)| {
+                after.is_none_or(|after| {
+                    order
+                        .compare_parts((*value, client_id), (after.value, &after.client_id))
+                        .is_gt()
+                })
+            })
+            .collect();
+        let compare = |a: &(u64, &str, u32), b: &(u64, &str, u32)| order.compare_parts((a.0, a.1), (b.0, b.1));
+        if limit < found.len() {
+            found.select_nth_unstable_by(limit, compare);
+            found.truncate(limit);
+        }
+        found.sort_unstable_by(compare);
+        let views = found
+            .iter()
+            .map(|(_, _, slot)| self.view(*slot, self.core.session(*slot)));
+        (views.collect(), (end < self.core.sessions.len()).then_some(end as u32))
+    }
+
+    /// As [`ClientOrder::place`] has it, without the rest of the view.
+    fn sorted_by(&self, by: ClientSort, slot: u32, session: &Session) -> u64 {
+        match by {
+            ClientSort::ClientId => 0,
+            ClientSort::Since if session.conn.is_some() => session.connected_at_ms,
+            ClientSort::Since => session.disconnected_at_ms,
+            ClientSort::Subscriptions => session.subscriptions.len() as u64,
+            ClientSort::Queued => (session.outgoing.queued() + session.replays.held().0) as u64,
+            ClientSort::MessagesReceived => session.messages_received,
+            ClientSort::MessagesSent => self.core.link(slot).messages_sent,
+        }
+    }
+}
