@@ -25,12 +25,14 @@ pub const TEXT_BYTES_MAX: usize = 256;
 /// Tells a key from a login, and secret scanners what they have found.
 const PREFIX: &str = "twk_";
 const SECRET_BYTES: usize = 32;
+/// Before the hash of a screen's key: a version that knows no screens finds no such key, where it would take it for one that reads all.
+const OF_SCREEN: &str = "screen:";
 
 /// A key as it is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ApiKey {
     pub name: String,
-    /// SHA-256 of the secret, base64.
+    /// SHA-256 of the secret, base64; of a screen with [`OF_SCREEN`] before it.
     hash: String,
     pub role: Role,
     #[serde(default)]
@@ -66,6 +68,13 @@ impl ApiKey {
         Some(self.last_used_unix_ms.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
+    fn marked(mut self) -> ApiKey {
+        if self.dashboard.is_some() && !self.hash.starts_with(OF_SCREEN) {
+            self.hash.insert_str(0, OF_SCREEN);
+        }
+        self
+    }
+
     fn is_good(&self, now_unix_ms: u64) -> bool {
         self.is_enabled && self.expires_at_unix_ms.is_none_or(|at| at > now_unix_ms)
     }
@@ -92,7 +101,11 @@ impl ApiKeys {
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => Vec::new(),
         };
-        let all: Table = list.into_iter().map(|key| (key.name.clone(), key)).collect();
+        let all: Table = list
+            .into_iter()
+            .map(ApiKey::marked)
+            .map(|key| (key.name.clone(), key))
+            .collect();
         Ok(ApiKeys {
             path: path.map(Path::to_owned),
             by_hash: Mutex::new(Arc::new(by_hash(&all))),
@@ -106,22 +119,19 @@ impl ApiKeys {
 
     /// The key that a token is, if it is good, and none of a screen.
     pub fn find(&self, token: &str, now_unix_ms: u64) -> Option<(String, Role)> {
-        let key = self.look_up(token, now_unix_ms, |key| key.dashboard.is_none())?;
+        let key = self.look_up(&hash(token), now_unix_ms)?;
         Some((key.name, key.role))
     }
 
     /// The key of a screen that a token is, if it is good, and the dashboard.
     pub fn find_screen(&self, token: &str, now_unix_ms: u64) -> Option<(String, Uuid)> {
-        let key = self.look_up(token, now_unix_ms, |key| key.dashboard.is_some())?;
+        let key = self.look_up(&format!("{OF_SCREEN}{}", hash(token)), now_unix_ms)?;
         Some((key.name, key.dashboard?))
     }
 
-    fn look_up(&self, token: &str, now_unix_ms: u64, is_meant: impl FnOnce(&ApiKey) -> bool) -> Option<ApiKey> {
+    fn look_up(&self, hash: &str, now_unix_ms: u64) -> Option<ApiKey> {
         let table = self.by_hash.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let key = table.get(&hash(token)).filter(|key| key.is_good(now_unix_ms))?;
-        if !is_meant(key) {
-            return None;
-        }
+        let key = table.get(hash).filter(|key| key.is_good(now_unix_ms))?;
         key.last_used_unix_ms.store(now_unix_ms, Ordering::Relaxed);
         Some(key.clone())
     }
@@ -149,7 +159,8 @@ impl ApiKeys {
             expires_at_unix_ms: new.expires_at_unix_ms,
             dashboard: new.dashboard,
             last_used_unix_ms: Arc::default(),
-        };
+        }
+        .marked();
         self.change(|all| {
             if all.contains_key(&key.name) {
                 return Err(ApiKeyError::Exists);
@@ -320,6 +331,34 @@ mod tests {
         keys.remove("ci").unwrap();
         assert!(matches!(keys.remove("ci"), Err(ApiKeyError::Unknown)));
         assert!(ApiKeys::open(Some(&path)).unwrap().list().is_empty());
+        let _ = fs::remove_file(&path);
+    }
+
+    #[test]
+    fn the_file_has_no_plain_hash_of_a_screens_key_and_old_ones_are_read() {
+        let path = std::env::temp_dir().join(format!("tidewire-screen-keys-{}.json", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let keys = ApiKeys::open(Some(&path)).unwrap();
+        let dashboard = Uuid::parse("4e1a4a50-b3a2-11ef-9cd2-0242ac120002");
+        let of_screen = NewApiKey {
+            dashboard,
+            ..new("hall", None)
+        };
+        let (_, secret) = keys.add(of_screen).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let stored = |hash: &str| text.contains(&format!("\"{hash}\""));
+        assert!(!stored(&hash(&secret)) && stored(&format!("{OF_SCREEN}{}", hash(&secret))));
+        // As it was written before.
+        fs::write(&path, text.replace(OF_SCREEN, "")).unwrap();
+        let keys = ApiKeys::open(Some(&path)).unwrap();
+        assert_eq!(keys.find_screen(&secret, 1), dashboard.map(|id| ("hall".into(), id)));
+        assert_eq!(keys.find(&secret, 1), None);
+        // As a version that knows no screens writes it again.
+        let mut list: serde_json::Value = serde_json::from_str(&text).unwrap();
+        list[0].as_object_mut().unwrap().remove("dashboard");
+        fs::write(&path, list.to_string()).unwrap();
+        let keys = ApiKeys::open(Some(&path)).unwrap();
+        assert!(keys.find(&secret, 1).is_none() && keys.find_screen(&secret, 1).is_none());
         let _ = fs::remove_file(&path);
     }
 

@@ -10,12 +10,12 @@ use platform::entities::Entities;
 use platform::ids::{AlarmId, CustomerId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{Alarm, Authority, Dashboard, Entity};
 use platform::repository::{Record, Selection};
-use serde_json::Value;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::audit_logs::Noted;
 use super::failure::{Code, Failure};
+use super::screen::{ShownAlarms, names};
 use super::world::World;
 use crate::app::{App, unix_ms};
 
@@ -214,30 +214,22 @@ impl Call {
         Ok(match record.kind {
             EntityType::Dashboard => self.person.screen == Some(record.row.id) && verb == Verb::Read,
             EntityType::Device | EntityType::Asset => {
-                let is_shown = |dashboard: &Dashboard| names(dashboard.configuration.as_ref(), record.row.id);
                 matches!(verb, Verb::Read | Verb::ReadTelemetry)
-                    && self.screens_dashboard()?.is_some_and(|d| is_shown(&d))
+                    && self.screens_dashboard()?.is_some_and(|d| names(&d, record.row.id))
             }
             _ => false,
         })
     }
 
-    /// A screen sees alarms of all entities only where its dashboard has a widget for alarms.
-    pub fn check_alarms(&self) -> Result<(), Failure> {
+    /// A screen sees alarms, of an entity or of all, as far as a widget of its dashboard shows them.
+    pub fn check_alarms(&self, of: Option<Uuid>) -> Result<(), Failure> {
         if self.person.screen.is_none() {
             return Ok(());
         }
         let dashboard = self.screens_dashboard()?;
-        let has_alarms = dashboard.is_some_and(|dashboard| {
-            let widgets = dashboard.configuration.as_ref().map(|all| &all["widgets"]);
-            let kinds: Vec<&Value> = match widgets {
-                Some(Value::Object(widgets)) => widgets.values().collect(),
-                Some(Value::Array(widgets)) => widgets.iter().collect(),
-                _ => Vec::new(),
-            };
-            kinds.into_iter().any(|widget| widget["type"] == "alarm")
-        });
-        if has_alarms { Ok(()) } else { Err(Failure::permission()) }
+        let shown = dashboard.as_ref().map(ShownAlarms::on).unwrap_or_default();
+        let may = of.map_or(shown.has_all, |entity| shown.has(entity));
+        if may { Ok(()) } else { Err(Failure::permission()) }
     }
 
     fn screens_dashboard(&self) -> Result<Option<Dashboard>, Failure> {
@@ -254,21 +246,6 @@ impl Call {
         let own = self.person.customer.to_string();
         customers.is_some_and(|all| all.iter().any(|customer| customer["customerId"]["id"] == own.as_str()))
     }
-}
-
-/// Whether the text of it is anywhere in there.
-fn names(value: Option<&Value>, id: Uuid) -> bool {
-    let id = id.to_string();
-    let mut left: Vec<&Value> = value.into_iter().collect();
-    while let Some(value) = left.pop() {
-        match value {
-            Value::String(text) if *text == id => return true,
-            Value::Array(items) => left.extend(items),
-            Value::Object(fields) => left.extend(fields.values()),
-            _ => {}
-        }
-    }
-    false
 }
 
 fn tenant_may(record: &Record, verb: Verb) -> bool {

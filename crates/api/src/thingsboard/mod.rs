@@ -33,6 +33,7 @@ mod queues;
 mod relations;
 mod rpc;
 mod rule_chains;
+mod screen;
 mod searches;
 mod socket;
 mod telemetry;

@@ -87,6 +87,55 @@ fn a_screen_reads_its_dashboard_and_what_is_on_it() {
     assert_eq!(socket.next()["data"]["heat"][0][1], "40");
 }
 
+/// An alarm widget of the device that is shown.
+fn alarms_of_one() -> Value {
+    json!({"w": {"type": "alarm", "config": {"datasources": [{"type": "entity", "entityAliasId": "a"}]}}})
+}
+
+#[test]
+fn a_screen_reads_only_the_alarms_that_its_widgets_show() {
+    let all = "/api/v2/alarms?pageSize=10&page=0";
+    let wall = Wall::start(&alarms_of_one());
+    let of = |device: &str| format!("/api/v2/alarm/DEVICE/{device}?pageSize=10&page=0");
+    wall.get(&of(&wall.shown)).ok();
+    refused(&wall.get(&of(&wall.hidden)), 403, 20);
+    refused(&wall.get(all), 403, 20);
+
+    let wall = Wall::start(&json!({"w": {"type": "latest"}}));
+    refused(&wall.get(&of(&wall.shown)), 403, 20);
+    refused(&wall.get(all), 403, 20);
+}
+
+#[test]
+fn a_screen_is_not_told_whose_an_alarm_is() {
+    let wall = Wall::start(&json!({"w": {"type": "alarm"}}));
+    let server = &wall.server;
+    let originator = json!({"entityType": "DEVICE", "id": wall.shown});
+    let body = json!({"type": "Hot", "severity": "MAJOR", "originator": originator});
+    let alarm = id(&server.post("/api/alarm", body).ok().json());
+    let user = server.get("/api/auth/user").ok().json();
+    let user_id = user["id"]["id"].as_str().unwrap();
+    server
+        .post(&format!("/api/alarm/{alarm}/assign/{user_id}"), json!({}))
+        .ok();
+    let all = "/api/v2/alarms?pageSize=10&page=0";
+    let seen = server.get(all).ok().json();
+    assert_eq!(seen["data"][0]["assignee"]["email"], user["email"]);
+    for target in [
+        all.to_owned(),
+        format!("/api/v2/alarm/DEVICE/{}?pageSize=10&page=0", wall.shown),
+    ] {
+        let shown = wall.get(&target).ok();
+        assert_eq!(shown.json()["data"][0]["type"], "Hot");
+        assert!(
+            !shown.body.contains(user_id) && !shown.body.contains("@"),
+            "{}",
+            shown.body
+        );
+    }
+    refused(&wall.get(&format!("{all}&assigneeId={user_id}")), 403, 20);
+}
+
 #[test]
 fn a_screen_reads_nothing_else_and_changes_nothing() {
     let wall = Wall::start(&json!({}));
