@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -329,6 +330,43 @@ fn the_configuration_is_changed_over_the_api_and_kept() {
         "the file has to be mended first"
     );
     assert_eq!(shown("mqtt.max_qos")["is_default"], json!(true));
+}
+
+/// Each reads `runtime.toml`, changes its part and writes all of it.
+#[test]
+fn settings_and_access_rules_changed_at_the_same_time_are_both_kept() {
+    let server = Server::start("at-once", "");
+    let token = server.login();
+    for round in 1..=10 {
+        let inflight = json!({ "changes": { "mqtt.max_inflight": round.to_string() } });
+        let qos = json!({ "changes": { "mqtt.max_qos": (round % 2).to_string() } });
+        let topic = format!("round/{round}");
+        let rules = json!({ "rules": [{ "permission": "deny", "action": "publish", "topics": [topic] }] });
+        let all = [
+            ("/api/v1/configuration", inflight),
+            ("/api/v1/configuration", qos),
+            ("/api/v1/acl", rules),
+        ];
+        let together = Barrier::new(all.len());
+        thread::scope(|scope| {
+            for (path, body) in &all {
+                scope.spawn(|| {
+                    together.wait();
+                    let (status, answer) = server.ask("PUT", path, &token, body);
+                    assert_eq!(status, 200, "{answer}");
+                });
+            }
+        });
+        let kept = fs::read_to_string(server.dir.join("data/runtime.toml")).unwrap();
+        let kept: toml::Table = kept.parse().unwrap();
+        assert_eq!(kept["mqtt"]["max_inflight"].as_integer(), Some(round), "{kept}");
+        assert_eq!(kept["mqtt"]["max_qos"].as_integer(), Some(round % 2), "{kept}");
+        assert_eq!(
+            kept["access"]["rules"][0]["topics"][0].as_str(),
+            Some(&*topic),
+            "{kept}"
+        );
+    }
 }
 
 fn pair() -> (String, String) {
