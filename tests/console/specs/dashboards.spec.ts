@@ -48,6 +48,12 @@ test("a dashboard is built, moved by keyboard, kept over a reload, and shown in 
   await page.getByRole("button", { name: "Kiosk", exact: true }).click();
   await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toBeHidden();
   await expect(gauge).toBeVisible();
+  await expect(page.getByText(/^Until .+, when your login ends\.$/)).toBeVisible();
+  await page.getByRole("button", { name: "For longer…", exact: true }).click();
+  await expect(page.getByRole("dialog", { name: "A screen with this dashboard", exact: true })).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(page.getByRole("dialog")).toHaveCount(0);
+  await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toBeHidden();
   await page.getByRole("button", { name: "Leave", exact: true }).click();
   await expect(page.getByRole("navigation", { name: "Pages", exact: true })).toBeVisible();
 });

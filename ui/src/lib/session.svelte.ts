@@ -24,6 +24,10 @@ class Session {
     return this.#login?.role === "admin";
   }
 
+  get expiresAt(): number {
+    return this.#login?.expires_at_unix_ms ?? 0;
+  }
+
   get hasFirstPassword(): boolean {
     return this.#login?.has_first_password ?? false;
   }
