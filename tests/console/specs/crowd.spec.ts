@@ -50,6 +50,10 @@ test("of 100,000 sessions each page comes at once, and is found in them", async 
     cursor = one.cursor ?? undefined;
   }
   expect([...seen].filter((id) => id.startsWith("meter-"))).toHaveLength(SESSIONS);
+  const sorted = await ask("a sorted page", "sort=messages_received&order=desc&limit=50");
+  await ask("a sorted page", `sort=messages_received&order=desc&limit=50&cursor=${encodeURIComponent(sorted.cursor ?? "")}`);
+  const last = await ask("a sorted page", "sort=client_id&order=desc&client_id=meter-&limit=1");
+  expect(last.items.map((client) => client.client_id)).toEqual([[...seen].filter((id) => id.startsWith("meter-")).sort().at(-1)]);
   for (const [what, query, found] of [
     ["the first page", "limit=50", 50], ["one of them", "client_id=meter-099999&limit=50", 1], ["some of them", "client_id=METER-0999&limit=1000", 100],
     ["none of them", "client_id=nobody&limit=50", 0], ["those away", "connected=false&limit=50", 50], ["nobody connected", "connected=true&client_id=meter&limit=50", 0],
