@@ -74,6 +74,52 @@ fn properties_of_what_clients_send_are_columns() {
     assert_eq!(seen(&text, "client.disconnected")["disconn_props"], disconn_props);
 }
 
+/// `sockname`, also of clients that are refused.
+#[test]
+fn events_say_through_which_listener_a_client_came() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let file = json!({"type": "file", "name": "seen", "parameters": {"directory": server.dir(), "name": "seen"}});
+    api.ok("POST", "/api/v1/actions", &file);
+    let sql = "SELECT event, clientid, sockname, peername, client_attrs FROM \"$events/client/connected\", \
+               \"$events/client/disconnected\", \"$events/client/connack\", \"$events/client/ping\"";
+    let rule = json!({"id": "r", "sql": sql, "actions": ["file:seen"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut lamp = server.session(&Connect::new(V5, "lamp"));
+    lamp.ping();
+    lamp.disconnect();
+    let mut nobody = server.connect();
+    nobody.send(&Connect::new(V4, "").clean(false).bytes());
+    nobody.expect(kind::CONNACK);
+    let mut page = server.web_socket();
+    page.send(&Connect::new(V5, "page").bytes());
+    page.expect_packet();
+    let path = server.dir().join("seen.jsonl");
+    let text = || std::fs::read_to_string(&path).unwrap_or_default();
+    server.wait_until("all of it is in the file", |_| text().lines().count() == 7);
+    let mut found: Vec<(String, String, String)> = Vec::new();
+    for line in text().lines() {
+        let line: Value = serde_json::from_str(line).expect("a line is JSON");
+        let word = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        assert!(word("peername").starts_with("127.0.0.1:"), "{line}");
+        assert_ne!(word("peername"), word("sockname"));
+        found.push((word("clientid"), word("event"), word("sockname")));
+    }
+    found.sort();
+    let (mqtt, web) = (server.mqtt().to_string(), server.websocket().to_string());
+    let expected = [
+        ("", "client.connack", &mqtt),
+        ("lamp", "client.connack", &mqtt),
+        ("lamp", "client.connected", &mqtt),
+        ("lamp", "client.disconnected", &mqtt),
+        ("lamp", "client.ping", &mqtt),
+        ("page", "client.connack", &web),
+        ("page", "client.connected", &web),
+    ];
+    let expected = expected.map(|(client, event, address)| (client.to_owned(), event.to_owned(), address.clone()));
+    assert_eq!(found, expected);
+}
+
 /// The arguments of EMQX's republish.
 #[test]
 fn properties_are_republished_as_emqx_writes_it() {

@@ -229,15 +229,12 @@ impl Shard {
             self.granted_keep_alive(connect),
         );
         let properties = connect.properties;
-        let address = self
-            .core
-            .connection_mut(conn)
-            .expect("the caller answers it")
-            .peer
-            .address;
+        let peer = &self.core.connection_mut(conn).expect("the caller answers it").peer;
+        let (address, listener) = (peer.address, peer.listener);
         let session = self.core.session_mut(slot);
         session.conn = Some(conn);
         session.address = address.into();
+        session.listener = Some(listener);
         session.version = connect.version;
         session.user_name = connect.user_name.map(Into::into);
         session.is_superuser = who.is_superuser;

@@ -155,6 +155,7 @@ impl Shard {
         connection.pending = None;
         let version = connection.version;
         let user_name = connect.and_then(|connect| connect.user_name);
+        let listener = connection.peer.listener;
         let refusal = Refusal {
             at_unix_ms: now.unix_ms,
             client_id: client_id.into(),
@@ -168,6 +169,7 @@ impl Shard {
             client_id,
             user_name,
             address: refusal.address,
+            listener: Some(listener),
             version,
         };
         let what = Happening::ConnAck {

@@ -91,6 +91,7 @@ fn client(kind: u8, mut rest: &[u8]) -> Option<TapClient<'_>> {
             _ => Some(std::str::from_utf8(user_name).ok()?),
         },
         address: SocketAddr::new(ip, port),
+        listener: None,
         version,
     })
 }
@@ -137,6 +138,7 @@ mod tests {
                 client_id: "pump-1",
                 user_name,
                 address: address.parse().unwrap(),
+                listener: None,
                 version: ProtocolVersion::V5,
             }),
         }

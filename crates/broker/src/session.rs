@@ -23,6 +23,8 @@ pub struct Session {
     pub client_id: Box<str>,
     pub user_name: Option<Box<str>>,
     pub address: KeptAddress,
+    /// That the client came through last, since the server was started.
+    pub listener: Option<u16>,
     /// Tells this session from an earlier one in the same slot.
     pub epoch: u32,
     pub conn: Option<ConnSlot>,
@@ -72,6 +74,7 @@ impl Session {
             client_id: client_id.into(),
             user_name: None,
             address: address.into(),
+            listener: None,
             epoch,
             conn: None,
             version: ProtocolVersion::V3_1_1,

@@ -60,6 +60,8 @@ pub struct TapClient<'a> {
     pub client_id: &'a str,
     pub user_name: Option<&'a str>,
     pub address: SocketAddr,
+    /// Index of the listener in the configuration the driver was started with; None where it is not known.
+    pub listener: Option<u16>,
     pub version: ProtocolVersion,
 }
 

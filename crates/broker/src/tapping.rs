@@ -64,6 +64,7 @@ impl Session {
             client_id: &self.client_id,
             user_name: self.user_name.as_deref(),
             address: self.address.get(),
+            listener: self.listener,
             version: self.version,
         }
     }
@@ -117,6 +118,7 @@ impl Core {
             client_id,
             user_name: connect.user_name,
             address: connection.peer.address,
+            listener: Some(connection.peer.listener),
             version: connection.version,
         };
         let what = Happening::Authenticated {

@@ -311,6 +311,7 @@ impl Traces {
             client_id,
             user_name,
             address: connection.peer.address,
+            listener: Some(connection.peer.listener),
             version: connection.version,
         };
         Some((client, is_device))

@@ -113,6 +113,7 @@ fn one_tick(tap: &mut dyn Tap, tick: u64) {
                 client_id: "sensor-000017",
                 user_name: None,
                 address: ([10, 0, 0, 7], 50_123).into(),
+                listener: None,
                 version: ProtocolVersion::V5,
             }),
             topic: "t/17",

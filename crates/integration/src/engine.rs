@@ -47,7 +47,7 @@ use crate::definition::{
     ActionDefinition, ConnectorDefinition, RuleAction, RuleDefinition, SourceDefinition, name_problem, restore_secrets,
 };
 use crate::environment::{SharedStore, Surroundings, unix_ms};
-use crate::event::Scene;
+use crate::event::{Scene, peer_name};
 use crate::fallback::Target as FallbackTarget;
 use crate::kinds::{self, Connector, Problems, Target};
 use crate::loops::Bridge;
@@ -217,10 +217,15 @@ impl Engine {
         }
     }
 
-    /// For one shard.
+    /// For one shard, of a server that has its ports.
     pub fn tap(&self, seed: u64) -> RuleTap {
         let inner = &self.inner;
-        RuleTap::new(&inner.node, inner.in_force.clone(), inner.values.clone(), seed)
+        let listeners = inner.net.get().map(net::Handle::listeners).unwrap_or_default();
+        let scene = Scene {
+            listeners: listeners.iter().map(|it| Text::from(peer_name(it.address))).collect(),
+            ..Scene::new(&inner.node)
+        };
+        RuleTap::new(scene, inner.in_force.clone(), inner.values.clone(), seed)
     }
 
     /// For alarms.

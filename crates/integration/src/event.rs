@@ -1,6 +1,7 @@
 //! What a shard tells its tap, as the events that rules read: EMQX's names for everything.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use broker::DropReason;
 use broker::tap::{Happening, TapClient, TapMessage};
@@ -13,10 +14,20 @@ use crate::reasons::{disconnect_reason, reason_code};
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub node: Text,
+    /// Addresses of the listeners, by index; none where no client is concerned.
+    pub listeners: Arc<[Text]>,
     pub unix_ms: u64,
 }
 
 impl Scene {
+    pub fn new(node: &str) -> Scene {
+        Scene {
+            node: Text::from(node),
+            listeners: Arc::default(),
+            unix_ms: 0,
+        }
+    }
+
     pub fn column(&self, kind: EventKind, column: Column) -> Value {
         match column {
             Column::Event => Value::text(kind.name()),
@@ -188,11 +199,24 @@ impl Event for Happened<'_> {
                 _ => message.as_ref().and_then(|message| delivery_column(message, column)),
             },
         };
-        own.unwrap_or_else(|| client_column(&self.client, column).or_else(|| self.scene.column(self.kind(), column)))
+        own.unwrap_or_else(|| match column {
+            Column::SockName => self.listener(),
+            _ => client_column(&self.client, column).or_else(|| self.scene.column(self.kind(), column)),
+        })
     }
 
     fn payload(&self) -> &[u8] {
         self.what.message().map_or(&[], |message| message.payload)
+    }
+}
+
+impl Happened<'_> {
+    fn listener(&self) -> Value {
+        let address = self
+            .client
+            .listener
+            .and_then(|index| self.scene.listeners.get(usize::from(index)));
+        address.cloned().map_or(Value::Undefined, Value::Text)
     }
 }
 
@@ -268,7 +292,8 @@ fn receive_maximum(properties: &[u8]) -> Option<Value> {
     Some(Value::Int(given.unwrap_or(u16::MAX).into()))
 }
 
-fn peer_name(address: SocketAddr) -> String {
+/// As EMQX has it: IPv6 without brackets.
+pub fn peer_name(address: SocketAddr) -> String {
     format!("{}:{}", address.ip(), address.port())
 }
 

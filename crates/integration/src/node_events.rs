@@ -35,10 +35,7 @@ impl NodeEvents {
     pub(crate) fn new(node: &str, in_force: Arc<InForce>, store: SharedStore, net: net::Handle) -> NodeEvents {
         NodeEvents {
             runner: Runner::new(in_force, Surroundings::new(unix_ms(), store)),
-            scene: Scene {
-                node: Text::from(node),
-                unix_ms: 0,
-            },
+            scene: Scene::new(node),
             net,
         }
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use broker::Now;
 use broker::tap::{Happening, MadeMessage, Receipt, Tap, TapClient, TapMessage, Tapped, Wants};
 use mqtt::QoS;
-use rules::Text;
 
 use crate::environment::{SharedStore, Surroundings};
 use crate::event::{Happened, Published, Scene};
@@ -20,13 +19,10 @@ pub struct RuleTap {
 }
 
 impl RuleTap {
-    pub fn new(node: &str, in_force: Arc<InForce>, store: SharedStore, seed: u64) -> RuleTap {
+    pub fn new(scene: Scene, in_force: Arc<InForce>, store: SharedStore, seed: u64) -> RuleTap {
         RuleTap {
             runner: Runner::new(in_force, Surroundings::new(seed, store)),
-            scene: Scene {
-                node: Text::from(node),
-                unix_ms: 0,
-            },
+            scene,
             rules: Vec::new(),
         }
     }

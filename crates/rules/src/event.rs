@@ -81,7 +81,7 @@ columns! {
     Result "result" Kinds::TEXT, "`allow` or `deny`";
     Retain "retain" Kinds::BOOL, "RETAIN flag as received";
     Server "server" Kinds::TEXT, "address of the remote MQTT broker, as its connector names it";
-    SockName "sockname" Kinds::TEXT, "IP address and port of the listener";
+    SockName "sockname" Kinds::TEXT, "IP address and port on which the listener of the client listens";
     SubProps "sub_props" Kinds::MAP, "properties of the SUBSCRIBE packet";
     Timestamp "timestamp" Kinds::INT, "when it happened, Unix milliseconds";
     Topic "topic" Kinds::TEXT, "topic name, or topic filter of a subscription; Kafka's topic from a Kafka source";

@@ -167,10 +167,7 @@ impl Engine {
         let seed = unix_ms() ^ u64::from(std::process::id());
         Ok(SourceReceiver {
             names: definition.from_names(),
-            scene: Scene {
-                node: Text::from(self.inner.node.as_str()),
-                unix_ms: 0,
-            },
+            scene: Scene::new(&self.inner.node),
             server,
             ids: AtomicU64::new((seed ^ hash(definition.id().as_bytes())) << 32),
             publish: publish.map_err(|problem| vec![format!("publish.{problem}")])?,
