@@ -9,6 +9,7 @@ mod delivery;
 mod partition;
 mod read;
 mod topics;
+mod turned_away;
 mod write;
 
 pub use config::{

@@ -23,6 +23,12 @@ pub trait Sink: Send + Sync {
     /// while nothing is sent, and before it sends again after [`Failure::Away`].
     fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 
+    /// Why the target, which is there, does not take what is on its way, for a sink that sends such records again by itself. It is told;
+    /// other records go on.
+    fn turned_away(&self) -> Option<String> {
+        None
+    }
+
     fn order(&self) -> Order {
         Order::ByPump
     }

@@ -171,6 +171,10 @@ impl Sink for KafkaTarget {
         self.sink.check()
     }
 
+    fn turned_away(&self) -> Option<String> {
+        self.sink.turned_away()
+    }
+
     fn order(&self) -> Order {
         self.sink.order()
     }

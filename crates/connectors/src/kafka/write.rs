@@ -22,6 +22,7 @@ use super::config::{
 use super::delivery::Deliveries;
 use super::partition::Chooser;
 use super::topics::{Partitions, Topics};
+use super::turned_away::{self, TurnedAway};
 use crate::record::Record;
 use crate::sink::{BoxFuture, Failure, Order, Outcome, Sink, all};
 
@@ -49,6 +50,7 @@ struct Shared {
     is_refreshing: AtomicBool,
     /// Why something could not be sent since Kafka was last asked: until then nothing else goes, or it would overtake.
     away: Mutex<Option<String>>,
+    turned_away: TurnedAway,
 }
 
 struct Deliver {
@@ -58,7 +60,11 @@ struct Deliver {
 
 impl ClientContext for Deliver {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        client::log(level, facility, message);
+        match level {
+            RDKafkaLogLevel::Debug => self.shared.turned_away.hear(facility, message),
+            RDKafkaLogLevel::Info | RDKafkaLogLevel::Notice => {}
+            _ => client::log(level, facility, message),
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -74,7 +80,10 @@ impl ProducerContext for Deliver {
 
     fn delivery(&self, result: &DeliveryResult<'_>, token: usize) {
         let result = match result {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.shared.turned_away.delivered();
+                Ok(())
+            }
             Err((error, message)) => Err(self.shared.failure(error, message.topic())),
         };
         self.deliveries.settle(token, result);
@@ -137,6 +146,7 @@ impl KafkaSink {
             is_broken: AtomicBool::new(false),
             is_refreshing: AtomicBool::new(false),
             away: Mutex::default(),
+            turned_away: TurnedAway::default(),
         });
         let producer =
             producer(&options, &shared).map_err(|error| vec![format!("librdkafka takes no such options: {error}")])?;
@@ -195,7 +205,9 @@ fn set_options(options: &mut ClientConfig, config: &KafkaActionConfig) {
             "topic.metadata.refresh.interval.ms",
             config.partition_refresh_ms.to_string(),
         )
-        .set("allow.auto.create.topics", config.allow_auto_topic_creation.to_string());
+        .set("allow.auto.create.topics", config.allow_auto_topic_creation.to_string())
+        .set("debug", turned_away::DEBUG)
+        .set_log_level(RDKafkaLogLevel::Debug);
 }
 
 impl Sink for KafkaSink {
@@ -233,6 +245,10 @@ impl Sink for KafkaSink {
             let checked = tokio::task::spawn_blocking(move || inner.check()).await;
             checked.unwrap_or_else(|error| Err(error.to_string()))
         })
+    }
+
+    fn turned_away(&self) -> Option<String> {
+        self.inner.shared.turned_away.reason()
     }
 
     fn order(&self) -> Order {

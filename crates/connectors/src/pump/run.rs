@@ -15,7 +15,7 @@ use crate::backoff::Backoff;
 use crate::buffer::{BufferError, Place, Reader, Returned};
 use crate::config::DeliveryConfig;
 use crate::fallback::FellBack;
-use crate::health::unix_ms;
+use crate::health::{HealthState, unix_ms};
 use crate::record::Record;
 use crate::sink::{Failure, Order, Sink};
 
@@ -475,13 +475,29 @@ impl Pump {
                 if self.away_until.take().is_some() {
                     tracing::info!(action = self.shared.name, "the target is back");
                 }
-                self.shared.health.connected();
+                match self.sink.turned_away() {
+                    Some(reason) => self.is_turned_away(reason),
+                    None => self.shared.health.connected(),
+                }
             }
             Err(reason) => {
                 self.is_away(reason);
                 self.away_until = Some(Instant::now() + self.backoff.pause());
             }
         }
+    }
+
+    /// Nothing has been confirmed for a while, though the target is there.
+    fn is_turned_away(&self, reason: String) {
+        let health = &self.shared.health;
+        if health.get().state != HealthState::Disconnected {
+            tracing::warn!(
+                action = self.shared.name,
+                reason,
+                "the target turns messages away; they wait"
+            );
+        }
+        health.disconnected(reason);
     }
 
     fn is_away(&mut self, reason: String) {

@@ -28,6 +28,7 @@ struct Script {
     gate: Semaphore,
     seen: Mutex<Seen>,
     is_there: std::sync::atomic::AtomicBool,
+    turned_away: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -51,6 +52,7 @@ impl Script {
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             seen: Mutex::default(),
             is_there: true.into(),
+            turned_away: Mutex::default(),
         }
     }
 
@@ -115,6 +117,10 @@ impl Sink for Script {
                 Err("nobody there".to_owned())
             }
         })
+    }
+
+    fn turned_away(&self) -> Option<String> {
+        self.turned_away.lock().unwrap().clone()
     }
 
     fn order(&self) -> Order {
@@ -389,6 +395,32 @@ async fn while_the_target_is_away_everything_waits_and_nothing_is_lost() {
         );
         action.stop(PATIENCE).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_target_turns_away_is_told_and_stops_nothing_else() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let sink = Arc::new(Script {
+        order: Order::BySink,
+        ..Script::taking().gated()
+    });
+    let action = start(&buffer, &sink, &config());
+    append(&buffer, 0..10, 1);
+    until("the first batch is on its way", || sink.seen().in_flight == 1).await;
+    *sink.turned_away.lock().unwrap() = Some("too few replicas".to_owned());
+    until("it is told", || {
+        let health = action.health();
+        health.state == HealthState::Disconnected && health.last_error.as_deref() == Some("too few replicas")
+    })
+    .await;
+    append(&buffer, 10..20, 1);
+    until("the second one is on its way, too", || sink.seen().in_flight == 2).await;
+    *sink.turned_away.lock().unwrap() = None;
+    sink.gate.add_permits(2);
+    until("all is sent", || action.stats().sent == 20).await;
+    assert_eq!(action.health().state, HealthState::Connected);
+    action.stop(PATIENCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
