@@ -2,7 +2,7 @@
 //!
 //! A message that Kafka does not take for now (too few replicas in sync, for example) comes back when it is delivered and not before,
 //! and librdkafka tells the reason to nobody but its debug log. It is read from there, so that an operator sees why nothing goes.
-//! Once per request, not per message; a test on a real Kafka notices when the text changes.
+//! Once per request, not per message. If its text changes, nothing is told.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
