@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
+use crate::api::Api;
 use crate::faulty_disk;
 use crate::support::{Config, Connect, PATIENCE, Peer, Publish, Reading, Server, V4, V5, kind, packet};
 
@@ -27,11 +30,32 @@ fn a_full_journal_refuses_holds_and_goes_on_when_its_messages_are_delivered() {
     server.wait_until_ready();
     scene.fill(&server);
     scene.assert_full(&server);
+    let api = Api::of(&server);
+    assert_publishing_is_refused(&api);
     let mut held = scene.hold(&server);
     let mut subscriber = Peer::session(server.mqtt(), &subscriber());
     let received = scene.deliver_until_accepted(&server, &mut subscriber);
     scene.assert_released(&mut held);
+    assert_eq!(publish_retained(&api).0, 200);
     scene.assert_delivered(&server, subscriber, received);
+}
+
+/// Also what is only retained: the journal could not say after a crash that it was.
+fn assert_publishing_is_refused(api: &Api) {
+    let (status, problem) = publish_retained(api);
+    assert_eq!(status, 503, "{problem}");
+    let detail = problem["detail"].as_str().expect("a problem says what is wrong");
+    assert!(
+        detail.starts_with("topic state/a: the server can keep no more now"),
+        "{detail}"
+    );
+    let (status, _) = api.call("GET", "/api/v1/retained/state/a", &Value::Null);
+    assert_eq!(status, 404, "nothing is retained");
+}
+
+fn publish_retained(api: &Api) -> (u16, Value) {
+    let message = json!({"topic": "state/a", "payload": "on", "qos": 0, "retain": true});
+    api.call("POST", "/api/v1/publish", &message)
 }
 
 #[test]

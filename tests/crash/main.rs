@@ -11,6 +11,8 @@
 // What a run came to is part of its result.
 #![allow(clippy::print_stdout)]
 
+#[path = "../rules/api.rs"]
+mod api;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -86,6 +86,7 @@ impl<'s> Api<'s> {
     }
 
     #[track_caller]
+    #[allow(dead_code, reason = "several tests include this file")]
     pub fn get(&self, path: &str) -> Value {
         self.ok("GET", path, &Value::Null)
     }

@@ -2,233 +2,22 @@
 #![cfg(feature = "kafka")]
 #![allow(clippy::print_stdout, reason = "how often something came twice is worth knowing")]
 
+#[path = "support/kafka.rs"]
+mod helpers;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
-use connectors::{
-    Action, BoxFuture, Buffer, BufferConfig, DeliveryConfig, Failure, HealthCell, HealthState, Incoming, Origin,
-    QueryMode, Receiver, Records, RetryConfig, Sink, Source, stop,
-};
-use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
-use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::message::{Headers, Message};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use serde_json::{Value, json};
-use support::{Directory, PATIENCE, Server, numbered, text, until};
-use tokio::runtime::Handle;
-
-fn admin(hosts: &str) -> AdminClient<DefaultClientContext> {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", hosts).create().expect("valid options")
-}
-
-async fn create(hosts: &str, name: &str, partitions: i32, replicas: i32) {
-    let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
-    until("the topic is created", async || {
-        let created = admin(hosts).create_topics([&topic], &AdminOptions::new()).await;
-        matches!(created.as_deref(), Ok([Ok(_)]))
-    })
-    .await;
-}
-
-async fn delete(hosts: &str, name: &str) {
-    let deleted = admin(hosts).delete_topics(&[name], &AdminOptions::new()).await;
-    assert!(matches!(deleted.as_deref(), Ok([Ok(_)])), "{deleted:?}");
-}
-
-fn connector(hosts: &str) -> KafkaConnectorConfig {
-    serde_json::from_value(json!({"bootstrap_hosts": hosts})).expect("a configuration")
-}
-
-/// An action on `kafka_topic`, changed by `with`.
-fn action(kafka_topic: &str, with: Value) -> KafkaActionConfig {
-    let mut config = json!({"kafka_topic": kafka_topic, "partition_refresh_ms": 1000});
-    let fields = with.as_object().expect("an object").clone();
-    config.as_object_mut().expect("an object").extend(fields);
-    serde_json::from_value(config).expect("a configuration")
-}
-
-fn sink(hosts: &str, config: &KafkaActionConfig) -> KafkaSink {
-    KafkaSink::new(&connector(hosts), config).expect("a sound configuration")
-}
-
-#[derive(Debug)]
-struct Found {
-    partition: i32,
-    key: Option<Vec<u8>>,
-    value: Option<Vec<u8>>,
-    headers: Vec<(String, Vec<u8>)>,
-    unix_ms: Option<i64>,
-}
-
-impl Found {
-    fn number(&self) -> u32 {
-        let value = self.value.as_deref().expect("a value");
-        let digits = std::str::from_utf8(value).expect("text").split(' ').next();
-        digits.expect("there is a first word").parse().expect("a number")
-    }
-}
-
-/// All that a topic has.
-async fn read_all(hosts: &str, name: &str) -> Vec<Found> {
-    let (hosts, name) = (hosts.to_owned(), name.to_owned());
-    tokio::task::spawn_blocking(move || read_all_blocking(&hosts, &name))
-        .await
-        .expect("no panic")
-}
-
-fn read_all_blocking(hosts: &str, name: &str) -> Vec<Found> {
-    let mut config = ClientConfig::new();
-    config
-        .set("bootstrap.servers", hosts)
-        .set("group.id", "reads-all")
-        .set("enable.auto.commit", "false");
-    let consumer: BaseConsumer = config.create().expect("valid options");
-    // A leader that has just come back may not know yet how far its followers are.
-    let end = Instant::now() + PATIENCE;
-    let partitions = loop {
-        let metadata = consumer.fetch_metadata(Some(name), PATIENCE).expect("Kafka is there");
-        let partitions = metadata.topics()[0].partitions();
-        let is_settled =
-            |partition: &rdkafka::metadata::MetadataPartition| partition.isr().len() == partition.replicas().len();
-        if !partitions.is_empty() && partitions.iter().all(is_settled) {
-            break partitions.iter().map(|partition| partition.id()).collect::<Vec<i32>>();
-        }
-        assert!(Instant::now() < end, "the replicas of {name} do not catch up");
-        std::thread::sleep(Duration::from_millis(100));
-    };
-    let (mut places, mut left) = (TopicPartitionList::new(), 0);
-    for partition in partitions {
-        let (low, high) = consumer
-            .fetch_watermarks(name, partition, PATIENCE)
-            .expect("Kafka is there");
-        left += high - low;
-        places
-            .add_partition_offset(name, partition, Offset::Beginning)
-            .expect("an offset");
-    }
-    consumer.assign(&places).expect("partitions");
-    let (mut found, end) = (Vec::new(), Instant::now() + PATIENCE);
-    while left > 0 {
-        assert!(Instant::now() < end, "{left} messages do not come");
-        let Some(Ok(message)) = consumer.poll(Duration::from_millis(200)) else {
-            continue;
-        };
-        left -= 1;
-        let headers = message.headers().map(|headers| {
-            let each = headers.iter();
-            each.map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec()))
-                .collect()
-        });
-        found.push(Found {
-            partition: message.partition(),
-            key: message.key().map(<[u8]>::to_vec),
-            value: message.payload().map(<[u8]>::to_vec),
-            headers: headers.unwrap_or_default(),
-            unix_ms: message.timestamp().to_millis(),
-        });
-    }
-    found
-}
-
-/// An action with its buffer on the disk, and publishers that wait for it.
-struct Bridge {
-    directory: Directory,
-    action: Action,
-    next: u32,
-}
-
-const KEYS: u32 = 50;
-
-impl Bridge {
-    fn start(hosts: &str, config: &KafkaActionConfig) -> Bridge {
-        let directory = Directory::new("kafka-buffer");
-        let buffer = Buffer::open(directory.path(), &BufferConfig::default(), QueryMode::Async, || ());
-        let action = Action::new("test", buffer.expect("a directory that can be written to"));
-        let delivery = DeliveryConfig {
-            retry: RetryConfig {
-                first_ms: 50,
-                longest_ms: 500,
-                ..RetryConfig::default()
-            },
-            health_check_interval_ms: 500,
-            ..KafkaActionConfig::default_delivery()
-        };
-        action.start(Arc::new(sink(hosts, config)), &delivery, &Handle::current());
-        Bridge {
-            directory,
-            action,
-            next: 0,
-        }
-    }
-
-    /// Publishes so many messages of 50 keys, and says how many there are now.
-    fn publish(&mut self, count: u32) -> u32 {
-        let mut records = Records::new();
-        for number in self.next..self.next + count {
-            let (value, key) = (format!("{number} {:80}", ""), format!("key-{}", number % KEYS));
-            records.push(
-                1,
-                u64::from(number % KEYS),
-                &[Some(value.as_bytes()), Some(key.as_bytes())],
-            );
-        }
-        self.action.buffer().append(&mut records).expect("room");
-        self.next += count;
-        self.next
-    }
-
-    async fn all_sent(&self) {
-        until("all is sent", async || self.action.stats().sent == u64::from(self.next)).await;
-    }
-
-    async fn stop(self) -> connectors::ActionStats {
-        self.action.stop(PATIENCE).await;
-        let stats = self.action.stats();
-        self.action.buffer().shut_down().expect("the disk is there");
-        drop(self.directory);
-        stats
-    }
-}
-
-/// All numbers are there; first arrivals of a key are in order. Returns how many came more than once.
-fn reconcile(found: &[Found], numbers: std::ops::Range<u32>) -> usize {
-    let mut first_of_key: BTreeMap<Vec<u8>, Vec<u32>> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
-    for message in found {
-        if seen.insert(message.number()) {
-            let key = message.key.clone().expect("a key");
-            first_of_key.entry(key).or_default().push(message.number());
-        }
-    }
-    let missing: Vec<u32> = numbers.filter(|number| !seen.contains(number)).collect();
-    let mut of_partition: BTreeMap<i32, usize> = BTreeMap::new();
-    for message in found {
-        *of_partition.entry(message.partition).or_default() += 1;
-    }
-    assert!(
-        missing.is_empty(),
-        "{} missing, {:?} to {:?}; there are, by partition: {of_partition:?}",
-        missing.len(),
-        missing.first(),
-        missing.last()
-    );
-    for (key, numbers) in first_of_key {
-        assert!(
-            numbers.is_sorted(),
-            "key {}: {numbers:?}",
-            String::from_utf8_lossy(&key)
-        );
-    }
-    found.len() - seen.len()
-}
+use connectors::kafka::{KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
+use connectors::{BoxFuture, Failure, HealthCell, HealthState, Incoming, Origin, Receiver, Sink, Source, stop};
+use helpers::*;
+use rdkafka::admin::{AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use serde_json::json;
+use support::{Server, numbered, text, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_node() {
@@ -746,8 +535,81 @@ async fn a_source_that_has_its_partitions_still_is_connected_after_an_outage(ser
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn three_nodes_of_which_the_leaders_are_killed_lose_nothing() {
+async fn three_nodes() {
     let server = Arc::new(Server::start("kafka", "start", &["3"]));
+    only_acks_of_all_wait_for_a_replica_that_is_down(&server).await;
+    leaders_that_are_killed_lose_nothing(&server).await;
+}
+
+async fn only_acks_of_all_wait_for_a_replica_that_is_down(server: &Arc<Server>) {
+    let hosts = server.address.clone();
+    let mut bridges = Vec::new();
+    for (name, acks, idempotence) in [
+        ("acks-idempotent", "all", true),
+        ("acks-all", "all", false),
+        ("acks-leader", "leader", false),
+        ("acks-none", "none", false),
+    ] {
+        // The first one leads: what nobody acknowledges is lost with the leader.
+        let replicas = TopicReplication::Variable(&[&[1, 2, 3]]);
+        let topic = NewTopic::new(name, 1, replicas).set("min.insync.replicas", "3");
+        create_topic(&hosts, &topic).await;
+        let config = action(name, json!({"required_acks": acks, "idempotence": idempotence}));
+        let mut bridge = Bridge::start(&hosts, &config);
+        bridge.publish(10);
+        bridge.all_sent().await;
+        bridges.push((name, bridge));
+    }
+    server.run_in_background("kill", &["3"]).await;
+    for (name, bridge) in &mut bridges {
+        bridge.publish(10);
+        if !matches!(*name, "acks-idempotent" | "acks-all") {
+            bridge.all_sent().await;
+            continue;
+        }
+        until("it is told that too few replicas are in sync", async || {
+            let health = bridge.action.health();
+            health.state == HealthState::Disconnected && health.last_error.is_some_and(|told| told.contains("in-sync"))
+        })
+        .await;
+        assert_eq!(bridge.action.stats().sent, 10, "{name}");
+    }
+    server.run_in_background("start", &[]).await;
+    for (name, bridge) in bridges {
+        bridge.all_sent().await;
+        let stats = bridge.stop().await;
+        assert_eq!((stats.failed, stats.dropped.total()), (0, 0), "{name}");
+        let twice = reconcile(&read_all(&hosts, name).await, 0..20);
+        println!("{name}: {twice} twice");
+        for id in producer_ids(server, name) {
+            assert_eq!(id >= 0, name == "acks-idempotent", "{name}: producer {id}");
+        }
+    }
+}
+
+/// Who wrote each batch of a partition, as one of the nodes has it on its disk; -1 is a producer that is not idempotent.
+fn producer_ids(server: &Server, kafka_topic: &str) -> Vec<i64> {
+    let directory = server.directory.join(&format!("data.1/{kafka_topic}-0"));
+    let segments = fs::read_dir(directory)
+        .expect("a replica")
+        .map(|entry| entry.expect("a file").path());
+    let logs = segments.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    let mut ids = Vec::new();
+    for log in logs {
+        let bytes = fs::read(log).expect("a file that can be read");
+        let mut rest = &bytes[..];
+        // RecordBatch: baseOffset int64, batchLength int32 of what follows it, ..., producerId int64 at 43. Zeros are room for more.
+        while rest.len() > 61 && rest[8..12] != [0; 4] {
+            ids.push(i64::from_be_bytes(rest[43..51].try_into().expect("eight bytes")));
+            let length = u32::from_be_bytes(rest[8..12].try_into().expect("four bytes"));
+            rest = &rest[12 + length as usize..];
+        }
+    }
+    assert!(!ids.is_empty(), "{kafka_topic} has no batches");
+    ids
+}
+
+async fn leaders_that_are_killed_lose_nothing(server: &Arc<Server>) {
     let hosts = server.address.clone();
     create(&hosts, "moved", 6, 3).await;
     let mut bridge = Bridge::start(&hosts, &action("moved", json!({})));
