@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what the Makefile needs and is missing. Takes one word: build, test, lint, postgres or redis.
+# Installs what the Makefile needs and is missing. Takes one word: build, test, lint, kafka, kerberos, postgres or redis.
 # Says in one line what it does, does nothing when all is there, and says clearly where it may not.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -95,6 +95,13 @@ need_kafka() {
 	has openssl || install_packages "certificates for Kafka" openssl
 }
 
+# Also what a build with the feature `gssapi` needs.
+need_kerberos() {
+	has krb5kdc || install_packages "Kerberos" krb5-kdc krb5-admin-server
+	has kinit || install_packages "Kerberos tickets" krb5-user
+	[ -f /usr/include/sasl/sasl.h ] || install_packages "Kerberos in librdkafka" libsasl2-dev libsasl2-modules-gssapi-mit
+}
+
 need_redis() {
 	if ! has redis-server || ! has redis-cli; then
 		install_packages "Redis, for the connector's tests" redis-server redis-tools
@@ -138,6 +145,9 @@ test)
 kafka)
 	need_kafka
 	;;
+kerberos)
+	need_kerberos
+	;;
 postgres)
 	need_postgres
 	;;
@@ -148,6 +158,6 @@ lint)
 	has shellcheck || install_packages "shellcheck" shellcheck
 	;;
 *)
-	fail "dev/setup.sh takes build, test, lint, kafka, postgres or redis, not $1"
+	fail "dev/setup.sh takes build, test, lint, kafka, kerberos, postgres or redis, not $1"
 	;;
 esac

@@ -27,6 +27,9 @@ pub struct Kafka {
     pub address: String,
     /// With the user `tidewire` and the same password, by PLAIN and SCRAM.
     pub sasl: String,
+    /// Where `krb5.conf` and `tidewire.keytab` are, of a Kafka with Kerberos.
+    #[cfg_attr(not(feature = "gssapi"), allow(dead_code))]
+    pub kerberos: Option<PathBuf>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -39,17 +42,25 @@ pub struct Found {
 
 impl Kafka {
     pub fn start(nodes: u32) -> Kafka {
+        Kafka::start_with(&[&nodes.to_string()])
+    }
+
+    /// `options`: as the script takes them.
+    pub fn start_with(options: &[&str]) -> Kafka {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let name = unique(&format!("tidewire-rules-kafka-{}", std::process::id()));
         let directory = std::env::temp_dir().join(name);
-        let output = script(&["start", &directory.to_string_lossy(), &nodes.to_string()]);
+        let output = script(&[&["start", &directory.to_string_lossy()], options].concat());
         let told = |name: &str| {
-            let line = output.lines().find_map(|line| line.strip_prefix(name));
-            line.expect("the script tells the addresses").to_owned()
+            output
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .map(str::to_owned)
         };
         Kafka {
-            address: told("TIDEWIRE_KAFKA="),
-            sasl: told("TIDEWIRE_KAFKA_SASL="),
+            address: told("TIDEWIRE_KAFKA=").expect("the script tells it"),
+            sasl: told("TIDEWIRE_KAFKA_SASL=").expect("the script tells it"),
+            kerberos: told("TIDEWIRE_KAFKA_KERBEROS=").map(PathBuf::from),
             directory,
             _turn: turn,
         }

@@ -23,6 +23,8 @@ mod fates;
 mod kafka;
 mod kafka_away;
 mod kafka_faults;
+#[cfg(feature = "gssapi")]
+mod kafka_kerberos;
 mod kafka_load;
 mod kafka_log;
 mod kafka_server;

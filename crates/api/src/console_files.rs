@@ -22,9 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-Dq2xVXBP.js",
+        path: "/assets/About-kphf2Zui.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-Dq2xVXBP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-kphf2Zui.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Access-BOOywATZ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Access-BOOywATZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -34,21 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-yPn-3Uzg.js",
+        path: "/assets/Account-Vo0SsbE2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-yPn-3Uzg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-Vo0SsbE2.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-EpL16iM3.js",
+        path: "/assets/Action-BZ4h7NSE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-EpL16iM3.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-BU7MKfeu.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-BU7MKfeu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-BZ4h7NSE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,9 +64,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-DKAmO2qe.js",
+        path: "/assets/Actions-BqX_rByu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-DKAmO2qe.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-BqX_rByu.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AlarmTable-BBXpHQhY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BBXpHQhY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-G2HPs3uq.js",
+        path: "/assets/Alarms-BdmKxxDj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-G2HPs3uq.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Alarms-B8W3MX7i.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-B8W3MX7i.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BdmKxxDj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,15 +100,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-BupmVJ-U.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-BupmVJ-U.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Audit-DSwiYlUg.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DSwiYlUg.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Backup-C-LEix3k.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-C-LEix3k.js.gz"),
         is_gzip: true,
     },
     File {
@@ -118,27 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-tPOb83Eg.js",
+        path: "/assets/BanForm-D_D75ztj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-tPOb83Eg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-D_D75ztj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CVb71AdR.js",
+        path: "/assets/Bans-B0SvgsQw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CVb71AdR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-B0SvgsQw.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-B3IsDNWc.js",
+        path: "/assets/Benchmarks-JBWVy9Pl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-B3IsDNWc.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Benchmarks-Dehke-3o.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-Dehke-3o.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-JBWVy9Pl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-Byj5hXIt.js",
+        path: "/assets/Certificates-Cdwh2uuH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-Byj5hXIt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-Cdwh2uuH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,21 +160,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-BSjZu6NN.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-BSjZu6NN.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chain-BhJVI33c.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-BhJVI33c.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-DsA51g0F.js",
+        path: "/assets/Chains-BPo3z-rI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-DsA51g0F.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-CbU8FhIa.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-CbU8FhIa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-BPo3z-rI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,21 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-CVpscyCX.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-CVpscyCX.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chart-CzWsPfou.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chart-CzWsPfou.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-BlKPdEhH.js",
+        path: "/assets/Chart-oxohLEHW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-BlKPdEhH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-oxohLEHW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -208,9 +202,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-BJ_1kFf8.js",
+        path: "/assets/Client-areOW-66.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-BJ_1kFf8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-areOW-66.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,33 +214,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Clients-DAVkj-u-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-DAVkj-u-.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Configuration-BRCwU-AR.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Configuration-BRCwU-AR.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-DheR2Aeh.js",
+        path: "/assets/Configuration-C4glfb3t.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-DheR2Aeh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-C4glfb3t.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-ms_jasm2.js",
+        path: "/assets/Connector-BiuDkstY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-ms_jasm2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-BiuDkstY.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-BLA3k5oi.js",
+        path: "/assets/Connectors-BRuip0Ta.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BLA3k5oi.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-COzcJD3D.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-COzcJD3D.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BRuip0Ta.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,15 +250,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/ConsoleUsers-ZzIo0WQ7.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-ZzIo0WQ7.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Copy-DAGIzHL0.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-DAGIzHL0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BlKAXrv2.js",
+        path: "/assets/Dashboard-C62LGDh8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BlKAXrv2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C62LGDh8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,9 +274,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-D0KnZ8nC.js",
+        path: "/assets/Dashboards-B86IBxyz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-D0KnZ8nC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B86IBxyz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,21 +292,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-CJEee_cv.js",
+        path: "/assets/Definition-jL96v1Ma.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-CJEee_cv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-jL96v1Ma.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-CSVmia6a.js",
+        path: "/assets/DefinitionName-wTSMTav7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CSVmia6a.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-wTSMTav7.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-G6UR50Mn.js",
+        path: "/assets/Device-DSv7C6gL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-G6UR50Mn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-DSv7C6gL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,15 +316,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-CdqedF86.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
+        path: "/assets/Devices-CNvbTlkD.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-CNvbTlkD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-DzPN9EPN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-DzPN9EPN.js.gz"),
+        path: "/assets/Devices-CdqedF86.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
         is_gzip: true,
     },
     File {
@@ -346,15 +346,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-DqvKxPlo.js",
+        path: "/assets/History-ClAhkwB7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-DqvKxPlo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-ClAhkwB7.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-BuBDfirS.js",
+        path: "/assets/Home-BQg3qLFv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-BuBDfirS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-BQg3qLFv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -364,9 +364,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-CjMDL_om.js",
+        path: "/assets/ImportButton-BhY2q0-j.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-CjMDL_om.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BhY2q0-j.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,9 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-CP3v4QKP.js",
+        path: "/assets/Keys-DJpKsklq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-CP3v4QKP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-DJpKsklq.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Logs-CVnncSRi.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-CVnncSRi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-wZYVq1w9.js",
+        path: "/assets/MqttClient-BjxL6UF1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-wZYVq1w9.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/MqttClient-Bn-Ar0aN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-Bn-Ar0aN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BjxL6UF1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,15 +424,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-CGDFjKBO.js",
+        path: "/assets/Payload-CQVC9oG0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-CGDFjKBO.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profile-BROYXMHq.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-BROYXMHq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-CQVC9oG0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,9 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-BcOXTXlx.js",
+        path: "/assets/Profile-aFmqVL0c.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BcOXTXlx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-aFmqVL0c.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profiles-BextEi_j.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BextEi_j.js.gz"),
         is_gzip: true,
     },
     File {
@@ -454,21 +454,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-crvllhav.js",
+        path: "/assets/PublishForm-ho1Neoxe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-crvllhav.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-ho1Neoxe.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-VkiwnEic.js",
+        path: "/assets/Refused-CtLQwjgr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-VkiwnEic.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Retained-BLvzfKEh.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-BLvzfKEh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-CtLQwjgr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,9 +472,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-B5zsVtuc.js",
+        path: "/assets/Retained-oK7YfaNm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-B5zsVtuc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-oK7YfaNm.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-BEbXmxrn.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-BEbXmxrn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,27 +496,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-ClIZqRBu.js",
+        path: "/assets/RuleFlow-B7mZm3FG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-ClIZqRBu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-B7mZm3FG.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CRg1tLxq.js",
+        path: "/assets/Rules-BWmgmqP2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CRg1tLxq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-BWmgmqP2.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-Bq8UT_TX.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-Bq8UT_TX.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-zTN9dMlx.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-zTN9dMlx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,21 +532,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-Cyv1YJ5y.js",
+        path: "/assets/Source-CfuVKxwX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-Cyv1YJ5y.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-CfuVKxwX.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BibrxhTo.js",
+        path: "/assets/Sources-CM5Hx_g5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BibrxhTo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-CM5Hx_g5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-7kqgoGEq.js",
+        path: "/assets/Subscriptions-Buokglp8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-7kqgoGEq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-Buokglp8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -556,21 +556,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Topics-B2Ps3Y2h.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-B2Ps3Y2h.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Topics-CwrTr9sw.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CwrTr9sw.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-DHyLk_vm.js",
+        path: "/assets/Usage-Cfox8_68.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-DHyLk_vm.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Usage-CsULRZ1p.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-CsULRZ1p.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-Cfox8_68.js.gz"),
         is_gzip: true,
     },
     File {
@@ -580,15 +580,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-lptzrtro.js",
+        path: "/assets/Users-1p9LWWIj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-lptzrtro.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-1p9LWWIj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-C5xF3gU5.js",
+        path: "/assets/connection-BOgUs6Yf.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-C5xF3gU5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-BOgUs6Yf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,9 +610,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-Bz2Q1aef.js",
+        path: "/assets/index-CXuXZh0F.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-Bz2Q1aef.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-CXuXZh0F.js.gz"),
         is_gzip: true,
     },
     File {
@@ -658,9 +658,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-B3gbdbcu.js",
+        path: "/assets/watch.svelte-Be_KGoZp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B3gbdbcu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-Be_KGoZp.js.gz"),
         is_gzip: true,
     },
 ];

@@ -79,6 +79,10 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   const points = readFileSync(await whole.path(), "utf8").trimEnd().split(/\r?\n/);
   expect(points[0]).toBe("key,ts,type,value");
   expect(points.filter((line) => line.startsWith("water,")).length).toBeGreaterThan(500);
+  const [parquet] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "Parquet", exact: true }).click()]);
+  expect(parquet.suggestedFilename()).toBe("meter.parquet");
+  const file = readFileSync(await parquet.path());
+  expect([file.subarray(0, 4).toString(), file.subarray(-4).toString()]).toEqual(["PAR1", "PAR1"]);
   const [png] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "PNG", exact: true }).click()]);
   expect(readFileSync(await png.path()).subarray(1, 4).toString()).toBe("PNG");
 });

@@ -34,8 +34,8 @@ export const profileInfos = (signal?: AbortSignal) => ask<Page<ProfileInfo>>("GE
 export const keys = (entity: EntityId, signal?: AbortSignal) => ask<string[]>("GET", `/api/plugins/telemetry/${of(entity)}/keys/timeseries`, { signal });
 
 /** All points, straight from the store, however many. */
-export async function exportCsv(entity: EntityId, names: string[], from: number, to: number): Promise<Blob> {
-  const query = new URLSearchParams({ keys: names.join(","), startTs: String(Math.floor(from)), endTs: String(Math.ceil(to)) });
+export async function exportPoints(entity: EntityId, names: string[], from: number, to: number, format: "csv" | "parquet"): Promise<Blob> {
+  const query = new URLSearchParams({ keys: names.join(","), startTs: String(Math.floor(from)), endTs: String(Math.ceil(to)), format });
   const answer = await fetch(`/api/plugins/telemetry/${of(entity)}/export/timeseries?${query}`, { headers: { "X-Authorization": `Bearer ${await tenancy.token()}` } });
   if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))) as { message: string });
   return answer.blob();

@@ -23,9 +23,7 @@ impl KafkaConnectorConfig {
         if self.connect_timeout_ms < 1000 || self.request_timeout_ms < 1000 {
             problems.push("connect_timeout_ms, request_timeout_ms: must be at least 1000".to_owned());
         }
-        if matches!(self.authentication, Authentication::Gssapi { .. }) && !cfg!(feature = "gssapi") {
-            problems.push("authentication: this build has no Kerberos; build with the feature gssapi".to_owned());
-        }
+        problems.extend(self.authentication.problems());
         if let Some(tls) = &self.tls
             && tls.cert_file.is_some() != tls.key_file.is_some()
         {
@@ -115,6 +113,39 @@ impl KafkaConnectorConfig {
         options
             .set("enable.ssl.certificate.verification", tls.verify.to_string())
             .set("ssl.endpoint.identification.algorithm", name_check);
+    }
+}
+
+impl Authentication {
+    fn problems(&self) -> Vec<String> {
+        let Authentication::Gssapi {
+            service_name,
+            principal,
+            keytab_file,
+        } = self
+        else {
+            return Vec::new();
+        };
+        let mut problems = Vec::new();
+        if !cfg!(feature = "gssapi") {
+            problems.push("authentication: this build has no Kerberos; build with the feature gssapi".to_owned());
+        }
+        // librdkafka puts them into a command line for a shell: `kinit -t "KEYTAB" -k PRINCIPAL`.
+        let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '@');
+        for (field, name) in [("service_name", service_name), ("principal", principal)] {
+            if name.is_empty() || name.starts_with('-') || !name.chars().all(is_of_a_name) {
+                problems.push(format!(
+                    "authentication.{field}: {name:?} may have letters, digits and . _ - / @ only, and begins with no dash"
+                ));
+            }
+        }
+        let is_of_a_shell = |c: char| c.is_control() || matches!(c, '"' | '\\' | '$' | '`' | '%');
+        if keytab_file.is_empty() || keytab_file.chars().any(is_of_a_shell) {
+            problems.push(format!(
+                "authentication.keytab_file: {keytab_file:?} must be a path without quotes, backslashes, $, ` and %"
+            ));
+        }
+        problems
     }
 }
 
@@ -224,4 +255,48 @@ pub(super) fn is_fatal(error: &KafkaError) -> bool {
                 | Code::ProducerFenced
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn kerberos_problems(principal: &str, keytab_file: &str) -> Vec<String> {
+        let authentication = json!({
+            "mechanism": "gssapi", "service_name": "kafka", "principal": principal, "keytab_file": keytab_file,
+        });
+        let authentication: Authentication = serde_json::from_value(authentication).expect("sound JSON");
+        let mut problems = authentication.problems();
+        problems.retain(|problem| !problem.contains("this build has no Kerberos"));
+        problems
+    }
+
+    #[test]
+    fn nothing_of_kerberos_reaches_a_shell_but_names_and_a_path() {
+        assert!(kerberos_problems("tidewire/host-1.example.org@EXAMPLE.ORG", "/etc/tide wire/a.keytab").is_empty());
+        for principal in ["", "a b", "a;reboot", "$(reboot)", "-c", "a\nb"] {
+            let problems = kerberos_problems(principal, "/etc/a.keytab");
+            assert!(
+                problems[0].starts_with("authentication.principal: "),
+                "{principal:?}: {problems:?}"
+            );
+        }
+        for keytab in [
+            "",
+            "a\";reboot;\"",
+            "$(reboot)",
+            "`reboot`",
+            "a\\",
+            "%{sasl.kerberos.principal}",
+            "a\nb",
+        ] {
+            let problems = kerberos_problems("tidewire", keytab);
+            assert!(
+                problems[0].starts_with("authentication.keytab_file: "),
+                "{keytab:?}: {problems:?}"
+            );
+        }
+    }
 }
