@@ -68,6 +68,14 @@ fn secrets_are_kept_and_never_shown() {
     let kept = std::fs::read_to_string(server.dir().join("data/integration/definitions.json")).expect("a file");
     assert!(kept.contains("hunter2") && kept.contains("changed"));
     assert!(!server.log().contains("hunter2"));
+    // What a secret is shown as is none where none is kept.
+    shown["name"] = "copy".into();
+    let (status, problem) = api.call("POST", "/api/v1/connectors", &shown);
+    assert_eq!(
+        (status, &problem["field"]),
+        (422, &json!("config.headers.authorization")),
+        "{problem:#}"
+    );
 }
 
 #[test]

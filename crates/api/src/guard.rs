@@ -105,6 +105,23 @@ pub struct Login {
     pub role: Role,
 }
 
+/// For what outlives its request: whether who sent it still may.
+pub struct Pass {
+    app: App,
+    need: Need,
+    headers: HeaderMap,
+}
+
+impl Pass {
+    pub fn is_good(&self) -> bool {
+        let is_enough = |login: Login| {
+            !self.app.admins().has_one_time_password(&login.user)
+                && (self.need != Need::Admin || login.role == Role::Admin)
+        };
+        login(&self.app, &self.headers).is_ok_and(is_enough)
+    }
+}
+
 /// `audited`: the operation, if it belongs into the audit log.
 pub async fn guard(app: &App, need: Need, audited: Option<&'static str>, mut request: Request, next: Next) -> Response {
     if let Need::Person(who) = need {
@@ -132,6 +149,14 @@ pub async fn guard(app: &App, need: Need, audited: Option<&'static str>, mut req
         Ok(login) => {
             let change = audited.map(|operation| Change::new(operation, &login, &mut request));
             request.extensions_mut().insert(login);
+            if request.headers().contains_key(header::UPGRADE) {
+                let pass = Pass {
+                    app: app.clone(),
+                    need,
+                    headers: request.headers().clone(),
+                };
+                request.extensions_mut().insert(Arc::new(pass));
+            }
             let response = next.run(request).await;
             if let Some(change) = change {
                 change.record(app, response.status()).await;

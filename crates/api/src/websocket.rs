@@ -1,9 +1,11 @@
 //! A WebSocket (RFC 6455) on which the server tells and the client listens: the upgrade, frames of text out, and of what comes
 //! in only that the client is there or goes.
 //!
-//! Who may was checked before, by a token that no page of a stranger has: the origin of a page need not be looked at.
+//! Who may was checked before, by a token that no page of a stranger has: the origin of a page need not be looked at. It is checked
+//! again while it is open: a login that has ended ends it.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,6 +19,7 @@ use net::websocket::handshake::accept_key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
+use crate::guard::Pass;
 use crate::problem::Problem;
 
 /// What a client offers that logs in by sub-protocol; what it chooses beside its token.
@@ -25,10 +28,27 @@ const SUB_PROTOCOL: &str = "tidewire";
 /// How often a client is asked whether it is there. One that has said nothing for two of these is gone.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
+/// How often the login is looked at anew.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// How long the client has to take the last frame.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The answer to a request for an upgrade, and where the WebSocket comes from once it was sent.
+/// Where a WebSocket comes from once the answer was sent.
+pub struct Upgrading {
+    on_upgrade: OnUpgrade,
+    pass: Arc<Pass>,
+}
+
+/// The answer to a request that the guard has let through, for a [`WebSocket`].
+pub fn upgrade_guarded(request: &mut Request) -> Result<(Response, Upgrading), Problem> {
+    let pass = request.extensions_mut().remove::<Arc<Pass>>();
+    let (response, on_upgrade) = upgrade(request)?;
+    let pass = pass.ok_or_else(|| Problem::unauthorized("a WebSocket needs a login"))?;
+    Ok((response, Upgrading { on_upgrade, pass }))
+}
+
+/// The answer to a request for an upgrade, and where the connection comes from once it was sent.
 pub fn upgrade(request: &mut Request) -> Result<(Response, OnUpgrade), Problem> {
     let headers = request.headers();
     let key = key(headers)?.to_owned();
@@ -86,6 +106,8 @@ pub struct WebSocket {
     writer: WriteHalf<Stream>,
     decoder: Decoder,
     ping: Interval,
+    check: Interval,
+    pass: Arc<Pass>,
     /// Pings since the client was last heard of.
     unanswered: u32,
 }
@@ -93,22 +115,27 @@ pub struct WebSocket {
 /// What comes first.
 pub enum Next<T> {
     Ready(T),
-    /// The client goes, or is gone.
+    /// The client goes, or is gone, or may not stay.
     Gone,
 }
 
 impl WebSocket {
     /// `None`: the client went before the upgrade was done.
-    pub async fn new(on_upgrade: OnUpgrade) -> Option<WebSocket> {
-        let (reader, writer) = tokio::io::split(TokioIo::new(on_upgrade.await.ok()?));
-        let mut ping = interval(PING_INTERVAL);
-        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        ping.reset();
+    pub async fn new(upgrading: Upgrading) -> Option<WebSocket> {
+        let (reader, writer) = tokio::io::split(TokioIo::new(upgrading.on_upgrade.await.ok()?));
+        let every = |period| {
+            let mut interval = interval(period);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval.reset();
+            interval
+        };
         Some(WebSocket {
             reader,
             writer,
             decoder: Decoder::default(),
-            ping,
+            ping: every(PING_INTERVAL),
+            check: every(CHECK_INTERVAL),
+            pass: upgrading.pass,
             unanswered: 0,
         })
     }
@@ -125,6 +152,7 @@ impl WebSocket {
                     _ => false,
                 },
                 _ = self.ping.tick() => self.ask().await,
+                _ = self.check.tick() => self.pass.is_good(),
             };
             if !is_there {
                 return Next::Gone;
@@ -138,7 +166,11 @@ impl WebSocket {
 
     /// Says goodbye.
     pub async fn close(mut self) {
-        let code = self.decoder.close_code().unwrap_or(CloseCode::NORMAL);
+        let code = match self.decoder.close_code() {
+            Some(code) => code,
+            None if self.pass.is_good() => CloseCode::NORMAL,
+            None => CloseCode::POLICY_VIOLATION,
+        };
         // Who does not take it is gone.
         let _ = timeout(CLOSE_WITHIN, async {
             self.frame(Opcode::Close, &code.0.to_be_bytes()).await?;

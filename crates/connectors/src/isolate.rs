@@ -2,6 +2,9 @@
 //!
 //! Parts of the batch are tried, left to right, so that records keep their order. Where the target names the record, the part
 //! is cut there; where it does not, the part is halved. One bad record among 1000 costs some 20 more tries.
+//!
+//! A target that stumbles over a part may stumble over one record of it, every time: such a part is halved as well, until two records
+//! alone were stumbled over. Then it is the target.
 
 use std::ops::Range;
 
@@ -15,20 +18,35 @@ pub(crate) enum Part {
         at: Option<usize>,
         reason: String,
     },
+    /// None was taken, and one record may be why: it is to be sent again.
+    Stumbled(String),
     /// None was taken, for a reason that is no record's fault.
     Failed(Failure),
 }
 
-/// Tries `0..records`. When a part is to be sent again nothing behind it is tried.
+/// Records alone over which the target may stumble before nothing else is tried.
+const STUMBLES_MAX: usize = 2;
+
+/// Tries `0..records`. When a part is to be sent again nothing behind it is tried; when it is one record that is stumbled over, nothing of its key.
 pub(crate) async fn isolate<'a>(
     records: usize,
+    key: impl Fn(usize) -> u64,
     mut attempt: impl FnMut(Range<usize>) -> BoxFuture<'a, Part>,
 ) -> Outcome {
     let mut outcome: Outcome = vec![Ok(()); records];
     // The next part is the last one here.
     let mut parts = Vec::new();
     parts.push(0..records);
-    while let Some(part) = parts.pop() {
+    let mut stumbled: Vec<u64> = Vec::new();
+    while let Some(mut part) = parts.pop() {
+        let is_behind = |index: &usize| stumbled.contains(&key(*index));
+        if !stumbled.is_empty()
+            && let Some(at) = part.clone().find(is_behind)
+        {
+            outcome[at] = Err(Failure::Untried);
+            parts.push(at + 1..part.end);
+            part.end = at;
+        }
         if part.is_empty() {
             continue;
         }
@@ -47,6 +65,21 @@ pub(crate) async fn isolate<'a>(
                     parts.push(part.start..middle);
                 }
             },
+            Part::Stumbled(reason) if part.len() == 1 => {
+                outcome[part.start] = Err(Failure::Busy(reason));
+                stumbled.push(key(part.start));
+                if stumbled.len() == STUMBLES_MAX {
+                    parts
+                        .drain(..)
+                        .flatten()
+                        .for_each(|index| outcome[index] = Err(Failure::Untried));
+                }
+            }
+            Part::Stumbled(_) => {
+                let middle = part.start + part.len() / 2;
+                parts.push(middle..part.end);
+                parts.push(part.start..middle);
+            }
             Part::Failed(failure @ Failure::Refused(_)) => outcome[part].fill(Err(failure)),
             Part::Failed(failure) => {
                 for index in parts.drain(..).flatten() {
@@ -59,11 +92,11 @@ pub(crate) async fn isolate<'a>(
     outcome
 }
 
-/// For records that were not tried, so as not to overtake one that is to be sent again: their tries do not count.
+/// For records that were not tried, so as not to overtake one that is to be sent again.
 pub(crate) fn held_back(before: &Failure) -> Failure {
     match before {
         Failure::Away(reason) => Failure::Away(reason.clone()),
-        other => Failure::Away(format!("waits for a message before it: {}", other.reason())),
+        _ => Failure::Untried,
     }
 }
 
@@ -75,7 +108,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        runtime.block_on(isolate(records, |part| {
+        // Two records have a key.
+        let key = |index: usize| index as u64 / 2;
+        runtime.block_on(isolate(records, key, |part| {
             let result = try_part(part);
             Box::pin(async move { result })
         }))
@@ -121,11 +156,46 @@ mod tests {
         });
         assert_eq!(outcome[0], Err(Failure::Busy("locked".to_owned())));
         assert_eq!(outcome[1], Err(Failure::Refused("bad".to_owned())));
-        assert!(
-            outcome[2..]
-                .iter()
-                .all(|result| matches!(result, Err(Failure::Away(_))))
-        );
+        assert!(outcome[2..].iter().all(|result| *result == Err(Failure::Untried)));
+    }
+
+    #[test]
+    fn one_that_is_stumbled_over_holds_back_its_key_alone() {
+        let (bad, mut taken, mut tries) = (400, Vec::new(), 0);
+        let outcome = run(1000, |part| {
+            tries += 1;
+            match part.contains(&bad) {
+                true => Part::Stumbled("500".to_owned()),
+                false => {
+                    taken.extend(part);
+                    Part::Taken
+                }
+            }
+        });
+        assert_eq!(outcome[bad], Err(Failure::Busy("500".to_owned())));
+        assert_eq!(outcome[bad + 1], Err(Failure::Untried));
+        let others: Vec<usize> = (0..1000).filter(|index| *index != bad && *index != bad + 1).collect();
+        assert_eq!(taken, others);
+        assert!(tries <= 22, "{tries} tries");
+    }
+
+    #[test]
+    fn a_target_that_stumbles_over_everything_is_not_asked_for_each_record() {
+        let mut tries = 0;
+        let outcome = run(1000, |_| {
+            tries += 1;
+            Part::Stumbled("500".to_owned())
+        });
+        let busy = outcome
+            .iter()
+            .filter(|result| matches!(result, Err(Failure::Busy(_))))
+            .count();
+        let untried = outcome
+            .iter()
+            .filter(|result| **result == Err(Failure::Untried))
+            .count();
+        assert_eq!((busy, untried), (2, 998));
+        assert!(tries <= 14, "{tries} tries");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub type Outcome = Vec<Result<(), Failure>>;
 
 pub trait Sink: Send + Sync {
     /// Sends, and resolves when the target has confirmed or refused each record. When a record is [`Failure::Busy`], later
-    /// ones of its key in the batch should be as well: otherwise they overtake it. The future may be dropped before that, when the
+    /// ones of its key in the batch should be [`Failure::Untried`]: otherwise they overtake it. The future may be dropped before that, when the
     /// time for a request is over or the action is stopped hard: the records count as not sent.
     fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome>;
 
@@ -31,6 +31,11 @@ pub trait Sink: Send + Sync {
 
     fn order(&self) -> Order {
         Order::ByPump
+    }
+
+    /// A batch is many requests, for each of which the sink sees to a time limit. Otherwise the pump sets one for the batch.
+    fn limits_requests(&self) -> bool {
+        false
     }
 
     /// The action ends: give up what is not confirmed, close what is open. No `send` follows.
@@ -58,12 +63,16 @@ pub enum Failure {
     Busy(String),
     /// This record never: it is counted as failed, with the reason, and stops nothing else.
     Refused(String),
+    /// The target has not seen it: it waits for one of its key before it, or there was no time left. It is sent again, with the one
+    /// before it; this try does not count.
+    Untried,
 }
 
 impl Failure {
     pub fn reason(&self) -> &str {
         match self {
             Failure::Away(reason) | Failure::Busy(reason) | Failure::Refused(reason) => reason,
+            Failure::Untried => "it was not sent yet",
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use connectors::http::{HttpActionConfig, HttpBatch, HttpConnector, HttpConnectorConfig, HttpSignConfig, HttpSink};
-use connectors::{Failure, Outcome, Secret, Sink, TlsConfig};
+use connectors::{Failure, Outcome, Record, Secret, Sink, TlsConfig};
 use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -334,13 +334,71 @@ async fn what_is_to_be_sent_again_is_not_overtaken() {
         "{outcome:?}"
     );
     assert!(
-        outcome[4..]
-            .iter()
-            .all(|result| matches!(result, Err(Failure::Away(_)))),
+        outcome[4..].iter().all(|result| *result == Err(Failure::Untried)),
         "{outcome:?}"
     );
     let lines: Vec<String> = server.seen().into_iter().map(|seen| seen.line).collect();
-    assert_eq!(lines, ["POST /base/a", "POST /base/b"]);
+    // Both together, then each alone: one of them might have been why.
+    assert_eq!(lines, ["POST /base/a", "POST /base/b", "POST /base/b", "POST /base/b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_record_over_which_the_server_stumbles_stops_no_other_of_its_request() {
+    let server = WebServer::start(|seen| match seen.body.contains(":13}") {
+        true => status(500, "oops"),
+        false => status(200, ""),
+    })
+    .await;
+    let action = HttpActionConfig {
+        batch: HttpBatch::JsonArray,
+        ..HttpActionConfig::default()
+    };
+    let outcome = sink(&server.connector(), &action).send(&numbered(0..100, fields)).await;
+    let failed: Vec<usize> = (0..100).filter(|&index| outcome[index].is_err()).collect();
+    assert_eq!(failed, [13]);
+    assert!(
+        matches!(&outcome[13], Err(Failure::Busy(reason)) if reason.contains("oops")),
+        "{outcome:?}"
+    );
+}
+
+/// All of a batch takes much longer than what a batch has: what was done is told, and nothing is sent twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_server_gets_each_message_once() {
+    let server = WebServer::start(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        status(200, "")
+    })
+    .await;
+    let action = HttpActionConfig::default();
+    let sink = sink(&server.connector(), &action);
+    assert!(
+        sink.limits_requests(),
+        "the pump sets no limit for all of them together"
+    );
+    let record = |number: u32| {
+        let (path, body) = ("/in".to_owned(), number.to_string());
+        let fields = [Some(path.as_bytes()), Some(body.as_bytes())];
+        let mut record = connectors::sample(7, &[&fields]);
+        record.pop().expect("one")
+    };
+    let mut waiting: Vec<Record> = (0..50).map(record).collect();
+    let mut rounds = 0;
+    while !waiting.is_empty() {
+        let outcome = sink.send(&waiting).await;
+        let taken = outcome.iter().take_while(|result| result.is_ok()).count();
+        assert!(taken > 0, "{outcome:?}");
+        assert!(
+            outcome[taken..].iter().all(|result| *result == Err(Failure::Untried)),
+            "{outcome:?}"
+        );
+        waiting.drain(..taken);
+        rounds += 1;
+    }
+    let bodies: Vec<String> = server.seen().into_iter().map(|seen| seen.body).collect();
+    let expected: Vec<String> = (0..50).map(|number: u32| number.to_string()).collect();
+    assert_eq!(bodies, expected, "once each, in order");
+    assert_eq!(rounds, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

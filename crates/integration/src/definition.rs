@@ -291,20 +291,32 @@ pub fn name_problem(field: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Puts the secrets of `old` where `new` has them as they are shown.
-pub fn restore_secrets(new: &mut Value, old: &Value) {
-    match (new, old) {
-        (Value::Object(new), Value::Object(old)) => {
-            for (key, value) in new {
-                if let Some(old) = old.get(key) {
-                    restore_secrets(value, old);
-                }
+/// Puts the secrets of `old` where `new` has them as they are shown. The errors name the fields, within `field`, for which there are none.
+pub fn restore_secrets(field: &str, new: &mut Value, old: Option<&Value>) -> Vec<String> {
+    match new {
+        Value::Object(new) => {
+            let each = new.iter_mut().map(|(key, value)| {
+                let old = old.and_then(|old| old.get(key));
+                restore_secrets(&format!("{field}.{key}"), value, old)
+            });
+            each.collect::<Vec<_>>().concat()
+        }
+        Value::Array(new) => {
+            let each = new.iter_mut().enumerate().map(|(index, value)| {
+                let old = old.and_then(|old| old.get(index));
+                restore_secrets(&format!("{field}[{index}]"), value, old)
+            });
+            each.collect::<Vec<_>>().concat()
+        }
+        new if *new == *REDACTED => match old {
+            Some(old) => {
+                *new = old.clone();
+                Vec::new()
             }
-        }
-        (Value::Array(new), Value::Array(old)) => {
-            new.iter_mut().zip(old).for_each(|(new, old)| restore_secrets(new, old));
-        }
-        (new, old) if *new == *REDACTED => *new = old.clone(),
-        _ => {}
+            None => vec![format!(
+                "{field}: {REDACTED:?} is what a secret is shown as, and none is kept here: give the secret itself"
+            )],
+        },
+        _ => Vec::new(),
     }
 }

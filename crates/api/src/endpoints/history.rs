@@ -8,7 +8,6 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use hyper::upgrade::OnUpgrade;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -19,7 +18,7 @@ use crate::history::{Sample, WINDOW_S_MAX, Window};
 use crate::problem::Problem;
 use crate::query::Params;
 use crate::sampler;
-use crate::websocket::{Next, WebSocket, upgrade};
+use crate::websocket::{Next, Upgrading, WebSocket, upgrade_guarded};
 
 const WINDOW_S: u64 = 600;
 /// What series of one reason only begin with. They are left out where they are zero.
@@ -113,17 +112,13 @@ async fn live(State(app): State<App>, mut request: Request) -> Result<Response, 
         return Err(Problem::unavailable("too many watch already"));
     };
     let samples = app.history().subscribe();
-    let (response, on_upgrade) = upgrade(&mut request)?;
-    tokio::spawn(serve(permit, on_upgrade, samples));
+    let (response, upgrading) = upgrade_guarded(&mut request)?;
+    tokio::spawn(serve(permit, upgrading, samples));
     Ok(response)
 }
 
-async fn serve(
-    _permit: OwnedSemaphorePermit,
-    on_upgrade: OnUpgrade,
-    mut samples: watch::Receiver<Option<Arc<Sample>>>,
-) {
-    let Some(mut socket) = WebSocket::new(on_upgrade).await else {
+async fn serve(_permit: OwnedSemaphorePermit, upgrading: Upgrading, mut samples: watch::Receiver<Option<Arc<Sample>>>) {
+    let Some(mut socket) = WebSocket::new(upgrading).await else {
         return;
     };
     while let Next::Ready(Ok(())) = socket.wait_for(samples.changed()).await {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use hyper::upgrade::OnUpgrade;
 use integration::{Entry, Listener, TAIL_PER_SECOND_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,7 @@ use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::problem::Problem;
 use crate::query::Params;
-use crate::websocket::{Next, WebSocket, upgrade};
+use crate::websocket::{Next, Upgrading, WebSocket, upgrade_guarded};
 
 const PER_SECOND: u32 = 50;
 
@@ -76,9 +75,9 @@ async fn tail(
     };
     let rule = id.clone();
     let listener = app.engine_beside(move |engine| engine.tail(&rule, per_second)).await?;
-    let (response, on_upgrade) = upgrade(&mut request)?;
+    let (response, upgrading) = upgrade_guarded(&mut request)?;
     let viewer = Viewer { id, per_second, permit };
-    tokio::spawn(viewer.serve(on_upgrade, listener));
+    tokio::spawn(viewer.serve(upgrading, listener));
     Ok(response)
 }
 
@@ -89,9 +88,9 @@ struct Viewer {
 }
 
 impl Viewer {
-    async fn serve(self, on_upgrade: OnUpgrade, mut listener: Listener) {
+    async fn serve(self, upgrading: Upgrading, mut listener: Listener) {
         let _permit = self.permit;
-        let Some(mut socket) = WebSocket::new(on_upgrade).await else {
+        let Some(mut socket) = WebSocket::new(upgrading).await else {
             return;
         };
         let begin = Frame::Begin {

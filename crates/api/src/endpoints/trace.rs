@@ -8,7 +8,6 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use broker::trace::TraceFilter;
-use hyper::upgrade::OnUpgrade;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -20,7 +19,7 @@ use crate::endpoint::Endpoint;
 use crate::problem::Problem;
 use crate::query::Params;
 use crate::trace::{PAYLOAD_BYTES_MAX, PER_SECOND_MAX, TraceLimits, Viewing};
-use crate::websocket::{Next, WebSocket, upgrade};
+use crate::websocket::{Next, Upgrading, WebSocket, upgrade_guarded};
 
 const PER_SECOND: u32 = 200;
 const PAYLOAD_BYTES: usize = 256;
@@ -75,9 +74,9 @@ async fn trace(
     let Ok(permit) = Arc::clone(app.viewers()).try_acquire_owned() else {
         return Err(Problem::unavailable("too many watch something already"));
     };
-    let (response, on_upgrade) = upgrade(&mut request)?;
+    let (response, upgrading) = upgrade_guarded(&mut request)?;
     let viewing = app.trace(filter, limits).await?;
-    tokio::spawn(serve(on_upgrade, viewing, limits, permit));
+    tokio::spawn(serve(upgrading, viewing, limits, permit));
     Ok(response)
 }
 
@@ -129,9 +128,9 @@ fn address(text: &str) -> Result<IpAddr, Problem> {
     address.map_err(|_| Problem::invalid("address", "not an IP address").expected("an address such as 10.1.2.3"))
 }
 
-async fn serve(on_upgrade: OnUpgrade, mut viewing: Viewing, limits: TraceLimits, permit: OwnedSemaphorePermit) {
+async fn serve(upgrading: Upgrading, mut viewing: Viewing, limits: TraceLimits, permit: OwnedSemaphorePermit) {
     let _permit = permit;
-    let Some(mut socket) = WebSocket::new(on_upgrade).await else {
+    let Some(mut socket) = WebSocket::new(upgrading).await else {
         return;
     };
     let begin = json!({

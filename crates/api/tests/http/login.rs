@@ -4,6 +4,18 @@ use serde_json::json;
 
 use crate::node::Node;
 use crate::web;
+use crate::web_socket::WebSocket;
+
+#[test]
+fn what_is_watched_ends_with_the_login() {
+    let node = Node::start(1).with_login();
+    let watched = ["/api/v1/live", "/api/v1/trace?topic=%23"];
+    let mut sockets = watched.map(|target| WebSocket::open(&node, target));
+    assert_eq!(node.request("POST", "/api/v1/logout", "").status, 204);
+    for socket in &mut sockets {
+        assert_eq!(socket.close_code(), 1008, "policy violation");
+    }
+}
 
 #[test]
 fn a_login_opens_what_is_closed_and_a_logout_closes_it() {

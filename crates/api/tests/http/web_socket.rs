@@ -45,6 +45,16 @@ impl WebSocket {
         }
     }
 
+    /// Of the frame that ends it, whatever comes before.
+    #[track_caller]
+    pub fn close_code(&mut self) -> u16 {
+        loop {
+            if let (8, payload) = self.frame() {
+                return u16::from_be_bytes(payload.try_into().unwrap());
+            }
+        }
+    }
+
     fn frame(&mut self) -> (u8, Vec<u8>) {
         let head: [u8; 2] = self.bytes(2).try_into().unwrap();
         let length = match head[1] {

@@ -44,6 +44,8 @@ pub(super) struct Answer {
 
 /// Why there is no answer.
 pub(super) enum NoAnswer {
+    /// It was too late to begin when a connection was free.
+    NotBegun,
     /// There is no connection: the request was not sent.
     Unreachable(String),
     /// The request may have been sent.
@@ -112,10 +114,11 @@ impl HttpConnector {
         *self.silent_until.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now().checked_add(pause);
     }
 
-    /// Sends the request and reads `bytes_max` of the answer.
+    /// Sends the request, if that can begin before `until`, and reads `bytes_max` of the answer.
     pub(super) async fn request(
         &self,
         request: Request<Full<Bytes>>,
+        until: Instant,
         limit: Duration,
         bytes_max: usize,
     ) -> Result<Answer, NoAnswer> {
@@ -124,6 +127,9 @@ impl HttpConnector {
             .acquire()
             .await
             .expect("the semaphore is never closed while the connector lives");
+        if Instant::now() >= until {
+            return Err(NoAnswer::NotBegun);
+        }
         let exchange = async {
             let response = self.client.request(request).await.map_err(no_answer)?;
             let (head, body) = response.into_parts();

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
@@ -16,6 +16,9 @@ use super::status::{Statuses, Verdict, verdict};
 use crate::isolate::{Part, held_back, isolate};
 use crate::record::Record;
 use crate::sink::{BoxFuture, Failure, Outcome, Sink, Template};
+
+/// After it no request of a batch is begun: what has been done is told, and the rest begins anew.
+const ROUND: Duration = Duration::from_secs(5);
 
 pub struct HttpSink {
     connector: Arc<HttpConnector>,
@@ -57,8 +60,9 @@ impl HttpSink {
                 None => good.push(index),
             }
         }
+        let round = Instant::now() + ROUND;
         let lanes = lanes(batch, &good, |one, other| self.form.fit_together(one, other));
-        let results = join_all(lanes.iter().map(|lane| self.send_lane(batch, lane))).await;
+        let results = join_all(lanes.iter().map(|lane| self.send_lane(batch, lane, round))).await;
         for (index, result) in results.into_iter().flatten() {
             outcome[index] = result;
         }
@@ -66,7 +70,12 @@ impl HttpSink {
     }
 
     /// One request after the other. Behind one that is to be sent again the rest of the lane waits: it must not overtake.
-    async fn send_lane(&self, batch: &[Record], lane: &[Vec<usize>]) -> Vec<(usize, Result<(), Failure>)> {
+    async fn send_lane(
+        &self,
+        batch: &[Record],
+        lane: &[Vec<usize>],
+        round: Instant,
+    ) -> Vec<(usize, Result<(), Failure>)> {
         let mut results = Vec::new();
         let mut stopped: Option<Failure> = None;
         for group in lane {
@@ -75,9 +84,10 @@ impl HttpSink {
                 continue;
             }
             let records: Vec<Record> = group.iter().map(|&index| batch[index].clone()).collect();
-            let outcome = isolate(records.len(), |part| self.attempt(&records, part)).await;
+            let key = |index: usize| records[index].key_hash();
+            let outcome = isolate(records.len(), key, |part| self.attempt(&records, part, round)).await;
             let again = |result: &Result<(), Failure>| match result {
-                Err(failure @ (Failure::Away(_) | Failure::Busy(_))) => Some(failure.clone()),
+                Err(failure @ (Failure::Away(_) | Failure::Busy(_) | Failure::Untried)) => Some(failure.clone()),
                 _ => None,
             };
             stopped = outcome.iter().find_map(again);
@@ -86,7 +96,7 @@ impl HttpSink {
         results
     }
 
-    fn attempt<'a>(&'a self, records: &[Record], part: Range<usize>) -> BoxFuture<'a, Part> {
+    fn attempt<'a>(&'a self, records: &[Record], part: Range<usize>, round: Instant) -> BoxFuture<'a, Part> {
         let request = self.form.request(&self.connector, &records[part]);
         Box::pin(async move {
             let request = match request {
@@ -98,10 +108,11 @@ impl HttpSink {
             }
             let answer = self
                 .connector
-                .request(request, self.timeout, self.answer_bytes_max)
+                .request(request, round, self.timeout, self.answer_bytes_max)
                 .await;
             match answer.map(|answer| verdict(&answer, &self.retried)) {
                 Ok(verdict) => self.part(verdict),
+                Err(NoAnswer::NotBegun) => Part::Failed(Failure::Untried),
                 Err(NoAnswer::Unreachable(reason)) => Part::Failed(Failure::Away(reason)),
                 Err(NoAnswer::Lost(reason) | NoAnswer::Late(reason)) => Part::Failed(Failure::Busy(reason)),
             }
@@ -117,7 +128,7 @@ impl HttpSink {
                 }
                 Part::Failed(Failure::Away(reason))
             }
-            Verdict::Busy(reason) => Part::Failed(Failure::Busy(reason)),
+            Verdict::Busy(reason) => Part::Stumbled(reason),
             Verdict::Refused(reason) => Part::Failed(Failure::Refused(reason)),
             Verdict::Poisoned(reason) => Part::Poisoned { at: None, reason },
         }
@@ -155,6 +166,10 @@ fn lanes(batch: &[Record], good: &[usize], fit: impl Fn(&Record, &Record) -> boo
 impl Sink for HttpSink {
     fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
         Box::pin(self.send_all(batch))
+    }
+
+    fn limits_requests(&self) -> bool {
+        true
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -100,9 +100,12 @@ impl Shared {
         {
             self.topics.forget(kafka_topic);
         }
-        match client::is_topic_unknown(error) {
-            true => self.unknown(kafka_topic),
-            false => self.note(client::failure(error, kafka_topic, &self.last_error)),
+        // With access rules Kafka says of a topic that is not there, too, that we may not write to it.
+        let is_denied = client::code(error) == Some(rdkafka::error::RDKafkaErrorCode::TopicAuthorizationFailed);
+        match (client::is_topic_unknown(error), is_denied, self.unknown_topic) {
+            (true, ..) => self.unknown(kafka_topic),
+            (_, true, UnknownTopic::Refuse) => Failure::Refused(denied(kafka_topic)),
+            _ => self.note(client::failure(error, kafka_topic, &self.last_error)),
         }
     }
 
@@ -124,6 +127,10 @@ impl Shared {
     fn away(&self) -> MutexGuard<'_, Option<String>> {
         self.away.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn denied(kafka_topic: &str) -> String {
+    format!("Kafka topic {kafka_topic:?}: we may not write to it")
 }
 
 fn missing(kafka_topic: &str) -> String {

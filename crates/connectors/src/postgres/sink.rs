@@ -212,7 +212,8 @@ impl ToSql for Value<'_> {
 
 impl Sink for PostgresSink {
     fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move { isolate(batch.len(), |range| self.attempt(batch, range).boxed()).await })
+        let key = |index: usize| batch[index].key_hash();
+        Box::pin(async move { isolate(batch.len(), key, |range| self.attempt(batch, range).boxed()).await })
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {

@@ -26,6 +26,8 @@ pub(super) struct Lane {
     since: Instant,
     /// To be put back when nothing is in flight.
     back: Vec<Entry>,
+    /// What is parked goes back as well.
+    unparks: bool,
     parked: VecDeque<Entry>,
     parked_keys: HashSet<u64>,
     parked_until: Instant,
@@ -62,6 +64,7 @@ impl Lane {
             bytes: 0,
             since: now,
             back: Vec::new(),
+            unparks: false,
             parked: VecDeque::new(),
             parked_keys: HashSet::new(),
             parked_until: now,
@@ -148,10 +151,28 @@ impl Lane {
 
     /// All of these could not be sent now; `pause` tells whether the lane itself has to wait, or somebody above it waits.
     pub fn put_back(&mut self, entries: impl IntoIterator<Item = Entry>, pauses: bool, now: Instant) {
+        let before = self.back.len();
         self.back.extend(entries);
+        self.unparks |= self.back.len() > before;
         if pauses {
             self.hold_until = Some(now + self.backoff.pause());
         }
+    }
+
+    /// These were not sent: those whose key is parked wait with it, the others go first the next time.
+    pub fn put_back_untried(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            match self.parked_keys.contains(&entry.record.key_hash()) {
+                true => self.parked.push_back(entry),
+                false => self.back.push(entry),
+            }
+        }
+        self.sort_parked();
+    }
+
+    fn sort_parked(&mut self) {
+        let parked = self.parked.make_contiguous();
+        parked.sort_unstable_by_key(|entry| entry.sequence);
     }
 
     /// These were turned away while others were taken.
@@ -162,9 +183,7 @@ impl Lane {
         self.parked_keys
             .extend(entries.iter().map(|entry| entry.record.key_hash()));
         self.parked.extend(entries);
-        self.parked
-            .make_contiguous()
-            .sort_unstable_by_key(|entry| entry.sequence);
+        self.sort_parked();
         self.parked_until = now + self.backoff.pause();
     }
 
@@ -181,8 +200,10 @@ impl Lane {
             return;
         }
         // All of it was read before what is in the queue.
-        self.back.extend(self.parked.drain(..));
-        self.parked_keys.clear();
+        if std::mem::take(&mut self.unparks) {
+            self.back.extend(self.parked.drain(..));
+            self.parked_keys.clear();
+        }
         self.back.sort_unstable_by_key(|entry| entry.sequence);
         while let Some(entry) = self.back.pop() {
             self.bytes += entry.record.len();
@@ -215,6 +236,7 @@ impl Lane {
     pub fn clear(&mut self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = self.queue.drain(..).collect();
         entries.append(&mut self.back);
+        self.unparks = false;
         entries.extend(self.parked.drain(..));
         self.parked_keys.clear();
         self.bytes = 0;

@@ -315,6 +315,7 @@ impl Pump {
             }
         });
         let time_limit = Duration::from_millis(self.config.request_timeout_ms);
+        let time_limit = (!self.sink.limits_requests()).then_some(time_limit);
         self.tasks
             .spawn(task::send(Arc::clone(&self.sink), index, entries, time_limit, turn));
     }
@@ -550,8 +551,14 @@ impl Pump {
                 sorted.busy_reason = Some(reason);
             }
             Err(Failure::Away(reason)) => {
+                // A try that the target never saw is none.
+                entry.tries -= 1;
                 sorted.away.push(entry);
                 sorted.away_reason = Some(reason);
+            }
+            Err(Failure::Untried) => {
+                entry.tries -= 1;
+                sorted.untried.push(entry);
             }
         }
     }
@@ -562,17 +569,13 @@ impl Pump {
         metrics.sent_bytes.fetch_add(sorted.sent_bytes, Relaxed);
         let took_any = sorted.sent + sorted.refused > 0;
         let lane = &mut self.lanes[index];
-        // A try that the target never saw is none.
-        let away = sorted.away.into_iter().map(|mut entry| {
-            entry.tries -= 1;
-            entry
-        });
-        lane.put_back(away, false, now);
+        lane.put_back(sorted.away, false, now);
         match took_any || sorted.away_reason.is_some() {
             _ if sorted.busy.is_empty() => {}
             true => lane.park(sorted.busy, now),
             false => lane.put_back(sorted.busy, true, now),
         }
+        lane.put_back_untried(sorted.untried);
         if sorted.busy_reason.is_none() && took_any {
             lane.went_well();
         }
@@ -663,4 +666,5 @@ struct Sorted {
     busy_reason: Option<String>,
     away: Vec<Entry>,
     away_reason: Option<String>,
+    untried: Vec<Entry>,
 }

@@ -37,25 +37,26 @@ pub(super) struct Turn {
     pub mine: oneshot::Sender<()>,
 }
 
-/// `turn`: the sink keeps the order, and sees to time limits itself.
+/// `turn`: the sink keeps the order, and sees to time limits itself. `time_limit`: none if the sink limits each request.
 pub(super) async fn send(
     sink: Arc<dyn Sink>,
     lane: usize,
     entries: Vec<Entry>,
-    time_limit: Duration,
+    time_limit: Option<Duration>,
     turn: Option<Turn>,
 ) -> Done {
     let started = Instant::now();
     let records: Vec<Record> = entries.iter().map(|entry| entry.record.clone()).collect();
-    let outcome = match turn {
-        None => match timeout(time_limit, sink.send(&records)).await {
+    let outcome = match (turn, time_limit) {
+        (Some(turn), _) => send_in_turn(&*sink, &records, turn).await,
+        (None, None) => sink.send(&records).await,
+        (None, Some(time_limit)) => match timeout(time_limit, sink.send(&records)).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 let reason = format!("the target has not answered within {} ms", time_limit.as_millis());
                 crate::sink::all(&records, Err(Failure::Busy(reason)))
             }
         },
-        Some(turn) => send_in_turn(&*sink, &records, turn).await,
     };
     Done::Batch(Batch {
         lane,

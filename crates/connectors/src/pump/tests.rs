@@ -254,6 +254,42 @@ async fn poison_is_counted_and_stops_nothing() {
     action.stop(PATIENCE).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_one_before_it_neither_counts_a_try_nor_holds_up_others() {
+    let scratch = scratch();
+    let buffer = open(&scratch, BufferMode::Disk);
+    let is_free = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_taken = Arc::clone(&is_free);
+    let sink = Arc::new(Script::new(move |number, tries| match (number, number % 10) {
+        (13, _) if tries < 6 => Err(Failure::Busy("locked".to_owned())),
+        (13, _) => {
+            is_taken.store(true, Relaxed);
+            Ok(())
+        }
+        (14.., 3) if !is_taken.load(Relaxed) => Err(Failure::Untried),
+        _ => Ok(()),
+    }));
+    let config = DeliveryConfig {
+        retry: RetryConfig {
+            first_ms: 50,
+            longest_ms: 50,
+            tries_max: Some(6),
+        },
+        in_flight: 1,
+        ..config()
+    };
+    let action = start(&buffer, &sink, &config);
+    append(&buffer, 0..2000, 10);
+    until("others are sent", || action.stats().sent >= 1800).await;
+    assert!(!is_free.load(Relaxed), "they did not wait for it");
+    assert_eq!(action.health().state, HealthState::Connected);
+    until("all is sent", || action.stats().sent == 2000).await;
+    assert_order_per_key(&sink.taken(), 10);
+    assert_eq!(action.stats().failed, 0);
+    assert_eq!(sink.seen().tries[&13], 6);
+    action.stop(PATIENCE).await;
+}
+
 /// Takes what a gate lets through.
 struct Collector {
     gate: Semaphore,

@@ -120,7 +120,7 @@ impl RedisSink {
 
 fn away(error: &RedisError) -> Failure {
     match failure(error) {
-        Failure::Refused(reason) | Failure::Away(reason) | Failure::Busy(reason) => Failure::Away(reason),
+        other => Failure::Away(other.reason().to_owned()),
     }
 }
 

@@ -31,10 +31,9 @@ impl Engine {
             let state = self.state();
             let kept = &state.kept.definitions.actions;
             free("action", &id, &state.origins.actions)?;
-            if let Some(old) = kept.get(&id) {
-                restore_secrets(&mut definition.parameters, &old.parameters);
-            }
+            let old = kept.get(&id).map(|old| &old.parameters);
             let mut problems: Problems = name_problem("name", &definition.name).into_iter().collect();
+            problems.extend(restore_secrets("parameters", &mut definition.parameters, old));
             problems.extend(action_problems(&definition, Some(state.target(&definition))));
             problems.extend(state.fallback_problems(&definition));
             room("actions", kept, &id, &mut problems);

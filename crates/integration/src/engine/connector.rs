@@ -49,9 +49,8 @@ impl Engine {
             let state = self.state();
             let kept = &state.kept.definitions.connectors;
             free("connector", &name, &state.origins.connectors)?;
-            if let Some(old) = kept.get(&name) {
-                restore_secrets(&mut definition.config, &old.config);
-            }
+            let old = kept.get(&name).map(|old| &old.config);
+            problems.extend(restore_secrets("config", &mut definition.config, old));
             room("connectors", kept, &name, &mut problems);
             Users::of(&state, &name)
         };
@@ -119,9 +118,12 @@ impl Engine {
 
     /// The same for a connector that is not defined, or not yet with these values. Nothing is kept.
     pub fn try_connector(&self, mut definition: ConnectorDefinition) -> Result<ConnectorTest, EngineError> {
-        if let Some(old) = self.state().definitions.connectors.get(&definition.name) {
-            restore_secrets(&mut definition.config, &old.config);
-        }
+        let problems = {
+            let state = self.state();
+            let old = state.definitions.connectors.get(&definition.name);
+            restore_secrets("config", &mut definition.config, old.map(|old| &old.config))
+        };
+        valid(problems)?;
         let connector = self.new_connector(&definition).map_err(EngineError::Invalid)?;
         let _runtime = self.inner.runtime_handle.enter();
         let probe = kinds::probe(&definition.kind, &connector).map_err(EngineError::Invalid)?;

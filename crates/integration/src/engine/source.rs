@@ -68,9 +68,8 @@ impl Engine {
             let state = self.state();
             let kept = &state.kept.definitions.sources;
             free("source", &id, &state.origins.sources)?;
-            if let Some(old) = kept.get(&id) {
-                restore_secrets(&mut definition.parameters, &old.parameters);
-            }
+            let old = kept.get(&id).map(|old| &old.parameters);
+            problems.extend(restore_secrets("parameters", &mut definition.parameters, old));
             room("sources", kept, &id, &mut problems);
         }
         let made = self.make(definition);

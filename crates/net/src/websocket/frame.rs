@@ -25,6 +25,7 @@ impl CloseCode {
     pub const NORMAL: CloseCode = CloseCode(1000);
     pub const PROTOCOL_ERROR: CloseCode = CloseCode(1002);
     pub const UNSUPPORTED_DATA: CloseCode = CloseCode(1003);
+    pub const POLICY_VIOLATION: CloseCode = CloseCode(1008);
     pub const TOO_BIG: CloseCode = CloseCode(1009);
 }
 
