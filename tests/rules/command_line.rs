@@ -173,6 +173,11 @@ fn connectors_and_actions_are_run_from_the_command_line() {
     tidewire_at(&server, &["action", "pause", "http:out"]).ok();
     let list = tidewire_at(&server, &["action", "list"]).ok();
     assert!(list.contains("http:out  paused"), "{list}");
+    // Whatever is changed meanwhile.
+    tidewire_at(&server, &["action", "put", "out.json"]).ok();
+    tidewire_at(&server, &["action", "restart", "http:out"]).ok();
+    let list = tidewire_at(&server, &["action", "list"]).ok();
+    assert!(list.contains("http:out  paused"), "{list}");
     for order in ["resume", "restart", "purge", "disable", "enable"] {
         tidewire_at(&server, &["action", order, "http:out"]).ok();
     }

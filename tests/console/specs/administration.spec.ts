@@ -80,6 +80,8 @@ test("a user of the console is made, sets a password of its own, changes role, i
 
   const context = await browser.newContext();
   const hers = await context.newPage();
+  const asked: string[] = [];
+  hers.on("request", (request) => asked.push(new URL(request.url()).pathname));
   await hers.goto(node.url);
   const enter = async (with_: string) => {
     await hers.getByLabel("User", { exact: true }).fill("ada");
@@ -96,6 +98,9 @@ test("a user of the console is made, sets a password of its own, changes role, i
   await expect(hers.getByText("The password was changed. Please log in with the new one.")).toBeVisible();
   await enter("one of her own");
   await expect(hers.getByText("ada (viewer)")).toBeVisible();
+  // Who is no administrator is none of the device platform: asking there would count as an attempt to guess.
+  expect(asked.filter((path) => path === "/api/v1/login").length).toBeGreaterThan(1);
+  expect(asked).not.toContain("/api/auth/login");
 
   await expect(table.getByRole("row", { name: /ada/ })).toContainText("of their own");
   await page.getByRole("button", { name: "Make ada an administrator", exact: true }).click();

@@ -9,6 +9,7 @@ mod run;
 mod task;
 mod window;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::sink::Sink;
 /// An action by its name, with its buffer. Sends nothing until it is started.
 pub struct Action {
     shared: Arc<Shared>,
+    is_paused: AtomicBool,
     running: Mutex<Option<Running>>,
 }
 
@@ -72,6 +74,7 @@ impl Action {
                 health: HealthCell::new(),
                 fallback,
             }),
+            is_paused: AtomicBool::new(false),
             running: Mutex::new(None),
         }
     }
@@ -83,7 +86,10 @@ impl Action {
         if running.is_some() {
             return;
         }
-        let (control, controlled) = watch::channel(Control::default());
+        let (control, controlled) = watch::channel(Control {
+            is_paused: self.is_paused(),
+            ..Control::default()
+        });
         let pump = run::Pump::new(Arc::clone(&self.shared), sink, config.clone(), controlled);
         let task = runtime.spawn(pump.run());
         *running = Some(Running { control, task });
@@ -105,20 +111,25 @@ impl Action {
         }
     }
 
-    /// Nothing is sent until [`Action::resume`]; what is on its way comes back.
+    /// Nothing is sent until [`Action::resume`], also by one that is started later; what is on its way comes back.
     pub fn pause(&self) {
-        self.control(|control| control.is_paused = true);
+        self.set_paused(true);
     }
 
     pub fn resume(&self) {
-        self.control(|control| control.is_paused = false);
+        self.set_paused(false);
     }
 
     pub fn is_paused(&self) -> bool {
+        self.is_paused.load(Relaxed)
+    }
+
+    fn set_paused(&self, is_paused: bool) {
         let running = self.running();
-        running
-            .as_ref()
-            .is_some_and(|running| running.control.borrow().is_paused)
+        self.is_paused.store(is_paused, Relaxed);
+        if let Some(running) = &*running {
+            running.control.send_modify(|control| control.is_paused = is_paused);
+        }
     }
 
     pub fn is_running(&self) -> bool {

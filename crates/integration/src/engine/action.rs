@@ -123,7 +123,9 @@ impl Engine {
             self.state().actions.remove(&id);
             return;
         }
-        let running = self.run_action(definition);
+        // What an operator has paused stays so, whatever is changed.
+        let is_paused = matches!(self.state().actions.get(&id), Some(Ok(before)) if before.action.is_paused());
+        let running = self.run_action(definition, is_paused);
         match &running {
             Ok(running) if running.problems.is_empty() => {}
             Ok(running) => {
@@ -135,7 +137,7 @@ impl Engine {
         self.state().actions.insert(id, running);
     }
 
-    fn run_action(&self, definition: &ActionDefinition) -> Result<Running, Problems> {
+    fn run_action(&self, definition: &ActionDefinition, is_paused: bool) -> Result<Running, Problems> {
         let _runtime = self.inner.runtime_handle.enter();
         let id = definition.id();
         let (target, problems) = match self.state().target(definition) {
@@ -161,6 +163,9 @@ impl Engine {
         )
         .map_err(|error| vec![format!("buffer: {error}")])?;
         let action = Arc::new(Action::with_fallback(&id, buffer, self.fallback(&fallbacks)));
+        if is_paused {
+            action.pause();
+        }
         action.start(target.sink, delivery, &self.inner.runtime_handle);
         Ok(Running {
             action,
