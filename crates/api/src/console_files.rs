@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
+        path: "/assets/About-BX3ZXl8w.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/About-BX3ZXl8w.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/About-kphf2Zui.js",
+        path: "/assets/Access-Bhdi6eKO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-kphf2Zui.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Access-BOOywATZ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-BOOywATZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-Bhdi6eKO.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-Vo0SsbE2.js",
+        path: "/assets/Account-D8RPx7oh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-Vo0SsbE2.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-BZ4h7NSE.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-BZ4h7NSE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-D8RPx7oh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -58,21 +52,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Action-PUz_DZG6.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-PUz_DZG6.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/ActionState-D5AdZRCt.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-D5AdZRCt.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-BqX_rByu.js",
+        path: "/assets/Actions-CDPBA-oQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-BqX_rByu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-CDPBA-oQ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-BBXpHQhY.js",
+        path: "/assets/AlarmTable-BlqWUFwc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BBXpHQhY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BlqWUFwc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-BdmKxxDj.js",
+        path: "/assets/Alarms-D_vBwXN2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BdmKxxDj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-D_vBwXN2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DSwiYlUg.js",
+        path: "/assets/Audit-DzoAHoOj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DSwiYlUg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DzoAHoOj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-C-LEix3k.js",
+        path: "/assets/Backup-I2JdQYn0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-C-LEix3k.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-I2JdQYn0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-D_D75ztj.js",
+        path: "/assets/BanForm-BNkHoums.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-D_D75ztj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BNkHoums.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-B0SvgsQw.js",
+        path: "/assets/Bans-CM0DXn_v.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-B0SvgsQw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-CM0DXn_v.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-JBWVy9Pl.js",
+        path: "/assets/Benchmarks-I7gou33X.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-JBWVy9Pl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-I7gou33X.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-Cdwh2uuH.js",
+        path: "/assets/Certificates-DgL8RDov.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-Cdwh2uuH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DgL8RDov.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,9 +160,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-BSjZu6NN.js",
+        path: "/assets/Chain-BQZhxCOn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-BSjZu6NN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-BQZhxCOn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,15 +172,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-BPo3z-rI.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-BPo3z-rI.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chains-D99oCkhJ.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chains-D99oCkhJ.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-DLyQsoyf.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-DLyQsoyf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -190,9 +190,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-oxohLEHW.js",
+        path: "/assets/Chart-d6k8NK8h.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-oxohLEHW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-d6k8NK8h.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,9 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-areOW-66.js",
+        path: "/assets/Client-U4pu6Los.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-areOW-66.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-U4pu6Los.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-B8qT4u5n.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-B8qT4u5n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -214,33 +220,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-DAVkj-u-.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-DAVkj-u-.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Configuration-BRCwU-AR.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Configuration-BRCwU-AR.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-C4glfb3t.js",
+        path: "/assets/Configuration-BXn2Uek7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-C4glfb3t.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BXn2Uek7.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-BiuDkstY.js",
+        path: "/assets/Connector-DGkfhaJ9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-BiuDkstY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-DGkfhaJ9.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-BRuip0Ta.js",
+        path: "/assets/Connectors-CqiOd-Zk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BRuip0Ta.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CqiOd-Zk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,9 +250,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-ZzIo0WQ7.js",
+        path: "/assets/ConsoleUsers-Cgds-h4o.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-ZzIo0WQ7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Cgds-h4o.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,21 +262,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-C62LGDh8.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C62LGDh8.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Dashboard-CJQ7Qr3P.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CJQ7Qr3P.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-B86IBxyz.js",
+        path: "/assets/Dashboard-Db7UCT9V.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B86IBxyz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-Db7UCT9V.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboards-Ckq9FCQg.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-Ckq9FCQg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,21 +292,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-jL96v1Ma.js",
+        path: "/assets/Definition-DQjINgLG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-jL96v1Ma.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-DQjINgLG.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-wTSMTav7.js",
+        path: "/assets/DefinitionName-CCvuHXtL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-wTSMTav7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CCvuHXtL.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-DSv7C6gL.js",
+        path: "/assets/Device-DVeQPEyc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-DSv7C6gL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-DVeQPEyc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,9 +316,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-CNvbTlkD.js",
+        path: "/assets/Devices-Bu5_U58f.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-CNvbTlkD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-Bu5_U58f.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,21 +340,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/History-11kt-Ug-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/History-11kt-Ug-.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/History-ClAhkwB7.js",
+        path: "/assets/Home-BmH7-1ir.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-ClAhkwB7.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Home-BQg3qLFv.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-BQg3qLFv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-BmH7-1ir.js.gz"),
         is_gzip: true,
     },
     File {
@@ -364,9 +364,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BhY2q0-j.js",
+        path: "/assets/ImportButton-C76hNNvd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BhY2q0-j.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-C76hNNvd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-DJpKsklq.js",
+        path: "/assets/Keys-DbeRF7Ey.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-DJpKsklq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-DbeRF7Ey.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-CVnncSRi.js",
+        path: "/assets/Logs-By2SrUt1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-CVnncSRi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-By2SrUt1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-BjxL6UF1.js",
+        path: "/assets/MqttClient-D_aeKZDo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BjxL6UF1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-D_aeKZDo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,9 +424,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-CQVC9oG0.js",
+        path: "/assets/Payload-BvkWlYaV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-CQVC9oG0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-BvkWlYaV.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profile-BnlHuESQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-BnlHuESQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -436,15 +442,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-aFmqVL0c.js",
+        path: "/assets/Profiles-CCtGgVtP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-aFmqVL0c.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profiles-BextEi_j.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BextEi_j.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CCtGgVtP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -454,15 +454,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-ho1Neoxe.js",
+        path: "/assets/PublishForm-CRUx5uS9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-ho1Neoxe.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CRUx5uS9.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-CtLQwjgr.js",
+        path: "/assets/Refused-CfIVSj7e.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-CtLQwjgr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-CfIVSj7e.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Retained-CPdmO6za.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-CPdmO6za.js.gz"),
         is_gzip: true,
     },
     File {
@@ -472,15 +478,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-oK7YfaNm.js",
+        path: "/assets/Rule-CGPrzU0V.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-oK7YfaNm.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Rule-BEbXmxrn.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-BEbXmxrn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CGPrzU0V.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,27 +496,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-B7mZm3FG.js",
+        path: "/assets/RuleFlow-RH1gcPWr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-B7mZm3FG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-RH1gcPWr.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-BWmgmqP2.js",
+        path: "/assets/Rules-DOu-2kT0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-BWmgmqP2.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-Bq8UT_TX.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-Bq8UT_TX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-DOu-2kT0.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-DJL2mFPU.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-DJL2mFPU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,21 +532,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-CfuVKxwX.js",
+        path: "/assets/Source-CtgBfBzk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-CfuVKxwX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-CtgBfBzk.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-CM5Hx_g5.js",
+        path: "/assets/Sources-BJChl1KK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-CM5Hx_g5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-BJChl1KK.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-Buokglp8.js",
+        path: "/assets/Subscriptions-67VFwbgy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-Buokglp8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-67VFwbgy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -556,9 +556,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-B2Ps3Y2h.js",
+        path: "/assets/Topics-CvC9YLYW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-B2Ps3Y2h.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-CvC9YLYW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -568,9 +568,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-Cfox8_68.js",
+        path: "/assets/Usage-Bw7iaCxl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-Cfox8_68.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-Bw7iaCxl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -580,15 +580,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-1p9LWWIj.js",
+        path: "/assets/Users-UK8Ygsx3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-1p9LWWIj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-UK8Ygsx3.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-BOgUs6Yf.js",
+        path: "/assets/connection-C53eCbhO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-BOgUs6Yf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-C53eCbhO.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,9 +610,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-CXuXZh0F.js",
+        path: "/assets/index-CaTnp2J4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-CXuXZh0F.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-CaTnp2J4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -658,9 +658,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-Be_KGoZp.js",
+        path: "/assets/watch.svelte-BCJWJXFl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-Be_KGoZp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-BCJWJXFl.js.gz"),
         is_gzip: true,
     },
 ];
