@@ -119,9 +119,7 @@ impl RedisSink {
 }
 
 fn away(error: &RedisError) -> Failure {
-    match failure(error) {
-        other => Failure::Away(other.reason().to_owned()),
-    }
+    Failure::Away(failure(error).reason().to_owned())
 }
 
 fn result(answer: Value) -> Result<(), Failure> {
