@@ -88,6 +88,11 @@ impl Lane {
         self.in_flight == 0 && self.queue.is_empty() && self.back.is_empty() && self.parked.is_empty()
     }
 
+    /// Some were turned away while others were taken.
+    pub fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
     /// It will send what it has when that is old enough.
     pub fn is_gathering(&self, limits: &Limits) -> bool {
         self.in_flight < limits.in_flight_max && !self.queue.is_empty() && self.back.is_empty()

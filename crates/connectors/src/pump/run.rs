@@ -40,6 +40,8 @@ pub(super) struct Pump {
     config: DeliveryConfig,
     order: Order,
     limits: Limits,
+    /// Of the last message that was turned away.
+    busy_reason: Option<String>,
     window_records: usize,
     window_bytes: usize,
     /// `None` as long as somebody else reads the buffer.
@@ -110,6 +112,7 @@ impl Pump {
         };
         Pump {
             order,
+            busy_reason: None,
             window_records: WINDOW_RECORDS.max(2 * in_flight as usize * limits.records_max),
             window_bytes: WINDOW_BYTES.max(2 * in_flight as usize * limits.bytes_max),
             limits,
@@ -476,7 +479,7 @@ impl Pump {
                 if self.away_until.take().is_some() {
                     tracing::info!(action = self.shared.name, "the target is back");
                 }
-                match self.sink.turned_away() {
+                match self.stuck().or_else(|| self.sink.turned_away()) {
                     Some(reason) => self.is_turned_away(reason),
                     None => self.shared.health.connected(),
                 }
@@ -486,6 +489,17 @@ impl Pump {
                 self.away_until = Some(Instant::now() + self.backoff.pause());
             }
         }
+    }
+
+    /// All that was read behind a message is done with, and nothing more is read until that is, too.
+    fn stuck(&self) -> Option<String> {
+        let (read, open) = (self.window.len(), self.window.open());
+        let is_stuck = read >= self.window_records && self.lanes.iter().any(Lane::has_parked);
+        let reason = self.busy_reason.as_ref().filter(|_| is_stuck)?;
+        let done = read - open;
+        Some(format!(
+            "nothing more is read until a message is taken that is turned away again and again, {done} later ones have been sent: {reason}"
+        ))
     }
 
     /// Nothing has been confirmed for a while, though the target is there.
@@ -581,7 +595,8 @@ impl Pump {
         }
         lane.settle();
         if let Some(reason) = sorted.busy_reason {
-            self.shared.health.error(reason);
+            self.shared.health.error(reason.clone());
+            self.busy_reason = Some(reason);
         }
         if let Some(reason) = sorted.away_reason {
             self.is_away(reason);
