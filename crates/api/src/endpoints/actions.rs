@@ -52,7 +52,7 @@ fn commands() -> Vec<Endpoint> {
         })
         .says(
             "Pause an action",
-            "Nothing is sent; messages wait in its buffer. Until it is resumed or started anew.",
+            "Nothing is sent; messages wait in its buffer. Until it is resumed or disabled, or the server ends; changing the action does not end it.",
         )
         .path_parameter("id", ID),
         command("/api/v1/actions/{id}/resume", "resume_action", |engine, id| {
