@@ -213,6 +213,17 @@ pub struct Record {
 }
 
 impl Record {
+    /// The record that begins in the bytes at `at`. `None`: there is none, or not all of it.
+    pub(crate) fn within(bytes: &Arc<Vec<u8>>, at: usize, position: u64) -> Option<Record> {
+        let record_bytes = whole_record(bytes.get(at..)?)?;
+        Some(Record {
+            chunk: Arc::clone(bytes),
+            at: at as u32,
+            bytes: (record_bytes - TIME_AT) as u32,
+            position,
+        })
+    }
+
     /// Where it stands in the buffer: grows from record to record, and stays over restarts if the buffer does.
     pub fn position(&self) -> u64 {
         self.position
@@ -288,7 +299,7 @@ impl Record {
         self.field(index).map(String::from_utf8_lossy)
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.chunk[self.at as usize..self.at as usize + self.len()]
     }
 
@@ -302,14 +313,9 @@ pub(crate) fn records(chunk: &Arc<Vec<u8>>, position: u64, each: &mut dyn FnMut(
     let count = count(chunk)?;
     let mut at = CHUNK_HEADER_BYTES;
     for _ in 0..count {
-        let record_bytes = whole_record(chunk.get(at..)?)?;
-        each(Record {
-            chunk: Arc::clone(chunk),
-            at: at as u32,
-            bytes: (record_bytes - TIME_AT) as u32,
-            position: position + at as u64,
-        });
-        at += record_bytes;
+        let record = Record::within(chunk, at, position + at as u64)?;
+        at += record.len();
+        each(record);
     }
     Some(())
 }

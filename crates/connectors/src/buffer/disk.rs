@@ -23,6 +23,7 @@ use journal::{
     ReadError, ReplayError,
 };
 
+use super::aside;
 use super::queue::{Cursor, FRAME_BYTES, Place, Queue};
 use crate::config::{BufferConfig, Overflow, SyncMode};
 use crate::record;
@@ -56,6 +57,14 @@ pub enum BufferError {
         position: u64,
     },
     Close(FlushError),
+    /// What was set aside cannot be read.
+    Aside {
+        path: String,
+        source: io::Error,
+    },
+    AsideDamaged {
+        path: String,
+    },
 }
 
 impl fmt::Display for BufferError {
@@ -71,6 +80,11 @@ impl fmt::Display for BufferError {
                 "the buffer has something at position {position} that this version does not know: was it written by a newer one?"
             ),
             BufferError::Close(_) => f.write_str("closing the buffer's journal"),
+            BufferError::Aside { path, .. } => write!(f, "reading the messages that were set aside in {path}"),
+            BufferError::AsideDamaged { path } => write!(
+                f,
+                "the messages that were set aside in {path} are damaged: what follows them is untouched; move the file away to go on without them"
+            ),
         }
     }
 }
@@ -82,7 +96,8 @@ impl std::error::Error for BufferError {
             BufferError::Create { source, .. } | BufferError::Threads(source) => Some(source),
             BufferError::Open(source) => Some(source),
             BufferError::Read(source) => Some(source),
-            BufferError::Unknown { .. } => None,
+            BufferError::Unknown { .. } | BufferError::AsideDamaged { .. } => None,
+            BufferError::Aside { source, .. } => Some(source),
             BufferError::Close(source) => Some(source),
         }
     }
@@ -109,6 +124,11 @@ pub(super) fn open(directory: &Path, config: &BufferConfig) -> Result<(Log, Queu
 
 /// Empties the directory of a buffer whose contents end with the process.
 pub(super) fn wipe(directory: &Path) -> Result<(), BufferError> {
+    let path = aside::path(directory);
+    aside::remove(&path).map_err(|source| BufferError::Aside {
+        path: path.display().to_string(),
+        source,
+    })?;
     let path = directory.join(DIRECTORY_NAME);
     match fs::remove_dir_all(&path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(BufferError::Create {

@@ -8,19 +8,22 @@
 //! What the overflow policy drops is gone, unless fallback actions are to get it: then the newest wait in memory (`dropped.rs`) and the
 //! oldest where they are until the pump has handed them over. Tickets of such records are due when that is done.
 //!
+//! What the target turns away again and again is *set aside* by the pump, so that it does not hold what comes later (`aside.rs`).
+//!
 //! Appending takes one short mutex per call and never waits for the disk. Whoever was told [`Full`] is woken by the
 //! callback of [`Buffer::open`], which also tells that more is committed.
 
+mod aside;
 mod disk;
 mod dropped;
 mod queue;
 mod reader;
 
-use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
 
 use journal::{Appended, Batch, Health, Journal, Lsn, State};
 use tokio::sync::Notify;
@@ -32,7 +35,7 @@ pub(crate) use queue::{Chunk, Cursor, Place};
 pub(crate) use reader::{Reader, Returned};
 
 use crate::config::{BufferConfig, BufferMode, Overflow, QueryMode};
-use crate::record::Records;
+use crate::record::{Record, Records};
 use dropped::Dropped;
 use queue::{FRAME_BYTES, Noted, Queue};
 
@@ -119,6 +122,11 @@ struct Inner {
     /// Fallback actions are to get what is dropped.
     keeps_dropped: AtomicBool,
     dropped: Dropped,
+    /// Where that is kept which was set aside, with [`BufferMode::Disk`].
+    aside_path: Option<PathBuf>,
+    has_aside: AtomicBool,
+    /// Of what was set aside and is not done with.
+    aside_bytes: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -163,10 +171,14 @@ impl Buffer {
             checkpoint: AtomicU64::new(0),
             on_progress: Box::new(on_progress),
         });
+        let aside_path = (config.mode == BufferMode::Disk).then(|| aside::path(directory));
+        let mut aside = Vec::new();
         let (journal, queue) = match config.mode {
             BufferMode::Memory => (None, Queue::new(Place::default(), config.quota_bytes())),
             BufferMode::Disk => {
                 let (log, queue) = disk::open(directory, config)?;
+                let in_journal = queue.cursor.position..queue.next.base;
+                aside = aside::load(&aside::path(directory), &in_journal)?;
                 (Some(start(log, &signals)?), queue)
             }
             BufferMode::Hybrid => {
@@ -178,7 +190,8 @@ impl Buffer {
                 )
             }
         };
-        let reader = Reader::new(journal.as_ref().map(Journal::reader), queue.cursor);
+        let aside_bytes = aside.iter().map(|record| record.len() as u64).sum::<u64>();
+        let reader = Reader::new(journal.as_ref().map(Journal::reader), queue.cursor, aside);
         let inner = Inner {
             config: config.clone(),
             query_mode,
@@ -194,6 +207,9 @@ impl Buffer {
             reader: Mutex::new(Some(reader)),
             keeps_dropped: AtomicBool::new(false),
             dropped: Dropped::default(),
+            aside_path,
+            has_aside: AtomicBool::new(aside_bytes > 0),
+            aside_bytes: AtomicU64::new(aside_bytes),
         };
         Ok(Buffer { inner: Arc::new(inner) })
     }
@@ -255,9 +271,10 @@ impl Buffer {
     pub fn stats(&self) -> BufferStats {
         let inner = &*self.inner;
         let counters = &inner.counters;
+        let aside_bytes = inner.aside_bytes.load(Relaxed);
         let (unread_records, queued_bytes) = {
             let queue = inner.queue();
-            (queue.unread_records(), queue.used_bytes())
+            (queue.unread_records(), queue.used_bytes() + aside_bytes)
         };
         BufferStats {
             appended_records: counters.appended_records.load(Relaxed),
@@ -324,14 +341,64 @@ impl Buffer {
         }
     }
 
+    pub(crate) fn quota_bytes(&self) -> u64 {
+        self.inner.config.quota_bytes()
+    }
+
+    /// A ticket of [`QueryMode::Sync`] is due when all before it is confirmed: nothing can be set aside.
+    pub(crate) fn can_set_aside(&self) -> bool {
+        self.inner.query_mode == QueryMode::Async
+    }
+
+    /// The cursor may move beyond these, in their order, and beyond nothing else that was set aside before. Returns them without what else
+    /// their chunks have. Waits for the disk.
+    pub(crate) fn set_aside(&self, records: &[Record]) -> io::Result<Vec<Record>> {
+        let inner = &*self.inner;
+        let copy = aside::copy(records);
+        if let Some(path) = &inner.aside_path {
+            match records.is_empty() {
+                true => aside::remove(path)?,
+                false => aside::save(path, &copy)?,
+            }
+        }
+        inner.has_aside.store(!records.is_empty(), Relaxed);
+        aside::read(&copy).ok_or_else(|| io::Error::other("what was written is no copy of the records"))
+    }
+
+    /// So many bytes of what was set aside are not done with.
+    pub(crate) fn count_aside(&self, bytes: usize) {
+        self.inner.aside_bytes.store(bytes as u64, Relaxed);
+    }
+
+    /// Nothing that was set aside is left.
+    pub(crate) fn forget_aside(&self) {
+        self.count_aside(0);
+        if !self.inner.has_aside.load(Relaxed) {
+            return;
+        }
+        if let Err(error) = self.set_aside(&[]) {
+            tracing::warn!(%error, "messages that were set aside and are done with may come once more after a restart");
+        }
+    }
+
     /// Gives back the space of what is done with.
     pub(crate) fn release(&self) {
         self.inner.release();
     }
 
-    /// Drops all that nobody has read yet. Returns how many records it was.
+    /// Drops all that nobody has read yet, or that nobody has any more who had read it. Returns how many records it was.
     pub(crate) fn purge(&self) -> u64 {
-        self.inner.queue().skip_unread()
+        let unread = self.inner.queue().skip_unread();
+        let mut reader = self.inner.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(reader) = reader.as_mut() else {
+            return unread;
+        };
+        let returned = std::mem::take(&mut reader.returned).len();
+        if returned > 0 {
+            self.confirm(None);
+            self.forget_aside();
+        }
+        unread + returned as u64
     }
 
     /// From now on fallback actions are to get what is dropped.

@@ -92,7 +92,7 @@ impl Queue {
                 place: start,
                 position: start.base,
             },
-            given_up: start,
+            given_up: Place::default(),
             hot: VecDeque::new(),
             hot_bytes: 0,
             noted: Noted::default(),

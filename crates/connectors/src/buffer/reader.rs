@@ -19,7 +19,8 @@ pub(crate) struct Reader {
 
 pub(crate) struct Returned {
     pub record: Record,
-    pub place: Place,
+    /// `None`: it was set aside.
+    pub place: Option<Place>,
 }
 
 /// What stands where the reader is.
@@ -31,11 +32,12 @@ enum Step {
 }
 
 impl Reader {
-    pub fn new(log: Option<LogReader>, cursor: Cursor) -> Reader {
+    pub fn new(log: Option<LogReader>, cursor: Cursor, aside: Vec<Record>) -> Reader {
+        let returned = aside.into_iter().map(|record| Returned { record, place: None });
         Reader {
             follower: log.map(|log| Follower::new(log, Lsn(cursor.place.base))),
             done_before: cursor.position,
-            returned: Vec::new(),
+            returned: returned.collect(),
         }
     }
 

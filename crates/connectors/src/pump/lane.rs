@@ -4,7 +4,7 @@
 //! front, once nothing is in flight any more. What it turned away while it took others is *parked* with all later records
 //! of the same key, and the others overtake it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
@@ -88,9 +88,19 @@ impl Lane {
         self.in_flight == 0 && self.queue.is_empty() && self.back.is_empty() && self.parked.is_empty()
     }
 
-    /// Some were turned away while others were taken.
-    pub fn has_parked(&self) -> bool {
-        !self.parked.is_empty()
+    /// Some that were turned away wait until they are tried again.
+    pub fn has_turned_away(&self) -> bool {
+        !self.parked.is_empty() || self.hold_until.is_some()
+    }
+
+    /// Of what waits, the records of `copies` take the place of those that have their sequence.
+    pub fn replace(&mut self, copies: &HashMap<u64, Record>) {
+        let waiting = self.queue.iter_mut().chain(&mut self.back).chain(&mut self.parked);
+        for entry in waiting {
+            if let Some(copy) = copies.get(&entry.sequence) {
+                entry.record = copy.clone();
+            }
+        }
     }
 
     /// It will send what it has when that is old enough.

@@ -1,5 +1,7 @@
 //! The pump's task. It waits for nothing but its own events; everything that takes time is a task beside it.
 
+use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -22,6 +24,8 @@ use crate::sink::{Failure, Order, Sink};
 /// Records in memory that are not done with, at least.
 const WINDOW_RECORDS: usize = 64 << 10;
 const WINDOW_BYTES: usize = 8 << 20;
+/// When so much of what may be read, or of the buffer, was sent behind what is turned away, that is set aside.
+const SET_ASIDE_PART: usize = 4;
 /// How long it takes at most until the cursor is in the journal when nothing is appended, with which it goes there otherwise: what a crash
 /// may have sent once more.
 const SAVE_EVERY: Duration = Duration::from_millis(20);
@@ -44,6 +48,8 @@ pub(super) struct Pump {
     busy_reason: Option<String>,
     window_records: usize,
     window_bytes: usize,
+    /// Of what was sent behind what is turned away.
+    set_aside_bytes: usize,
     /// `None` as long as somebody else reads the buffer.
     reader: Option<Reader>,
     window: Window,
@@ -65,6 +71,8 @@ pub(super) struct Pump {
     is_checking: bool,
     next_check: Instant,
     read_again: Option<Instant>,
+    /// Setting aside has failed.
+    aside_again: Option<Instant>,
     save_at: Option<Instant>,
     stop_at: Option<Instant>,
     told_failed: Told,
@@ -110,11 +118,13 @@ impl Pump {
             linger: Duration::from_millis(config.batch.linger_ms),
             in_flight_max,
         };
+        let window_bytes = WINDOW_BYTES.max(2 * in_flight as usize * limits.bytes_max);
         Pump {
             order,
             busy_reason: None,
             window_records: WINDOW_RECORDS.max(2 * in_flight as usize * limits.records_max),
-            window_bytes: WINDOW_BYTES.max(2 * in_flight as usize * limits.bytes_max),
+            window_bytes,
+            set_aside_bytes: window_bytes.min(shared.buffer.quota_bytes() as usize / SET_ASIDE_PART),
             limits,
             reader: shared.buffer.take_reader(),
             window: Window::default(),
@@ -131,6 +141,7 @@ impl Pump {
             is_checking: false,
             next_check: now,
             read_again: None,
+            aside_again: None,
             save_at: None,
             stop_at: None,
             told_failed: Told::default(),
@@ -198,7 +209,8 @@ impl Pump {
         }
     }
 
-    fn admit(&mut self, record: Record, place: Place, now: Instant) {
+    fn admit(&mut self, record: Record, place: Option<Place>, now: Instant) {
+        let record_position = record.position();
         let sequence = self.window.push(record.clone(), place);
         let lane = (record.key_hash() % self.lanes.len() as u64) as usize;
         let entry = Entry {
@@ -206,7 +218,7 @@ impl Pump {
             tries: 0,
             record,
         };
-        if place.base < self.dropped_before {
+        if place.map_or(record_position, |place| place.base) < self.dropped_before {
             self.shared.buffer.count_given_up(1);
             return self.give_up(entry);
         }
@@ -239,10 +251,11 @@ impl Pump {
             return;
         }
         self.read_again = None;
+        self.set_aside_if_due(now);
         let Some(mut reader) = self.reader.take() else {
             return;
         };
-        while self.window.len() < self.window_records && self.window.bytes() < self.window_bytes {
+        while self.has_room() {
             match self.read_chunk(&mut reader, now) {
                 Ok(true) => {}
                 Ok(false) => break,
@@ -255,12 +268,48 @@ impl Pump {
         self.reader = Some(reader);
     }
 
+    fn has_room(&self) -> bool {
+        self.window.len() < self.window_records && self.window.bytes() < self.window_bytes
+    }
+
+    /// What is turned away again and again neither stops what comes later nor keeps it in the buffer.
+    fn set_aside_if_due(&mut self, now: Instant) {
+        let (records, bytes) = self.window.done_behind();
+        let is_due = records >= self.window_records / SET_ASIDE_PART || bytes >= self.set_aside_bytes;
+        let is_wanted = is_due && self.lanes.iter().any(Lane::has_turned_away);
+        if !is_wanted || self.aside_again.is_some_and(|at| at > now) {
+            return;
+        }
+        self.aside_again = None;
+        if let Err(error) = self.set_aside() {
+            let text = format!("messages that are turned away cannot be set aside, and hold up others: {error}");
+            tracing::error!(action = self.shared.name, error = text, "it is tried again");
+            self.shared.health.error(text);
+            self.aside_again = Some(now + READ_AGAIN);
+        }
+    }
+
+    /// All that is not done with.
+    fn set_aside(&mut self) -> io::Result<()> {
+        if !self.shared.buffer.can_set_aside() {
+            return Ok(());
+        }
+        let (sequences, records) = self.window.open_records();
+        let buffer = &self.shared.buffer;
+        let copies = tokio::task::block_in_place(|| buffer.set_aside(&records))?;
+        let copies: HashMap<u64, Record> = sequences.into_iter().zip(copies).collect();
+        self.lanes.iter_mut().for_each(|lane| lane.replace(&copies));
+        self.window.set_aside(copies.into_iter());
+        self.moved();
+        Ok(())
+    }
+
     fn read_chunk(&mut self, reader: &mut Reader, now: Instant) -> Result<bool, BufferError> {
         let buffer = self.shared.buffer.clone();
         let Some(chunk) = reader.next_chunk(&buffer)? else {
             return Ok(false);
         };
-        reader.records(&chunk, &mut |record| self.admit(record, chunk.place, now))?;
+        reader.records(&chunk, &mut |record| self.admit(record, Some(chunk.place), now))?;
         Ok(true)
     }
 
@@ -420,6 +469,9 @@ impl Pump {
             Some(at) if at > now => Readiness::At(at),
             Some(_) => {
                 self.save_at = None;
+                if self.window.aside_bytes() == 0 {
+                    self.shared.buffer.forget_aside();
+                }
                 self.shared.buffer.save_cursor();
                 self.shared.buffer.release();
                 Readiness::Never
@@ -430,6 +482,7 @@ impl Pump {
     fn publish(&self) {
         let metrics = &self.shared.metrics;
         metrics.held.store(self.window.open() as u64, Relaxed);
+        self.shared.buffer.count_aside(self.window.aside_bytes());
         let oldest = self.window.oldest().map_or(0, Record::unix_ms);
         metrics.oldest_unix_ms.store(oldest, Relaxed);
     }
@@ -491,14 +544,13 @@ impl Pump {
         }
     }
 
-    /// All that was read behind a message is done with, and nothing more is read until that is, too.
+    /// Nothing more is read until some are taken that are turned away again and again.
     fn stuck(&self) -> Option<String> {
-        let (read, open) = (self.window.len(), self.window.open());
-        let is_stuck = read >= self.window_records && self.lanes.iter().any(Lane::has_parked);
+        let is_stuck = !self.has_room() && self.lanes.iter().any(Lane::has_turned_away);
         let reason = self.busy_reason.as_ref().filter(|_| is_stuck)?;
-        let done = read - open;
+        let open = self.window.open();
         Some(format!(
-            "nothing more is read until a message is taken that is turned away again and again, {done} later ones have been sent: {reason}"
+            "{open} messages wait of which the target turns some away again and again; nothing more is read until it takes them: {reason}"
         ))
     }
 
@@ -595,8 +647,8 @@ impl Pump {
         }
         lane.settle();
         if let Some(reason) = sorted.busy_reason {
-            self.shared.health.error(reason.clone());
-            self.busy_reason = Some(reason);
+            self.busy_reason = Some(reason.clone());
+            self.shared.health.error(self.stuck().unwrap_or(reason));
         }
         if let Some(reason) = sorted.away_reason {
             self.is_away(reason);
@@ -658,6 +710,13 @@ impl Pump {
         }
         self.tasks.shutdown().await;
         self.shared.buffer.return_dropped();
+        // What was sent behind them is not to be sent again.
+        let (done, _) = self.window.done_behind();
+        if (done > 0 || self.window.has_done_aside())
+            && let Err(error) = self.set_aside()
+        {
+            tracing::warn!(action = self.shared.name, %error, "{done} messages that were sent will be sent once more");
+        }
         let metrics = &self.shared.metrics;
         metrics.in_flight.store(0, Relaxed);
         self.publish();

@@ -16,6 +16,8 @@ use crate::health::HealthState;
 use crate::record::{Record, Records};
 use crate::sink::{BoxFuture, Failure, Order, Outcome};
 
+mod aside;
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Answer = Box<dyn Fn(u32, u32) -> Result<(), Failure> + Send + Sync>;
@@ -251,39 +253,6 @@ async fn poison_is_counted_and_stops_nothing() {
     assert_eq!(action.stats().failed, 5);
     assert_eq!(action.health().last_error.as_deref(), Some("value out of range"));
     assert_eq!(action.health().state, HealthState::Connected);
-    action.stop(PATIENCE).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_told_that_one_message_holds_up_all_others() {
-    let scratch = scratch();
-    let buffer = open(&scratch, BufferMode::Disk);
-    let is_free = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let free = Arc::clone(&is_free);
-    let sink = Arc::new(Script::new(move |number, _| match number {
-        5 if !free.load(Relaxed) => Err(Failure::Busy("locked".to_owned())),
-        _ => Ok(()),
-    }));
-    let config = DeliveryConfig {
-        batch: BatchConfig {
-            records_max: 1000,
-            ..BatchConfig::default()
-        },
-        ..config()
-    };
-    let action = start(&buffer, &sink, &config);
-    append(&buffer, 0..70_000, 1000);
-    until("it is told", || action.health().state == HealthState::Disconnected).await;
-    let told = action.health().last_error.unwrap_or_default();
-    assert!(
-        told.starts_with("nothing more is read") && told.ends_with("locked"),
-        "{told}"
-    );
-    assert!(action.stats().sent > 60_000);
-    is_free.store(true, Relaxed);
-    until("all is sent", || action.stats().sent == 70_000).await;
-    until("it is over", || action.health().state == HealthState::Connected).await;
-    assert_order_per_key(&sink.taken(), 1000);
     action.stop(PATIENCE).await;
 }
 
