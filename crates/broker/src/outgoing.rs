@@ -200,7 +200,8 @@ impl Outgoing {
     pub fn count_as_sent(&mut self) -> usize {
         let mut count = 0;
         while let Some(Delivery { qos, seq, .. }) = self.queue.front()
-            && (*qos, self.is_free(*seq)) == (QoS::AtLeastOnce, true)
+            && *qos == QoS::AtLeastOnce
+            && self.is_free(*seq)
             && let Some(delivery) = self.pop_queue()
         {
             self.inflight.push_back(Inflight {
@@ -397,13 +398,16 @@ impl Outgoing {
                 at += 1;
             }
         }
-        for delivery in self.queue.take() {
-            if wanted(&delivery) {
-                self.queued_bytes -= delivery.kept_bytes();
-                self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
-                taken.push(delivery);
-            } else {
-                self.queue.push_back(delivery);
+        for queue in [Some(&mut self.queue), self.cold.as_mut().map(|cold| &mut cold.fresh)] {
+            let Some(queue) = queue else { continue };
+            for delivery in queue.take() {
+                if wanted(&delivery) {
+                    self.queued_bytes -= delivery.kept_bytes();
+                    self.queued_qos0 -= u32::from(delivery.qos == QoS::AtMostOnce);
+                    taken.push(delivery);
+                } else {
+                    queue.push_back(delivery);
+                }
             }
         }
         taken

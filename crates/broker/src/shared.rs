@@ -237,13 +237,13 @@ impl Shard {
             .as_deref_mut()
             .expect("the caller has it");
         let (queued, inflight, bytes) = (
-            session.outgoing.queue.len(),
+            session.outgoing.queued(),
             session.outgoing.inflight.len(),
             session.outgoing.queued_bytes,
         );
         let returned = session.outgoing.extract(|d| d.tag.group().is_some_and(&wanted));
         let out = &session.outgoing;
-        stats.queued_messages -= (queued - out.queue.len()) as u64;
+        stats.queued_messages -= (queued - out.queued()) as u64;
         stats.queued_bytes -= (bytes - out.queued_bytes) as u64;
         stats.inflight_messages -= (inflight - out.inflight.len()) as u64;
         for delivery in returned {

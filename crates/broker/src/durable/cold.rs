@@ -96,9 +96,10 @@ fn cool_inflight(Inflight { seq, delivery }: Inflight) -> Option<Item> {
 }
 
 impl Outgoing {
-    /// Whether all that is in memory stands in the journal too, so that it need not stay in memory.
+    /// Whether all that is in memory stands in the journal too, so that it need not stay in memory. What a shared subscription gave may
+    /// have to go to another member at once, also when the session has left the subscription.
     fn may_cool(&self) -> bool {
-        let is_kept = |d: &Delivery| d.message.place().position().is_some();
+        let is_kept = |d: &Delivery| d.message.place().position().is_some() && d.tag.group().is_none();
         self.inflight
             .iter()
             .filter_map(|entry| entry.delivery.as_ref())
@@ -118,12 +119,13 @@ impl Outgoing {
         self.cool_fresh();
     }
 
-    /// What came in the last tick joins what is cold already.
+    /// What came in the last tick joins what is cold already, up to the first that a shared subscription gave.
     fn cool_fresh(&mut self) {
         let Some(cold) = &mut self.cold else { return };
-        let fresh = cold.fresh.take();
-        self.queued_bytes -= fresh.iter().map(Delivery::kept_bytes).sum::<usize>();
-        cold.newest().extend(fresh.into_iter().filter_map(cool));
+        while let Some(delivery) = cold.fresh.pop_front_if(|delivery| delivery.tag.group().is_none()) {
+            self.queued_bytes -= delivery.kept_bytes();
+            cold.newest().extend(cool(delivery));
+        }
         self.forget_empty_cold();
     }
 

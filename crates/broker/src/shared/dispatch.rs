@@ -299,5 +299,5 @@ fn has_room(core: &Core, member: Member, qos: QoS) -> bool {
     }
     let out = &core.session(slot).outgoing;
     granted(qos, member.options.maximum_qos) == QoS::AtMostOnce
-        || (out.queue.is_empty() && out.inflight.len() < usize::from(core.session(slot).window))
+        || (out.queue.is_empty() && out.cold.is_none() && out.inflight.len() < usize::from(core.session(slot).window))
 }
