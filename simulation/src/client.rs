@@ -58,6 +58,8 @@ pub struct Client {
     sent_ms: u64,
     /// From when on the node may close this connection, because nothing came for one and a half times the Keep Alive.
     silent_ms: u64,
+    /// When all was read last that the node had sent.
+    read_ms: u64,
     id: String,
     terms: Option<Terms>,
     unread: Vec<u8>,
@@ -126,6 +128,7 @@ impl Client {
             is_ping_pending: false,
             sent_ms: 0,
             silent_ms: u64::MAX,
+            read_ms: 0,
             id: format!("c{index}"),
             terms: None,
             unread: Vec::new(),
@@ -191,6 +194,7 @@ impl Client {
         let bytes = speak::connect(&terms, &self.id);
         self.terms = Some(terms);
         self.silent_ms = u64::MAX;
+        self.read_ms = scene.oracle.now_ms;
         self.write(&bytes, scene);
         link
     }
@@ -288,13 +292,29 @@ impl Client {
     fn note_sent(&mut self, scene: &mut Scene<'_>) {
         self.sent_ms = scene.oracle.now_ms;
         if self.sent_ms.saturating_add(ON_THE_WAY_MS) < self.silent_ms {
-            let keep_alive_s = self.terms.as_ref().map_or(0, |terms| u64::from(terms.keep_alive_s));
-            self.silent_ms = match keep_alive_s {
-                0 => u64::MAX,
-                seconds => self.sent_ms + seconds * 1_500,
-            };
+            self.silent_ms = self.alive_until(self.sent_ms);
         }
         scene.oracle.sessions[self.index].silent_ms = self.silent_ms;
+    }
+
+    /// How long the node waits for a sign of life after one at this time.
+    fn alive_until(&self, ms: u64) -> u64 {
+        match self.terms.as_ref().map_or(0, |terms| u64::from(terms.keep_alive_s)) {
+            0 => u64::MAX,
+            seconds => ms + seconds * 1_500,
+        }
+    }
+
+    /// The node reads nothing from a client that does not take its answers.
+    fn note_read(&mut self, had_any: bool, has_left: bool, scene: &mut Scene<'_>) {
+        let now_ms = scene.oracle.now_ms;
+        if had_any && now_ms >= self.alive_until(self.read_ms) {
+            self.silent_ms = self.silent_ms.min(now_ms);
+            scene.oracle.sessions[self.index].silent_ms = self.silent_ms;
+        }
+        if !has_left {
+            self.read_ms = now_ms;
+        }
     }
 
     /// Bytes wait that the node does not take.
@@ -310,7 +330,9 @@ impl Client {
         let link = &mut scene.network.links[link_index];
         let size = link.to_client.len().min(limit);
         let bytes: Vec<u8> = link.to_client.drain(..size).collect();
-        let is_over = link.is_closed_by_node && link.to_client.is_empty();
+        let has_left = !link.to_client.is_empty();
+        let is_over = link.is_closed_by_node && !has_left;
+        self.note_read(!bytes.is_empty(), has_left, scene);
         scene.trace.bytes(&bytes);
         self.unread.extend_from_slice(&bytes);
         let whole = std::mem::take(&mut self.unread);

@@ -54,6 +54,17 @@ impl Batch {
         at as u32
     }
 
+    /// Takes all records of another, which is empty then: they are appended together, or not at all. Returns by how much their offsets have
+    /// grown.
+    pub fn take(&mut self, other: &mut Batch) -> u64 {
+        let shift = self.bytes.len().saturating_sub(BLOCK_HEADER_BYTES);
+        let head = if self.bytes.is_empty() { 0 } else { BLOCK_HEADER_BYTES };
+        self.bytes.extend(other.bytes.get(head..).unwrap_or_default());
+        self.records += other.records;
+        other.clear();
+        shift as u64
+    }
+
     /// Empties it but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();

@@ -187,7 +187,7 @@ impl Oracle {
             .is_none_or(|m| m.may_be_expired(self.now_ms, self.has_jumps))
     }
 
-    /// QoS 0 between connections that have been there all the time. One that is to be retained needs the journal, which may have been
+    /// QoS 0 between connections that have been there all the time. One that is to be retained or delayed needs the journal, which may have been
     /// full: nobody can be told that it was refused [MQTT-3.3.1-5]. One that has waited for its reader may have expired [MQTT-3.3.2-5].
     fn missing_at_most_once(&self) -> impl Iterator<Item = String> {
         let connected = |session: &&Session| session.is_online;
@@ -200,7 +200,7 @@ impl Oracle {
                     && self.sessions[m.publisher].is_online
                     && m.sent > session.connected
                     && !m.may_be_expired(self.now_ms, self.has_jumps)
-                    && !(m.retain && self.has_refused(|at| at > m.sent))
+                    && !((m.retain || m.delay_ms.is_some()) && self.has_refused(|at| at > m.sent))
             };
             self.messages
                 .iter()

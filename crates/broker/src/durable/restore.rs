@@ -87,14 +87,15 @@ pub fn restore(
     lost += route_rest(now, shards, recovered.shards, &recovered.unrouted, read);
     result.damaged += lost;
     shards[0].core.stats.drops[DropReason::Damaged as usize] += lost;
-    // In the batch that says what has been routed, and before anything is published: messages name shards by their number, and there
-    // may be more of them now.
+    // With what says that all has been routed, and before anything is published: messages name shards by their number, and there may be
+    // more of them now.
     let count = shards.len() as u16;
     shards[0].core.record(&Record::Boot {
         unix_ms: now.unix_ms,
         shards: count,
         last_key: recovered.last_key,
     });
+    append_as_one(shards, append);
     exchange_mail(now, shards, append);
     for (home, slot) in connected {
         shards[home].core.may_have_been_sent(slot);
@@ -135,6 +136,24 @@ fn append_all(shards: &mut [Shard], append: &mut Append<'_>) {
         if let Some(batch) = shard.journal_batch() {
             let (base, end) = append(batch);
             shard.appended(base, end);
+        }
+    }
+}
+
+/// As [`append_all`], and all of it survives a crash or nothing: what was routed, and that it was.
+fn append_as_one(shards: &mut [Shard], append: &mut Append<'_>) {
+    let mut all = Batch::new();
+    let mut shifts = Vec::new();
+    for shard in shards.iter_mut().rev() {
+        shifts.push(shard.journal_batch().map(|batch| all.take(batch)));
+    }
+    if all.is_empty() {
+        return;
+    }
+    let (base, end) = append(&mut all);
+    for (shard, shift) in shards.iter_mut().rev().zip(shifts) {
+        if let Some(shift) = shift {
+            shard.appended(base + shift, end);
         }
     }
 }
