@@ -49,10 +49,6 @@ impl<T: 'static> LazyDeque<T> {
         item
     }
 
-    pub fn pop_front_if(&mut self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
-        self.front().is_some_and(is_wanted).then(|| self.pop_front())?
-    }
-
     pub fn remove(&mut self, at: usize) -> Option<T> {
         self.0.as_deref_mut()?.remove(at)
     }

@@ -1,7 +1,7 @@
 //! What an action counts, and how it looks to whoever asks.
 //!
-//! Counters begin with the action and go on when its pump is started anew. `matched = sent + failed + dropped + queued`, with what
-//! the buffer had from an earlier process in `queued` only.
+//! Counters begin with the action, and go on when its pump is started anew or it is changed. `matched = sent + failed + dropped + queued`,
+//! with what the buffer had from an earlier process in `queued` only.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,6 +49,8 @@ pub(crate) struct Metrics {
     pub oldest_unix_ms: AtomicU64,
     latency_us: [AtomicU64; LATENCY_BOUNDS_US.len() + 1],
     latency_sum_us: AtomicU64,
+    /// Of the same action before it was changed.
+    earlier: ActionStats,
 }
 
 /// One bucket of the time from sending to confirmation.
@@ -113,7 +115,38 @@ pub struct ActionStats {
     pub latency_sum_us: u64,
 }
 
+impl ActionStats {
+    /// Goes on from what an action counted of which this one is the successor.
+    fn go_on_from(&mut self, earlier: &ActionStats) {
+        self.matched += earlier.matched;
+        self.sent += earlier.sent;
+        self.sent_bytes += earlier.sent_bytes;
+        self.failed += earlier.failed;
+        self.fallen_back += earlier.fallen_back;
+        self.fallback_lost += earlier.fallback_lost;
+        self.retried += earlier.retried;
+        self.dropped.overflow_oldest += earlier.dropped.overflow_oldest;
+        self.dropped.overflow_newest += earlier.dropped.overflow_newest;
+        self.dropped.disk += earlier.dropped.disk;
+        self.dropped.expired += earlier.dropped.expired;
+        self.dropped.purged += earlier.dropped.purged;
+        self.held_back += earlier.held_back;
+        for (bucket, earlier) in self.latency.iter_mut().zip(&earlier.latency) {
+            bucket.messages += earlier.messages;
+        }
+        self.latency_sum_us += earlier.latency_sum_us;
+    }
+}
+
 impl Metrics {
+    /// Counters go on from there.
+    pub fn after(earlier: ActionStats) -> Metrics {
+        Metrics {
+            earlier,
+            ..Metrics::default()
+        }
+    }
+
     pub fn add_latency(&self, us: u64, messages: u64) {
         let bucket = LATENCY_BOUNDS_US.partition_point(|&bound| bound < us);
         self.latency_us[bucket].fetch_add(messages, Relaxed);
@@ -127,7 +160,7 @@ impl Metrics {
             up_to_us,
             messages: messages.load(Relaxed),
         });
-        ActionStats {
+        let mut stats = ActionStats {
             matched: buffer.appended_records + buffer.dropped_newest + buffer.dropped_disk,
             sent: self.sent.load(Relaxed),
             sent_bytes: self.sent_bytes.load(Relaxed),
@@ -154,6 +187,8 @@ impl Metrics {
             file_bytes: buffer.file_bytes,
             latency: latency.collect(),
             latency_sum_us: self.latency_sum_us.load(Relaxed),
-        }
+        };
+        stats.go_on_from(&self.earlier);
+        stats
     }
 }

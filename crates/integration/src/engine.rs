@@ -142,6 +142,8 @@ struct State {
     /// Of sources that are enabled.
     sources: BTreeMap<String, Result<HeldSource, Problems>>,
     source_metrics: BTreeMap<String, Arc<SourceMetrics>>,
+    /// What actions had counted when they were closed.
+    action_counts: BTreeMap<String, ActionStats>,
     rules: BTreeMap<String, RuleState>,
 }
 

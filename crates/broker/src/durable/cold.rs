@@ -119,13 +119,12 @@ impl Outgoing {
         self.cool_fresh();
     }
 
-    /// What came in the last tick joins what is cold already, up to the first that a shared subscription gave.
+    /// What came in the last tick joins what is cold already.
     fn cool_fresh(&mut self) {
         let Some(cold) = &mut self.cold else { return };
-        while let Some(delivery) = cold.fresh.pop_front_if(|delivery| delivery.tag.group().is_none()) {
-            self.queued_bytes -= delivery.kept_bytes();
-            cold.newest().extend(cool(delivery));
-        }
+        let fresh = cold.fresh.take();
+        self.queued_bytes -= fresh.iter().map(Delivery::kept_bytes).sum::<usize>();
+        cold.newest().extend(fresh.into_iter().filter_map(cool));
         self.forget_empty_cold();
     }
 

@@ -58,11 +58,16 @@ struct Control {
 impl Action {
     /// `name`: for the log.
     pub fn new(name: impl Into<String>, buffer: Buffer) -> Action {
-        Action::with_fallback(name, buffer, None)
+        Action::with_fallback(name, buffer, None, ActionStats::default())
     }
 
-    /// `fallback` gets what the action gives up.
-    pub fn with_fallback(name: impl Into<String>, buffer: Buffer, fallback: Option<Arc<dyn Fallback>>) -> Action {
+    /// `fallback` gets what the action gives up. `earlier`: what counters go on from.
+    pub fn with_fallback(
+        name: impl Into<String>,
+        buffer: Buffer,
+        fallback: Option<Arc<dyn Fallback>>,
+        earlier: ActionStats,
+    ) -> Action {
         if fallback.is_some() {
             buffer.keep_dropped();
         }
@@ -70,7 +75,7 @@ impl Action {
             shared: Arc::new(Shared {
                 name: name.into(),
                 buffer,
-                metrics: Metrics::default(),
+                metrics: Metrics::after(earlier),
                 health: HealthCell::new(),
                 fallback,
             }),

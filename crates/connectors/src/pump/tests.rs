@@ -344,7 +344,7 @@ async fn what_is_given_up_is_done_with_when_the_fallback_has_it() {
         let buffer = open(&scratch, BufferMode::Disk);
         let (sink, collector) = (refuse_thirteens(), Collector::new(permits));
         let fallback: Arc<dyn Fallback> = collector.clone();
-        let action = Action::with_fallback("test", buffer.clone(), Some(fallback));
+        let action = Action::with_fallback("test", buffer.clone(), Some(fallback), ActionStats::default());
         action.start(Arc::clone(&sink) as Arc<dyn Sink>, &config, &Handle::current());
         if permits == 0 {
             append(&buffer, 0..5000, 7);
@@ -671,7 +671,7 @@ async fn what_a_full_buffer_drops_reaches_the_fallback() {
             sink.is_there.store(false, Relaxed);
             let (away, collector) = (Arc::new(AwayUntilThere(sink.clone())), Collector::new(usize::MAX >> 4));
             let fallback: Arc<dyn Fallback> = collector.clone();
-            let action = Action::with_fallback("test", buffer.clone(), Some(fallback));
+            let action = Action::with_fallback("test", buffer.clone(), Some(fallback), ActionStats::default());
             action.start(away, &config(), &Handle::current());
             append_slowly(&buffer, 0..TOTAL).await;
             until("all that is dropped is counted", || {
@@ -742,7 +742,7 @@ async fn what_is_dropped_is_acknowledged_when_the_fallback_has_it() {
     sink.is_there.store(false, Relaxed);
     let collector = Collector::new(0);
     let fallback: Arc<dyn Fallback> = collector.clone();
-    let action = Action::with_fallback("test", buffer.clone(), Some(fallback));
+    let action = Action::with_fallback("test", buffer.clone(), Some(fallback), ActionStats::default());
     action.start(Arc::new(AwayUntilThere(sink.clone())), &config(), &Handle::current());
     let (mut number, mut records) = (0_u32, Records::new());
     let full = loop {

@@ -162,7 +162,9 @@ impl Engine {
             on_progress,
         )
         .map_err(|error| vec![format!("buffer: {error}")])?;
-        let action = Arc::new(Action::with_fallback(&id, buffer, self.fallback(&fallbacks)));
+        let earlier = self.state().action_counts.get(&id).cloned().unwrap_or_default();
+        let fallback = self.fallback(&fallbacks);
+        let action = Arc::new(Action::with_fallback(&id, buffer, fallback, earlier));
         if is_paused {
             action.pause();
         }
@@ -185,7 +187,9 @@ impl Engine {
     /// Ends it for good, as far as rules are concerned.
     pub(super) fn stop_action(&self, id: &str) {
         self.close_action(id);
-        self.state().actions.remove(id);
+        let mut state = self.state();
+        state.actions.remove(id);
+        state.action_counts.remove(id);
     }
 
     /// Its buffer is closed when this returns. Taps keep what rules have for it until `start_action` or `stop_action` has been called
@@ -202,6 +206,7 @@ impl Engine {
         self.wait_for_shards();
         self.inner.runtime_handle.block_on(action.stop(STOP_WITHIN));
         close_buffer(id, &action);
+        self.state().action_counts.insert(id.to_owned(), action.stats());
     }
 
     pub(super) fn buffer_directory(&self, id: &str) -> PathBuf {
