@@ -758,6 +758,8 @@ export type ListenerView = {
   /** Open now, those in their handshake included. */
   connections: number;
   connections_max: number;
+  /** It is the API's own port, where a console's MQTT comes in (`/api/v1/mqtt`). */
+  is_api: boolean;
   name: string;
   /** Connections that ended before their CONNECT was complete, by reason. */
   refused: Record<string, number>;
