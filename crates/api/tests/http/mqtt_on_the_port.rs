@@ -179,12 +179,14 @@ fn the_port_has_its_limit_and_its_handshake_counts() {
     let host = node.address.to_string();
     let fourth = || status(&node, &host, &as_page(&node, &format!("http://{host}")));
     assert_eq!(fourth(), "503");
-    drop(silent);
+    // Who sends no CONNECT goes as at every listener.
     node.wait_for("its place", || node.net.listeners()[1].current_connections == 2);
+    drop(silent);
     assert_eq!(fourth(), "101");
     drop(peers);
     let refused = node.get("/api/v1/listeners").ok().json()[1]["refused"].clone();
     assert_eq!(refused["listener_full"], 1, "{refused}");
+    assert_eq!(refused["handshake_timeout"], 1, "{refused}");
 }
 
 #[test]

@@ -177,6 +177,7 @@ impl Drop for Node {
 fn of_api() -> ListenerConfig {
     let mut listener = ListenerConfig::new("api", Transport::WebSocket, loopback());
     listener.max_connections = 3;
+    listener.handshake_timeout = Duration::from_secs(3);
     listener
 }
 
