@@ -47,3 +47,23 @@ test("at an IPv6 address, and without any WebSocket listener, Topics shows what 
   expect(complaints).toEqual([]);
   await node.stop();
 });
+
+test("a viewer needs an MQTT user there, also on the node's own machine", async ({ page }) => {
+  const node = await Node.start();
+  await node.call("POST", "/api/v1/users", { name: "watcher", password: "a watcher's password" });
+  await node.addViewer("eve", "only looking around");
+  await page.goto(node.url);
+  await page.getByLabel("User", { exact: true }).fill("eve");
+  await page.getByLabel("Password", { exact: true }).fill("only looking around");
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
+  await open(page, "topics");
+  await expect(page.getByText("A viewer needs an MQTT user here")).toBeVisible();
+  await page.getByRole("button", { name: "Watch", exact: true }).click();
+  await expect(page.getByText(/Not authorized \(0x87\)/)).toBeVisible();
+  await page.getByLabel("MQTT user", { exact: true }).fill("watcher");
+  await page.getByLabel("Password", { exact: true }).fill("a watcher's password");
+  await page.getByRole("button", { name: "Watch", exact: true }).click();
+  await expect(page.getByText("Nothing was published yet.")).toBeVisible();
+  await node.stop();
+});
