@@ -31,6 +31,20 @@ impl<'s> Api<'s> {
     /// Status and body.
     #[track_caller]
     pub fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let (status, _, body) = self.call_if(method, path, None, body);
+        (status, body)
+    }
+
+    /// With `If-Match`: status, entity tag and body.
+    #[track_caller]
+    pub fn call_if(
+        &self,
+        method: &str,
+        path: &str,
+        if_match: Option<&str>,
+        body: &Value,
+    ) -> (u16, Option<String>, Value) {
+        let if_match = if_match.map(|tag| format!("If-Match: {tag}\r\n")).unwrap_or_default();
         let mut stream = TcpStream::connect(self.server.http()).expect("the API listens");
         let body = if body.is_null() {
             String::new()
@@ -42,7 +56,7 @@ impl<'s> Api<'s> {
         write!(
             stream,
             "{method} {path} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+             Content-Type: application/json\r\n{if_match}Content-Length: {length}\r\n\r\n{body}"
         )
         .expect("the API takes a request");
         let mut answer = String::new();
@@ -50,7 +64,12 @@ impl<'s> Api<'s> {
         let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.expect("a status line");
-        (status, serde_json::from_str(body).unwrap_or(Value::Null))
+        let tag = head.lines().find_map(|line| line.strip_prefix("etag: "));
+        (
+            status,
+            tag.map(str::to_owned),
+            serde_json::from_str(body).unwrap_or(Value::Null),
+        )
     }
 
     /// The body of a file.

@@ -117,3 +117,68 @@ fn a_rule_is_tried_before_it_is_made() {
     let run = json!({"sql": "SELECT topic FROM \"m/#\"", "event": {"topic": "n/1"}});
     assert_eq!(api.ok("POST", "/api/v1/rules/test", &run)["is_matched"], false);
 }
+
+/// Two operators have the same thing open: the second one is told before it overwrites the first one's change.
+#[test]
+fn who_saves_over_a_change_of_somebody_else_is_told() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    let cases = [
+        (
+            "connectors",
+            "web",
+            json!({"type": "http", "name": "web", "config": {"url": "http://127.0.0.1:1", "headers": {"x": "a"}}}),
+        ),
+        (
+            "connectors",
+            "mqtt",
+            json!({"type": "mqtt", "name": "mqtt", "config": {"server": "127.0.0.1:1", "client_id": "bridge"}}),
+        ),
+        ("actions", "console:a", json!({"type": "console", "name": "a"})),
+        (
+            "sources",
+            "mqtt:s",
+            json!({"type": "mqtt", "name": "s", "connector": "mqtt", "parameters": {"subscriptions": [{"filter": "far/#"}]}}),
+        ),
+        ("rules", "r", json!({"id": "r", "sql": "SELECT * FROM \"t\""})),
+    ];
+    for (kind, id, definition) in cases {
+        let path = format!("/api/v1/{kind}/{id}");
+        let put = |tag: Option<&str>, description: &str| {
+            let mut changed = definition.clone();
+            changed["description"] = description.into();
+            api.call_if("PUT", &path, tag, &changed)
+        };
+        assert_eq!(put(Some("*"), "").0, 412, "{path} is not there");
+        let (status, made, _) = api.call_if("POST", &format!("/api/v1/{kind}"), None, &definition);
+        assert_eq!(status, 201, "{path}");
+        let read = api.call_if("GET", &path, None, &Value::Null).1;
+        assert_eq!(read, made, "{path}");
+        let read = read.expect("an entity tag");
+        // What it does meanwhile is no change of it.
+        assert_eq!(api.call_if("GET", &path, None, &Value::Null).1.as_ref(), Some(&read));
+        let (status, first, _) = put(Some(&read), "of the first");
+        assert_eq!(status, 200, "{path}");
+        assert_ne!(first.as_ref(), Some(&read), "{path}");
+        let (status, _, problem) = put(Some(&read), "of the second");
+        assert_eq!(
+            (status, &problem["type"]),
+            (412, &json!("urn:tidewire:problem:changed-meanwhile"))
+        );
+        assert!(
+            problem["detail"].as_str().is_some_and(|it| it.contains(id)),
+            "{problem:#}"
+        );
+        assert_eq!(api.get(&path)["description"], "of the first");
+        let order = format!("{path}/disable");
+        api.ok("POST", &order, &Value::Null);
+        assert_eq!(
+            put(first.as_deref(), "of the first").0,
+            412,
+            "{path}: it would enable it again"
+        );
+        assert_eq!(api.get(&path)["enable"], false);
+        assert_eq!(put(None, "whatever is there").0, 200, "{path}");
+        assert_eq!(put(Some("*"), "whatever is there, if it is").0, 200, "{path}");
+    }
+}

@@ -77,9 +77,11 @@ function operation(method, path, operation) {
     const fields = inQuery.map((one) => `${key(one.name)}${one.required ? "" : "?"}: ${type(one.schema)} | undefined`);
     takes.push(`query${isOptional ? "?" : ""}: { ${fields.join("; ")} }`);
   }
+  const hasIfMatch = parameters.some((one) => one.in === "header" && one.name === "If-Match");
+  if (hasIfMatch) takes.push("ifMatch?: string");
   takes.push("signal?: AbortSignal");
   const target = path.replace(/\{(\w+)\}/g, (_, name) => `\${part(${camel(name)})}`);
-  const options = [body ? "body" : "", inQuery.length ? "query" : "", "signal"].filter(Boolean).join(", ");
+  const options = [body ? "body" : "", inQuery.length ? "query" : "", hasIfMatch ? "ifMatch" : "", "signal"].filter(Boolean).join(", ");
   const quoted = target === path ? JSON.stringify(path) : `\`${target}\``;
   return `${comment(operation.summary, "")}export const ${camel(operation.operationId)} = (${takes.join(", ")}): Promise<${returns}> =>\n  request("${method.toUpperCase()}", ${quoted}, { ${options} });\n`;
 }

@@ -52,6 +52,8 @@ pub enum ChangeError {
     Pinned {
         source: String,
     },
+    /// It is not what it was when it was read.
+    Changed,
     User(UserError),
     Rules(AclErrors),
     Storage(io::Error),
@@ -61,6 +63,7 @@ impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ChangeError::Pinned { source } => write!(f, "it is set by {source} and cannot be changed here"),
+            ChangeError::Changed => f.write_str("it was changed meanwhile"),
             ChangeError::User(error) => error.fmt(f),
             ChangeError::Rules(errors) => errors.fmt(f),
             ChangeError::Storage(_) => f.write_str("the change could not be written to disk"),

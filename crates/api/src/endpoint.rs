@@ -40,6 +40,10 @@ pub struct Operation {
     pub path_parameters: Vec<(&'static str, &'static str)>,
     pub query: Option<SchemaOf>,
     pub body: Option<SchemaOf>,
+    /// `If-Match` may say what is expected to be there.
+    pub takes_if_match: bool,
+    /// Answers have an `ETag`.
+    pub has_etag: bool,
     pub answers: Vec<Answer>,
     pub failures: Vec<StatusCode>,
 }
@@ -100,6 +104,8 @@ impl Endpoint {
                 path_parameters: Vec::new(),
                 query: None,
                 body: None,
+                takes_if_match: false,
+                has_etag: false,
                 answers: Vec::new(),
                 failures: Vec::new(),
             },
@@ -139,6 +145,18 @@ impl Endpoint {
     pub fn takes<T: JsonSchema>(mut self, limit_bytes: usize) -> Endpoint {
         self.operation.body = Some(|generator| generator.subschema_for::<T>());
         self.body_limit = BodyLimit(limit_bytes);
+        self
+    }
+
+    /// The handler looks at `IfMatch`.
+    pub fn takes_if_match(mut self) -> Endpoint {
+        self.operation.takes_if_match = true;
+        self.fails(StatusCode::PRECONDITION_FAILED)
+    }
+
+    /// The handler answers with `Tagged`.
+    pub fn has_etag(mut self) -> Endpoint {
+        self.operation.has_etag = true;
         self
     }
 

@@ -32,6 +32,7 @@ mod endpoints;
 mod guard;
 mod history;
 mod history_store;
+mod if_match;
 mod log_ring;
 mod login_limiter;
 mod logins;

@@ -141,6 +141,15 @@ fn parameters(doc: &Operation, schemas: &mut Schemas) -> Vec<Value> {
         json!({ "name": name, "in": "path", "required": true, "description": description, "schema": { "type": "string", "minLength": 1 } })
     });
     let mut parameters: Vec<Value> = in_path.collect();
+    if doc.takes_if_match {
+        parameters.push(json!({
+            "name": "If-Match",
+            "in": "header",
+            "required": false,
+            "description": "The ETag of what is to be changed, as it was read: refused with 412 if it is something else by now. Without it the change holds for whatever is there.",
+            "schema": { "type": "string" },
+        }));
+    }
     let Some(query) = doc.query else { return parameters };
     let query = schemas.taken(query);
     let required = query["required"].as_array().cloned().unwrap_or_default();
@@ -219,6 +228,10 @@ fn responses(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
                 response["content"][*content_type] = json!({ "schema": { "type": "string" } });
             }
             None => {}
+        }
+        if doc.has_etag {
+            let tag = json!({ "description": "Of what is defined, for `If-Match`.", "schema": { "type": "string" } });
+            response["headers"]["ETag"] = tag;
         }
     }
     responses.extend(answers);

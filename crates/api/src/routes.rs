@@ -29,6 +29,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         endpoints::subscriptions::endpoints(),
         endpoints::retained::endpoints(),
         endpoints::publish::endpoints(),
+        endpoints::mqtt::endpoints(),
         endpoints::users::endpoints(),
         endpoints::acl::endpoints(),
         endpoints::banned::endpoints(),

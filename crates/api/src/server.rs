@@ -159,6 +159,7 @@ pub fn start_on(
     if let Some((listener, door)) = of_platform {
         runtime.spawn(accept(listener, door, tls.subscribe(), stopped.clone()));
     }
+    app.net().set_handed_over_address(address);
     let door = Door::new(&app, routes::router(&app), address);
     runtime.spawn(accept(listener, door, tls.subscribe(), stopped));
     Ok(ApiHandle {

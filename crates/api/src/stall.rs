@@ -27,6 +27,10 @@ impl<S> StallGuard<S> {
         }
     }
 
+    pub fn into_inner(self) -> S {
+        self.stream
+    }
+
     fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.is_waiting = false;

@@ -29,7 +29,7 @@ const SUB_PROTOCOL: &str = "tidewire";
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
 /// How often the login is looked at anew.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long the client has to take the last frame.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
@@ -46,6 +46,19 @@ pub fn upgrade_guarded(request: &mut Request) -> Result<(Response, Upgrading), P
     let (response, on_upgrade) = upgrade(request)?;
     let pass = pass.ok_or_else(|| Problem::unauthorized("a WebSocket needs a login"))?;
     Ok((response, Upgrading { on_upgrade, pass }))
+}
+
+/// As `upgrade_guarded`, for MQTT, which the client has to offer [MQTT-6.0.0-3]; the parts, because others go on with it.
+pub fn upgrade_to_mqtt(request: &mut Request) -> Result<(Response, OnUpgrade, Arc<Pass>), Problem> {
+    const MQTT: &str = "mqtt";
+    if !sub_protocols(request.headers()).any(|offered| offered == MQTT) {
+        key(request.headers())?;
+        return Err(Problem::bad_request("Sec-WebSocket-Protocol must offer mqtt"));
+    }
+    let (mut response, Upgrading { on_upgrade, pass }) = upgrade_guarded(request)?;
+    let headers = response.headers_mut();
+    headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(MQTT));
+    Ok((response, on_upgrade, pass))
 }
 
 /// The answer to a request for an upgrade, and where the connection comes from once it was sent.

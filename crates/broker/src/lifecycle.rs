@@ -469,6 +469,17 @@ impl Shard {
         true
     }
 
+    /// Ends one connection, whoever has logged in on it, or nobody yet; the session stays.
+    pub fn kick_connection(&mut self, now: Now, conn: ConnSlot, because: &str) {
+        self.end_connection(
+            now,
+            conn,
+            DisconnectReason::Kicked,
+            ReasonCode::AdministrativeAction,
+            because,
+        );
+    }
+
     /// Ends the connections of users whose name `is_meant`, among the sessions from slot `from` on; sessions stay. Looks at
     /// a bounded number of them: the next call begins at the slot that comes back.
     pub fn kick_users(&mut self, now: Now, from: u32, is_meant: impl Fn(&str) -> bool) -> Option<u32> {

@@ -16,6 +16,9 @@ use crate::websocket::handshake::UpgradeRules;
 pub struct ServerConfig {
     /// `Peer::listener` and `Credentials::listener` are indices into this list.
     pub listeners: Vec<ListenerConfig>,
+    /// One more, without a socket of its own, behind the others in every list: somebody else accepts and upgrades its connections
+    /// and hands them over (`Handle::hand_over`). Its `bind`, `tls` and `websocket` are not looked at.
+    pub handed_over: Option<ListenerConfig>,
     /// Worker threads, each with one shard, `broker::interest::SHARDS_MAX` at most. `None`: as many as the process may use
     /// cores.
     pub workers: Option<NonZeroU16>,
@@ -41,6 +44,7 @@ impl Default for ServerConfig {
     fn default() -> ServerConfig {
         ServerConfig {
             listeners: Vec::new(),
+            handed_over: None,
             workers: None,
             crew: CrewPolicy::default(),
             max_connections: 1_000_000,

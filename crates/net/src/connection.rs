@@ -2,6 +2,7 @@
 //! buffers exist only while something is in them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use broker::{CloseCause, Peer, ShardId};
 use mio::net::TcpStream;
@@ -78,6 +79,8 @@ pub(crate) struct Layer {
     pub(crate) tls: Option<ServerConnection>,
     pub(crate) websocket: Option<WebSocket>,
     pub(crate) is_close_notify_sent: bool,
+    /// Of a connection that was handed over: whoever did so can end it as long as this is kept.
+    pub(crate) tenure: Option<Arc<()>>,
 }
 
 /// A connection on its way to its home worker.

@@ -8,11 +8,16 @@ use broker::{AuthOutcome, Mail, Now, Shard};
 use crate::auth_pool::AuthTicket;
 use crate::connection::Arrival;
 use crate::crew::Lodger;
+use crate::handover::HandedOver;
 use crate::mailbox::Weight;
 
 pub(crate) type ShardCall = Box<dyn FnOnce(&mut Shard, Now) + Send>;
 
 pub(crate) enum Letter {
+    /// A connection that somebody else has accepted.
+    HandedOver(Box<HandedOver>),
+    /// Ends the connection that keeps this.
+    EndTenure(Arc<()>),
     /// Messages of another shard, at most one letter per tick of the sender.
     Mail(Mail),
     /// A connection whose CONNECT says that it belongs here.

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct ListenerInfo {
     pub transport: Transport,
     /// As bound; port 0 is resolved.
     pub address: SocketAddr,
+    /// It has no socket of its own (`ServerConfig::handed_over`).
+    pub is_handed_over: bool,
     /// Open now, those in their handshake included.
     pub current_connections: usize,
     pub max_connections: usize,
@@ -74,7 +77,9 @@ impl ListenerInfo {
 /// One listener as all workers share it. Touched when a connection comes or goes, never per packet.
 pub(crate) struct Listener {
     pub(crate) config: ListenerConfig,
-    pub(crate) address: SocketAddr,
+    /// Of one without a socket: when it is known.
+    pub(crate) address: OnceLock<SocketAddr>,
+    pub(crate) is_handed_over: bool,
     current: AtomicUsize,
     accepted: AtomicU64,
     refused: [AtomicU64; Refusal::COUNT],
@@ -86,7 +91,8 @@ impl Listener {
         ListenerInfo {
             name: self.config.name.clone(),
             transport: self.config.transport,
-            address: self.address,
+            address: self.address.get().copied().unwrap_or(self.config.bind),
+            is_handed_over: self.is_handed_over,
             current_connections: self.current.load(Ordering::Relaxed),
             max_connections: self.config.max_connections,
             accepted: self.accepted.load(Ordering::Relaxed),
@@ -131,7 +137,7 @@ pub(crate) fn bind_all(
     let mut errors = Vec::new();
     for config in configs {
         match bind(&config, keep_alive) {
-            Ok((address, socket)) => bound.push((Listener::new(config, address), socket)),
+            Ok((address, socket)) => bound.push((Listener::new(config, Some(address)), socket)),
             Err(source) => errors.push(bind_error(&config, source)),
         }
     }
@@ -139,11 +145,13 @@ pub(crate) fn bind_all(
 }
 
 impl Listener {
-    fn new(config: ListenerConfig, address: SocketAddr) -> Listener {
+    /// Without an address it is one that has no socket of its own.
+    pub(crate) fn new(config: ListenerConfig, address: Option<SocketAddr>) -> Listener {
         Listener {
             bucket: config.max_connection_rate.map(TokenBucket::new),
             config,
-            address,
+            is_handed_over: address.is_none(),
+            address: address.map(OnceLock::from).unwrap_or_default(),
             current: AtomicUsize::new(0),
             accepted: AtomicU64::new(0),
             refused: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -291,7 +299,7 @@ mod tests {
     fn the_connection_limit_counts_those_that_left() {
         let mut config = config("127.0.0.1:0".parse().unwrap());
         config.max_connections = 2;
-        let listener = Listener::new(config.clone(), config.bind);
+        let listener = Listener::new(config.clone(), Some(config.bind));
         assert_eq!([listener.admit(0), listener.admit(0)], [Ok(()), Ok(())]);
         assert_eq!(listener.admit(0), Err(Refusal::ListenerFull));
         listener.left();

@@ -144,10 +144,13 @@ impl Server {
                 listener: listener.name.clone(),
             });
         }
-        let (listeners, sockets): (Vec<_>, Vec<_>) = listener::bind_all(listeners, config.tcp_keep_alive)
+        let handed_over = config.handed_over.take();
+        let (mut listeners, sockets): (Vec<_>, Vec<_>) = listener::bind_all(listeners, config.tcp_keep_alive)
             .map_err(StartError::Bind)?
             .into_iter()
             .unzip();
+        // Behind all that have a socket, so that these have the same index in both lists.
+        listeners.extend(handed_over.map(|config| Listener::new(config, None)));
         let shards = config.workers.map_or_else(default_workers, within_shards_max);
         let common = Arc::new(Common {
             shards,
@@ -463,7 +466,11 @@ impl Handle {
         }
     }
 
-    fn post(&self, shard: ShardId, mut letter: Letter, deadline: Instant) -> Result<(), CallError> {
+    pub(crate) fn common(&self) -> &Arc<Common> {
+        &self.inner.common
+    }
+
+    pub(crate) fn post(&self, shard: ShardId, mut letter: Letter, deadline: Instant) -> Result<(), CallError> {
         let address = self
             .inner
             .workers

@@ -306,6 +306,8 @@ impl Worker {
             let Some(letter) = self.mailbox.next() else { return };
             match letter {
                 Letter::Mail(mail) => self.mail(mail),
+                Letter::HandedOver(handed_over) => self.handed_over(*handed_over),
+                Letter::EndTenure(tenure) => self.end_tenure(&tenure),
                 Letter::Arrival(arrival) => self.arrived(*arrival),
                 Letter::Authenticated { ticket, outcome } => self.authenticated(ticket, outcome),
                 Letter::Call(call) => call(&mut self.shard, self.now),

@@ -188,6 +188,21 @@ users = "bob"
 }
 
 #[test]
+fn the_name_of_the_api_port_among_listeners_is_taken() {
+    let scratch = Scratch::new("api-listener");
+    let file = scratch.write(
+        "tidewire.toml",
+        "[listeners.ws.api]\nbind = \"127.0.0.1:9001\"\n[listeners.tcp.api]\nbind = \"127.0.0.1:9002\"\n",
+    );
+    assert_eq!(
+        complaints(&scratch.sources(Some(file)), &scratch.0),
+        [
+            "tidewire.toml:2: listeners.ws.api: is what MQTT over WebSocket on the API's own port is called: choose another name"
+        ]
+    );
+}
+
+#[test]
 fn syntax_errors_name_the_line() {
     let scratch = Scratch::new("syntax");
     let file = scratch.write("tidewire.toml", "[mqtt]\nmax_qos = \n\n[log\nlevel = \"debug\"\n");

@@ -17,11 +17,16 @@ export class Node {
 
   private constructor(private process: ChildProcess, private options: string[], readonly directory: string, readonly url: string, readonly mqttPort: number, readonly firstPassword: string) {}
 
-  static async start(...more: string[]): Promise<Node> {
+  static start(...more: string[]): Promise<Node> {
+    return Node.startAt("127.0.0.1", ...more);
+  }
+
+  /** With the API at this address of the machine. */
+  static async startAt(host: string, ...more: string[]): Promise<Node> {
     const directory = mkdtempSync(join(tmpdir(), "tidewire-console-"));
     const [api, tcp, ws] = [await freePort(), await freePort(), await freePort()];
-    const options = [`node.data_dir=${directory}`, `api.bind=127.0.0.1:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s", ...more];
-    const url = `http://127.0.0.1:${api}`;
+    const options = [`node.data_dir=${directory}`, `api.bind=${host}:${api}`, `listeners.tcp.default.bind=127.0.0.1:${tcp}`, `listeners.ws.default.bind=127.0.0.1:${ws}`, "sys.interval=1s", ...more];
+    const url = `http://${host}:${api}`;
     const child = await serve(options, url);
     return new Node(child, options, directory, url, tcp, readFileSync(join(directory, "admin-password"), "utf8").trim());
   }

@@ -34,7 +34,7 @@ export const test = base.extend<{ console: Page }, { isFurnished: boolean; hasPl
   },
 });
 
-export async function logIn(page: Page, node: Node): Promise<void> {
+export async function logIn(page: Page, node: Pick<Node, "url" | "firstPassword">): Promise<void> {
   await page.goto(node.url);
   await page.getByLabel("Password", { exact: true }).fill(node.firstPassword);
   await page.getByRole("button", { name: "Log in", exact: true }).click();
@@ -66,7 +66,10 @@ async function serveFrom(page: Page, directory: string): Promise<void> {
     return route.fulfill({ contentType, body: gunzipSync(readFileSync(`${directory}${name}.gz`)) });
   });
   await page.route((url) => url.pathname === "/", async (route) => {
-    const response = await route.fetch();
+    // A name that only the browser knows is this machine.
+    const asked = new URL(route.request().url());
+    const machine = asked.hostname.startsWith("[") ? asked.hostname : "127.0.0.1";
+    const response = await route.fetch({ url: `http://${machine}:${asked.port}/`, headers: { ...route.request().headers(), host: asked.host } });
     return route.fulfill({ response, body: readFileSync(`${directory}/index.html`) });
   });
 }

@@ -758,6 +758,8 @@ export type ListenerView = {
   /** Open now, those in their handshake included. */
   connections: number;
   connections_max: number;
+  /** It is the API's own port, where a console's MQTT comes in (`/api/v1/mqtt`). */
+  is_api: boolean;
   name: string;
   /** Connections that ended before their CONNECT was complete, by reason. */
   refused: Record<string, number>;
@@ -1405,8 +1407,8 @@ export const acl = (signal?: AbortSignal): Promise<AclView> =>
   request("GET", "/api/v1/acl", { signal });
 
 /** Replace the access rules */
-export const setAcl = (body: NewAcl, signal?: AbortSignal): Promise<AclView> =>
-  request("PUT", "/api/v1/acl", { body, signal });
+export const setAcl = (body: NewAcl, ifMatch?: string, signal?: AbortSignal): Promise<AclView> =>
+  request("PUT", "/api/v1/acl", { body, ifMatch, signal });
 
 /** Try the access rules */
 export const testAcl = (body: AccessQuestion, signal?: AbortSignal): Promise<AccessAnswer> =>
@@ -1429,8 +1431,8 @@ export const action = (id: string, signal?: AbortSignal): Promise<ActionView> =>
   request("GET", `/api/v1/actions/${part(id)}`, { signal });
 
 /** Add or change an action */
-export const putAction = (id: string, body: ActionDefinition, signal?: AbortSignal): Promise<ActionView> =>
-  request("PUT", `/api/v1/actions/${part(id)}`, { body, signal });
+export const putAction = (id: string, body: ActionDefinition, ifMatch?: string, signal?: AbortSignal): Promise<ActionView> =>
+  request("PUT", `/api/v1/actions/${part(id)}`, { body, ifMatch, signal });
 
 /** Disable an action */
 export const disableAction = (id: string, signal?: AbortSignal): Promise<ActionView> =>
@@ -1617,8 +1619,8 @@ export const connector = (name: string, signal?: AbortSignal): Promise<Connector
   request("GET", `/api/v1/connectors/${part(name)}`, { signal });
 
 /** Add or change a connector */
-export const putConnector = (name: string, body: ConnectorDefinition, signal?: AbortSignal): Promise<ConnectorView> =>
-  request("PUT", `/api/v1/connectors/${part(name)}`, { body, signal });
+export const putConnector = (name: string, body: ConnectorDefinition, ifMatch?: string, signal?: AbortSignal): Promise<ConnectorView> =>
+  request("PUT", `/api/v1/connectors/${part(name)}`, { body, ifMatch, signal });
 
 /** Disable a connector */
 export const disableConnector = (name: string, signal?: AbortSignal): Promise<ConnectorView> =>
@@ -1725,8 +1727,8 @@ export const rule = (id: string, signal?: AbortSignal): Promise<RuleView> =>
   request("GET", `/api/v1/rules/${part(id)}`, { signal });
 
 /** Add or change a rule */
-export const putRule = (id: string, body: RuleDefinition, signal?: AbortSignal): Promise<RuleView> =>
-  request("PUT", `/api/v1/rules/${part(id)}`, { body, signal });
+export const putRule = (id: string, body: RuleDefinition, ifMatch?: string, signal?: AbortSignal): Promise<RuleView> =>
+  request("PUT", `/api/v1/rules/${part(id)}`, { body, ifMatch, signal });
 
 /** Disable a rule */
 export const disableRule = (id: string, signal?: AbortSignal): Promise<RuleView> =>
@@ -1769,8 +1771,8 @@ export const source = (id: string, signal?: AbortSignal): Promise<SourceView> =>
   request("GET", `/api/v1/sources/${part(id)}`, { signal });
 
 /** Add or change a source */
-export const putSource = (id: string, body: SourceDefinition, signal?: AbortSignal): Promise<SourceView> =>
-  request("PUT", `/api/v1/sources/${part(id)}`, { body, signal });
+export const putSource = (id: string, body: SourceDefinition, ifMatch?: string, signal?: AbortSignal): Promise<SourceView> =>
+  request("PUT", `/api/v1/sources/${part(id)}`, { body, ifMatch, signal });
 
 /** Disable a source */
 export const disableSource = (id: string, signal?: AbortSignal): Promise<SourceView> =>

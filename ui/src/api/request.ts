@@ -7,6 +7,8 @@ export type Query = Record<string, string | number | boolean | undefined>;
 export interface RequestOptions {
   body?: unknown;
   query?: Query | undefined;
+  /** The tag of what is to be changed; refused with 412 if it is something else by now. */
+  ifMatch?: string | undefined;
   signal?: AbortSignal | undefined;
   /** Something that takes long by itself. */
   timeoutMs?: number;
@@ -64,13 +66,25 @@ export async function requestAs<T>(asker: Asker, method: string, path: string, o
     headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(options.body);
   }
+  if (options.ifMatch !== undefined) headers["If-Match"] = options.ifMatch;
   const answer = await reach(path + search(options.query), init);
   if (answer.status === 401) asker.ended();
   if (!answer.ok) throw new Refused(answer.status, (await answer.json().catch(() => ({}))) as Partial<Problem & PlatformProblem>);
   if (answer.status === 204) return undefined as T;
   const isJson = answer.headers.get("Content-Type")?.includes("json") ?? false;
   const text = await answer.text().catch(unreachable);
-  return (isJson && text ? JSON.parse(text) : text) as T;
+  const value = (isJson && text ? JSON.parse(text) : text) as T;
+  const tag = answer.headers.get("ETag");
+  // A proxy that compresses calls it weak; it is the same.
+  if (tag && typeof value === "object" && value !== null) tags.set(value, tag.replace(/^W\//, ""));
+  return value;
+}
+
+const tags = new WeakMap<object, string>();
+
+/** The entity tag that an answer came with. */
+export function tagOf(answer: object | null | undefined): string | undefined {
+  return answer ? tags.get(answer) : undefined;
 }
 
 function reach(target: string, init: RequestInit): Promise<Response> {

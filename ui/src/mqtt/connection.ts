@@ -1,4 +1,5 @@
 // An MQTT 5 client over a WebSocket: connects, keeps alive, subscribes, publishes with any QoS, and acknowledges.
+import { own, subProtocols } from "../lib/address";
 import * as codec from "./codec";
 import type { Connect, Packet, Properties, Publish, QoS, SubscribeOptions } from "./codec";
 import { reason } from "./reasons";
@@ -36,8 +37,8 @@ export class Connection {
   /** Its owner was told, and hears nothing more. */
   #isOver = false;
 
-  private constructor(address: string, readonly handlers: Handlers) {
-    this.#socket = new WebSocket(address, ["mqtt"]);
+  private constructor(private readonly address: string, readonly handlers: Handlers) {
+    this.#socket = new WebSocket(address, subProtocols(address));
     this.#socket.binaryType = "arraybuffer";
     this.#socket.onmessage = (event) => this.#heard(new Uint8Array(event.data as ArrayBuffer));
     this.#socket.onclose = () => {
@@ -114,7 +115,9 @@ export class Connection {
   #opened(): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#socket.onopen = () => resolve();
-      this.#socket.onerror = () => reject(new Error("The WebSocket listener does not answer, or does not let this page in."));
+      this.#socket.onerror = () => reject(new Error(this.address === own()
+        ? "The node does not answer here, or takes no more connections; a proxy in between has to let WebSockets through."
+        : "The listener does not answer, or does not let pages of this name in: its allowed_origins say which it does."));
     });
   }
 

@@ -1,7 +1,6 @@
 //! The access rules of MQTT clients: read and replaced as a whole, because their order is their meaning.
 
 use auth::{Acl, Action, PartialSubscription, Permission, Rule};
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use schemars::JsonSchema;
@@ -12,6 +11,7 @@ use crate::access_admin::{AclRules, ChangeError};
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
+use crate::if_match::{IfMatch, Tag, Tagged};
 use crate::problem::Problem;
 
 const BODY_MAX: usize = 8 * 1024 * 1024;
@@ -92,29 +92,41 @@ pub fn endpoints() -> Vec<Endpoint> {
         Endpoint::get("/api/v1/acl", "acl", get)
             .tag("Access")
             .says("Access rules", "In the order in which they are asked.")
-            .returns::<AclView>("The rules."),
+            .returns::<AclView>("The rules.")
+            .has_etag(),
         Endpoint::put("/api/v1/acl", "set_acl", put)
             .tag("Access")
             .says("Replace the access rules", "All or nothing; everything that is wrong is reported. Holds at once, also for connected clients, and after a restart.")
             .takes::<NewAcl>(BODY_MAX)
+            .takes_if_match()
             .fails(StatusCode::UNPROCESSABLE_ENTITY)
             .fails(StatusCode::CONFLICT)
-            .returns::<AclView>("The rules now in force."),
+            .returns::<AclView>("The rules now in force.")
+            .has_etag(),
     ]
 }
 
-async fn get(State(app): State<App>) -> Result<Json<AclView>, Problem> {
+async fn get(State(app): State<App>) -> Result<Tagged<AclView>, Problem> {
     let access = app.access().clone();
-    Ok(Json(view(app.block(move || access.acl()).await?)))
+    let view = view(app.block(move || access.acl()).await?);
+    Ok(Tagged(Tag::of(&view.rules), view))
 }
 
-async fn put(State(app): State<App>, body::Json(new): body::Json<NewAcl>) -> Result<Json<AclView>, Problem> {
+async fn put(
+    State(app): State<App>,
+    expected: IfMatch,
+    body::Json(new): body::Json<NewAcl>,
+) -> Result<Tagged<AclView>, Problem> {
     let rules: Vec<Rule> = new.rules.into_iter().map(Rule::from).collect();
     let access = app.access().clone();
     let change = move || {
         let present = access.acl();
         if let Some(source) = present.pinned_by {
             return Err(ChangeError::Pinned { source });
+        }
+        let shown: Vec<AclRule> = present.rules.into_iter().map(AclRule::from).collect();
+        if !expected.holds(Some(&Tag::of(&shown))) {
+            return Err(ChangeError::Changed);
         }
         Acl::compile(&rules, present.options).map_err(ChangeError::Rules)?;
         access.set_acl(rules)

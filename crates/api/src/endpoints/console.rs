@@ -1,8 +1,8 @@
 //! The console: its files, from the binary. They are built by `dev/ui build` from `ui/` and kept compressed, so that serving
 //! them is a copy. Everything else that the console shows it asks the API for.
 //!
-//! The page may load nothing from elsewhere and run nothing inline; the one thing it may reach beside this port is the
-//! WebSocket listeners of this node, for the MQTT client in it.
+//! The page may load nothing from elsewhere and run nothing inline; the one thing it may reach beside this port, on which it
+//! speaks MQTT, too, is the WebSocket listeners of this node, for who wants to try one of those.
 
 use std::fmt::Write;
 
@@ -110,7 +110,9 @@ fn policy(app: &App, headers: &HeaderMap) -> String {
         .and_then(|host| host.to_str().ok())
         .and_then(host_name)
     {
-        for listener in app.net().listeners() {
+        // The API's own port is `self`.
+        let listeners = app.net().listeners().into_iter().filter(|one| !one.is_handed_over);
+        for listener in listeners {
             let scheme = match listener.transport {
                 Transport::WebSocket => "ws",
                 Transport::SecureWebSocket => "wss",

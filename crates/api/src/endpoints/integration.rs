@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
+use crate::if_match::{IfMatch, Tag, Tagged, changed};
 use crate::problem::{FieldError, Problem};
 
 const TAG: &str = "Integration";
@@ -57,6 +58,8 @@ pub trait Definition: DeserializeOwned + JsonSchema + Send + 'static {
     fn key(&self) -> String;
     fn find(engine: &Engine, key: &str) -> Result<Self::View, EngineError>;
     fn put(self, engine: &Engine) -> Result<Self::View, EngineError>;
+    /// What operators have defined of what is shown.
+    fn of(view: &Self::View) -> Tag;
 }
 
 macro_rules! definition {
@@ -77,6 +80,10 @@ macro_rules! definition {
 
             fn put(self, engine: &Engine) -> Result<$view, EngineError> {
                 engine.$put(self)
+            }
+
+            fn of(view: &$view) -> Tag {
+                Tag::of(&view.definition)
             }
         }
     };
@@ -103,11 +110,14 @@ pub fn list<V: Serialize + JsonSchema + Send + 'static>(
 /// `GET …/{id}`
 pub fn one<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
     let handler = |State(app): State<App>, Path(key): Path<String>| async move {
-        app.engine_beside(move |engine| D::find(engine, &key)).await.map(Json)
+        app.engine_beside(move |engine| D::find(engine, &key))
+            .await
+            .map(tagged::<D>)
     };
     Endpoint::get(path, id, handler)
         .tag(TAG)
         .returns::<D::View>("As it is.")
+        .has_etag()
 }
 
 /// `POST …`
@@ -118,7 +128,7 @@ pub fn add<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
             is_new(D::WHAT, &key, D::find(engine, &key).is_ok())?;
             new.put(engine)
         });
-        Ok::<_, Problem>((StatusCode::CREATED, Json(added.await?)))
+        Ok::<_, Problem>((StatusCode::CREATED, tagged::<D>(added.await?)))
     };
     Endpoint::post(path, id, handler)
         .tag(TAG)
@@ -126,20 +136,34 @@ pub fn add<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
         .fails(StatusCode::UNPROCESSABLE_ENTITY)
         .fails(StatusCode::CONFLICT)
         .creates::<D::View>("Added.")
+        .has_etag()
 }
 
 /// `PUT …/{id}`
 pub fn put<D: Definition>(path: &'static str, id: &'static str) -> Endpoint {
-    let handler = |State(app): State<App>, Path(key): Path<String>, body::Json(new): body::Json<D>| async move {
+    let handler = |State(app): State<App>,
+                   Path(key): Path<String>,
+                   expected: IfMatch,
+                   body::Json(new): body::Json<D>| async move {
         is_same(D::FIELD, &key, &new.key())?;
-        app.engine(move |engine| new.put(engine)).await.map(Json)
+        // One change after the other, so that nothing comes between the look and the change.
+        let put = app.engine(move |engine| {
+            let present = D::find(engine, &key).ok().map(|view| D::of(&view));
+            match expected.holds(present.as_ref()) {
+                true => new.put(engine).map(Ok),
+                false => Ok(Err(changed(&format!("the {} {key:?}", D::WHAT)))),
+            }
+        });
+        put.await?.map(tagged::<D>)
     };
     Endpoint::put(path, id, handler)
         .tag(TAG)
         .takes::<D>(BODY_MAX)
+        .takes_if_match()
         .fails(StatusCode::UNPROCESSABLE_ENTITY)
         .fails(StatusCode::CONFLICT)
         .returns::<D::View>("As it is now.")
+        .has_etag()
 }
 
 /// `DELETE …/{id}`
@@ -167,6 +191,10 @@ pub fn command<V: Serialize + JsonSchema + Send + 'static>(
         .tag(TAG)
         .fails(StatusCode::CONFLICT)
         .returns::<V>("As it is then.")
+}
+
+fn tagged<D: Definition>(view: D::View) -> Tagged<D::View> {
+    Tagged(D::of(&view), view)
 }
 
 pub fn problem(error: EngineError) -> Problem {

@@ -21,6 +21,7 @@ pub mod integration;
 pub mod login;
 pub mod logs;
 pub mod metrics;
+pub mod mqtt;
 pub mod openapi;
 pub mod publish;
 pub mod retained;

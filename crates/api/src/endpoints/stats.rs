@@ -128,6 +128,8 @@ pub struct ListenerView {
     pub transport: TransportView,
     /// As bound.
     pub address: SocketAddr,
+    /// It is the API's own port, where a console's MQTT comes in (`/api/v1/mqtt`).
+    pub is_api: bool,
     /// Open now, those in their handshake included.
     pub connections: usize,
     pub connections_max: usize,
@@ -170,7 +172,7 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "Needs no login where `/metrics` needs none.",
             )
             .needs(Need::Metrics)
-            .returns::<Vec<ListenerView>>("In the order of the configuration."),
+            .returns::<Vec<ListenerView>>("In the order of the configuration; the API's own port comes last."),
     ]
 }
 
@@ -270,6 +272,7 @@ fn listener(info: &ListenerInfo) -> ListenerView {
         name: info.name.to_string(),
         transport: info.transport.into(),
         address: info.address,
+        is_api: info.is_handed_over,
         connections: info.current_connections,
         connections_max: info.max_connections,
         accepted: info.accepted,

@@ -14,6 +14,7 @@ use crate::access_admin::ChangeError;
 use crate::app::App;
 use crate::body;
 use crate::endpoint::Endpoint;
+use crate::if_match;
 use crate::paging::{self, Page};
 use crate::problem::{FieldError, Problem};
 use crate::query::Params;
@@ -183,6 +184,7 @@ fn refused(error: ChangeError) -> Problem {
             problem.source = Some(source);
             problem
         }
+        ChangeError::Changed => if_match::changed("the list of access rules"),
         ChangeError::User(UserError::Exists) => Problem::conflict("exists", "It exists already", detail).at("name"),
         ChangeError::User(UserError::Unknown) => Problem::not_found(detail),
         ChangeError::User(_) => Problem::invalid("name", detail),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::node::Node;
 use crate::peer::Peer;
+use crate::web;
 
 #[test]
 fn users_are_added_changed_and_removed_at_run_time() {
@@ -119,6 +120,39 @@ fn everything_wrong_with_rules_is_said_and_nothing_changes() {
         "unknown field `permision`; did you mean `permission`?"
     );
     assert_eq!(unknown["field"], "rules[0].permision");
+}
+
+#[test]
+fn of_two_who_change_the_rules_the_second_is_told() {
+    let node = Node::start(1).with_login();
+    let read = node.get("/api/v1/acl").ok().header("etag").to_owned();
+    assert!(
+        read.starts_with('"') && read.ends_with('"') && read.len() > 10,
+        "{read}"
+    );
+    let bearer = format!("Bearer {}", node.token);
+    let put = |tag: &str, topic: &str| {
+        let headers = [
+            ("Authorization", bearer.as_str()),
+            ("Content-Type", "application/json"),
+            ("If-Match", tag),
+        ];
+        let rules = json!({ "rules": [{ "permission": "allow", "action": "all", "topics": [topic] }] });
+        web::request(node.address, "PUT", "/api/v1/acl", &headers, &rules.to_string())
+    };
+    let first = put(&read, "first").ok();
+    let problem = put(&read, "second").problem(412);
+    assert_eq!(problem["type"], "urn:tidewire:problem:changed-meanwhile");
+    let present = node.get("/api/v1/acl").ok();
+    assert_eq!(present.json()["rules"][0]["topics"], json!(["first"]));
+    assert_eq!(present.header("etag"), first.header("etag"));
+    put(first.header("etag"), "second").ok();
+    put("*", "third").ok();
+    node.send("PUT", "/api/v1/acl", &json!({ "rules": [] })).ok();
+    // As it was: what has been read then holds again.
+    let again = json!({ "rules": [{ "permission": "allow", "action": "all", "topics": ["first"] }] });
+    node.send("PUT", "/api/v1/acl", &again).ok();
+    put(first.header("etag"), "fourth").ok();
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod limits;
 mod login;
 mod messages;
 mod metrics;
+mod mqtt_on_the_port;
 mod node;
 mod openapi;
 mod peer;

@@ -44,6 +44,7 @@ impl Node {
         let (events, client_events) = api::client_events("test-node");
         let server = ServerConfig {
             listeners: vec![ListenerConfig::new("default", Transport::Tcp, loopback())],
+            handed_over: Some(of_api()),
             workers: NonZeroU16::new(shards),
             seed: 7,
             ..ServerConfig::default()
@@ -170,6 +171,14 @@ impl Drop for Node {
         self.net.shutdown(Duration::from_secs(1));
         let _ = fs::remove_dir_all(&self.data_dir);
     }
+}
+
+/// MQTT on the API's own port.
+fn of_api() -> ListenerConfig {
+    let mut listener = ListenerConfig::new("api", Transport::WebSocket, loopback());
+    listener.max_connections = 3;
+    listener.handshake_timeout = Duration::from_secs(3);
+    listener
 }
 
 fn loopback() -> SocketAddr {

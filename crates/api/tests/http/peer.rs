@@ -10,8 +10,13 @@ use mqtt::{
     Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions,
 };
 
+/// What MQTT goes over.
+pub trait Wire: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Wire for S {}
+
 pub struct Peer {
-    stream: TcpStream,
+    stream: Box<dyn Wire>,
     bytes: Vec<u8>,
     next_id: u16,
 }
@@ -37,6 +42,11 @@ impl Peer {
     pub fn try_connect(address: SocketAddr, client_id: &str, login: Option<(&str, &str)>) -> (Peer, ReasonCode) {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Peer::over(Box::new(stream), client_id, login)
+    }
+
+    /// On a connection that is there.
+    pub fn over(stream: Box<dyn Wire>, client_id: &str, login: Option<(&str, &str)>) -> (Peer, ReasonCode) {
         let mut peer = Peer {
             stream,
             bytes: Vec::new(),

@@ -11,7 +11,8 @@ use super::declared::Table;
 use super::key::Key;
 use super::option::{OptionDef, Section, default_of, read};
 use super::options::listeners::{
-    ListenerKind, ListenerOptions, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient, WsOptions,
+    API_LISTENER, ListenerKind, ListenerOptions, ProxyProtocol, TlsDefaults, TlsOptions, TlsVersion, VerifyClient,
+    WsOptions,
 };
 use super::options::{access, integration, mqtt, platform, server};
 use super::origin::{Diagnostic, Origin};
@@ -294,6 +295,10 @@ impl Resolver<'_> {
             self.complain_at(self.any_origin_below(path), &key, message.into());
         }
         let Some(ws) = ws else { return };
+        if path.last() == Some(&API_LISTENER) {
+            let message = "is what MQTT over WebSocket on the API's own port is called: choose another name";
+            self.complain_at(self.any_origin_below(path), &Key::of(path), message.into());
+        }
         if !ws.path.starts_with('/') {
             self.complain(
                 &Key::of(path).child("path"),

@@ -163,7 +163,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         };
         print(&banner::render(&summary(loaded, &handle, &http), style));
     }
-    tracing::info!(listeners = handle.listeners().len(), workers, "ready");
+    tracing::info!(listeners = config.listeners.len(), workers, "ready");
     http.set_configuration(&loaded.effective);
     http.ready();
     notifier.ready();

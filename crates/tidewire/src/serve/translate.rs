@@ -9,11 +9,14 @@ use broker::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy, Tr
 use net::{ConnectionRate, ListenerConfig, ListenerInfo, Network, ProxyConfig, ServerConfig};
 
 use crate::config::address::Bind;
-use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
+use crate::config::options::listeners::{API_LISTENER, ListenerKind, ProxyProtocol};
 use crate::config::options::mqtt::{OverlappingSubscriptions, QueueDrop as ConfiguredDrop, SharedStrategy};
 use crate::config::options::server::DurabilityWait;
 use crate::config::units::Rate;
 use crate::config::{Config, Listener, files};
+
+/// Connections of consoles, at the same time.
+const CONSOLE_CONNECTIONS_MAX: usize = 100;
 
 pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfig, String> {
     let listeners = config
@@ -23,11 +26,23 @@ pub fn server_config(config: &Config, workers: NonZeroU16) -> Result<ServerConfi
         .collect::<Result<Vec<_>, String>>()?;
     Ok(ServerConfig {
         listeners,
+        handed_over: config.api.enabled.then(|| of_api(config)).transpose()?,
         workers: Some(workers),
         max_connections: config.limits.max_connections.0.map_or(usize::MAX, |n| n as usize),
         seed: seed()?,
         ..ServerConfig::default()
     })
+}
+
+/// MQTT on the API's own port, as if that were a listener.
+fn of_api(config: &Config) -> Result<ListenerConfig, String> {
+    let transport = match files::api_tls_files(&config.api) {
+        Some(_) => Transport::SecureWebSocket,
+        None => Transport::WebSocket,
+    };
+    let mut made = ListenerConfig::new(API_LISTENER, transport, bind_address("api.bind", &config.api.bind)?);
+    made.max_connections = CONSOLE_CONNECTIONS_MAX;
+    Ok(made)
 }
 
 fn seed() -> Result<u64, String> {

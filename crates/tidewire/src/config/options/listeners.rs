@@ -19,6 +19,9 @@ pub const KINDS: &[&str] = &["tcp", "tls", "ws", "wss"];
 pub const TLS_KINDS: &[&str] = &["tls", "wss"];
 pub const WS_KINDS: &[&str] = &["ws", "wss"];
 
+/// What MQTT on the API's own port is called beside the listeners; none of these with WebSocket may be called so.
+pub const API_LISTENER: &str = "api";
+
 impl ListenerKind {
     pub const ALL: [ListenerKind; 4] = [
         ListenerKind::Tcp,

@@ -1,0 +1,59 @@
+// A draft of what the server has. It follows the server until somebody types; from then on it is theirs, and it is told when what it was
+// made from has been changed by somebody else.
+import { untrack } from "svelte";
+import { Refused, tagOf } from "../api/request";
+import type { Resource } from "./resource.svelte";
+
+export interface Following<V> {
+  /** Changed meanwhile, and the draft is kept. */
+  readonly isStale: boolean;
+  /** The draft becomes what the server has. */
+  reload(): Promise<void>;
+  /** Saves for what the draft was made from; `isOver`: for what is there now. */
+  save(put: (ifMatch: string | undefined) => Promise<V>, isOver?: boolean): Promise<void>;
+}
+
+/** To be called while a component is made. `load` makes the draft, `draft` gives it. */
+export function following<V extends object>(one: Resource<V | null>, load: (value: V) => void, draft: () => unknown): Following<V> {
+  let base: V | undefined;
+  let loaded = "";
+  let isSaving = false;
+  let isStale = $state(false);
+
+  function take(value: V) {
+    base = value;
+    load(value);
+    loaded = JSON.stringify(draft());
+    isStale = false;
+  }
+
+  $effect(() => {
+    const value = one.value;
+    if (!value || isSaving) return;
+    untrack(() => {
+      if (base && tagOf(value) === tagOf(base)) isStale = false;
+      else if (!base || JSON.stringify(draft()) === loaded) take(value);
+      else isStale = true;
+    });
+  });
+
+  return {
+    get isStale() { return isStale; },
+    async reload() {
+      await one.refresh();
+      if (one.value) take(one.value);
+    },
+    async save(put, isOver = false) {
+      isSaving = true;
+      try {
+        take(await put(isOver ? "*" : tagOf(base)));
+      } catch (error) {
+        isSaving = false;
+        if (error instanceof Refused && error.status === 412) await one.refresh();
+        throw error;
+      }
+      isSaving = false;
+      await one.refresh();
+    },
+  };
+}
