@@ -16,21 +16,15 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-BX3ZXl8w.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-BX3ZXl8w.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-Bhdi6eKO.js",
+        path: "/assets/About-D7r6WoNc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-Bhdi6eKO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-D7r6WoNc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +34,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-D8RPx7oh.js",
+        path: "/assets/Access-t3VYZCjA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-D8RPx7oh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-t3VYZCjA.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Account-DFxElKYi.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DFxElKYi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,27 +52,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-PUz_DZG6.js",
+        path: "/assets/Action-bMykgmbc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-PUz_DZG6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-bMykgmbc.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ActionState-D5AdZRCt.js",
+        path: "/assets/ActionState-C80CxscG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ActionState-D5AdZRCt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ActionState-C80CxscG.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-CDPBA-oQ.js",
+        path: "/assets/Actions-BVXkqhId.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-CDPBA-oQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-BlqWUFwc.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BlqWUFwc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-BVXkqhId.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-D_vBwXN2.js",
+        path: "/assets/AlarmTable-DTKzKuYT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-D_vBwXN2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DTKzKuYT.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Async-B1xtuzPn.js",
+        path: "/assets/Alarms-PjgBhL1r.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Async-B1xtuzPn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-PjgBhL1r.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,21 +94,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Async-CVnF9beu.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Async-CVnF9beu.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DzoAHoOj.js",
+        path: "/assets/Audit-CMqa6bYv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DzoAHoOj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-CMqa6bYv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-I2JdQYn0.js",
+        path: "/assets/Backup-BfUJ-yVb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-I2JdQYn0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-BfUJ-yVb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-BNkHoums.js",
+        path: "/assets/BanForm-CTvlTGS8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BNkHoums.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CTvlTGS8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-CM0DXn_v.js",
+        path: "/assets/Bans-CSEWIJZ3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-CM0DXn_v.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Benchmarks-I7gou33X.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-I7gou33X.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-CSEWIJZ3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +142,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-DgL8RDov.js",
+        path: "/assets/Benchmarks-fQU_N8oT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DgL8RDov.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-fQU_N8oT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-BQZhxCOn.js",
+        path: "/assets/Certificates-m68A371e.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-BQZhxCOn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-m68A371e.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,15 +166,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-DeAc9nvz.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-DeAc9nvz.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chains-D99oCkhJ.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chains-D99oCkhJ.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-DLyQsoyf.js",
+        path: "/assets/Chains-DVksWrcK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-DLyQsoyf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-DVksWrcK.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ChangedMeanwhile-DiYtjRCN.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DiYtjRCN.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-C4a4yqyY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-C4a4yqyY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -190,9 +202,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-d6k8NK8h.js",
+        path: "/assets/Client-BJyglzyL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-d6k8NK8h.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-BJyglzyL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,21 +214,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-U4pu6Los.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-U4pu6Los.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Clients-B8qT4u5n.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-B8qT4u5n.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Clients-CGcD17tU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Clients-CGcD17tU.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-ClAHiQCt.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-ClAHiQCt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,21 +232,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BXn2Uek7.js",
+        path: "/assets/Configuration-Bnu7Zmo8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BXn2Uek7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-Bnu7Zmo8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-DGkfhaJ9.js",
+        path: "/assets/Connector-C2Jy1yFg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-DGkfhaJ9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-C2Jy1yFg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-CqiOd-Zk.js",
+        path: "/assets/Connectors-DuHM3TlK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CqiOd-Zk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DuHM3TlK.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConsoleUsers-BzTZS75t.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-BzTZS75t.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,15 +262,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-Cgds-h4o.js",
+        path: "/assets/Copy-DHH8BXzp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Cgds-h4o.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Copy-DHH8BXzp.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Copy-DAGIzHL0.js",
+        path: "/assets/Dashboard-BJb9gU1p.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Copy-DAGIzHL0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BJb9gU1p.js.gz"),
         is_gzip: true,
     },
     File {
@@ -268,15 +280,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-Db7UCT9V.js",
+        path: "/assets/Dashboards-C2r1A7ee.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-Db7UCT9V.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Dashboards-Ckq9FCQg.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-Ckq9FCQg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C2r1A7ee.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,21 +298,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-DQjINgLG.js",
+        path: "/assets/Definition-DZ_wId1f.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-DQjINgLG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-DZ_wId1f.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-CCvuHXtL.js",
+        path: "/assets/DefinitionName-CgTVLBea.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CCvuHXtL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CgTVLBea.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-DVeQPEyc.js",
+        path: "/assets/Device-D6ydn3RO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-DVeQPEyc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-D6ydn3RO.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,21 +322,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-Bu5_U58f.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-Bu5_U58f.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Devices-CdqedF86.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Head-B8bvcKUq.js",
+        path: "/assets/Devices-Ci0eN7a2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Head-B8bvcKUq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-Ci0eN7a2.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Head-CBKzfSWT.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Head-CBKzfSWT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,9 +346,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-11kt-Ug-.js",
+        path: "/assets/History-BJ1UPAhe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-11kt-Ug-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-BJ1UPAhe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -352,21 +358,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-BmH7-1ir.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-BmH7-1ir.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Home-CSdTRU7W.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Home-CSdTRU7W.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-C76hNNvd.js",
+        path: "/assets/Home-CUIf1NRC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-C76hNNvd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-CUIf1NRC.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ImportButton-DRL7wAZ3.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DRL7wAZ3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +382,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-DbeRF7Ey.js",
+        path: "/assets/Keys-CnlF2qVm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-DbeRF7Ey.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Logs-By2SrUt1.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-By2SrUt1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-CnlF2qVm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +394,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-D_aeKZDo.js",
+        path: "/assets/Logs-Dw1C72HX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-D_aeKZDo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-Dw1C72HX.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-D0FONNWQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-D0FONNWQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,15 +412,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PagerBar-BilCEzFj.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PagerBar-BilCEzFj.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/PagerBar-C4hbxe1p.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/PagerBar-C4hbxe1p.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/PagerBar-DjwgoOpn.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/PagerBar-DjwgoOpn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,15 +430,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-BvkWlYaV.js",
+        path: "/assets/Payload-B2sKcdwL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-BvkWlYaV.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profile-BnlHuESQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-BnlHuESQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-B2sKcdwL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,9 +442,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-CCtGgVtP.js",
+        path: "/assets/Profile-DGQTYidJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CCtGgVtP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-DGQTYidJ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profiles-CGHOXU-Q.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CGHOXU-Q.js.gz"),
         is_gzip: true,
     },
     File {
@@ -454,21 +460,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-CRUx5uS9.js",
+        path: "/assets/PublishForm-CrfnAP4e.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CRUx5uS9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CrfnAP4e.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-CfIVSj7e.js",
+        path: "/assets/Refused-p9j3ULJ2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-CfIVSj7e.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Retained-CPdmO6za.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-CPdmO6za.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-p9j3ULJ2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,9 +478,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-CGPrzU0V.js",
+        path: "/assets/Retained-M-IGZfvx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-CGPrzU0V.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-M-IGZfvx.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-B3mLI5SY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-B3mLI5SY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,15 +502,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-RH1gcPWr.js",
+        path: "/assets/RuleFlow-Son5RtWu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-RH1gcPWr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-Son5RtWu.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-DOu-2kT0.js",
+        path: "/assets/Rules-t5GAawKJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-DOu-2kT0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-t5GAawKJ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-CfV5yBEQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-CfV5yBEQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,39 +526,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-DJL2mFPU.js",
+        path: "/assets/Scroll-By0Su_V5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-DJL2mFPU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Scroll-By0Su_V5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Scroll-5N6wlK-z.js",
+        path: "/assets/Severity-CQfJOTxA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Scroll-5N6wlK-z.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Severity-CQfJOTxA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Severity-HEziRQnx.js",
+        path: "/assets/Source-1NPcH68N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Severity-HEziRQnx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-1NPcH68N.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-CtgBfBzk.js",
+        path: "/assets/Sources-Bx2X_6jt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-CtgBfBzk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-Bx2X_6jt.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BJChl1KK.js",
+        path: "/assets/Subscriptions-CIFB7SwM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BJChl1KK.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-67VFwbgy.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-67VFwbgy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CIFB7SwM.js.gz"),
         is_gzip: true,
     },
     File {
@@ -556,9 +562,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-CvC9YLYW.js",
+        path: "/assets/Topics-2CmiOWAK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-CvC9YLYW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-2CmiOWAK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -568,27 +574,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-Bw7iaCxl.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-Bw7iaCxl.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Usage-CvImxjQv.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Usage-CvImxjQv.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-UK8Ygsx3.js",
+        path: "/assets/Usage-_hpdYuCm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-UK8Ygsx3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-_hpdYuCm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-C53eCbhO.js",
+        path: "/assets/Users-DztfeaEB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-C53eCbhO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-DztfeaEB.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/connection-CvveXn5z.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/connection-CvveXn5z.js.gz"),
         is_gzip: true,
     },
     File {
@@ -604,15 +610,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/download-C89oIs1y.js",
+        path: "/assets/download-p71L08rD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/download-C89oIs1y.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/download-p71L08rD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-CaTnp2J4.js",
+        path: "/assets/following.svelte-1I7Mkv1G.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-CaTnp2J4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-1I7Mkv1G.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/index-CnU7c5AG.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-CnU7c5AG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -628,21 +640,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/rates.svelte-CymRQM8i.js",
+        path: "/assets/rates.svelte-C3jEJcPH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/rates.svelte-CymRQM8i.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/rates.svelte-C3jEJcPH.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/scale.svelte-DkpDMVS_.js",
+        path: "/assets/scale.svelte-WelSXveZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/scale.svelte-DkpDMVS_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/scale.svelte-WelSXveZ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/settled.svelte-BagM9jrp.js",
+        path: "/assets/settled.svelte-GPcbVMPP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/settled.svelte-BagM9jrp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/settled.svelte-GPcbVMPP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -658,9 +670,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-BCJWJXFl.js",
+        path: "/assets/watch.svelte-DzP4eJE1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-BCJWJXFl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DzP4eJE1.js.gz"),
         is_gzip: true,
     },
 ];
