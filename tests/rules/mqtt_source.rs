@@ -205,3 +205,35 @@ fn two_nodes_that_take_from_each_other_do_not_loop() {
     servers[0].wait_until("it has come back", |_| received(0) == 2);
     assert_eq!(received(1), 2, "nobody has taken in what had been there");
 }
+
+/// They share one connection, on which a message comes once: the second would get nothing.
+#[test]
+fn sources_of_one_connector_subscribe_to_topics_of_their_own() {
+    let other = Server::start(&Config::new(""));
+    let server = bridged(&other);
+    let api = Api::of(&server);
+    let second = |filter: &str| {
+        json!({
+            "type": "mqtt", "name": "second", "connector": "far", "parameters": {"subscriptions": [{"filter": filter}]},
+            "publish": {"topic": "second/${topic}", "payload": "${payload}", "qos": 1},
+        })
+    };
+    for filter in ["far/#", "far/1", "+/1", "#", "$share/group/far/+"] {
+        let (status, problem) = api.call("POST", "/api/v1/sources", &second(filter));
+        let text = problem.to_string();
+        assert!(
+            status == 422 && text.contains("parameters.subscriptions") && text.contains("mqtt:in"),
+            "{filter}: {status} {text}"
+        );
+    }
+    assert_eq!(api.call("GET", "/api/v1/sources/mqtt:second", &Value::Null).0, 404);
+    api.ok("POST", "/api/v1/sources", &second("near/#"));
+    let (status, problem) = api.call("PUT", "/api/v1/sources/mqtt:second", &second("far/1"));
+    assert_eq!(status, 422, "{problem}");
+    // Changed as it is, and beside one that is disabled.
+    api.ok("PUT", "/api/v1/sources/mqtt:second", &second("near/+"));
+    api.ok("POST", "/api/v1/sources/mqtt:in/disable", &Value::Null);
+    api.ok("PUT", "/api/v1/sources/mqtt:second", &second("far/#"));
+    let (status, problem) = api.call("POST", "/api/v1/sources/mqtt:in/enable", &Value::Null);
+    assert_eq!(status, 422, "{problem}");
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cover::{filter_covers, filters_overlap, starts_with_wildcard};
+use mqtt::{filter_covers, filters_overlap, starts_with_wildcard};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {

@@ -48,7 +48,8 @@ fn spelled_out(filter: &str) -> &str {
     }
 }
 
-pub(super) fn starts_with_wildcard(filter: &str) -> bool {
+/// Such a filter matches no topic that begins with `$` [MQTT-4.7.2-1].
+pub fn starts_with_wildcard(filter: &str) -> bool {
     filter.starts_with(['+', '#'])
 }
 
