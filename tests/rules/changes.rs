@@ -65,9 +65,10 @@ fn nothing_acknowledged_is_lost_while_an_action_is_changed() {
     let mut sent = sent;
     sent.sort();
     assert_eq!(arrived, sent);
-    let metrics = &api.get("/api/v1/actions/file:lines")["metrics"];
-    assert_eq!(metrics["matched"], sent.len(), "counted over all changes: {metrics}");
-    assert_eq!(metrics["sent"], sent.len(), "{metrics}");
+    server.wait_until("all changes have counted together", |_| {
+        let metrics = &api.get("/api/v1/actions/file:lines")["metrics"];
+        metrics["matched"] == sent.len() && metrics["sent"] == sent.len()
+    });
 }
 
 /// A target that takes a request and never answers: the action takes its time to stop, and nobody who looks has to wait for that.
