@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use connectors::kafka::{KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
-use connectors::{BoxFuture, Failure, HealthCell, HealthState, Incoming, Origin, Receiver, Sink, Source, stop};
+use connectors::{
+    BoxFuture, Failure, HealthCell, HealthState, Incoming, Origin, Receiver, Records, Sink, Source, stop,
+};
 use helpers::*;
 use rdkafka::admin::{AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use serde_json::json;
@@ -26,6 +28,7 @@ async fn one_node() {
     everything_of_a_message_arrives(&hosts).await;
     every_compression_and_strategy_works(&hosts).await;
     what_kafka_refuses_stops_nothing_else(&hosts).await;
+    batches_fit_the_topic(&hosts).await;
     a_missing_topic_is_waited_for_or_refused(&hosts).await;
     new_partitions_are_used(&hosts).await;
     credentials_and_addresses_that_are_wrong_are_told(&server).await;
@@ -146,6 +149,62 @@ async fn what_kafka_refuses_stops_nothing_else(hosts: &str) {
     }
     assert!(outcome[0].is_ok() && outcome[4].is_ok(), "{outcome:?}");
     assert_eq!(reconcile_unordered(&read_all(hosts, "poison").await), [0, 4]);
+}
+
+/// A topic's `max.message.bytes` is the limit of a batch, and librdkafka does not know it.
+async fn batches_fit_the_topic(hosts: &str) {
+    let topic = NewTopic::new("narrow", 2, TopicReplication::Fixed(1)).set("max.message.bytes", "20000");
+    create_topic(hosts, &topic).await;
+    let mut bridge = Bridge::start(hosts, &action("narrow", json!({"linger_ms": 50})));
+    bridge.publish(3_000);
+    let mut records = Records::new();
+    records.push(1, 7, &[Some("x".repeat(30_000).as_bytes()), Some(b"key-7")]);
+    bridge.action.buffer().append(&mut records).expect("room");
+    bridge.publish(1_000);
+    until("all is sent but what is too large alone", async || {
+        let stats = bridge.action.stats();
+        (stats.sent, stats.failed) == (4_000, 1)
+    })
+    .await;
+    let refused = bridge.action.health().last_error.unwrap_or_default();
+    assert!(
+        refused.contains("narrow") && refused.to_lowercase().contains("too large"),
+        "{refused}"
+    );
+    let twice = reconcile(&read_all(hosts, "narrow").await, 0..4_000);
+    assert_eq!(twice, 0, "the limit was known before anything was sent");
+    bridge.stop().await;
+
+    // Which topics there will be is not known before: Kafka has to refuse a batch.
+    create_topic(
+        hosts,
+        &NewTopic::new("narrow-too", 2, TopicReplication::Fixed(1)).set("max.message.bytes", "20000"),
+    )
+    .await;
+    let bridge = Bridge::start(hosts, &action("${t}", json!({"linger_ms": 50})));
+    for number in 0..2_000 {
+        let value = if number == 1_000 {
+            "x".repeat(30_000)
+        } else {
+            format!("{number} {:80}", "")
+        };
+        let fields = [Some(value.as_bytes()), Some(&b"key"[..]), Some(&b"narrow-too"[..])];
+        records.push(1, 7, &fields);
+    }
+    bridge.action.buffer().append(&mut records).expect("room");
+    until("all is sent but what is too large alone", async || {
+        let stats = bridge.action.stats();
+        (stats.sent, stats.failed) == (1_999, 1)
+    })
+    .await;
+    let found = read_all(hosts, "narrow-too").await;
+    let numbers: BTreeSet<u32> = found.iter().map(Found::number).collect();
+    assert_eq!(numbers.len(), 1_999);
+    println!(
+        "batches were too large for the topic: {} came twice",
+        found.len() - numbers.len()
+    );
+    bridge.stop().await;
 }
 
 async fn a_missing_topic_is_waited_for_or_refused(hosts: &str) {

@@ -1,8 +1,11 @@
 //! What producers and consumers have in common: options of librdkafka, what it tells us, and what its errors mean.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rdkafka::ClientContext;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::producer::BaseProducer;
@@ -223,6 +226,7 @@ pub(super) fn failure(error: &KafkaError, kafka_topic: &str, last_error: &LastEr
     match code(error) {
         Some(
             code @ (Code::MessageSizeTooLarge
+            | Code::MessageBatchTooLarge
             | Code::InvalidMessage
             | Code::InvalidMessageSize
             | Code::InvalidTimestamp
@@ -235,6 +239,24 @@ pub(super) fn failure(error: &KafkaError, kafka_topic: &str, last_error: &LastEr
         Some(Code::PurgeQueue | Code::PurgeInflight) => Failure::Away("the action was stopped".to_owned()),
         _ => Failure::Away(about(&last_error.explain(error))),
     }
+}
+
+/// `max.message.bytes` of a topic, which is the limit of a batch, if we may know it. Blocks.
+pub(super) fn batch_limit(options: &ClientConfig, kafka_topic: &str, timeout: Duration) -> Option<usize> {
+    let admin: AdminClient<DefaultClientContext> = options.create().ok()?;
+    let asked = [ResourceSpecifier::Topic(kafka_topic)];
+    let patience = AdminOptions::new().request_timeout(Some(timeout));
+    let described = tokio::runtime::Handle::current().block_on(admin.describe_configs(&asked, &patience));
+    let described = described.ok()?.pop()?.ok()?;
+    described.get("max.message.bytes")?.value.as_deref()?.parse().ok()
+}
+
+/// The message, or the batch that it was in.
+pub(super) fn is_too_large(error: &KafkaError) -> bool {
+    matches!(
+        code(error),
+        Some(Code::MessageSizeTooLarge | Code::MessageBatchTooLarge)
+    )
 }
 
 /// The topic is not there.

@@ -4,8 +4,8 @@
 //! or because its topic is gone or the producer has to be replaced. `send` enqueues the whole batch when it is polled
 //! for the first time, so batches go in the order of the pump.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,9 @@ use super::turned_away::{self, TurnedAway};
 use crate::record::Record;
 use crate::sink::{BoxFuture, Failure, Order, Outcome, Sink, all};
 
+/// What a batch that was too large for a topic is divided by.
+const BATCH_SHRINKS_BY: usize = 4;
+
 pub struct KafkaSink {
     inner: Arc<Inner>,
 }
@@ -39,6 +42,8 @@ struct Inner {
     shared: Arc<Shared>,
     chooser: Chooser,
     lookup_timeout: Duration,
+    /// Batches are no larger than the only topic takes.
+    is_fitted: AtomicBool,
 }
 
 /// What the producer's callbacks reach.
@@ -47,6 +52,8 @@ struct Shared {
     topics: Topics,
     unknown_topic: UnknownTopic,
     is_broken: AtomicBool,
+    /// Of the next producer: less than configured after Kafka found a batch too large for a topic.
+    batch_bytes: AtomicUsize,
     is_refreshing: AtomicBool,
     /// Why something could not be sent since Kafka was last asked: until then nothing else goes, or it would overtake.
     away: Mutex<Option<String>>,
@@ -55,6 +62,8 @@ struct Shared {
 
 struct Deliver {
     shared: Arc<Shared>,
+    /// A message that is no smaller goes alone.
+    batch_bytes: usize,
     deliveries: Deliveries,
 }
 
@@ -84,9 +93,29 @@ impl ProducerContext for Deliver {
                 self.shared.turned_away.delivered();
                 Ok(())
             }
+            Err((error, message)) if client::is_too_large(error) => {
+                let bytes = message.payload_len() + message.key_len();
+                Err(self.too_large(error, message.topic(), bytes))
+            }
             Err((error, message)) => Err(self.shared.failure(error, message.topic())),
         };
         self.deliveries.settle(token, result);
+    }
+}
+
+impl Deliver {
+    /// Kafka limits a batch as it limits a message (`max.message.bytes` of the topic).
+    fn too_large(&self, error: &KafkaError, kafka_topic: &str, bytes: usize) -> Failure {
+        if bytes >= self.batch_bytes {
+            return client::failure(error, kafka_topic, &self.shared.last_error);
+        }
+        let smaller = (self.batch_bytes / BATCH_SHRINKS_BY).max(1);
+        self.shared.batch_bytes.fetch_min(smaller, AcqRel);
+        self.shared.is_broken.store(true, Release);
+        self.shared.note(Failure::Away(format!(
+            "Kafka topic {kafka_topic:?} takes no batch of {} bytes (its max.message.bytes is less): batches have {smaller} from now on",
+            self.batch_bytes
+        )))
     }
 }
 
@@ -151,6 +180,7 @@ impl KafkaSink {
             topics: Topics::new(Duration::from_millis(config.partition_refresh_ms)),
             unknown_topic: config.unknown_topic(),
             is_broken: AtomicBool::new(false),
+            batch_bytes: AtomicUsize::new(config.batch_bytes_max as usize),
             is_refreshing: AtomicBool::new(false),
             away: Mutex::default(),
             turned_away: TurnedAway::default(),
@@ -165,17 +195,22 @@ impl KafkaSink {
             producer: RwLock::new(producer),
             shared,
             lookup_timeout: Duration::from_millis(connector.connect_timeout_ms),
+            is_fitted: AtomicBool::new(config.fields().kafka_topic.is_some()),
         };
         Ok(KafkaSink { inner: Arc::new(inner) })
     }
 }
 
 fn producer(options: &ClientConfig, shared: &Arc<Shared>) -> Result<Arc<ThreadedProducer<Deliver>>, KafkaError> {
+    let batch_bytes = shared.batch_bytes.load(Acquire);
     let context = Deliver {
         shared: Arc::clone(shared),
+        batch_bytes,
         deliveries: Deliveries::default(),
     };
-    ThreadedProducer::from_config_and_context(options, context).map(Arc::new)
+    let mut options = options.clone();
+    options.set("batch.size", batch_bytes.to_string());
+    ThreadedProducer::from_config_and_context(&options, context).map(Arc::new)
 }
 
 fn set_options(options: &mut ClientConfig, config: &KafkaActionConfig) {
@@ -196,7 +231,6 @@ fn set_options(options: &mut ClientConfig, config: &KafkaActionConfig) {
         .set("enable.idempotence", config.idempotence.to_string())
         .set("compression.type", compression)
         .set("linger.ms", config.linger_ms.to_string())
-        .set("batch.size", config.batch_bytes_max.to_string())
         .set("batch.num.messages", "100000")
         .set("message.max.bytes", config.message_bytes_max.to_string())
         .set(
@@ -220,6 +254,7 @@ fn set_options(options: &mut ClientConfig, config: &KafkaActionConfig) {
 impl Sink for KafkaSink {
     fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
+            self.inner.fit_batches();
             let producer = match self.inner.producer() {
                 Ok(producer) => producer,
                 Err(reason) => return all(batch, Err(Failure::Away(reason))),
@@ -278,6 +313,8 @@ impl Inner {
     /// A producer that works.
     fn producer(&self) -> Result<Arc<ThreadedProducer<Deliver>>, String> {
         if self.shared.is_broken.swap(false, AcqRel) {
+            let reason = self.shared.away().clone().unwrap_or_default();
+            tracing::warn!(reason, "the Kafka producer cannot go on and is replaced");
             self.replace_producer()?;
         }
         Ok(Arc::clone(
@@ -287,7 +324,6 @@ impl Inner {
 
     /// What the old one had on its way comes back as not sent, and is sent again by the new one.
     fn replace_producer(&self) -> Result<(), String> {
-        tracing::warn!("the Kafka producer has failed for good and is replaced");
         let new = producer(&self.options, &self.shared).map_err(|error| {
             self.shared.is_broken.store(true, Release);
             error.to_string()
@@ -299,6 +335,43 @@ impl Inner {
         // Dropping it waits for its thread.
         tokio::task::spawn_blocking(move || drop(old));
         Ok(())
+    }
+
+    /// Before anything is sent: a batch that Kafka refuses is sent again, and what came behind it may be there already.
+    fn fit_batches(&self) {
+        if self.is_fitted.load(Acquire) || self.shared.away().is_some() {
+            return;
+        }
+        tokio::task::block_in_place(|| {
+            let producer = Arc::clone(&self.producer.read().unwrap_or_else(PoisonError::into_inner));
+            let kafka_topic = &self.config.kafka_topic;
+            let looked_up = self
+                .shared
+                .topics
+                .look_up(producer.client(), kafka_topic, self.lookup_timeout);
+            let absent = match looked_up {
+                Ok(Some(_)) => None,
+                Ok(None) => Some(self.shared.unknown(kafka_topic)),
+                Err(error) => Some(self.shared.failure(&error, kafka_topic)),
+            };
+            if absent.is_some() {
+                return;
+            }
+            self.is_fitted.store(true, Release);
+            let limit = client::batch_limit(&self.options, kafka_topic, self.lookup_timeout);
+            let Some(limit) = limit.filter(|limit| *limit < self.shared.batch_bytes.load(Acquire)) else {
+                return;
+            };
+            tracing::info!(
+                kafka_topic,
+                limit,
+                "batches are no larger than the topic's max.message.bytes"
+            );
+            self.shared.batch_bytes.fetch_min(limit, AcqRel);
+            if let Err(reason) = self.replace_producer() {
+                tracing::warn!(reason, "the Kafka producer cannot be replaced");
+            }
+        });
     }
 
     fn enqueue<'a>(
