@@ -70,7 +70,7 @@ pub fn check(backup: &Path) -> Result<(), String> {
         ));
     }
     let found = list(backup).map_err(|error| format!("{shown} cannot be read: {error}"))?;
-    match mark.files.iter().find(|listed| !found.binary_search(listed).is_ok()) {
+    match mark.files.iter().find(|listed| found.binary_search(listed).is_err()) {
         None => Ok(()),
         Some(Listed { path, bytes }) => Err(format!(
             "{shown} is not what was backed up: {path} is missing, or has not its {bytes} bytes. \
