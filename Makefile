@@ -39,7 +39,7 @@ fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each
 	@dev/fuzz $(FUZZ_SECONDS)
 
 simulate: setup ## Run SEEDS simulated nodes of one DURABILITY with faults and crashes, from seed FROM on
-	@dev/cargo run --profile fast --quiet -p tidewire-simulation -- --seeds $(SEEDS) --from $(FROM) --durability $(DURABILITY)
+	@dev/cargo run --profile simulate --quiet -p tidewire-simulation -- --seeds $(SEEDS) --from $(FROM) --durability $(DURABILITY)
 
 generate: setup ## Write what is generated from the option definitions
 	dev/cargo run --quiet -p tidewire -- config reference > docs/configuration.md.new

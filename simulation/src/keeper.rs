@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use broker::durable::MOVER;
+use broker::durable::moves::MovePart;
 use broker::durable::record::Position;
 use broker::{Checkpointed, Shard};
 use journal::{Health, Log, Lsn, ReadError};
@@ -34,14 +35,16 @@ pub struct Temper {
     pub has_rot: bool,
     /// Questions are turned away now and then.
     pub is_reader_busy: bool,
+    /// Checkpoints may move a part of what they are told to.
+    pub has_little_room: bool,
     /// With more that is not committed it is behind.
     pub backlog_bytes_max: u64,
 }
 
 struct Checkpoint {
     replay_from: Lsn,
-    /// What is older is written once more.
-    move_before: Lsn,
+    /// What is written once more.
+    part: MovePart,
     /// Workers that have not finished.
     left: usize,
     oldest: Option<u64>,
@@ -143,7 +146,8 @@ impl Keeper {
     /// Goes on with a checkpoint, in every tick.
     pub fn walk_on(&mut self, follower: &mut Follower, shard: &mut Shard, now: broker::Now) {
         if std::mem::replace(&mut follower.checkpoints, self.begun) != self.begun {
-            shard.begin_checkpoint(now, Position(self.checkpoint.as_ref().map_or(0, |c| c.move_before.0)));
+            let part = self.checkpoint.as_ref().map_or(MovePart::NOTHING, |c| c.part);
+            shard.begin_checkpoint(now, part);
         }
         if let Some(part) = shard.walk_on(now) {
             follower.checkpointed = Some((part, Lsn(u64::MAX)));
@@ -170,14 +174,23 @@ impl Keeper {
             return;
         }
         let (first, replay_from) = (self.log.stats().first, self.log.committed());
-        let move_before = match random.below(3) {
-            0 => Lsn(0),
-            _ => Lsn(random.between(first.0, replay_from.0.max(first.0))),
+        let part = match random.below(3) {
+            0 => MovePart::NOTHING,
+            _ => {
+                let before = random.between(first.0, replay_from.0.max(first.0));
+                MovePart {
+                    before: Position(before),
+                    bytes: match self.temper.has_little_room {
+                        true => random.between(0, before - first.0),
+                        false => u64::MAX,
+                    },
+                }
+            }
         };
         self.begun += 1;
         self.checkpoint = Some(Checkpoint {
             replay_from,
-            move_before,
+            part,
             left: workers,
             oldest: None,
         });

@@ -58,6 +58,8 @@ pub struct Plan {
     pub backlog_bytes_max: u64,
     /// The journal's reader turns questions away.
     pub is_reader_busy: bool,
+    /// Checkpoints move a part of what they would, as on a disk with little free.
+    pub has_little_room: bool,
     /// Messages are published to `$delayed/…`. Not where the wall clock jumps, which is what tells after a restart how long is left.
     pub has_delays: bool,
     pub weights: [u32; STEPS],
@@ -161,6 +163,7 @@ impl Plan {
             has_delays: false,
             backlog_bytes_max: u64::MAX,
             is_reader_busy: false,
+            has_little_room: false,
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),
@@ -172,6 +175,7 @@ impl Plan {
         } else if durability != Durability::None && r.percent(30) {
             plan.let_wait(r);
         }
+        plan.has_little_room = matches!(seed % 11, 3 | 4);
         plan.config.is_all_kept = seed.is_multiple_of(5);
         plan.has_tap = r.percent(30);
         plan.may_tap_be_full = plan.has_tap && r.percent(25);

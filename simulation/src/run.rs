@@ -43,7 +43,7 @@ impl Failure {
             lines,
         } = self;
         format!(
-            "{}\nseed {seed} failed: {violation}\nagain: cargo run -p tidewire-simulation --release -- --seed {seed} --steps {steps} --durability {} --trace\n",
+            "{}\nseed {seed} failed: {violation}\nagain: cargo run -p tidewire-simulation --profile simulate -- --seed {seed} --steps {steps} --durability {} --trace\n",
             lines.join("\n"),
             settings.durability.name(),
         )

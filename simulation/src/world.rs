@@ -257,6 +257,7 @@ impl World {
             temper: Temper {
                 has_rot: self.plan.has_rot,
                 is_reader_busy: self.plan.is_reader_busy,
+                has_little_room: self.plan.has_little_room,
                 backlog_bytes_max: self.plan.backlog_bytes_max,
             },
             has_tap: self.plan.has_tap,

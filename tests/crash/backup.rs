@@ -2,9 +2,11 @@
 //! acknowledged when it was begun, in order.
 
 use std::fs;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use crate::support::{Config, Connect, Peer, Publish, Server, V4, V5};
 
@@ -22,6 +24,7 @@ reserve_bytes = "0B"
 const BACKUPS: usize = 5;
 /// Between two of them.
 const MESSAGES: usize = 500;
+const KILLS: u32 = 20;
 
 #[test]
 fn every_backup_under_load_has_what_was_acknowledged_before_it() {
@@ -83,6 +86,81 @@ fn every_backup_under_load_has_what_was_acknowledged_before_it() {
         );
         away.disconnect();
     }
+}
+
+/// As long as it is not whole, nobody takes it for a backup.
+#[test]
+fn a_backup_that_was_killed_is_not_restored() {
+    let mut server = Server::start(&Config::new(CONFIG));
+    let away = Connect::new(V4, "away").persistent();
+    let mut peer = server.session(&away);
+    peer.subscribe("kept/#", 1);
+    peer.disconnect();
+    let mut publisher = server.session(&Connect::new(V5, "publisher"));
+    for number in 0..MESSAGES {
+        let kept = Publish::new("kept/a", payload(number, 1000)).qos(1);
+        assert_eq!(publisher.publish(&kept), 0);
+    }
+    server.kill();
+    let begun = Instant::now();
+    tidewire(&server, &["backup", "--data-dir", "data", "--to", "whole"]);
+    let took = begun.elapsed();
+    let whole = files(&server.dir().join("whole"));
+    let (mut refused, mut restored) = (0, 0);
+    for round in 0..KILLS {
+        let mut backup = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+            .args(["backup", "--data-dir", "data", "--to", "part"])
+            .current_dir(server.dir())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program runs");
+        thread::sleep(took * round / KILLS);
+        backup.kill().expect("it is ours");
+        let _ = backup.wait();
+        let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+            .args(["restore", "--data-dir", "again", "--from", "part"])
+            .current_dir(server.dir())
+            .output()
+            .expect("the program runs");
+        let again = server.dir().join("again");
+        match output.status.success() {
+            true => {
+                restored += 1;
+                assert_eq!(files(&again), whole, "killed {round}/{KILLS} on the way");
+            }
+            false => {
+                refused += 1;
+                assert!(
+                    !again.exists() || files(&again).is_empty(),
+                    "what is refused is not begun"
+                );
+            }
+        }
+        let _ = fs::remove_dir_all(again);
+        let _ = fs::remove_dir_all(server.dir().join("part"));
+    }
+    println!("{refused} refused, {restored} whole");
+    assert!(refused > 0, "none was killed on the way");
+}
+
+/// Without the mark of a backup.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let (mut files, mut directories) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(next) = directories.pop() {
+        for entry in fs::read_dir(next).expect("it is there").flatten() {
+            match entry.path().is_dir() {
+                true => directories.push(entry.path()),
+                false => files.push(entry.path()),
+            }
+        }
+    }
+    files.retain(|path| !path.ends_with("backup.json"));
+    files.sort();
+    let relative = |path: PathBuf| path.strip_prefix(directory).map(Path::to_owned);
+    files
+        .into_iter()
+        .map(|path| relative(path).expect("it is below"))
+        .collect()
 }
 
 fn payload(number: usize, bytes: usize) -> String {

@@ -69,12 +69,12 @@ fn a_full_ext4_refuses_holds_and_goes_on_when_there_is_space() {
     full_disk(Disk::ext4);
 }
 
-fn full_disk(mount: fn(&Server) -> Option<Disk>) {
+fn full_disk(mount: Mount) {
     let mut server = Server::start(&Config::new(
         "durability.segment_bytes = \"256KiB\"\ndurability.reserve_bytes = \"1MiB\"\n",
     ));
     server.kill();
-    let Some(disk) = mount(&server) else {
+    let Some(disk) = mount(&server, DISK_BYTES) else {
         println!("skipped: this machine lets nobody mount a file system of its own");
         return;
     };
@@ -101,6 +101,51 @@ fn full_disk(mount: fn(&Server) -> Option<Disk>) {
     server.wait_until_ready();
     let subscriber = Peer::session(server.mqtt(), &subscriber());
     scene.assert_delivered(&server, subscriber, Vec::new());
+}
+
+#[test]
+fn a_full_disk_ends_by_delivery_though_others_have_taken_most_of_the_reserve() {
+    taken_reserve(Disk::tmpfs);
+}
+
+#[test]
+fn a_full_ext4_ends_by_delivery_though_others_have_taken_most_of_the_reserve() {
+    taken_reserve(Disk::ext4);
+}
+
+/// What the journal writes to make room must not take the space that delivery needs.
+fn taken_reserve(mount: Mount) {
+    let mut server = Server::start(&Config::new(
+        "mqtt.max_queued_messages = 100000\ndurability.segment_bytes = \"1MiB\"\ndurability.reserve_bytes = \"8MiB\"\n",
+    ));
+    server.kill();
+    let Some(disk) = mount(&server, 48 << 20) else {
+        println!("skipped: this machine lets nobody mount a file system of its own");
+        return;
+    };
+    server.spawn_again();
+    server.wait_until_ready();
+    let mut scene = Scene::begin(&server);
+    scene.fill(&server);
+    scene.assert_full(&server);
+    disk.take(5 << 20);
+    let before = journal_bytes(&server, "replay");
+    server.wait_until("the journal has tried to make room", |server| {
+        journal_bytes(server, "replay") < before || journal_bytes(server, "backlog") > 64 << 10
+    });
+    let mut subscriber = Peer::session(server.mqtt(), &subscriber());
+    let received = scene.deliver_until_accepted(&server, &mut subscriber);
+    scene.assert_delivered(&server, subscriber, received);
+    scene.assert_over(&server);
+}
+
+fn journal_bytes(server: &Server, of: &str) -> u64 {
+    let (_, metrics) = server.http_get("/metrics");
+    let name = format!("\ntidewire_journal_{of}_bytes ");
+    let value = metrics.split(&name).nth(1).and_then(|rest| rest.lines().next());
+    value
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no {name}"))
 }
 
 /// A file system that finds no space for what it had promised, in the middle of a write.
@@ -326,20 +371,22 @@ fn take(subscriber: &mut Peer, received: &mut Vec<u32>, within: Duration) {
     }
 }
 
+type Mount = fn(&Server, usize) -> Option<Disk>;
+
 /// A small file system that holds the server's data directory.
 struct Disk(PathBuf);
 
 impl Disk {
     /// In memory. `None` where that is not allowed.
-    fn tmpfs(server: &Server) -> Option<Disk> {
-        Disk::mount(server, &format!("-t tmpfs -o size={DISK_BYTES} tidewire-test"))
+    fn tmpfs(server: &Server, bytes: usize) -> Option<Disk> {
+        Disk::mount(server, &format!("-t tmpfs -o size={bytes} tidewire-test"))
     }
 
     /// In a file beside the data directory.
-    fn ext4(server: &Server) -> Option<Disk> {
+    fn ext4(server: &Server, bytes: usize) -> Option<Disk> {
         let image = server.dir().join("disk.img");
         let file = fs::File::create(&image).expect("the server's directory is writable");
-        file.set_len(DISK_BYTES as u64).expect("a sparse file takes no space");
+        file.set_len(bytes as u64).expect("a sparse file takes no space");
         let mut command = Command::new("mkfs.ext4");
         let made = command.args(["-q", "-F"]).arg(&image).output().ok()?;
         assert!(made.status.success(), "mkfs.ext4 fails: {made:?}");
@@ -358,6 +405,10 @@ impl Disk {
     fn fill(&self) {
         let result = fs::write(self.0.join("filling"), vec![0; DISK_BYTES]);
         result.expect_err("the disk has less space than this");
+    }
+
+    fn take(&self, bytes: usize) {
+        fs::write(self.0.join("taken"), vec![0; bytes]).expect("the disk has this space");
     }
 
     fn make_space(&self) {

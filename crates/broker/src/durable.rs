@@ -15,7 +15,7 @@ pub(crate) mod ends;
 pub(crate) mod entry_list;
 pub(crate) mod keep;
 pub(crate) mod ledger;
-pub(crate) mod moves;
+pub mod moves;
 pub(crate) mod pages;
 
 pub use cold::MOVER;

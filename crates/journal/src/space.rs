@@ -20,6 +20,8 @@ pub(crate) struct Space {
     reserve_bytes: u64,
     spare: Option<Spare>,
     shortage: Option<Shortage>,
+    /// Of the disk, when it was last asked.
+    free_bytes: u64,
 }
 
 pub(crate) struct Spare {
@@ -60,11 +62,24 @@ impl Space {
             reserve_bytes: config.reserve_bytes,
             spare: None,
             shortage: None,
+            free_bytes: 0,
         }
     }
 
     pub fn shortage(&self) -> Option<&Shortage> {
         self.shortage.as_ref()
+    }
+
+    /// What can still be written behind the segments: the spare one, and what the disk had left when it was last measured.
+    pub fn room_bytes(&self) -> u64 {
+        self.free_bytes.saturating_add(self.spare_bytes())
+    }
+
+    /// Others take space, too.
+    pub fn measure(&mut self) {
+        if let Ok(free_bytes) = self.storage.free_bytes() {
+            self.free_bytes = free_bytes;
+        }
     }
 
     pub fn spare_bytes(&self) -> u64 {

@@ -57,6 +57,8 @@ pub struct LogStats {
     pub segments: u64,
     /// Of all segments and the spare one, as preallocated.
     pub file_bytes: u64,
+    /// That can be written, whether it may or not: what is left of them, and what the disk had free at the last flush.
+    pub room_bytes: u64,
     pub appended_bytes: u64,
     pub written_bytes: u64,
     /// Flushes that had something to write.
@@ -76,6 +78,7 @@ pub(crate) struct Status {
     pub replay_from: AtomicU64,
     pub segments: AtomicU64,
     pub file_bytes: AtomicU64,
+    pub room_bytes: AtomicU64,
     pub appended_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
     pub flushes: AtomicU64,
@@ -145,6 +148,7 @@ impl Status {
             next: self.lsn(|status| &status.next),
             segments: self.segments.load(Relaxed),
             file_bytes: self.file_bytes.load(Relaxed),
+            room_bytes: self.room_bytes.load(Relaxed),
             appended_bytes: self.appended_bytes.load(Relaxed),
             written_bytes: self.written_bytes.load(Relaxed),
             flushes: self.flushes.load(Relaxed),

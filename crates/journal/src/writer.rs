@@ -92,6 +92,7 @@ impl Writer {
             status: start.status,
         };
         writer.space.prepare(writer.segments.file_bytes());
+        writer.space.measure();
         writer.publish(writer.space.shortage().cloned());
         writer
     }
@@ -127,6 +128,7 @@ impl Writer {
             stopped = self.sync_active().and(stopped);
         }
         self.space.prepare(self.segments.file_bytes());
+        self.space.measure();
         self.settle(stopped)
     }
 
@@ -385,6 +387,11 @@ impl Writer {
         status.segments.store(self.segments.len() as u64, Relaxed);
         let file_bytes = self.segments.file_bytes() + self.space.spare_bytes();
         status.file_bytes.store(file_bytes, Relaxed);
+        let active = self.active.file_bytes.load(Relaxed);
+        let rest = active.saturating_sub(self.active.offset(self.written));
+        status
+            .room_bytes
+            .store(rest.saturating_add(self.space.room_bytes()), Relaxed);
     }
 
     fn committed(&self) -> Lsn {

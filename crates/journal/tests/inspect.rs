@@ -327,7 +327,12 @@ fn a_damaged_journal_is_not_copied() {
         let bases = journal(&original);
         damage(&original, bases[number]);
         let error = copy_to(&original, &copy).unwrap_err();
-        assert!(error.to_string().contains("the journal is damaged"), "{error}");
+        let (error, original) = (error.to_string(), original.display());
+        assert!(error.contains("the journal is damaged"), "{error}");
+        assert!(
+            error.ends_with(&format!("--data-dir {original}")),
+            "the copy does not stay: {error}"
+        );
         assert!(!copy.join("journal").exists());
     }
 }

@@ -7,6 +7,9 @@
 //!
 //! What a pass needs: what it has moved is there twice until the old place is removed, `LAG` checkpoints later, and while it moves what
 //! stays, nothing is gained, but more is appended. Long parts need more for the one, short ones for the other.
+//!
+//! Where the disk has little left, a checkpoint moves no more than a part of what it has: delivery has to write, too, and what is
+//! appended and finds no room keeps all waiting that comes behind it.
 
 use ::journal::Lsn;
 
@@ -19,11 +22,70 @@ const PART: u64 = 2;
 /// So many checkpoints later, what has been moved is removed.
 const LAG: u64 = 3;
 
+/// This part of the room that is not left for delivery may be written once more by one checkpoint: others take space meanwhile.
+const ROOM_PART: u64 = 4;
+
+/// What one checkpoint moves: messages before a position, so many bytes of them at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub before: Lsn,
+    pub bytes: u64,
+}
+
+/// What can be written behind all that has been appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub bytes: u64,
+    pub segment_bytes: u64,
+    /// What a checkpoint takes itself.
+    pub snapshot_bytes: u64,
+}
+
+impl Room {
+    /// What may be written once more of it: half a segment is left for delivery, and what checkpoints take until anything is removed.
+    fn to_move(self) -> u64 {
+        let left = self.segment_bytes / 2 + LAG * self.snapshot_bytes;
+        self.bytes.saturating_sub(left) / ROOM_PART
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Compaction {
     pass: Option<Pass>,
     /// What the last pass left.
     left_bytes: u64,
+    grant: Grant,
+}
+
+/// What may be moved of what stands before a position while the log is full. If it is used up, what stands there is waited for: moving
+/// more gains nothing until that has been delivered. So it is tried again, but more and more seldom.
+#[derive(Debug, Default)]
+struct Grant {
+    before: Lsn,
+    bytes: u64,
+    /// In checkpoints.
+    age: u64,
+    lasts: u64,
+}
+
+impl Grant {
+    fn renew(&mut self, before: Lsn, bytes: u64) {
+        self.age += 1;
+        if before > self.before {
+            *self = Grant {
+                before,
+                bytes,
+                age: 0,
+                lasts: 2 * LAG,
+            };
+        } else if self.age >= self.lasts {
+            self.bytes = bytes;
+            self.age = 0;
+            self.lasts = self.lasts.saturating_mul(2);
+        }
+        // There may be less room by now.
+        self.bytes = self.bytes.min(bytes);
+    }
 }
 
 #[derive(Debug)]
@@ -43,8 +105,15 @@ pub(crate) fn is_long(length: u64, checkpoint_bytes: u64) -> bool {
 }
 
 impl Compaction {
-    /// Called for each checkpoint: everything before the answer is to be moved.
-    pub(crate) fn move_before(&mut self, first: Lsn, next: Lsn, checkpoint_bytes: u64, quota_bytes: u64) -> Lsn {
+    /// Called for each checkpoint.
+    pub(crate) fn move_before(
+        &mut self,
+        first: Lsn,
+        next: Lsn,
+        checkpoint_bytes: u64,
+        quota_bytes: u64,
+        room: Room,
+    ) -> Part {
         let length = next.0 - first.0;
         self.end_pass(length, checkpoint_bytes);
         // The least that a pass needs beside what is there is with parts of this length.
@@ -62,23 +131,27 @@ impl Compaction {
                 removing: 0,
             });
         }
-        let Some(pass) = &mut self.pass else { return Lsn(0) };
+        let Some(pass) = &mut self.pass else {
+            return Part::default();
+        };
         pass.checkpoints += 1;
-        pass.moved_to = Lsn(pass.moved_to.max(first).0 + pass.part).min(pass.until);
-        pass.moved_to
+        let bytes = room.to_move();
+        pass.moved_to = Lsn(pass.moved_to.max(first).0 + pass.part.min(bytes)).min(pass.until);
+        Part {
+            before: pass.moved_to,
+            bytes,
+        }
     }
 
-    /// The same while the log is full: no more at a time than there is room for beyond the quota, but something, or what waits at its
+    /// The same while the log is full: no more at a time than there is room for beyond the quota and in the reserve, but something, or what waits at its
     /// beginning would keep it full for ever; and more than checkpoints add until it is removed, or they would make it longer and longer.
-    pub(crate) fn move_before_when_full(
-        &mut self,
-        first: Lsn,
-        next: Lsn,
-        checkpoint_bytes: u64,
-        snapshot_bytes: u64,
-    ) -> Lsn {
+    pub(crate) fn move_before_when_full(&mut self, first: Lsn, next: Lsn, checkpoint_bytes: u64, room: Room) -> Part {
         self.end_pass(next.0 - first.0, checkpoint_bytes);
-        let part = checkpoint_bytes.max(2 * LAG * snapshot_bytes);
+        let bytes = room.to_move();
+        // At least what removes a segment: little of it may be waited for.
+        let part = checkpoint_bytes
+            .max(2 * LAG * room.snapshot_bytes)
+            .min(bytes.max(2 * room.segment_bytes));
         let little = Lsn(first.0 + part).min(next);
         let pass = self.pass.get_or_insert(Pass {
             until: first,
@@ -93,7 +166,16 @@ impl Compaction {
         }
         pass.checkpoints += 1;
         pass.until = pass.moved_to;
-        pass.moved_to
+        self.grant.renew(pass.moved_to, bytes);
+        Part {
+            before: pass.moved_to,
+            bytes: self.grant.bytes,
+        }
+    }
+
+    /// What a checkpoint has moved.
+    pub(crate) fn moved(&mut self, bytes: u64) {
+        self.grant.bytes = self.grant.bytes.saturating_sub(bytes);
     }
 
     fn end_pass(&mut self, length: u64, checkpoint_bytes: u64) {
@@ -115,6 +197,15 @@ mod tests {
     const CHECKPOINT: u64 = 100;
 
     const SEGMENT: u64 = 70;
+
+    /// On a disk with so many bytes free.
+    fn room(bytes: u64, snapshot_bytes: u64) -> Room {
+        Room {
+            bytes,
+            segment_bytes: SEGMENT,
+            snapshot_bytes,
+        }
+    }
 
     /// A log with a queue of `waiting` bytes at its beginning, of which moved parts go to the end, and 100 bytes of what nobody waits
     /// for between two checkpoints. As in the journal, whole segments are removed, and only those that two checkpoints in a row did not
@@ -140,12 +231,15 @@ mod tests {
             let replay_from = next;
             let before = match next - first > quota {
                 true => {
-                    compaction
-                        .move_before_when_full(Lsn(first), Lsn(next), CHECKPOINT, snapshot)
-                        .0
+                    let room = room(u64::MAX, snapshot);
+                    compaction.move_before_when_full(Lsn(first), Lsn(next), CHECKPOINT, room)
                 }
-                false => compaction.move_before(Lsn(first), Lsn(next), CHECKPOINT, quota).0,
+                false => {
+                    let room = room(u64::MAX, snapshot);
+                    compaction.move_before(Lsn(first), Lsn(next), CHECKPOINT, quota, room)
+                }
             };
+            let before = before.before.0;
             let mut moved = 0;
             for (from, to) in &mut waited {
                 let until = before.clamp(*from, *to);
@@ -226,13 +320,58 @@ mod tests {
         let little = Lsn(1_000 + CHECKPOINT);
         for _ in 0..10 {
             assert_eq!(
-                compaction.move_before_when_full(first, next, CHECKPOINT, 0),
+                compaction
+                    .move_before_when_full(first, next, CHECKPOINT, room(u64::MAX, 0))
+                    .before,
                 little,
                 "and no more until that is removed"
             );
         }
         let after = Lsn(little.0 + CHECKPOINT);
-        assert_eq!(compaction.move_before_when_full(little, next, CHECKPOINT, 0), after);
+        let part = compaction.move_before_when_full(little, next, CHECKPOINT, room(u64::MAX, 0));
+        assert_eq!(part.before, after);
+    }
+
+    /// Whatever is asked for, all of it is written: what waits takes all of the log.
+    #[test]
+    fn a_full_disk_is_not_filled_further_with_what_gains_nothing() {
+        let mut compaction = Compaction::default();
+        let mut free = 1_000;
+        for checkpoint in 0..10_000 {
+            let part = compaction.move_before_when_full(Lsn(0), Lsn(1 << 40), 1 << 30, room(free, 0));
+            if checkpoint == 0 {
+                assert_eq!(part.bytes, (1_000 - SEGMENT / 2) / ROOM_PART);
+            }
+            free -= part.bytes;
+            compaction.moved(part.bytes);
+            if checkpoint == LAG {
+                assert!(free > 700, "once, and then it waits: {free}");
+            }
+        }
+        assert!(free >= SEGMENT / 2, "delivery has to write, too: {free}");
+    }
+
+    #[test]
+    fn a_straggler_is_moved_on_a_full_disk_with_less_than_a_segment() {
+        let mut compaction = Compaction::default();
+        let room = room(SEGMENT * 3 / 4, 0);
+        let part = compaction.move_before_when_full(Lsn(0), Lsn(1_000), CHECKPOINT, room);
+        assert!(part.before.0 >= SEGMENT, "{part:?}");
+        assert!(part.bytes > 0, "{part:?}");
+        compaction.moved(1);
+        let again = compaction.move_before_when_full(Lsn(0), Lsn(1_000), CHECKPOINT, room);
+        assert_eq!(again.bytes, part.bytes - 1, "what is left of it");
+        compaction.moved(again.bytes);
+        let after = Lsn(2 * SEGMENT);
+        let part = compaction.move_before_when_full(after, Lsn(1_000), CHECKPOINT, room);
+        assert!(part.bytes > 0, "that has gone: {part:?}");
+    }
+
+    #[test]
+    fn a_pass_takes_no_more_than_a_part_of_the_disk() {
+        let mut compaction = Compaction::default();
+        let part = compaction.move_before(Lsn(0), Lsn(10_000), CHECKPOINT, u64::MAX, room(435, 0));
+        assert_eq!((part.before, part.bytes), (Lsn(100), 100));
     }
 
     #[test]

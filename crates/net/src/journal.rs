@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use ::journal::{Batch, Health, Journal, Log, LogStats, Lsn, ReadError};
 use broker::durable::MOVER;
+use broker::durable::moves::MovePart;
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovered;
 use broker::durable::restore::{Restored, restore};
 use broker::{Checkpointed, Shard};
 
-use crate::compaction::{Compaction, is_long};
+use crate::compaction::{Compaction, Part, Room, is_long};
 use crate::letter::Letter;
 use crate::mailbox::Address;
 use crate::server::{Common, Observer};
@@ -32,6 +33,8 @@ pub struct Restart {
     pub recovered: Recovered,
     /// `LogConfig::max_bytes`.
     pub quota_bytes: u64,
+    /// `LogConfig::segment_bytes`.
+    pub segment_bytes: u64,
 }
 
 impl Restart {
@@ -84,6 +87,9 @@ const CHECKPOINT_PART: u64 = 64;
 const CHECKPOINT_TIMES: u64 = 4;
 const CHECKPOINT_WHEN_FULL_MS: u64 = 1000;
 
+/// So many of a full journal have to find room: the less there is, the longer each waits, so that they never take it all.
+const CHECKPOINTS_WITHIN_ROOM: u64 = 256;
+
 /// How often of a long one that is written to, however little: what has been delivered since gives its space back.
 const CHECKPOINT_WHEN_LONG_MS: u64 = 60_000;
 
@@ -117,14 +123,23 @@ pub(crate) struct Keeper {
     checkpoint: Mutex<Checkpoint>,
     /// `LogConfig::max_bytes`.
     quota_bytes: AtomicU64,
+    /// `LogConfig::segment_bytes`.
+    segment_bytes: AtomicU64,
+}
+
+/// What a log was opened with.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub quota_bytes: u64,
+    pub segment_bytes: u64,
 }
 
 /// The checkpoint that is being made, or the last one.
 #[derive(Default)]
 struct Checkpoint {
     replay_from: Lsn,
-    /// What is older is written once more.
-    move_before: Lsn,
+    /// What is written once more, by all workers.
+    part: Part,
     compaction: Compaction,
     /// Workers that have not finished.
     left: usize,
@@ -150,6 +165,7 @@ impl Keeper {
             checkpoints_when_used: AtomicU64::new(0),
             checkpoint: Mutex::default(),
             quota_bytes: AtomicU64::new(u64::MAX),
+            segment_bytes: AtomicU64::new(0),
         }
     }
 
@@ -157,7 +173,7 @@ impl Keeper {
     pub(crate) fn start(
         self: &Arc<Self>,
         log: Log,
-        quota_bytes: u64,
+        limits: Limits,
         workers: Vec<Address<Letter>>,
         observer: Arc<dyn Observer>,
     ) -> io::Result<()> {
@@ -174,7 +190,12 @@ impl Keeper {
             }
             keeper.wake(&workers);
         };
+        let Limits {
+            quota_bytes,
+            segment_bytes,
+        } = limits;
         let checkpoint_bytes = CHECKPOINT_BYTES.min(quota_bytes / CHECKPOINT_PART);
+        self.segment_bytes.store(segment_bytes, Ordering::Relaxed);
         self.checkpoint_bytes.store(checkpoint_bytes, Ordering::Relaxed);
         self.quota_bytes.store(quota_bytes, Ordering::Relaxed);
         // From the last one on, or a node that is started anew before it is due would never make one.
@@ -225,8 +246,10 @@ impl Keeper {
         }
         let at = self.checkpoint_at.load(Ordering::Relaxed);
         let is_late = || self.early_ms(now_ms).is_some_and(|early_ms| now_ms > early_ms);
+        // While it is full, the time says how many of them there is room for.
+        let is_far = end.0 > at && !self.is_full();
         at != u64::MAX
-            && (end.0 > at || is_late())
+            && (is_far || is_late())
             && self
                 .checkpoint_at
                 .compare_exchange(at, u64::MAX, Ordering::AcqRel, Ordering::Relaxed)
@@ -235,9 +258,8 @@ impl Keeper {
 
     /// From when on one is made though little has been appended, because space is wanted back.
     fn early_ms(&self, now_ms: u64) -> Option<u64> {
-        let is_full = self.journal.get().is_some_and(|journal| journal.health() != Health::Ok);
-        let wait_ms = match is_full {
-            true => CHECKPOINT_WHEN_FULL_MS,
+        let wait_ms = match self.is_full() {
+            true => wait_when_full_ms(self.room_bytes(), self.snapshot_bytes.load(Ordering::Relaxed))?,
             false if self.is_long.load(Ordering::Relaxed) => CHECKPOINT_WHEN_LONG_MS,
             false => return None,
         };
@@ -257,6 +279,16 @@ impl Keeper {
     fn note_length(&self, stats: &LogStats) {
         let is_long = is_long(stats.next.0 - stats.first.0, self.interval_bytes());
         self.is_long.store(is_long, Ordering::Relaxed);
+    }
+
+    fn is_full(&self) -> bool {
+        self.journal.get().is_some_and(|journal| journal.health() != Health::Ok)
+    }
+
+    /// What can be written behind all that has been appended.
+    fn room_bytes(&self) -> u64 {
+        let stats = self.journal.get().map(Journal::stats).unwrap_or_default();
+        stats.room_bytes.saturating_sub(stats.next.0 - stats.committed.0)
     }
 
     /// From one checkpoint to the next.
@@ -279,21 +311,27 @@ impl Keeper {
         checkpoint.replay_from = journal.committed();
         let stats = journal.stats();
         let (first, next, interval_bytes) = (stats.first, stats.next, self.interval_bytes());
-        checkpoint.move_before = match journal.health() == Health::Ok {
+        let room = Room {
+            bytes: self.room_bytes(),
+            segment_bytes: self.segment_bytes.load(Ordering::Relaxed),
+            snapshot_bytes: self.snapshot_bytes.load(Ordering::Relaxed),
+        };
+        checkpoint.part = match journal.health() == Health::Ok {
             true => {
                 let quota_bytes = self.quota_bytes.load(Ordering::Relaxed);
                 checkpoint
                     .compaction
-                    .move_before(first, next, interval_bytes, quota_bytes)
+                    .move_before(first, next, interval_bytes, quota_bytes, room)
             }
             false => {
-                let snapshot_bytes = self.snapshot_bytes.load(Ordering::Relaxed);
                 let checkpoint_bytes = self.checkpoint_bytes.load(Ordering::Relaxed);
                 checkpoint
                     .compaction
-                    .move_before_when_full(first, next, checkpoint_bytes, snapshot_bytes)
+                    .move_before_when_full(first, next, checkpoint_bytes, room)
             }
         };
+        // Each worker its share.
+        checkpoint.part.bytes /= workers as u64;
         checkpoint.left = workers;
         checkpoint.bytes = 0;
         checkpoint.oldest_before = checkpoint.oldest.take();
@@ -307,6 +345,7 @@ impl Keeper {
         let oldest = part.oldest.map(|position| position.0);
         checkpoint.oldest = min_of(checkpoint.oldest, oldest);
         checkpoint.bytes += part.bytes;
+        checkpoint.compaction.moved(part.moved_bytes);
         checkpoint.left -= 1;
         if checkpoint.left > 0 {
             return;
@@ -341,6 +380,12 @@ impl Keeper {
             keeper.checkpoint_at.store(next, Ordering::Release);
         });
     }
+}
+
+/// How long a full journal waits for its next checkpoint; none is begun that would find no room.
+fn wait_when_full_ms(room_bytes: u64, snapshot_bytes: u64) -> Option<u64> {
+    let of_room = snapshot_bytes.saturating_mul(CHECKPOINTS_WITHIN_ROOM * CHECKPOINT_WHEN_FULL_MS) / room_bytes.max(1);
+    (snapshot_bytes == 0 || snapshot_bytes < room_bytes).then_some(of_room.max(CHECKPOINT_WHEN_FULL_MS))
 }
 
 fn min_of(a: Option<u64>, b: Option<u64>) -> Option<u64> {
@@ -476,8 +521,12 @@ impl Worker {
     pub(crate) fn walk_on(&mut self) {
         let begun = self.common.keeper.checkpoints.load(Ordering::Acquire);
         if std::mem::replace(&mut self.checkpoints, begun) != begun {
-            let move_before = self.common.keeper.lock().move_before;
-            self.shard.begin_checkpoint(self.now, Position(move_before.0));
+            let part = self.common.keeper.lock().part;
+            let part = MovePart {
+                before: Position(part.before.0),
+                bytes: part.bytes,
+            };
+            self.shard.begin_checkpoint(self.now, part);
         }
         if let Some(part) = self.shard.walk_on(self.now) {
             self.checkpointed = Some((part, Lsn(u64::MAX)));
@@ -585,6 +634,27 @@ mod tests {
         assert_eq!(keeper.early_when_idle_ms(LATE_MS), None);
         keeper.note_use();
         assert_eq!(keeper.early_when_idle_ms(LATE_MS), Some(LATE_MS));
+    }
+
+    #[test]
+    fn the_checkpoints_of_a_full_journal_do_not_take_the_disk() {
+        assert_eq!(
+            wait_when_full_ms(0, 0),
+            Some(CHECKPOINT_WHEN_FULL_MS),
+            "nothing is known yet"
+        );
+        assert_eq!(wait_when_full_ms(1_000_000, 1), Some(CHECKPOINT_WHEN_FULL_MS));
+        assert_eq!(wait_when_full_ms(1_000, 1_000), None, "it would find no room");
+        let (mut room, mut waited_ms) = (1_000_000, 0);
+        while waited_ms < 3_600_000 {
+            let Some(wait_ms) = wait_when_full_ms(room, 10_000) else {
+                break;
+            };
+            waited_ms += wait_ms;
+            room -= 10_000;
+        }
+        assert!(waited_ms > 600_000, "room for ten minutes, not {waited_ms} ms");
+        assert!(room >= 10_000 / 2, "{room}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::auth_pool::{self, Authenticator};
 use crate::config::ServerConfig;
 use crate::counters::{NetCounters, PublishedCounters};
 use crate::crew::{self, AwakeTime};
-use crate::journal::{Keeper, Restart};
+use crate::journal::{Keeper, Limits, Restart};
 use crate::latency;
 use crate::letter::Letter;
 use crate::listener::{self, BindError, Listener, ListenerInfo};
@@ -197,11 +197,14 @@ impl Prepared {
         let mut shards = new_shards(common);
         let mut restored = Restored::default();
         if let Some(restart) = restart {
-            let quota_bytes = restart.quota_bytes;
+            let limits = Limits {
+                quota_bytes: restart.quota_bytes,
+                segment_bytes: restart.segment_bytes,
+            };
             let (log, all) = restart.restore(common, &mut shards).map_err(StartError::Unreadable)?;
             common
                 .keeper
-                .start(log, quota_bytes, workers.clone(), common.observer.clone())
+                .start(log, limits, workers.clone(), common.observer.clone())
                 .map_err(StartError::Resources)?;
             restored = all;
         }

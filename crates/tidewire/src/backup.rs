@@ -2,7 +2,10 @@
 //! definitions of rules and connectors, what waits in the buffers of actions, the device platform, and the console's charts.
 //!
 //! A backup is taken from the files, also while a server runs on them: it holds all that was acknowledged before it began. It is
-//! verified, and so is what is restored. Neither overwrites anything.
+//! verified, and so is what is restored. Neither overwrites anything, and what cannot be finished is removed. That a backup is whole is said
+//! by a file that is written last ([`mark`]); nothing else is restored without being told to.
+
+mod mark;
 
 use std::fmt::Write;
 use std::fs;
@@ -10,7 +13,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use journal::inspect::{InspectError, copy_around};
+use storage::copy::sync_directory;
 
 use crate::config::files::chain;
 use crate::journal_command::holdings::{Holdings, count};
@@ -29,6 +34,12 @@ pub fn restore_command() -> Command {
         .about("Fill an empty data directory from a backup")
         .args(data_dir_args())
         .arg(directory("from", "The backup"))
+        .arg(
+            Arg::new("incomplete")
+                .long("incomplete")
+                .action(ArgAction::SetTrue)
+                .help("Also what is not known to be whole: a backup that was interrupted, or of an earlier version"),
+        )
 }
 
 fn directory(name: &'static str, help: &'static str) -> Arg {
@@ -42,12 +53,31 @@ fn directory(name: &'static str, help: &'static str) -> Arg {
 
 pub fn backup(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
     let to: &PathBuf = matches.get_one("to").expect("clap requires it");
-    report("backed up", data_dir, to, copy(data_dir, to))
+    report("backed up", data_dir, to, back_up(data_dir, to))
 }
 
 pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
     let from: &PathBuf = matches.get_one("from").expect("clap requires it");
-    report("restored", from, data_dir, copy(from, data_dir))
+    let checked = match matches.get_flag("incomplete") {
+        true => Ok(()),
+        false => mark::check(from),
+    };
+    let restored = checked.and_then(|()| {
+        copy(from, data_dir).map_err(|message| format!("the backup {} cannot be restored: {message}", from.display()))
+    });
+    report("restored", from, data_dir, restored)
+}
+
+/// Copies the data directory, and says that the copy is whole.
+pub fn back_up(data_dir: &Path, to: &Path) -> Result<Copied, String> {
+    let copied = copy(data_dir, to)?;
+    match mark::write(to) {
+        Ok(()) => Ok(copied),
+        Err(message) => {
+            empty(to);
+            Err(message)
+        }
+    }
 }
 
 fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) -> ExitCode {
@@ -98,9 +128,28 @@ struct Integration {
     bytes: u64,
 }
 
-pub fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
+fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
     refuse_what_is_there(to)?;
     fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
+    let copied = copy_all(from, to);
+    if copied.is_err() {
+        empty(to);
+    }
+    copied
+}
+
+/// Half a copy looks like one. The first error is the one to report.
+fn empty(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let _ = match path.is_dir() {
+            true => fs::remove_dir_all(path),
+            false => fs::remove_file(path),
+        };
+    }
+}
+
+fn copy_all(from: &Path, to: &Path) -> Result<Copied, String> {
     journal::inspect::copy_to(from, to).map_err(|error| chain(&error))?;
     let mut files = copy_files(from, to)?;
     let integration = copy_integration(from, to, &mut files)?;
@@ -149,13 +198,23 @@ fn copy_integration(from: &Path, to: &Path, files: &mut Vec<String>) -> Result<I
 
 /// Bytes of its journal, if it has one: what is in memory ends with the process.
 fn copy_buffer(from: &Path, to: &Path) -> Result<Option<u64>, String> {
+    copy_buffer_while(from, to, || {})
+}
+
+/// The same while `meanwhile` happens.
+fn copy_buffer_while(from: &Path, to: &Path, mut meanwhile: impl FnMut()) -> Result<Option<u64>, String> {
     if !from.join(journal::DIRECTORY_NAME).is_dir() {
         return Ok(None);
     }
-    // What stands beside a journal speaks of what is in it: an older word of it is never wrong.
+    let between = || {
+        meanwhile();
+        Ok::<_, InspectError>(())
+    };
+    let report = copy_around(from, journal::DIRECTORY_NAME, to, between)
+        .map_err(|error| format!("{}: {}", from.display(), chain(&error)))?;
+    // After the journal: what is set aside stands beside it before the cursor moves on. So what the journal's copy is through with is
+    // there, or has been delivered; and what both have is left out when the buffer is opened.
     copy_beside(from, to)?;
-    let report =
-        journal::inspect::copy_to(from, to).map_err(|error| format!("{}: {}", from.display(), chain(&error)))?;
     Ok(Some(report.file_bytes))
 }
 
@@ -197,12 +256,58 @@ fn copy_files(from: &Path, to: &Path) -> Result<Vec<String>, String> {
         if !entry.file_type().map_err(unreadable)?.is_file() {
             continue;
         }
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // It speaks of the directory that it is in.
+        if name == mark::NAME {
+            continue;
+        }
         let target = to.join(entry.file_name());
-        fs::copy(entry.path(), &target)
-            .and_then(|_| fs::File::open(&target)?.sync_all())
-            .map_err(|error| format!("{} cannot be copied: {error}", entry.path().display()))?;
-        names.push(entry.file_name().to_string_lossy().into_owned());
+        // With its permissions: some are secret.
+        match fs::copy(entry.path(), &target).and_then(|_| fs::File::open(&target)?.sync_all()) {
+            Ok(()) => names.push(name),
+            Err(_) if !entry.path().exists() => _ = fs::remove_file(&target),
+            Err(error) => return Err(format!("{} cannot be copied: {error}", entry.path().display())),
+        }
     }
+    sync_directory(to).map_err(|error| format!("{} cannot be synced: {error}", to.display()))?;
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::Arc;
+
+    use journal::{Batch, Directory, Log, LogConfig};
+
+    use super::*;
+
+    /// What is set aside while a buffer is copied is in the journal that has been copied by then, or beside it: never in neither.
+    #[test]
+    fn what_stands_beside_a_buffers_journal_is_not_older_than_the_copy_of_that() {
+        let directory = std::env::temp_dir().join(format!("tidewire-backup-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        let (from, changed, gone) = (directory.join("from"), directory.join("a"), directory.join("b"));
+        fs::create_dir_all(&from).unwrap();
+        let storage = Directory::open(&from, journal::DIRECTORY_NAME).unwrap();
+        let config = LogConfig {
+            segment_bytes: 64 << 10,
+            ..LogConfig::default()
+        };
+        let (mut log, _) = Log::open(Arc::new(storage), config, &mut |_, _| Ok(()), &mut |_, _| ()).unwrap();
+        let mut batch = Batch::new();
+        batch.record(|bytes| bytes.extend_from_slice(b"record"));
+        log.append(&mut batch);
+        log.flush().unwrap();
+        let aside = from.join("aside");
+        fs::write(&aside, "before").unwrap();
+        copy_buffer_while(&from, &changed, || fs::write(&aside, "after").unwrap()).unwrap();
+        assert_eq!(fs::read(changed.join("aside")).unwrap(), b"after");
+        // What has been delivered meanwhile is not delivered once more.
+        copy_buffer_while(&from, &gone, || fs::remove_file(&aside).unwrap()).unwrap();
+        assert!(!gone.join("aside").exists());
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

@@ -170,7 +170,55 @@ fn a_damaged_backup_is_not_restored() {
         &backup,
     ]);
     assert!(said.contains("damaged"), "{said}");
-    assert!(!target.join("journal").exists());
+    assert!(
+        said.contains(&format!("--data-dir {backup}")),
+        "what was begun is gone: {said}"
+    );
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "half of it looks like all");
+}
+
+#[test]
+fn a_damaged_data_directory_is_not_backed_up_and_the_way_out_is_said() {
+    let mut server = server();
+    server.kill();
+    let (data_dir, backup) = (data_dir(&server), server.dir().join("backup"));
+    damage_a_copy(&segments(&data_dir)[1]);
+    let said = fail(&["backup", "--data-dir", &data_dir, "--to", &backup.display().to_string()]);
+    let command = format!("tidewire journal repair --data-dir {data_dir}");
+    assert!(said.contains(&command), "{said}");
+    assert_eq!(fs::read_dir(&backup).unwrap().count(), 0);
+}
+
+#[test]
+fn a_backup_that_is_not_known_to_be_whole_is_restored_only_when_told_to() {
+    let mut server = server();
+    server.kill();
+    let (data_dir, backup) = (data_dir(&server), server.dir().join("backup"));
+    let from = backup.display().to_string();
+    succeed(&["backup", "--data-dir", &data_dir, "--to", &from]);
+    fs::remove_dir_all(&data_dir).unwrap();
+    // Copied elsewhere, but for a part.
+    let (admins, aside) = (backup.join("admins"), server.dir().join("admins"));
+    fs::rename(&admins, &aside).unwrap();
+    let said = fail(&["restore", "--data-dir", &data_dir, "--from", &from]);
+    assert!(said.contains("admins is missing"), "{said}");
+    fs::rename(&aside, &admins).unwrap();
+    // As one that was interrupted, or of an earlier version.
+    fs::rename(backup.join("backup.json"), &aside).unwrap();
+    let said = fail(&["restore", "--data-dir", &data_dir, "--from", &from]);
+    assert!(
+        said.contains("the backup was interrupted") && said.contains("--incomplete"),
+        "{said}"
+    );
+    assert!(!Path::new(&data_dir).join("journal").exists());
+    succeed(&["restore", "--data-dir", &data_dir, "--from", &from, "--incomplete"]);
+    fs::remove_dir_all(&data_dir).unwrap();
+    fs::rename(&aside, backup.join("backup.json")).unwrap();
+    succeed(&["restore", "--data-dir", &data_dir, "--from", &from]);
+    assert!(!Path::new(&data_dir).join("backup.json").exists(), "it is no backup");
+    server.spawn_again();
+    server.wait_until_ready();
+    assert_eq!(received(&server), MESSAGES);
 }
 
 #[test]

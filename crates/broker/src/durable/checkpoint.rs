@@ -16,7 +16,7 @@ use crate::durable::cold::Cold;
 use crate::durable::entry_list::entry_of;
 use crate::durable::keep::session_record;
 use crate::durable::ledger::Ledger;
-use crate::durable::moves::Moves;
+use crate::durable::moves::{MovePart, Moves};
 use crate::durable::pages::Pages;
 use crate::durable::record::{
     Entries, Entry, PageRefs, Position, Positions, Record, Seq, SessionKey, Targets, WITH_TAP,
@@ -76,12 +76,14 @@ pub struct Checkpointed {
     pub oldest: Option<Position>,
     /// What it has written, without messages that were moved.
     pub bytes: u64,
+    /// The bytes of those.
+    pub moved_bytes: u64,
 }
 
 impl Shard {
-    /// Begins a checkpoint; every shard of the node has to, and none twice before all have finished. Messages before `move_before`
-    /// that somebody still waits for are written once more, so that the journal need not be kept for them.
-    pub fn begin_checkpoint(&mut self, now: Now, move_before: Position) {
+    /// Begins a checkpoint; every shard of the node has to, and none twice before all have finished. Messages of `part` that
+    /// somebody still waits for are written once more, so that the journal need not be kept for them.
+    pub fn begin_checkpoint(&mut self, now: Now, part: MovePart) {
         if self.core.ledger.is_none() {
             return;
         }
@@ -90,7 +92,7 @@ impl Shard {
             at: At::Begin,
             oldest: None,
             bytes: 0,
-            moves: Moves::new(move_before),
+            moves: Moves::new(part),
         }));
         if let Some(ledger) = &mut self.core.ledger {
             ledger.oldest_mentioned = None;
@@ -149,6 +151,7 @@ impl Shard {
                 return Some(Checkpointed {
                     oldest,
                     bytes: walk.bytes.saturating_sub(walk.moves.bytes),
+                    moved_bytes: walk.moves.written,
                 });
             }
             _ => {}

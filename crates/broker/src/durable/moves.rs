@@ -34,8 +34,26 @@ const READ_MAX: usize = 256;
 /// Remembered, so that a message of many sessions is written once more and not many times; then forgotten.
 const MOVED_MAX: usize = 1 << 18;
 
+/// What a checkpoint writes once more: messages before a position, so many bytes at most. What finds no room stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MovePart {
+    pub before: Position,
+    pub bytes: u64,
+}
+
+impl MovePart {
+    pub const NOTHING: MovePart = MovePart {
+        before: Position(0),
+        bytes: 0,
+    };
+}
+
 pub struct Moves {
     before: Position,
+    /// Bytes that may still be written once more.
+    room: u64,
+    /// That have been.
+    pub written: u64,
     /// Written while walking, of messages that were in memory.
     pub bytes: u64,
     /// Where messages stand now.
@@ -57,9 +75,11 @@ struct LoadedPage {
 }
 
 impl Moves {
-    pub fn new(before: Position) -> Moves {
+    pub fn new(part: MovePart) -> Moves {
         Moves {
-            before,
+            before: part.before,
+            room: part.bytes,
+            written: 0,
             bytes: 0,
             moved: HashMap::default(),
             fresh: Vec::new(),
@@ -101,6 +121,15 @@ impl Moves {
             .unwrap_or(self.before);
     }
 
+    fn has_room(&self, bytes: usize) -> bool {
+        bytes as u64 <= self.room
+    }
+
+    fn take_room(&mut self, bytes: usize) {
+        self.room = self.room.saturating_sub(bytes as u64);
+        self.written += bytes as u64;
+    }
+
     /// Writes a message that is in memory once more, if it is old, for `targets`. Returns where it stood.
     pub fn message(
         &mut self,
@@ -111,6 +140,10 @@ impl Moves {
     ) -> Option<Position> {
         let old = message.place().position().filter(|position| self.is_old(*position))?;
         let p = message.publication();
+        if !self.has_room(p.topic.len() + p.payload.len()) {
+            self.leave(&[old]);
+            return None;
+        }
         let record = MessageRecord {
             topic: p.topic,
             payload: p.payload,
@@ -129,7 +162,9 @@ impl Moves {
         };
         let begin = ledger.batch.len();
         let place = Place::pending(ledger.batch.record(|out| record.put(out)));
-        self.bytes += (ledger.batch.len() - begin) as u64;
+        let bytes = ledger.batch.len() - begin;
+        self.bytes += bytes as u64;
+        self.take_room(bytes);
         ledger.place_later(message, place);
         self.is_unplaced = true;
         Some(old)
@@ -222,7 +257,8 @@ impl Shard {
         });
     }
 
-    /// Old messages that were read: they are written once more. None, if the disk cannot be read now: they stay where they are.
+    /// Old messages that were read: they are written once more, as far as there is room. None, if the disk cannot be read now: they
+    /// stay where they are.
     pub(super) fn fetched_to_move(&mut self, positions: &[Position], records: &[Option<Vec<u8>>]) {
         let Some(walk) = &mut self.walk else { return };
         let Some(ledger) = &mut self.core.ledger else { return };
@@ -230,9 +266,14 @@ impl Shard {
         if records.is_empty() {
             return walk.moves.leave(positions);
         }
-        for (old, bytes) in positions.iter().zip(records) {
+        for (index, (old, bytes)) in positions.iter().zip(records).enumerate() {
+            let length = bytes.as_deref().map_or(0, <[u8]>::len);
             match bytes.as_deref().map(Record::read) {
+                Some(Ok(Record::Message(_))) if !walk.moves.has_room(length) => {
+                    return walk.moves.leave(&positions[index..]);
+                }
                 Some(Ok(Record::Message(record))) => {
+                    walk.moves.take_room(length);
                     let record = MessageRecord {
                         shard: 0,
                         others: 0,

@@ -16,7 +16,7 @@ use crate::lsn::Lsn;
 use crate::open_error::OpenError;
 use crate::scan::{BlockScan, Scanned, examine_rest};
 use crate::segments::{Segment, segment_name};
-use storage::{Directory, copy};
+use storage::{Directory, Storage, copy};
 
 /// How often the copy may begin anew.
 const ATTEMPTS: u32 = 10;
@@ -63,12 +63,25 @@ fn copy_and_verify<E: From<InspectError>>(
             if finish(&storage, to, begun)? == Attempt::Done {
                 sync_directory(to)?;
                 sync_directory(target)?;
-                return Ok(verify_named(target, name)?);
+                return Ok(verify_named(target, name).map_err(|error| of_original(error, &storage))?);
             }
         }
         fs::remove_dir_all(to).map_err(io_error("removing", to))?;
     }
     Err(InspectError::Restless.into())
+}
+
+/// What is damaged in a copy is damaged where it was copied from, and the copy does not stay.
+fn of_original(mut error: InspectError, original: &Directory) -> InspectError {
+    if let InspectError::Journal(
+        OpenError::Damaged { location, .. }
+        | OpenError::SegmentMissing { location, .. }
+        | OpenError::WrongJournal { location, .. },
+    ) = &mut error
+    {
+        *location = original.location();
+    }
+    error
 }
 
 #[derive(PartialEq, Eq)]

@@ -205,6 +205,7 @@ impl Scene {
             log,
             recovered: recovery.finish(),
             quota_bytes: 64 << 20,
+            segment_bytes: 1 << 20,
         }
     }
 

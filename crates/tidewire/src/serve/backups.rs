@@ -185,7 +185,7 @@ impl BackupAdmin for Backups {
 
 fn make(data_dir: &Path, directory: &Path, name: &str) -> Result<(), String> {
     let unfinished = unfinished(directory, name);
-    let kept = backup::copy(data_dir, &unfinished).and_then(|copied| {
+    let kept = backup::back_up(data_dir, &unfinished).and_then(|copied| {
         fs::write(words_file(directory, name), copied.holdings.to_string())
             .and_then(|()| fs::rename(&unfinished, directory.join(name)))
             .and_then(|()| fs::File::open(directory)?.sync_all())

@@ -40,6 +40,7 @@ pub fn open(config: &Config, told: &dyn Fn(u8)) -> Result<Option<net::Restart>, 
         log,
         recovered,
         quota_bytes: durability.max_bytes.0,
+        segment_bytes: durability.segment_bytes.0,
     }))
 }
 

@@ -1,0 +1,105 @@
+//! The mark of a backup that is whole: the file `backup.json`, written last, with the name and the length of every other file.
+//!
+//! A backup that was interrupted has none, and of one that was copied elsewhere it tells whether all of it has come. What is in the files is
+//! not its business: journals and stores have checksums of their own.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use storage::copy::{sync_directory, write_synced};
+
+pub const NAME: &str = "backup.json";
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    format: u32,
+    version: String,
+    made_unix_ms: u64,
+    files: Vec<Listed>,
+}
+
+#[derive(Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Listed {
+    path: String,
+    bytes: u64,
+}
+
+/// Says that the backup is whole. All that it lists is on the disk.
+pub fn write(backup: &Path) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{} cannot be written: {error}", backup.join(NAME).display());
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mark = Mark {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        made_unix_ms: since_epoch.as_millis() as u64,
+        files: list(backup).map_err(failed)?,
+    };
+    let mut text = serde_json::to_vec_pretty(&mark).map_err(|error| failed(error.into()))?;
+    text.push(b'\n');
+    // Never half of it under its name.
+    let unfinished = backup.join(format!("{NAME}.new"));
+    write_synced(&unfinished, &mut &text[..])
+        .and_then(|()| fs::rename(&unfinished, backup.join(NAME)))
+        .and_then(|()| sync_directory(backup))
+        .map_err(failed)
+}
+
+/// Refuses what is not whole.
+pub fn check(backup: &Path) -> Result<(), String> {
+    let (path, shown) = (backup.join(NAME), backup.display());
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && backup.is_dir() => {
+            return Err(format!(
+                "{shown} has no {NAME}: the backup was interrupted, or an earlier version of tidewire made it. \
+                 Nothing has been restored; with --incomplete, what is there is"
+            ));
+        }
+        Err(error) => return Err(format!("{} cannot be read: {error}", path.display())),
+    };
+    let mark: Mark =
+        serde_json::from_slice(&text).map_err(|error| format!("{} is damaged: {error}", path.display()))?;
+    if mark.format > FORMAT {
+        return Err(format!(
+            "{shown} is of a later version of tidewire ({}), which can restore it",
+            mark.version
+        ));
+    }
+    let found = list(backup).map_err(|error| format!("{shown} cannot be read: {error}"))?;
+    match mark.files.iter().find(|listed| found.binary_search(listed).is_err()) {
+        None => Ok(()),
+        Some(Listed { path, bytes }) => Err(format!(
+            "{shown} is not what was backed up: {path} is missing, or has not its {bytes} bytes. \
+             Nothing has been restored; with --incomplete, what is there is"
+        )),
+    }
+}
+
+/// All files but the mark.
+fn list(backup: &Path) -> io::Result<Vec<Listed>> {
+    let (mut files, mut directories) = (Vec::new(), vec![backup.to_owned()]);
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                directories.push(entry.path());
+                continue;
+            }
+            let path = entry.path();
+            let path = path
+                .strip_prefix(backup)
+                .unwrap_or(&path)
+                .to_string_lossy()
+                .into_owned();
+            let bytes = entry.metadata()?.len();
+            files.push(Listed { path, bytes });
+        }
+    }
+    files.retain(|file| !file.path.starts_with(NAME));
+    files.sort();
+    Ok(files)
+}
