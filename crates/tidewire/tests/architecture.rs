@@ -49,6 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "tidewire",
         &[
             "mqtt",
+            "storage",
             "journal",
             "broker",
             "net",
