@@ -16,15 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
+        path: "/assets/About-B6qFfEjL.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/About-B6qFfEjL.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/About-D7r6WoNc.js",
+        path: "/assets/Access-DXV8xQoF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-D7r6WoNc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-DXV8xQoF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -34,15 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-t3VYZCjA.js",
+        path: "/assets/Account-CTGjotEB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-t3VYZCjA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-CTGjotEB.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DFxElKYi.js",
+        path: "/assets/Action-CBb-jyOu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DFxElKYi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-CBb-jyOu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,21 +58,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-bMykgmbc.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-bMykgmbc.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/ActionState-C80CxscG.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-C80CxscG.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-BVXkqhId.js",
+        path: "/assets/Actions-Cn1L1rBV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-BVXkqhId.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-Cn1L1rBV.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AlarmTable-6gWiswzi.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-6gWiswzi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-DTKzKuYT.js",
+        path: "/assets/Alarms-DrR9jVFq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DTKzKuYT.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Alarms-PjgBhL1r.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-PjgBhL1r.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DrR9jVFq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-CMqa6bYv.js",
+        path: "/assets/Audit-Cwk0t0nn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-CMqa6bYv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-Cwk0t0nn.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-BfUJ-yVb.js",
+        path: "/assets/Backup-D_JJWGUp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-BfUJ-yVb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-D_JJWGUp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,15 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CTvlTGS8.js",
+        path: "/assets/BanForm-DfrHpqmG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CTvlTGS8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DfrHpqmG.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-CSEWIJZ3.js",
+        path: "/assets/Bans-CJ2CFneI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-CSEWIJZ3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-CJ2CFneI.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Benchmarks-DTyzVvot.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-DTyzVvot.js.gz"),
         is_gzip: true,
     },
     File {
@@ -142,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-fQU_N8oT.js",
+        path: "/assets/Certificates-HclO00of.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-fQU_N8oT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-HclO00of.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,9 +160,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-m68A371e.js",
+        path: "/assets/Chain-B0O6CV7C.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-m68A371e.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-B0O6CV7C.js.gz"),
         is_gzip: true,
     },
     File {
@@ -166,9 +172,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-DeAc9nvz.js",
+        path: "/assets/Chains-BZJ7gOwb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-DeAc9nvz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-BZJ7gOwb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,21 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-DVksWrcK.js",
+        path: "/assets/ChangedMeanwhile-BihlnYsr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-DVksWrcK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-BihlnYsr.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-DiYtjRCN.js",
+        path: "/assets/Chart-CEwo0967.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DiYtjRCN.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-C4a4yqyY.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-C4a4yqyY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-CEwo0967.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,9 +202,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-BJyglzyL.js",
+        path: "/assets/Client-BTm1gO-k.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-BJyglzyL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-BTm1gO-k.js.gz"),
         is_gzip: true,
     },
     File {
@@ -214,15 +214,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-CGcD17tU.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-CGcD17tU.css.gz"),
+        path: "/assets/Clients-Bfn4Kkqh.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-Bfn4Kkqh.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-ClAHiQCt.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-ClAHiQCt.js.gz"),
+        path: "/assets/Clients-CGcD17tU.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-CGcD17tU.css.gz"),
         is_gzip: true,
     },
     File {
@@ -232,27 +232,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-Bnu7Zmo8.js",
+        path: "/assets/Configuration-Dqmqhr3u.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-Bnu7Zmo8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-Dqmqhr3u.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-C2Jy1yFg.js",
+        path: "/assets/Connector-DNVgOrxg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-C2Jy1yFg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-DNVgOrxg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-DuHM3TlK.js",
+        path: "/assets/Connectors-CCbRlhwk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DuHM3TlK.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-BzTZS75t.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-BzTZS75t.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CCbRlhwk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,15 +256,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/ConsoleUsers-Dd817f7D.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Dd817f7D.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Copy-DHH8BXzp.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-DHH8BXzp.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-BJb9gU1p.js",
+        path: "/assets/Dashboard-C38lCuW7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BJb9gU1p.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C38lCuW7.js.gz"),
         is_gzip: true,
     },
     File {
@@ -280,9 +280,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-C2r1A7ee.js",
+        path: "/assets/Dashboards-BHL_knB_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C2r1A7ee.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BHL_knB_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -298,21 +298,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-DZ_wId1f.js",
+        path: "/assets/Definition-tGCAWCo2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-DZ_wId1f.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-tGCAWCo2.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-CgTVLBea.js",
+        path: "/assets/DefinitionName-CE4RdQve.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CgTVLBea.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CE4RdQve.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-D6ydn3RO.js",
+        path: "/assets/Device-J-YGzbyH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-D6ydn3RO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-J-YGzbyH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,15 +322,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-CdqedF86.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
+        path: "/assets/Devices-BZJL6220.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BZJL6220.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-Ci0eN7a2.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-Ci0eN7a2.js.gz"),
+        path: "/assets/Devices-CdqedF86.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-CdqedF86.css.gz"),
         is_gzip: true,
     },
     File {
@@ -346,15 +346,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BJ1UPAhe.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BJ1UPAhe.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/History-BUHl5Yqr.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/History-BUHl5Yqr.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/History-Rypedipp.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/History-Rypedipp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -364,15 +364,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-CUIf1NRC.js",
+        path: "/assets/Home-DyWApmHi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-CUIf1NRC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-DyWApmHi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-DRL7wAZ3.js",
+        path: "/assets/ImportButton-C6EyWmpV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DRL7wAZ3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-C6EyWmpV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -382,9 +382,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-CnlF2qVm.js",
+        path: "/assets/Keys-BtuDexPX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-CnlF2qVm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-BtuDexPX.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Logs-CXPWjbgH.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-CXPWjbgH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,15 +400,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-Dw1C72HX.js",
+        path: "/assets/MqttClient-DQg0Lj-s.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-Dw1C72HX.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/MqttClient-D0FONNWQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-D0FONNWQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DQg0Lj-s.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,9 +430,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-B2sKcdwL.js",
+        path: "/assets/Payload-BBrIBDTb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-B2sKcdwL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-BBrIBDTb.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profile-Boj7GHXr.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-Boj7GHXr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,15 +448,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-DGQTYidJ.js",
+        path: "/assets/Profiles-BCEtfMsu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-DGQTYidJ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profiles-CGHOXU-Q.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CGHOXU-Q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BCEtfMsu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,15 +460,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-CrfnAP4e.js",
+        path: "/assets/PublishForm-DVDgapHA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CrfnAP4e.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-DVDgapHA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-p9j3ULJ2.js",
+        path: "/assets/Refused-C9yqZY9a.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-p9j3ULJ2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-C9yqZY9a.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,15 +478,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-M-IGZfvx.js",
+        path: "/assets/Retained-DerrLweD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-M-IGZfvx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-DerrLweD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-B3mLI5SY.js",
+        path: "/assets/Rule-BRNb_ppZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-B3mLI5SY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-BRNb_ppZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -502,27 +502,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-Son5RtWu.js",
+        path: "/assets/RuleFlow-BnIOdRAX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-Son5RtWu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-BnIOdRAX.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-t5GAawKJ.js",
+        path: "/assets/Rules-CJ0Qb_fA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-t5GAawKJ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-CfV5yBEQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-CfV5yBEQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-CJ0Qb_fA.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-ZGwBFVCa.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-ZGwBFVCa.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,21 +538,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-1NPcH68N.js",
+        path: "/assets/Source-BsL5Go0N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-1NPcH68N.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-BsL5Go0N.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-Bx2X_6jt.js",
+        path: "/assets/Sources-CzqM57OE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-Bx2X_6jt.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-CIFB7SwM.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CIFB7SwM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-CzqM57OE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,9 +556,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-2CmiOWAK.js",
+        path: "/assets/Subscriptions-iXtbOiYL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-2CmiOWAK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-iXtbOiYL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,27 +568,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Topics-DUnyl7Eu.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-DUnyl7Eu.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Usage-Bezx8Xj-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-Bezx8Xj-.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Usage-CvImxjQv.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Usage-CvImxjQv.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-_hpdYuCm.js",
+        path: "/assets/Users-DZNKh125.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-_hpdYuCm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-DZNKh125.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-DztfeaEB.js",
+        path: "/assets/connection-DTETa1sk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-DztfeaEB.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/connection-CvveXn5z.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-CvveXn5z.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-DTETa1sk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,9 +622,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-CnU7c5AG.js",
+        path: "/assets/index-BeGpPV5x.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-CnU7c5AG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-BeGpPV5x.js.gz"),
         is_gzip: true,
     },
     File {
@@ -670,9 +670,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-DzP4eJE1.js",
+        path: "/assets/watch.svelte-D90AliJF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DzP4eJE1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-D90AliJF.js.gz"),
         is_gzip: true,
     },
 ];
