@@ -12,11 +12,7 @@ async function other(node: Node, name: string): Promise<(method: string, path: s
   };
 }
 
-// The other pages' tests find the node as it was.
-test.afterEach(async ({ node }) => {
-  const { items } = (await node.call("GET", "/api/v1/api-keys")) as { items: { name: string }[] };
-  for (const { name } of items) await node.call("DELETE", `/api/v1/api-keys/${name}`);
-});
+test.use({ nodeOf: "meanwhile" });
 
 test("what is typed into a rule outlives a change by somebody else, which is saved over only when asked to", async ({ console: page, node }) => {
   const ops = await other(node, "ops");
