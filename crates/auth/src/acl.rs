@@ -25,7 +25,6 @@
 //! client without user name is not concerned by rules with `%u`.
 
 mod cidr;
-mod cover;
 mod mosquitto;
 mod pattern;
 pub mod preset;
@@ -40,7 +39,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use serde::{Deserialize, Serialize};
 
 pub use cidr::{Cidr, CidrError};
-pub use cover::{filter_covers, filters_overlap};
 pub use mosquitto::{AclFileError, AclFileErrorKind, AclFileErrors, load_mosquitto_acl, parse_mosquitto_acl};
 pub use rule::{AclErrorKind, Action, Permission, Rule, TopicRuleError};
 pub use session::{Grant, SessionAcl};

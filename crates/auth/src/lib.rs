@@ -20,8 +20,8 @@ mod verified;
 
 pub use acl::{
     Acl, AclError, AclErrorKind, AclErrors, AclFileError, AclFileErrorKind, AclFileErrors, AclOptions, Action, Cidr,
-    CidrError, Grant, Identity, PartialSubscription, Permission, Rule, SessionAcl, TopicRuleError, filter_covers,
-    filters_overlap, load_mosquitto_acl, parse_mosquitto_acl, preset,
+    CidrError, Grant, Identity, PartialSubscription, Permission, Rule, SessionAcl, TopicRuleError, load_mosquitto_acl,
+    parse_mosquitto_acl, preset,
 };
 pub use bans::{Ban, BanError, BanFileError, BanKind, Bans, Suspect};
 pub use chain::{AnonymousPolicy, AnonymousProvider, Chain, Credentials, DenyReason, Outcome, Provider, UsersProvider};

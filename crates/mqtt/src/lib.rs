@@ -6,6 +6,7 @@
 //! Invariants: a packet that `decode` returns is well-formed in its version (flags, lengths, UTF-8, property set, reason
 //! codes); whether it is *allowed* now (state, direction, authorization) is the broker's business. No input panics.
 
+mod cover;
 mod decode;
 mod encode;
 mod error;
@@ -17,6 +18,7 @@ mod topic;
 mod types;
 mod wire;
 
+pub use cover::{filter_covers, filters_overlap};
 pub use decode::{Decoded, connect_answer_version, decode, decode_connect};
 pub use encode::{PublishExtras, encode_bare_ack, encode_publish, publish_size};
 pub use error::{DecodeError, DecodeErrorKind, Field};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cover::{filter_covers, filters_overlap, starts_with_wildcard};
+use mqtt::{filter_covers, filters_overlap};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
@@ -154,7 +154,7 @@ fn wildcards_match(filter: &str, prefix_len: usize, topic: &str) -> bool {
     let Some(topic_rest) = topic.strip_prefix(prefix) else {
         return false;
     };
-    if starts_with_wildcard(filter) && topic.starts_with('$') {
+    if filter.starts_with(['+', '#']) && topic.starts_with('$') {
         return false; // [MQTT-4.7.2-1]
     }
     let mut topic_levels = topic_rest.split('/');

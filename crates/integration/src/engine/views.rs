@@ -44,6 +44,7 @@ pub struct SourceView {
     pub from: Vec<String>,
     #[serde(flatten)]
     pub definition: SourceDefinition,
+    /// Why it does not run, though it is enabled, or does not get all that it subscribes to.
     pub problems: Problems,
     pub health: Option<Health>,
     pub metrics: SourceCounts,
@@ -88,11 +89,15 @@ impl State {
         kinds::source(&definition.id(), &definition.kind, connector, &definition.parameters)
     }
 
+    pub(super) fn taken(&self, definition: &SourceDefinition) -> Problems {
+        kinds::taken(definition, self.definitions.sources.values())
+    }
+
     pub(super) fn source_view(&self, definition: &SourceDefinition) -> SourceView {
         let id = definition.id();
         let metrics = self.source_metrics.get(&id);
         let (running, problems) = match self.sources.get(&id) {
-            Some(Ok(running)) => (Some(running), Problems::new()),
+            Some(Ok(running)) => (Some(running), self.taken(definition)),
             Some(Err(problems)) => (None, problems.clone()),
             None => (None, Problems::new()),
         };

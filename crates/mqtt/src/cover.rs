@@ -48,7 +48,7 @@ fn spelled_out(filter: &str) -> &str {
     }
 }
 
-pub(super) fn starts_with_wildcard(filter: &str) -> bool {
+fn starts_with_wildcard(filter: &str) -> bool {
     filter.starts_with(['+', '#'])
 }
 
