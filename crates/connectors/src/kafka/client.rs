@@ -242,6 +242,14 @@ pub(super) fn is_topic_unknown(error: &KafkaError) -> bool {
     matches!(code(error), Some(Code::UnknownTopic | Code::UnknownTopicOrPartition))
 }
 
+/// A batch has more bytes than the topic takes, or than a segment of it.
+pub(super) fn is_too_large(error: &KafkaError) -> bool {
+    matches!(
+        code(error),
+        Some(Code::MessageSizeTooLarge | Code::MessageBatchTooLarge)
+    )
+}
+
 /// The producer cannot go on: another one is needed.
 pub(super) fn is_fatal(error: &KafkaError) -> bool {
     matches!(
