@@ -65,10 +65,10 @@ struct Shared {
     away: Mutex<Option<String>>,
     turned_away: TurnedAway,
     leaders: Leaders,
-    /// What waits in the producer is to be taken back, because of `away`.
-    take_back: Notify,
-    /// It was: the producer is replaced when nothing of it is on its way any more.
+    /// The producer gets nothing more, and is replaced when nothing of it is on its way any more.
     is_retired: AtomicBool,
+    /// What waits in it is to be taken back at once.
+    take_back: Notify,
     /// Of Kafka's batches, for the next producer.
     batch_bytes: AtomicU32,
 }
@@ -135,9 +135,9 @@ impl Deliver {
                 "a Kafka topic takes no batches as large as this: they are made smaller"
             );
         }
-        let failure = self.shared.note(Failure::Away(format!(
+        let failure = self.shared.retire(format!(
             "Kafka topic {kafka_topic:?} takes no batches of {batch_bytes} bytes: they are made smaller"
-        )));
+        ));
         self.shared.take_back.notify_one();
         failure
     }
@@ -180,6 +180,12 @@ impl Shared {
         }
     }
 
+    /// The producer gets nothing more, and is to be taken back from.
+    fn retire(&self, reason: String) -> Failure {
+        self.is_retired.store(true, Release);
+        self.note(Failure::Away(reason))
+    }
+
     fn note(&self, failure: Failure) -> Failure {
         if let Failure::Away(reason) = &failure {
             self.away().get_or_insert_with(|| reason.clone());
@@ -201,6 +207,19 @@ impl Shared {
             self.note(Failure::Away(back));
         }
         Ok(Some(layout.partitions))
+    }
+
+    /// The same for some; `is_refreshing` is set.
+    fn look_at<'a, C: ClientContext>(
+        &self,
+        client: &Client<C>,
+        kafka_topics: impl IntoIterator<Item = &'a String>,
+        timeout: Duration,
+    ) {
+        let mut kafka_topics = kafka_topics.into_iter();
+        // An error leaves what was known: who needs to know asks again. Others would get the same one.
+        _ = kafka_topics.try_for_each(|kafka_topic| self.look_up(client, kafka_topic, timeout).map(drop));
+        self.is_refreshing.store(false, Release);
     }
 
     fn away(&self) -> MutexGuard<'_, Option<String>> {
@@ -403,22 +422,17 @@ impl Inner {
                 .filter_map(|record| Some(record.text(field)?.into_owned()))
                 .collect(),
         };
+        if self.shared.is_refreshing.swap(true, AcqRel) {
+            return;
+        }
         let inner = Arc::clone(self);
         let looking = tokio::task::spawn_blocking(move || {
-            let producer = inner.current();
-            for kafka_topic in kafka_topics {
-                // An error says nothing of leaders; it is looked again if the batch takes longer still.
-                let _ = inner
-                    .shared
-                    .look_up(producer.client(), &kafka_topic, inner.lookup_timeout);
-            }
-            if let Some(reason) = inner
+            inner
                 .shared
-                .leaders
-                .reason()
-                .filter(|_| inner.shared.leaders.take_lost())
-            {
-                inner.shared.note(Failure::Away(reason));
+                .look_at(inner.current().client(), &kafka_topics, inner.lookup_timeout);
+            let leaders = &inner.shared.leaders;
+            if let Some(reason) = leaders.reason().filter(|_| leaders.take_lost()) {
+                inner.shared.retire(reason);
                 inner.take_back();
             }
         });
@@ -429,7 +443,10 @@ impl Inner {
     /// What waits in librdkafka comes back; what is on its way to a broker is waited for.
     fn take_back(&self) {
         let _gate = self.gate();
-        self.shared.is_retired.store(true, Release);
+        if !self.shared.is_retired.load(Acquire) {
+            // Somebody else has done so, and all has come back since.
+            return;
+        }
         self.current().purge(PurgeConfig::default().queue());
     }
 
@@ -572,13 +589,7 @@ impl Inner {
             return;
         }
         let (producer, shared, timeout) = (Arc::clone(producer), Arc::clone(&self.shared), self.lookup_timeout);
-        tokio::task::spawn_blocking(move || {
-            for kafka_topic in kafka_topics {
-                // An error leaves what was known; the next message asks again.
-                let _ = shared.look_up(producer.client(), &kafka_topic, timeout);
-            }
-            shared.is_refreshing.store(false, Release);
-        });
+        tokio::task::spawn_blocking(move || shared.look_at(producer.client(), &kafka_topics, timeout));
     }
 
     fn timestamp(&self, record: &Record) -> i64 {
