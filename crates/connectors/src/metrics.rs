@@ -1,6 +1,6 @@
 //! What an action counts, and how it looks to whoever asks.
 //!
-//! Counters begin with the action and go on when its pump is started anew. `matched = sent + failed + dropped + queued`, with what
+//! Counters begin with the action and go on when its pump is started anew; whoever makes an action anew adds up ([`ActionStats::after`]). `matched = sent + failed + dropped + queued`, with what
 //! the buffer had from an earlier process in `queued` only.
 
 use std::sync::atomic::AtomicU64;
@@ -111,6 +111,31 @@ pub struct ActionStats {
     pub file_bytes: u64,
     pub latency: Vec<LatencyBucket>,
     pub latency_sum_us: u64,
+}
+
+impl ActionStats {
+    /// With what was counted by the same action before it was changed. What is there now, and not counted, is as it is now.
+    #[must_use]
+    pub fn after(mut self, before: &ActionStats) -> ActionStats {
+        self.matched += before.matched;
+        self.sent += before.sent;
+        self.sent_bytes += before.sent_bytes;
+        self.failed += before.failed;
+        self.fallen_back += before.fallen_back;
+        self.fallback_lost += before.fallback_lost;
+        self.retried += before.retried;
+        self.dropped.overflow_oldest += before.dropped.overflow_oldest;
+        self.dropped.overflow_newest += before.dropped.overflow_newest;
+        self.dropped.disk += before.dropped.disk;
+        self.dropped.expired += before.dropped.expired;
+        self.dropped.purged += before.dropped.purged;
+        self.held_back += before.held_back;
+        for (bucket, before) in self.latency.iter_mut().zip(&before.latency) {
+            bucket.messages += before.messages;
+        }
+        self.latency_sum_us += before.latency_sum_us;
+        self
+    }
 }
 
 impl Metrics {

@@ -139,6 +139,8 @@ struct State {
     connectors: BTreeMap<String, Result<Connector, Problems>>,
     /// Of actions that are enabled.
     actions: BTreeMap<String, Result<Running, Problems>>,
+    /// What actions had counted before they were last changed or disabled.
+    counted_before: BTreeMap<String, ActionStats>,
     /// Of sources that are enabled.
     sources: BTreeMap<String, Result<HeldSource, Problems>>,
     source_metrics: BTreeMap<String, Arc<SourceMetrics>>,

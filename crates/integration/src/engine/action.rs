@@ -120,7 +120,7 @@ impl Engine {
     pub(super) fn start_action(&self, definition: &ActionDefinition) {
         let id = definition.id();
         if !definition.enable {
-            self.state().actions.remove(&id);
+            self.state().put_action(&id, None);
             return;
         }
         // What an operator has paused stays so, whatever is changed.
@@ -134,7 +134,7 @@ impl Engine {
             }
             Err(problems) => tracing::error!(action = %id, problems = %problems.join("; "), "an action cannot run"),
         }
-        self.state().actions.insert(id, running);
+        self.state().put_action(&id, Some(running));
     }
 
     fn run_action(&self, definition: &ActionDefinition, is_paused: bool) -> Result<Running, Problems> {
@@ -185,7 +185,9 @@ impl Engine {
     /// Ends it for good, as far as rules are concerned.
     pub(super) fn stop_action(&self, id: &str) {
         self.close_action(id);
-        self.state().actions.remove(id);
+        let mut state = self.state();
+        state.actions.remove(id);
+        state.counted_before.remove(id);
     }
 
     /// Its buffer is closed when this returns. Taps keep what rules have for it until `start_action` or `stop_action` has been called
@@ -209,6 +211,30 @@ impl Engine {
             .directory
             .join(crate::BUFFERS_NAME)
             .join(id.replace(':', "-"))
+    }
+}
+
+impl State {
+    /// In the place of the one before, whose buffer is closed.
+    fn put_action(&mut self, id: &str, action: Option<Result<Running, Problems>>) {
+        let before = match action {
+            Some(action) => self.actions.insert(id.to_owned(), action),
+            None => self.actions.remove(id),
+        };
+        if let Some(Ok(before)) = before {
+            let counted = self.counted_before.remove(id).unwrap_or_default();
+            self.counted_before
+                .insert(id.to_owned(), before.action.stats().after(&counted));
+        }
+    }
+
+    /// From the start of the process, whatever was changed.
+    pub(super) fn stats(&self, id: &str, running: &Running) -> ActionStats {
+        let stats = running.action.stats();
+        match self.counted_before.get(id) {
+            Some(before) => stats.after(before),
+            None => stats,
+        }
     }
 }
 

@@ -22,8 +22,6 @@ pub struct Measures {
     pub actions: Vec<Measured<Option<ActionStats>>>,
     pub sources: Vec<Measured<SourceCounts>>,
     pub connectors: Vec<Measured<()>>,
-    /// Outputs that were accepted for actions that are no more.
-    pub abandoned: u64,
 }
 
 impl Engine {
@@ -65,9 +63,9 @@ impl State {
     fn measured_action(&self, definition: &ActionDefinition) -> Measured<Option<ActionStats>> {
         let name = definition.id();
         let (state, value) = match self.actions.get(&name) {
-            Some(Ok(running)) if running.action.is_paused() => ("paused", Some(running.action.stats())),
-            Some(Ok(running)) if !running.problems.is_empty() => ("broken", Some(running.action.stats())),
-            Some(Ok(running)) => (health(&running.action.health()), Some(running.action.stats())),
+            Some(Ok(running)) if running.action.is_paused() => ("paused", Some(self.stats(&name, running))),
+            Some(Ok(running)) if !running.problems.is_empty() => ("broken", Some(self.stats(&name, running))),
+            Some(Ok(running)) => (health(&running.action.health()), Some(self.stats(&name, running))),
             Some(Err(_)) => ("broken", None),
             None => (enabled(definition.enable), None),
         };

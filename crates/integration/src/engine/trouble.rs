@@ -37,7 +37,9 @@ impl Engine {
                         true => troubles.health(name, &running.action.health()),
                         false => troubles.broken(name, &running.problems),
                     }
-                    troubles.held_back.push((id.clone(), running.action.stats().held_back));
+                    troubles
+                        .held_back
+                        .push((id.clone(), state.stats(id, running).held_back));
                 }
                 Err(problems) => troubles.broken(name, problems),
             }

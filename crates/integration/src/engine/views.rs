@@ -184,7 +184,7 @@ impl State {
             problems,
             is_paused: running.is_some_and(|running| running.action.is_paused()),
             health: running.map(|running| running.action.health()),
-            metrics: running.map(|running| running.action.stats()),
+            metrics: running.map(|running| self.stats(&id, running)),
             rules: self.rules_of(&id),
             fallback_of: self.falling_back_to(&id),
             missing_fallback_actions: self.missing_fallbacks(definition),
