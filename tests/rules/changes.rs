@@ -112,6 +112,7 @@ fn an_action_goes_on_counting_whatever_is_changed() {
         0,
         "another action of the same name"
     );
+    assert_eq!(metric(&server, "tidewire_action_abandoned_total", &[]), 0.0);
 }
 
 /// A target that takes a request and never answers: the action takes its time to stop, and nobody who looks has to wait for that.

@@ -177,7 +177,12 @@ impl Runner {
 
     /// Appends what there is room for, and looks which actions hold publishers back. True if any does.
     pub fn append(&mut self) -> bool {
-        self.handover.append(self.surroundings.unix_ms)
+        let is_any_full = self.handover.append(self.surroundings.unix_ms);
+        match self.handover.take_abandoned() {
+            0 => {}
+            abandoned => self.in_force.abandon(abandoned),
+        }
+        is_any_full
     }
 
     /// Up to which tick all that publishers wait for is kept.
