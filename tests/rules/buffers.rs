@@ -97,6 +97,43 @@ fn memory_holds_publishers_back_and_loses_what_waits_with_the_process_only() {
     assert_eq!(metrics["failed"], 0, "{metrics:#}");
 }
 
+/// Whether a message would come to a full buffer is found out by running its rule: that must not count it.
+#[test]
+fn a_rule_counts_each_accepted_message_once_while_its_action_is_full() {
+    let server = Server::start(&Config::new(""));
+    let (api, web) = (Api::of(&server), WebServer::away());
+    define(&api, &web, &json!({"mode": "memory", "memory_bytes": MEMORY}));
+    let count = "SELECT kv_store_put('seen', kv_store_get('seen', 0) + 1) AS put, payload, \
+                 proc_dict_put('seen', kv_store_get('seen', 0)) AS before FROM \"t/#\" WHERE topic != 't/none'";
+    let rule = json!({"id": "all", "sql": count, "actions": ["http:hook"]});
+    api.ok("PUT", "/api/v1/rules/all", &rule);
+    let told = json!({
+        "id": "tell", "sql": "SELECT kv_store_get('seen', 0) AS seen FROM \"ask\"",
+        "actions": [{"function": "republish", "args": {"topic": "told", "payload": "${seen}"}}],
+    });
+    api.ok("POST", "/api/v1/rules", &told);
+    let mut asker = server.session(&Connect::new(V5, "asker"));
+    asker.subscribe("told", 1);
+    let mut seen = || {
+        asker.publish(&Publish::new("ask", "").qos(1));
+        let text = String::from_utf8(asker.receive().payload).expect("a number");
+        text.parse::<usize>().expect("a number")
+    };
+    let mut accepted = publish(&server, 0, 1000).len();
+    assert!((10..70).contains(&accepted), "{accepted} in {MEMORY} bytes");
+    assert_eq!(seen(), accepted, "the one that was refused is not counted");
+    for first in [2000, 3000, 4000] {
+        // A worker that has not given it anything yet does not know that it is full.
+        let more = publish(&server, first, 100).len();
+        assert!(more < 100, "it is full");
+        accepted += more;
+    }
+    assert_eq!(seen(), accepted);
+    web.come();
+    accepted += publish(&server, 5000, 300).len();
+    assert_eq!(seen(), accepted);
+}
+
 #[test]
 fn hybrid_goes_on_the_disk_beyond_its_memory_and_loses_what_waits_with_the_process_only() {
     /// As much as is being tried stays in memory, 8 MiB at most: more than that.

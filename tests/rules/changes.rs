@@ -5,6 +5,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::bad_input::metric;
 use crate::support::*;
 
 const CHANGES: u64 = 12;
@@ -69,6 +70,53 @@ fn nothing_acknowledged_is_lost_while_an_action_is_changed() {
         let metrics = &api.get("/api/v1/actions/file:lines")["metrics"];
         metrics["matched"] == sent.len() && metrics["sent"] == sent.len()
     });
+}
+
+#[test]
+fn an_action_goes_on_counting_whatever_is_changed() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    api.ok("POST", "/api/v1/actions", &definition(&server, 0));
+    let rule = json!({"id": "filed", "sql": "SELECT payload FROM \"t/#\"", "actions": ["file:lines"]});
+    api.ok("POST", "/api/v1/rules", &rule);
+    let mut client = server.session(&Connect::new(V5, "c"));
+    let path = "/api/v1/actions/file:lines";
+    let mut expected = 0;
+    let mut publish = |count: u64| {
+        for _ in 0..count {
+            client.publish(&Publish::new("t/1", "x").qos(1));
+        }
+        expected += count;
+        server.wait_until("all is sent, with what was before", |_| {
+            api.get(path)["metrics"]["sent"] == expected
+        });
+        let metrics = api.get(path)["metrics"].clone();
+        assert_eq!(metrics["matched"], expected, "{metrics:#}");
+        let latency = metrics["latency"].as_array().expect("buckets");
+        let timed: u64 = latency.iter().filter_map(|bucket| bucket["messages"].as_u64()).sum();
+        assert_eq!(timed, expected, "{metrics:#}");
+        assert_eq!(
+            metric(&server, "tidewire_action_sent_total", &["file:lines"]),
+            expected as f64
+        );
+    };
+    publish(3);
+    api.ok("PUT", path, &definition(&server, 1));
+    publish(2);
+    api.ok("POST", &format!("{path}/restart"), &Value::Null);
+    publish(1);
+    api.ok("POST", &format!("{path}/disable"), &Value::Null);
+    api.ok("POST", &format!("{path}/enable"), &Value::Null);
+    publish(2);
+    api.ok("DELETE", "/api/v1/rules/filed", &Value::Null);
+    api.ok("DELETE", path, &Value::Null);
+    api.ok("POST", "/api/v1/actions", &definition(&server, 0));
+    assert_eq!(
+        api.get(path)["metrics"]["matched"],
+        0,
+        "another action of the same name"
+    );
+    assert_eq!(metric(&server, "tidewire_action_abandoned_total", &[]), 0.0);
 }
 
 /// A target that takes a request and never answers: the action takes its time to stop, and nobody who looks has to wait for that.

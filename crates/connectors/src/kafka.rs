@@ -6,6 +6,7 @@
 mod client;
 mod config;
 mod delivery;
+mod leaders;
 mod partition;
 mod read;
 mod topics;

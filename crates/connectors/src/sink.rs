@@ -23,8 +23,8 @@ pub trait Sink: Send + Sync {
     /// while nothing is sent, and before it sends again after [`Failure::Away`].
     fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Why the target, which is there, does not take what is on its way, for a sink that sends such records again by itself. It is told;
-    /// other records go on.
+    /// Why the target, which is there, does not take what is on its way, for a sink that sends such records again by itself, or a part of
+    /// all records. It is told, also while others are taken.
     fn turned_away(&self) -> Option<String> {
         None
     }

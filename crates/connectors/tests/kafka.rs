@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use connectors::kafka::{KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
+use connectors::kafka::{KafkaActionConfig, KafkaConnectorConfig, KafkaSink, KafkaSource, KafkaSourceConfig};
 use connectors::{
     BoxFuture, Failure, HealthCell, HealthState, Incoming, Origin, Receiver, Records, Sink, Source, stop,
 };
@@ -597,7 +597,60 @@ async fn a_source_that_has_its_partitions_still_is_connected_after_an_outage(ser
 async fn three_nodes() {
     let server = Arc::new(Server::start("kafka", "start", &["3"]));
     only_acks_of_all_wait_for_a_replica_that_is_down(&server).await;
+    a_partition_without_a_leader_holds_up_no_other(&server).await;
     leaders_that_are_killed_lose_nothing(&server).await;
+}
+
+/// Fewer records in a batch than the partition has keys: what waits for it must not take the place of all others either.
+async fn a_partition_without_a_leader_holds_up_no_other(server: &Arc<Server>) {
+    let hosts = server.address.clone();
+    let replicas = TopicReplication::Variable(&[&[1], &[2], &[3]]);
+    create_topic(&hosts, &NewTopic::new("alone", 3, replicas)).await;
+    let mut delivery = KafkaActionConfig::default_delivery();
+    delivery.batch.records_max = 10;
+    let mut bridge = Bridge::start_with(&hosts, &action("alone", json!({})), delivery);
+    bridge.publish(KEYS);
+    bridge.all_sent().await;
+    let found = read_all(&hosts, "alone").await;
+    let waiting: BTreeSet<u32> = found
+        .iter()
+        .filter(|message| message.partition == 2)
+        .map(|message| message.number() % KEYS)
+        .collect();
+    assert!((11..KEYS as usize / 2).contains(&waiting.len()), "{waiting:?}");
+    server.run_in_background("kill", &["3"]).await;
+    bridge.publish(20 * KEYS);
+    let others = |published: u32| u64::from(published / KEYS * (KEYS - waiting.len() as u32)) + waiting.len() as u64;
+    until("all others are sent", async || {
+        bridge.action.stats().sent >= others(bridge.next)
+    })
+    .await;
+    let is_told = |bridge: &Bridge| {
+        let health = bridge.action.health();
+        let error = health.last_error.unwrap_or_default();
+        assert!(error.contains("\"alone\": partition 2 of 3 has no leader"), "{error}");
+        assert_eq!(health.state, HealthState::Disconnected);
+    };
+    is_told(&bridge);
+    for _ in 0..10 {
+        bridge.publish(10 * KEYS);
+        until("what comes later is sent as well", async || {
+            bridge.action.stats().sent == others(bridge.next)
+        })
+        .await;
+        is_told(&bridge);
+    }
+    server.run_in_background("start", &[]).await;
+    bridge.all_sent().await;
+    until("it is well", async || {
+        bridge.action.health().state == HealthState::Connected
+    })
+    .await;
+    let published = bridge.next;
+    let stats = bridge.stop().await;
+    assert_eq!((stats.failed, stats.dropped.total()), (0, 0));
+    let twice = reconcile(&read_all(&hosts, "alone").await, 0..published);
+    println!("a partition without a leader: {published} published, {twice} twice");
 }
 
 async fn only_acks_of_all_wait_for_a_replica_that_is_down(server: &Arc<Server>) {

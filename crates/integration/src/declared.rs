@@ -68,6 +68,8 @@ impl Declared {
             found.name(origin, "name", &definition.name);
             found.once("source", origin, definition.id());
             found.all(origin, source_problems(definition, &connectors));
+            let others = self.sources.iter().map(|it| &it.definition);
+            found.all(origin, kinds::taken(definition, others));
         }
         for Declaration { definition, origin } in &self.rules {
             found.name(origin, "id", &definition.id);

@@ -28,27 +28,101 @@ impl Surroundings {
             store,
         }
     }
+
+    /// For a question: the same, and nothing that a rule does there stays.
+    pub fn trial(&self) -> Trial {
+        Trial {
+            unix_ms: self.unix_ms,
+            random: self.random,
+            store: TrialStore {
+                below: self.store.clone(),
+                written: BTreeMap::new(),
+            },
+        }
+    }
 }
 
 impl Environment for Surroundings {
     fn unix_nanoseconds(&self) -> i128 {
-        i128::from(self.unix_ms) * 1_000_000
+        nanoseconds(self.unix_ms)
     }
 
-    /// xorshift64*: for sampling and names, not for secrets.
     fn random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+        next_random(&mut self.random)
     }
 
     fn variable(&self, name: &str) -> Option<String> {
-        std::env::var(format!("{VARIABLE_PREFIX}{name}")).ok()
+        variable(name)
     }
 
     fn store(&mut self) -> Option<&mut dyn Store> {
         Some(&mut self.store)
+    }
+}
+
+fn nanoseconds(unix_ms: u64) -> i128 {
+    i128::from(unix_ms) * 1_000_000
+}
+
+/// xorshift64*: for sampling and names, not for secrets.
+fn next_random(random: &mut u64) -> u64 {
+    *random ^= *random >> 12;
+    *random ^= *random << 25;
+    *random ^= *random >> 27;
+    random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(format!("{VARIABLE_PREFIX}{name}")).ok()
+}
+
+/// Surroundings that leave no trace.
+pub struct Trial {
+    unix_ms: u64,
+    random: u64,
+    store: TrialStore,
+}
+
+impl Environment for Trial {
+    fn unix_nanoseconds(&self) -> i128 {
+        nanoseconds(self.unix_ms)
+    }
+
+    fn random(&mut self) -> u64 {
+        next_random(&mut self.random)
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        variable(name)
+    }
+
+    fn store(&mut self) -> Option<&mut dyn Store> {
+        Some(&mut self.store)
+    }
+}
+
+/// What is written is seen by whoever wrote it, and by nobody else.
+struct TrialStore {
+    below: SharedStore,
+    /// None: deleted.
+    written: BTreeMap<Vec<u8>, Option<Value>>,
+}
+
+impl Store for TrialStore {
+    fn get(&self, key: &[u8]) -> Option<Value> {
+        match self.written.get(key) {
+            Some(written) => written.clone(),
+            None => self.below.get(key),
+        }
+    }
+
+    fn put(&mut self, key: &[u8], value: Value) -> Result<(), &'static str> {
+        self.written.insert(key.into(), Some(value));
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.written.insert(key.into(), None);
     }
 }
 
@@ -95,4 +169,28 @@ impl Store for SharedStore {
 pub fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_sees_what_it_writes_and_leaves_no_trace() {
+        let mut real = Surroundings::new(7, SharedStore::default());
+        real.store.put(b"a", Value::Int(1)).expect("room");
+        let mut trial = real.trial();
+        let chance = trial.random();
+        let store = trial.store().expect("there is one");
+        store.put(b"a", Value::Int(2)).expect("room");
+        assert_eq!(store.get(b"a"), Some(Value::Int(2)));
+        store.delete(b"a");
+        assert_eq!(store.get(b"a"), None);
+        assert_eq!(real.store.get(b"a"), Some(Value::Int(1)));
+        assert_eq!(
+            real.random(),
+            chance,
+            "what comes after the question is as if there had been none"
+        );
+    }
 }

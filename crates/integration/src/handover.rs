@@ -46,6 +46,8 @@ pub struct Handover {
     /// Of ticks that have ended.
     ticks: u64,
     scratch: Vec<u8>,
+    /// Outputs that nobody takes any more, since this was asked.
+    abandoned: u64,
 }
 
 /// One action: what it is still to be given, and what it has been given and has not kept. It outlives a change of the action, which
@@ -67,6 +69,7 @@ struct Track {
     is_open: bool,
     /// Since when no rule knows the action: it has been disabled or deleted. Unix milliseconds.
     gone_since_ms: Option<u64>,
+    abandoned: u64,
 }
 
 /// Sets of tracks, sorted; the first one is empty and means all.
@@ -157,6 +160,7 @@ impl Handover {
             pending_since: None,
             is_open: live.is_open,
             gone_since_ms: None,
+            abandoned: 0,
         });
         self.tracks.len() as u32 - 1
     }
@@ -254,11 +258,17 @@ impl Handover {
         self.touched.retain(|&index| {
             let track = &mut tracks[index as usize];
             track.append(unix_ms);
+            self.abandoned += std::mem::take(&mut track.abandoned);
             is_any_full |= track.is_full;
             track.is_touched = track.is_full || !track.is_empty();
             track.is_touched
         });
         is_any_full
+    }
+
+    /// Outputs that waited for actions that have been disabled or deleted, or whose buffers could not be opened, and that were given up.
+    pub fn take_abandoned(&mut self) -> u64 {
+        std::mem::take(&mut self.abandoned)
     }
 
     /// The end of a tick, which is kept when this number is.
@@ -337,6 +347,7 @@ impl Track {
             self.is_full = false;
             if unix_ms.saturating_sub(since_ms) >= GONE_MAX_MS && !self.is_empty() {
                 let (action, records) = (&self.id, self.records.count() + self.diverted.count());
+                self.abandoned += records as u64;
                 tracing::warn!(%action, records, "an action that exists no more does not get what had no room in its buffer");
                 self.records.clear();
                 self.diverted.clear();
@@ -393,4 +404,93 @@ fn fill_in(records: &mut Records, live: &LiveAction, output: &Map, stamp: Stamp<
     }
     carry(records, &live.fallbacks, output, stamp);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use connectors::{Buffer, BufferConfig, QueryMode};
+
+    use super::*;
+    use crate::loops::Bridge;
+
+    /// With a buffer in a directory of its own.
+    fn action() -> (Arc<Action>, PathBuf) {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("tidewire-handover-{}-{number}", std::process::id()));
+        let buffer = Buffer::open(&directory, &BufferConfig::default(), QueryMode::Async, || ());
+        let buffer = buffer.expect("a directory that can be written to");
+        (Arc::new(Action::new("file:a", buffer)), directory)
+    }
+
+    fn live(action: &Arc<Action>, is_open: bool) -> LiveAction {
+        LiveAction {
+            id: "file:a".to_owned(),
+            action: action.clone(),
+            templates: Vec::new(),
+            ordering_key: None,
+            fallbacks: Vec::new(),
+            is_kept: true,
+            headroom: None,
+            is_open,
+            bridge: Bridge::default(),
+        }
+    }
+
+    /// Accepts three outputs for an action that is being changed. Returns the tick that their publisher waits for.
+    fn accept(handover: &mut Handover, action: &Arc<Action>) -> u64 {
+        let actions: Arc<[LiveAction]> = Arc::new([live(action, false)]);
+        let set = RuleSet::new(Vec::new(), Arc::clone(&actions));
+        handover.renew(&actions, 0);
+        let cause = Cause {
+            is_waited_for: true,
+            ..Cause::default()
+        };
+        let stamp = Stamp {
+            unix_ms: 0,
+            mark: 0,
+            bridges: &[],
+        };
+        for _ in 0..3 {
+            let given = handover.record(&set, 0, &Map::new(), cause, stamp);
+            assert!(given.is_ok());
+        }
+        assert!(handover.take_receipt().is_some());
+        let tick = handover.end_tick();
+        handover.append(0);
+        assert!(handover.kept_by_all() < tick, "it waits");
+        tick
+    }
+
+    #[test]
+    fn what_an_action_that_is_gone_does_not_get_is_counted() {
+        let mut handover = Handover::default();
+        let (action, directory) = action();
+        let tick = accept(&mut handover, &action);
+        handover.renew(&[], 1000);
+        handover.append(1000 + GONE_MAX_MS - 1);
+        assert_eq!((handover.take_abandoned(), handover.kept_by_all() < tick), (0, true));
+        handover.append(1000 + GONE_MAX_MS);
+        assert_eq!((handover.take_abandoned(), handover.kept_by_all()), (3, tick));
+        assert_eq!(handover.take_abandoned(), 0, "once");
+        drop((handover, action));
+        let _ = std::fs::remove_dir_all(directory);
+    }
+
+    #[test]
+    fn an_action_that_is_back_in_time_gets_all() {
+        let mut handover = Handover::default();
+        let (action, directory) = action();
+        accept(&mut handover, &action);
+        handover.renew(&[], 1000);
+        handover.renew(&[live(&action, true)], 20_000);
+        handover.append(1000 + GONE_MAX_MS);
+        assert_eq!(handover.take_abandoned(), 0);
+        assert_eq!(action.stats().matched, 3);
+        drop((handover, action));
+        let _ = std::fs::remove_dir_all(directory);
+    }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::definition::ActionDefinition;
+use crate::definition::{ActionDefinition, SourceDefinition};
 use crate::loops::Bridge;
 use crate::secrets;
 use crate::stand_in::StandIn;
@@ -306,6 +306,30 @@ pub fn source(id: &str, kind: &str, connector: &Connector, parameters: &Value) -
         }
         _ => Err(vec![format!("type: there are no sources of type {kind:?}")]),
     }
+}
+
+/// What a source cannot have because an enabled one of the same connector has it. `others` may have itself in it.
+pub fn taken<'a>(definition: &SourceDefinition, others: impl Iterator<Item = &'a SourceDefinition>) -> Problems {
+    let subscriptions = |definition: &SourceDefinition| {
+        let is_mqtt = definition.enable && definition.kind == "mqtt";
+        is_mqtt.then(|| read_with_secrets::<MqttSourceConfig>("parameters", &definition.parameters).ok())?
+    };
+    let Some(mine) = subscriptions(definition) else {
+        return Problems::new();
+    };
+    let id = definition.id();
+    let others = others.filter(|other| other.connector == definition.connector && other.id() != id);
+    let overlapping = others.filter_map(|other| {
+        let theirs = subscriptions(other)?;
+        let (index, filter) = mine.overlap(&theirs)?;
+        Some(format!(
+            "parameters.subscriptions[{index}].filter: {:?} and {filter:?} of source {:?} fit the same topics, and sources of one \
+             connector share one session: one of the two needs a connector of its own, with another client_id",
+            mine.subscriptions[index].filter,
+            other.id(),
+        ))
+    });
+    overlapping.collect()
 }
 
 /// Of the parameters of sources; none: the type has no sources.

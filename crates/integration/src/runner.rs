@@ -151,10 +151,12 @@ impl Runner {
         self.handover.take_receipt()
     }
 
-    /// Whether an event would give something to an action that holds publishers back.
+    /// Whether an event would give something to an action that holds publishers back. What rules put into their store for the question does
+    /// not stay: the event may come again, and if not it is run.
     pub fn would_be_held(&mut self, rules: &[u32], event: &dyn Event) -> bool {
         let set = &*self.set;
-        let mut message = self.evaluator.message(event, &mut self.surroundings);
+        let mut trial = self.surroundings.trial();
+        let mut message = self.evaluator.message(event, &mut trial);
         let mut live = rules.iter().filter_map(|number| set.rule(*number));
         let is_held = live.any(|live| {
             let is_full = |output: &Output| matches!(output, Output::Action(action) if self.handover.is_full(*action));
@@ -175,7 +177,12 @@ impl Runner {
 
     /// Appends what there is room for, and looks which actions hold publishers back. True if any does.
     pub fn append(&mut self) -> bool {
-        self.handover.append(self.surroundings.unix_ms)
+        let is_any_full = self.handover.append(self.surroundings.unix_ms);
+        match self.handover.take_abandoned() {
+            0 => {}
+            abandoned => self.in_force.abandon(abandoned),
+        }
+        is_any_full
     }
 
     /// Up to which tick all that publishers wait for is kept.

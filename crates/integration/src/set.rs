@@ -211,6 +211,8 @@ fn wants_of_event(kind: EventKind) -> Wants {
 pub struct InForce {
     number: AtomicU64,
     sets: Mutex<Sets>,
+    /// Outputs that were accepted for actions that are no more.
+    abandoned: AtomicU64,
 }
 
 #[derive(Default)]
@@ -257,6 +259,14 @@ impl InForce {
     pub fn newer_than(&self, known: u64) -> Option<(u64, Arc<RuleSet>)> {
         let number = self.number.load(Ordering::Acquire);
         (number != known).then(|| (number, self.get()))
+    }
+
+    pub fn abandon(&self, outputs: u64) {
+        self.abandoned.fetch_add(outputs, Ordering::Relaxed);
+    }
+
+    pub fn abandoned(&self) -> u64 {
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     pub fn get(&self) -> Arc<RuleSet> {

@@ -146,6 +146,11 @@ pub const FAMILIES: &[Family] = &[
         "Times that publishers had to wait because the buffer was full.",
         |s, out| actions(s, out, |it| it.held_back),
     ),
+    counter(
+        "tidewire_action_abandoned",
+        "Outputs of rules that were accepted for an action and reached none: it was disabled or deleted, or its buffer could not be opened, and was not back after 30 s.",
+        |s, out| out.put(&[], s.integration.abandoned),
+    ),
     gauge(
         "tidewire_action_file_bytes",
         "What the buffer takes on the disk.",

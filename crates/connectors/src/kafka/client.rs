@@ -242,7 +242,7 @@ pub(super) fn failure(error: &KafkaError, kafka_topic: &str, last_error: &LastEr
 }
 
 /// `max.message.bytes` of a topic, which is the limit of a batch, if we may know it. Blocks.
-pub(super) fn batch_limit(options: &ClientConfig, kafka_topic: &str, timeout: Duration) -> Option<usize> {
+pub(super) fn batch_limit(options: &ClientConfig, kafka_topic: &str, timeout: Duration) -> Option<u32> {
     let admin: AdminClient<DefaultClientContext> = options.create().ok()?;
     let asked = [ResourceSpecifier::Topic(kafka_topic)];
     let patience = AdminOptions::new().request_timeout(Some(timeout));

@@ -20,16 +20,19 @@ impl Chooser {
         }
     }
 
-    /// `key`: the message's, or what stands for it. `partitions`: how many there are, at least one.
-    pub fn choose(&self, key: Option<&[u8]>, partitions: u32) -> i32 {
+    /// `key`: the message's, or what stands for it. `partitions`: how many there are, at least one. A message that may go anywhere goes
+    /// where `is_open` says yes, if there is such a place.
+    pub fn choose(&self, key: Option<&[u8]>, partitions: u32, is_open: impl Fn(i32) -> bool) -> i32 {
         let chosen = match (self.strategy, key) {
             (PartitionStrategy::KeyHash | PartitionStrategy::Client | PartitionStrategy::Topic, Some(key)) => {
-                (murmur2(key) & 0x7fff_ffff) % partitions
+                return ((murmur2(key) & 0x7fff_ffff) % partitions) as i32;
             }
             (PartitionStrategy::RoundRobin, _) => self.next.fetch_add(1, Relaxed) % partitions,
             _ => scatter(self.next.fetch_add(1, Relaxed)) % partitions,
         };
-        chosen as i32
+        let mut places =
+            (0..partitions).map(|step| ((u64::from(chosen) + u64::from(step)) % u64::from(partitions)) as i32);
+        places.find(|place| is_open(*place)).unwrap_or(chosen as i32)
     }
 }
 
@@ -86,20 +89,22 @@ mod tests {
     #[test]
     fn strategies_choose_as_they_say() {
         let in_turn = Chooser::new(PartitionStrategy::RoundRobin);
-        let first = in_turn.choose(None, 4);
-        let chosen: Vec<i32> = (0..4).map(|_| in_turn.choose(Some(b"k"), 4)).collect();
+        let first = in_turn.choose(None, 4, |_| true);
+        let chosen: Vec<i32> = (0..4).map(|_| in_turn.choose(Some(b"k"), 4, |_| true)).collect();
         let expected: Vec<i32> = (1..5).map(|step| (first + step) % 4).collect();
         assert_eq!(chosen, expected);
         let by_key = Chooser::new(PartitionStrategy::Client);
         assert_eq!(
-            by_key.choose(Some(b"client-1"), 16),
-            by_key.choose(Some(b"client-1"), 16)
+            by_key.choose(Some(b"client-1"), 16, |_| true),
+            by_key.choose(Some(b"client-1"), 16, |_| false)
         );
         let random = Chooser::new(PartitionStrategy::Random);
         let mut counts = [0; 4];
         for _ in 0..4000 {
-            counts[random.choose(Some(b"k"), 4) as usize] += 1;
+            counts[random.choose(Some(b"k"), 4, |_| true) as usize] += 1;
         }
         assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+        assert!((0..100).all(|_| random.choose(None, 4, |place| place == 2) == 2));
+        assert!((0..4).contains(&random.choose(None, 4, |_| false)));
     }
 }

@@ -1,4 +1,4 @@
-//! How many partitions the Kafka topics have that we send to.
+//! How many partitions the Kafka topics have that we send to, and which of them have no leader.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataTopic;
+
+use super::leaders::Layout;
 
 /// Topics of which something is known; with more, all is looked up again.
 const TOPICS_MAX: usize = 10_000;
@@ -67,12 +70,12 @@ impl Topics {
         client: &Client<C>,
         name: &str,
         timeout: Duration,
-    ) -> Result<Option<u32>, KafkaError> {
+    ) -> Result<Option<Layout>, KafkaError> {
         let metadata = client.fetch_metadata(Some(name), timeout)?;
         let topic = metadata.topics().iter().find(|topic| topic.name() == name);
-        let partitions = match topic {
+        let layout = match topic {
             Some(topic) => match topic.error().map(RDKafkaErrorCode::from) {
-                None => Some(topic.partitions().len() as u32).filter(|count| *count > 0),
+                None => Some(layout(topic)).filter(|layout| layout.partitions > 0),
                 Some(RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic) => None,
                 Some(code) => return Err(KafkaError::MetadataFetch(code)),
             },
@@ -83,11 +86,20 @@ impl Topics {
             known.clear();
         }
         let at = Instant::now();
+        let partitions = layout.as_ref().map(|layout| layout.partitions);
         known.insert(name.into(), Known { partitions, at });
-        Ok(partitions)
+        Ok(layout)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<Arc<str>, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn layout(topic: &MetadataTopic) -> Layout {
+    let without_leader = topic.partitions().iter().filter(|partition| partition.leader() < 0);
+    Layout {
+        partitions: topic.partitions().len() as u32,
+        without_leader: without_leader.map(|partition| partition.id()).collect(),
     }
 }

@@ -4,30 +4,38 @@
 //! or because its topic is gone or the producer has to be replaced. `send` enqueues the whole batch when it is polled
 //! for the first time, so batches go in the order of the pump.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use rdkafka::ClientContext;
+use rdkafka::client::{Client, ClientContext};
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext, RDKafkaLogLevel};
 use rdkafka::error::KafkaError;
-use rdkafka::message::{Header as KafkaHeader, Message, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, Header as KafkaHeader, Headers, Message, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, PurgeConfig, ThreadedProducer};
+
+use tokio::sync::Notify;
 
 use super::client::{self, LastError};
 use super::config::{
     Compression, Fields, KEY, KafkaActionConfig, KafkaConnectorConfig, RequiredAcks, UnknownTopic, VALUE, check_topic,
 };
-use super::delivery::Deliveries;
+use super::delivery::{Deliveries, Ticket};
+use super::leaders::Leaders;
 use super::partition::Chooser;
 use super::topics::{Partitions, Topics};
 use super::turned_away::{self, TurnedAway};
 use crate::record::Record;
 use crate::sink::{BoxFuture, Failure, Order, Outcome, Sink, all};
 
-/// What a batch that was too large for a topic is divided by.
-const BATCH_SHRINKS_BY: usize = 4;
+/// A batch that is not back then may be for a partition that has no leader.
+const LONG: Duration = Duration::from_secs(5);
+/// Kafka's batches are made smaller by this when a topic does not take them.
+const SMALLER: u32 = 4;
+/// Below, each message goes alone.
+const BATCH_BYTES_MIN: u32 = 1024;
 
 pub struct KafkaSink {
     inner: Arc<Inner>,
@@ -37,11 +45,13 @@ struct Inner {
     options: ClientConfig,
     config: KafkaActionConfig,
     fields: Fields,
-    /// Replaced after a fatal error.
+    /// Replaced after a fatal error, and when something was taken back from it.
     producer: RwLock<Arc<ThreadedProducer<Deliver>>>,
     shared: Arc<Shared>,
     chooser: Chooser,
     lookup_timeout: Duration,
+    /// Held while messages are given to the producer, or taken back.
+    gate: Mutex<()>,
     /// Batches are no larger than the only topic takes.
     is_fitted: AtomicBool,
 }
@@ -52,19 +62,24 @@ struct Shared {
     topics: Topics,
     unknown_topic: UnknownTopic,
     is_broken: AtomicBool,
-    /// Of the next producer: less than configured after Kafka found a batch too large for a topic.
-    batch_bytes: AtomicUsize,
     is_refreshing: AtomicBool,
     /// Why something could not be sent since Kafka was last asked: until then nothing else goes, or it would overtake.
     away: Mutex<Option<String>>,
     turned_away: TurnedAway,
+    leaders: Leaders,
+    /// The producer gets nothing more, and is replaced when nothing of it is on its way any more.
+    is_retired: AtomicBool,
+    /// What waits in it is to be taken back at once.
+    take_back: Notify,
+    /// Of Kafka's batches, for the next producer.
+    batch_bytes: AtomicU32,
 }
 
 struct Deliver {
     shared: Arc<Shared>,
-    /// A message that is no smaller goes alone.
-    batch_bytes: usize,
     deliveries: Deliveries,
+    /// Of its batches, unless a message alone has more.
+    batch_bytes: u32,
 }
 
 impl ClientContext for Deliver {
@@ -93,10 +108,7 @@ impl ProducerContext for Deliver {
                 self.shared.turned_away.delivered();
                 Ok(())
             }
-            Err((error, message)) if client::is_too_large(error) => {
-                let bytes = message.payload_len() + message.key_len();
-                Err(self.too_large(error, message.topic(), bytes))
-            }
+            Err((error, message)) if client::is_too_large(error) => Err(self.too_large(error, message)),
             Err((error, message)) => Err(self.shared.failure(error, message.topic())),
         };
         self.deliveries.settle(token, result);
@@ -104,19 +116,43 @@ impl ProducerContext for Deliver {
 }
 
 impl Deliver {
-    /// Kafka limits a batch as it limits a message (`max.message.bytes` of the topic).
-    fn too_large(&self, error: &KafkaError, kafka_topic: &str, bytes: usize) -> Failure {
-        if bytes >= self.batch_bytes {
-            return client::failure(error, kafka_topic, &self.shared.last_error);
+    /// The error is that of the whole batch in which librdkafka sent the message.
+    fn too_large(&self, error: &KafkaError, message: &BorrowedMessage<'_>) -> Failure {
+        let (kafka_topic, batch_bytes) = (message.topic(), self.batch_bytes);
+        if batch_bytes < BATCH_BYTES_MIN || bytes(message) >= batch_bytes as usize {
+            let error = client::text(error);
+            return Failure::Refused(format!(
+                "Kafka topic {kafka_topic:?} takes no message as large as this one, see its max.message.bytes: {error}"
+            ));
         }
-        let smaller = (self.batch_bytes / BATCH_SHRINKS_BY).max(1);
-        self.shared.batch_bytes.fetch_min(smaller, AcqRel);
-        self.shared.is_broken.store(true, Release);
-        self.shared.note(Failure::Away(format!(
-            "Kafka topic {kafka_topic:?} takes no batch of {} bytes (its max.message.bytes is less): batches have {smaller} from now on",
-            self.batch_bytes
-        )))
+        let smaller = match batch_bytes / SMALLER {
+            smaller if smaller < BATCH_BYTES_MIN => 1,
+            smaller => smaller,
+        };
+        if self.shared.batch_bytes.fetch_min(smaller, AcqRel) > smaller {
+            tracing::warn!(
+                kafka_topic,
+                batch_bytes,
+                smaller,
+                "a Kafka topic takes no batches as large as this: they are made smaller"
+            );
+        }
+        let failure = self.shared.retire(format!(
+            "Kafka topic {kafka_topic:?} takes no batches of {batch_bytes} bytes: they are made smaller"
+        ));
+        self.shared.take_back.notify_one();
+        failure
     }
+}
+
+/// At least.
+fn bytes(message: &BorrowedMessage<'_>) -> usize {
+    let headers = message.headers();
+    let headers = headers.iter().flat_map(|headers| headers.iter());
+    let headers: usize = headers
+        .map(|header| header.key.len() + header.value.map_or(0, <[u8]>::len))
+        .sum();
+    message.payload_len() + message.key_len() + headers
 }
 
 impl Shared {
@@ -146,11 +182,46 @@ impl Shared {
         }
     }
 
+    /// The producer gets nothing more, and is to be taken back from.
+    fn retire(&self, reason: String) -> Failure {
+        self.is_retired.store(true, Release);
+        self.note(Failure::Away(reason))
+    }
+
     fn note(&self, failure: Failure) -> Failure {
         if let Failure::Away(reason) = &failure {
             self.away().get_or_insert_with(|| reason.clone());
         }
         failure
+    }
+
+    /// Asks Kafka, and takes notice of partitions that have lost their leaders or have one again.
+    fn look_up<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+        kafka_topic: &str,
+        timeout: Duration,
+    ) -> Result<Option<u32>, KafkaError> {
+        let Some(layout) = self.topics.look_up(client, kafka_topic, timeout)? else {
+            return Ok(None);
+        };
+        if let Some(back) = self.leaders.look(kafka_topic, &layout) {
+            self.note(Failure::Away(back));
+        }
+        Ok(Some(layout.partitions))
+    }
+
+    /// The same for some; `is_refreshing` is set.
+    fn look_at<'a, C: ClientContext>(
+        &self,
+        client: &Client<C>,
+        kafka_topics: impl IntoIterator<Item = &'a String>,
+        timeout: Duration,
+    ) {
+        let mut kafka_topics = kafka_topics.into_iter();
+        // An error leaves what was known: who needs to know asks again. Others would get the same one.
+        _ = kafka_topics.try_for_each(|kafka_topic| self.look_up(client, kafka_topic, timeout).map(drop));
+        self.is_refreshing.store(false, Release);
     }
 
     fn away(&self) -> MutexGuard<'_, Option<String>> {
@@ -180,10 +251,13 @@ impl KafkaSink {
             topics: Topics::new(Duration::from_millis(config.partition_refresh_ms)),
             unknown_topic: config.unknown_topic(),
             is_broken: AtomicBool::new(false),
-            batch_bytes: AtomicUsize::new(config.batch_bytes_max as usize),
             is_refreshing: AtomicBool::new(false),
             away: Mutex::default(),
             turned_away: TurnedAway::default(),
+            leaders: Leaders::default(),
+            take_back: Notify::new(),
+            is_retired: AtomicBool::new(false),
+            batch_bytes: AtomicU32::new(config.batch_bytes_max),
         });
         let producer =
             producer(&options, &shared).map_err(|error| vec![format!("librdkafka takes no such options: {error}")])?;
@@ -195,6 +269,7 @@ impl KafkaSink {
             producer: RwLock::new(producer),
             shared,
             lookup_timeout: Duration::from_millis(connector.connect_timeout_ms),
+            gate: Mutex::default(),
             is_fitted: AtomicBool::new(config.fields().kafka_topic.is_some()),
         };
         Ok(KafkaSink { inner: Arc::new(inner) })
@@ -203,13 +278,13 @@ impl KafkaSink {
 
 fn producer(options: &ClientConfig, shared: &Arc<Shared>) -> Result<Arc<ThreadedProducer<Deliver>>, KafkaError> {
     let batch_bytes = shared.batch_bytes.load(Acquire);
-    let context = Deliver {
-        shared: Arc::clone(shared),
-        batch_bytes,
-        deliveries: Deliveries::default(),
-    };
     let mut options = options.clone();
     options.set("batch.size", batch_bytes.to_string());
+    let context = Deliver {
+        shared: Arc::clone(shared),
+        deliveries: Deliveries::default(),
+        batch_bytes,
+    };
     ThreadedProducer::from_config_and_context(&options, context).map(Arc::new)
 }
 
@@ -254,30 +329,10 @@ fn set_options(options: &mut ClientConfig, config: &KafkaActionConfig) {
 impl Sink for KafkaSink {
     fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            self.inner.fit_batches();
-            let producer = match self.inner.producer() {
-                Ok(producer) => producer,
-                Err(reason) => return all(batch, Err(Failure::Away(reason))),
-            };
-            let mut away = self.inner.shared.away().clone().map(Failure::Away);
-            let ticket = producer.context().deliveries.begin(batch.len());
-            let now = Instant::now();
-            let mut last = None;
-            for (index, record) in batch.iter().enumerate() {
-                let token = ticket.token(index);
-                let enqueued = match &away {
-                    Some(away) => Err(away.clone()),
-                    None => self.inner.enqueue(&producer, record, token, now, &mut last),
-                };
-                if let Err(failure) = enqueued {
-                    if let Failure::Away(_) = failure {
-                        away = Some(failure.clone());
-                    }
-                    producer.context().deliveries.settle(token, Err(failure));
-                }
+            match self.inner.hand_over(batch) {
+                Ok(ticket) => self.inner.wait(batch, ticket).await,
+                Err(reason) => all(batch, Err(Failure::Away(reason))),
             }
-            let gone = || all(batch, Err(Failure::Away("the producer was replaced".to_owned())));
-            ticket.done.await.unwrap_or_else(|_| gone())
         })
     }
 
@@ -290,7 +345,8 @@ impl Sink for KafkaSink {
     }
 
     fn turned_away(&self) -> Option<String> {
-        self.inner.shared.turned_away.reason()
+        let shared = &self.inner.shared;
+        shared.turned_away.reason().or_else(|| shared.leaders.reason())
     }
 
     fn order(&self) -> Order {
@@ -310,16 +366,130 @@ impl Sink for KafkaSink {
 type LastTopic<'a> = Option<(std::borrow::Cow<'a, str>, u32)>;
 
 impl Inner {
+    /// All of a batch into librdkafka.
+    fn hand_over(self: &Arc<Self>, batch: &[Record]) -> Result<Ticket, String> {
+        let _gate = self.gate();
+        if let Some(away) = self.shared.away().clone() {
+            return Err(away);
+        }
+        if !self.is_fitted.load(Acquire) {
+            tokio::task::block_in_place(|| self.fit_batches());
+        }
+        if self.shared.is_retired.load(Acquire) {
+            return Err("what was sent comes back first".to_owned());
+        }
+        let producer = self.producer()?;
+        let ticket = producer.context().deliveries.begin(batch.len());
+        let now = Instant::now();
+        if !self.shared.leaders.are_all_there() {
+            self.look_at(self.shared.leaders.to_look_at(now), &producer);
+        }
+        let (mut away, mut last) = (None, None);
+        // Ordering keys of which something was turned back: what comes behind it must not overtake it.
+        let mut held = HashSet::new();
+        for (index, record) in batch.iter().enumerate() {
+            let token = ticket.token(index);
+            let enqueued = match &away {
+                Some(away) => Err(Failure::clone(away)),
+                None if !held.is_empty() && held.contains(&record.key_hash()) => Err(Failure::Untried),
+                None => self.enqueue(&producer, record, token, now, &mut last),
+            };
+            if let Err(failure) = enqueued {
+                match &failure {
+                    Failure::Away(_) => away = Some(failure.clone()),
+                    Failure::Busy(_) => _ = held.insert(record.key_hash()),
+                    Failure::Refused(_) | Failure::Untried => {}
+                }
+                producer.context().deliveries.settle(token, Err(failure));
+            }
+        }
+        Ok(ticket)
+    }
+
+    async fn wait(self: &Arc<Self>, batch: &[Record], mut ticket: Ticket) -> Outcome {
+        loop {
+            tokio::select! {
+                outcome = &mut ticket.done => {
+                    let gone = |_| all(batch, Err(Failure::Away("the producer was replaced".to_owned())));
+                    return outcome.unwrap_or_else(gone);
+                }
+                () = self.shared.take_back.notified() => tokio::task::block_in_place(|| self.take_back()),
+                () = tokio::time::sleep(LONG) => self.takes_long(batch).await,
+            }
+        }
+    }
+
+    /// Perhaps because a partition has no leader.
+    async fn takes_long(self: &Arc<Self>, batch: &[Record]) {
+        let kafka_topics: HashSet<String> = match self.fields.kafka_topic {
+            None => HashSet::from([self.config.kafka_topic.clone()]),
+            Some(field) => batch
+                .iter()
+                .filter_map(|record| Some(record.text(field)?.into_owned()))
+                .collect(),
+        };
+        if self.shared.is_refreshing.swap(true, AcqRel) {
+            return;
+        }
+        let inner = Arc::clone(self);
+        let looking = tokio::task::spawn_blocking(move || {
+            inner
+                .shared
+                .look_at(inner.current().client(), &kafka_topics, inner.lookup_timeout);
+            let leaders = &inner.shared.leaders;
+            if let Some(reason) = leaders.reason().filter(|_| leaders.take_lost()) {
+                inner.shared.retire(reason);
+                inner.take_back();
+            }
+        });
+        // It does not panic; if it did the next look would.
+        let _ = looking.await;
+    }
+
+    /// What waits in librdkafka comes back; what is on its way to a broker is waited for.
+    fn take_back(&self) {
+        let _gate = self.gate();
+        if !self.shared.is_retired.load(Acquire) {
+            // Somebody else has done so, and all has come back since.
+            return;
+        }
+        self.current().purge(PurgeConfig::default().queue());
+    }
+
+    /// Replaces a producer from which something was taken back. Blocks.
+    fn replace_retired(&self) -> Result<(), String> {
+        if !self.shared.is_retired.load(Acquire) {
+            return Ok(());
+        }
+        let producer = self.current();
+        if producer.in_flight_count() > 0 {
+            // What a broker has not answered is put in the queue again.
+            producer.purge(PurgeConfig::default().queue());
+            let reason = self.shared.away().clone();
+            return Err(reason.unwrap_or_else(|| "messages are on their way still".to_owned()));
+        }
+        drop(producer);
+        self.replace_producer()?;
+        self.shared.is_broken.store(false, Release);
+        self.shared.is_retired.store(false, Release);
+        Ok(())
+    }
+
+    fn gate(&self) -> MutexGuard<'_, ()> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> Arc<ThreadedProducer<Deliver>> {
+        Arc::clone(&self.producer.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// A producer that works.
     fn producer(&self) -> Result<Arc<ThreadedProducer<Deliver>>, String> {
         if self.shared.is_broken.swap(false, AcqRel) {
-            let reason = self.shared.away().clone().unwrap_or_default();
-            tracing::warn!(reason, "the Kafka producer cannot go on and is replaced");
+            tracing::warn!("the Kafka producer has failed for good and is replaced");
             self.replace_producer()?;
         }
-        Ok(Arc::clone(
-            &self.producer.read().unwrap_or_else(PoisonError::into_inner),
-        ))
+        Ok(self.current())
     }
 
     /// What the old one had on its way comes back as not sent, and is sent again by the new one.
@@ -337,41 +507,27 @@ impl Inner {
         Ok(())
     }
 
-    /// Before anything is sent: a batch that Kafka refuses is sent again, and what came behind it may be there already.
+    /// Before anything is sent: a batch that Kafka refuses is sent again, and what came behind it may be there already. Blocks.
     fn fit_batches(&self) {
-        if self.is_fitted.load(Acquire) || self.shared.away().is_some() {
+        let kafka_topic = &self.config.kafka_topic;
+        let is_there = self
+            .shared
+            .look_up(self.current().client(), kafka_topic, self.lookup_timeout)
+            .is_ok_and(|partitions| partitions.is_some());
+        if !is_there {
+            // Whoever sends next meets the same, and says so.
             return;
         }
-        tokio::task::block_in_place(|| {
-            let producer = Arc::clone(&self.producer.read().unwrap_or_else(PoisonError::into_inner));
-            let kafka_topic = &self.config.kafka_topic;
-            let looked_up = self
-                .shared
-                .topics
-                .look_up(producer.client(), kafka_topic, self.lookup_timeout);
-            let absent = match looked_up {
-                Ok(Some(_)) => None,
-                Ok(None) => Some(self.shared.unknown(kafka_topic)),
-                Err(error) => Some(self.shared.failure(&error, kafka_topic)),
-            };
-            if absent.is_some() {
-                return;
-            }
-            self.is_fitted.store(true, Release);
-            let limit = client::batch_limit(&self.options, kafka_topic, self.lookup_timeout);
-            let Some(limit) = limit.filter(|limit| *limit < self.shared.batch_bytes.load(Acquire)) else {
-                return;
-            };
-            tracing::info!(
-                kafka_topic,
-                limit,
-                "batches are no larger than the topic's max.message.bytes"
-            );
-            self.shared.batch_bytes.fetch_min(limit, AcqRel);
-            if let Err(reason) = self.replace_producer() {
-                tracing::warn!(reason, "the Kafka producer cannot be replaced");
-            }
-        });
+        self.is_fitted.store(true, Release);
+        let limit = client::batch_limit(&self.options, kafka_topic, self.lookup_timeout);
+        let Some(limit) = limit.filter(|limit| *limit < self.shared.batch_bytes.load(Acquire)) else {
+            return;
+        };
+        tracing::info!(kafka_topic, limit, "batches are no larger than the topic's max.message.bytes");
+        self.shared.batch_bytes.fetch_min(limit, AcqRel);
+        if let Err(reason) = self.replace_producer() {
+            tracing::warn!(reason, "the Kafka producer cannot be replaced");
+        }
     }
 
     fn enqueue<'a>(
@@ -392,7 +548,14 @@ impl Inner {
         };
         let key = record.field(KEY);
         let partition_key = self.fields.partition_key.map_or(key, |field| record.field(field));
-        let partition = self.chooser.choose(partition_key, partitions);
+        let leaders = &self.shared.leaders;
+        let has_leader = |partition| leaders.are_all_there() || leaders.has(&kafka_topic, partition);
+        let partition = self.chooser.choose(partition_key, partitions, has_leader);
+        if !has_leader(partition) {
+            let failure = self.without_leader(&kafka_topic);
+            *last = Some((kafka_topic, partitions));
+            return Err(failure);
+        }
         let message = BaseRecord {
             topic: &kafka_topic,
             partition: Some(partition),
@@ -409,6 +572,19 @@ impl Inner {
         sent
     }
 
+    /// Others go on, if there are any.
+    fn without_leader(&self, kafka_topic: &str) -> Failure {
+        let leaders = &self.shared.leaders;
+        let reason = leaders
+            .reason()
+            .unwrap_or_else(|| "a partition has no leader".to_owned());
+        let is_all = self.fields.kafka_topic.is_none() && leaders.has_none(kafka_topic);
+        match is_all {
+            true => self.shared.note(Failure::Away(reason)),
+            false => Failure::Busy(reason),
+        }
+    }
+
     fn partitions(
         &self,
         producer: &Arc<ThreadedProducer<Deliver>>,
@@ -418,7 +594,7 @@ impl Inner {
         match self.shared.topics.get(kafka_topic, now) {
             Partitions::Some(count) => return Ok(count),
             Partitions::Stale(count) => {
-                self.refresh(producer, kafka_topic);
+                self.look_at(vec![kafka_topic.to_owned()], producer);
                 return Ok(count);
             }
             Partitions::Missing => return Err(self.shared.unknown(kafka_topic)),
@@ -426,9 +602,9 @@ impl Inner {
         }
         check_topic(kafka_topic).map_err(Failure::Refused)?;
         // Later batches wait for this one: otherwise they would overtake it.
-        let topics = &self.shared.topics;
+        let shared = &self.shared;
         let looked_up =
-            tokio::task::block_in_place(|| topics.look_up(producer.client(), kafka_topic, self.lookup_timeout));
+            tokio::task::block_in_place(|| shared.look_up(producer.client(), kafka_topic, self.lookup_timeout));
         match looked_up {
             Ok(Some(count)) => Ok(count),
             Ok(None) => Err(self.shared.unknown(kafka_topic)),
@@ -436,18 +612,13 @@ impl Inner {
         }
     }
 
-    /// Looks for new partitions while the old ones are used.
-    fn refresh(&self, producer: &Arc<ThreadedProducer<Deliver>>, kafka_topic: &str) {
-        if self.shared.is_refreshing.swap(true, AcqRel) {
+    /// Looks for new partitions, and for leaders, while what is known is used.
+    fn look_at(&self, kafka_topics: Vec<String>, producer: &Arc<ThreadedProducer<Deliver>>) {
+        if kafka_topics.is_empty() || self.shared.is_refreshing.swap(true, AcqRel) {
             return;
         }
-        let (producer, kafka_topic) = (Arc::clone(producer), kafka_topic.to_owned());
-        let (shared, timeout) = (Arc::clone(&self.shared), self.lookup_timeout);
-        tokio::task::spawn_blocking(move || {
-            // An error leaves what was known; the next message asks again.
-            let _ = shared.topics.look_up(producer.client(), &kafka_topic, timeout);
-            shared.is_refreshing.store(false, Release);
-        });
+        let (producer, shared, timeout) = (Arc::clone(producer), Arc::clone(&self.shared), self.lookup_timeout);
+        tokio::task::spawn_blocking(move || shared.look_at(producer.client(), &kafka_topics, timeout));
     }
 
     fn timestamp(&self, record: &Record) -> i64 {
@@ -476,29 +647,58 @@ impl Inner {
 
     /// Blocks.
     fn check(&self) -> Result<(), String> {
+        self.replace_retired()?;
         let producer = self.producer()?;
-        let client = producer.client();
-        let found = match self.fields.kafka_topic {
-            None => self
-                .shared
-                .topics
-                .look_up(client, &self.config.kafka_topic, self.lookup_timeout)
-                .map(|partitions| partitions.is_some() || self.config.allow_auto_topic_creation),
-            Some(_) => client.fetch_metadata(None, self.lookup_timeout).map(|_| true),
-        };
-        match found {
-            Ok(true) => {
-                self.shared.last_error.clear();
-                *self.shared.away() = None;
+        // Nothing is sent then before all has come back.
+        let is_away = self.shared.away().is_some();
+        match self.is_topic_there(producer.client(), is_away) {
+            Ok(true) => {}
+            Ok(false) => return Err(missing(&self.config.kafka_topic)),
+            Err(error) => {
+                return Err(format!(
+                    "Kafka at {}: {}",
+                    self.options.get("bootstrap.servers").unwrap_or_default(),
+                    self.shared.last_error.explain(&error)
+                ));
+            }
+        }
+        let leaders = &self.shared.leaders;
+        if self.fields.kafka_topic.is_none() && leaders.has_none(&self.config.kafka_topic) {
+            return Err(leaders.reason().unwrap_or_default());
+        }
+        self.shared.last_error.clear();
+        match &mut *self.shared.away() {
+            // Only now: all has to come back first.
+            Some(reason) if !is_away => Err(reason.clone()),
+            away => {
+                *away = None;
                 Ok(())
             }
-            Ok(false) => Err(missing(&self.config.kafka_topic)),
-            Err(error) => Err(format!(
-                "Kafka at {}: {}",
-                self.options.get("bootstrap.servers").unwrap_or_default(),
-                self.shared.last_error.explain(&error)
-            )),
         }
+    }
+
+    fn is_topic_there<C: ClientContext>(&self, client: &Client<C>, is_away: bool) -> Result<bool, KafkaError> {
+        let (shared, timeout) = (&self.shared, self.lookup_timeout);
+        let mut kafka_topics = shared.leaders.kafka_topics();
+        if self.fields.kafka_topic.is_some() {
+            client.fetch_metadata(None, timeout)?;
+        } else {
+            kafka_topics = vec![self.config.kafka_topic.clone()];
+        }
+        let mut is_there = true;
+        for kafka_topic in &kafka_topics {
+            let layout = shared.topics.look_up(client, kafka_topic, timeout)?;
+            is_there &= layout.is_some() || self.fields.kafka_topic.is_some() || self.config.allow_auto_topic_creation;
+            let back = layout
+                .as_ref()
+                .and_then(|layout| shared.leaders.look(kafka_topic, layout));
+            match back {
+                Some(reason) if !is_away => _ = shared.note(Failure::Away(reason)),
+                _ if is_away => shared.leaders.are_now(kafka_topic, layout),
+                _ => {}
+            }
+        }
+        Ok(is_there)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mqtt::{ProtocolVersion, SharedFilter, validate_filter};
+use mqtt::{ProtocolVersion, SharedFilter, filters_overlap, validate_filter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -156,7 +156,7 @@ impl Default for MqttActionConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MqttSourceConfig {
-    /// Filters of the sources of one connector should not overlap: a message goes to the first source that it fits.
+    /// Those of the sources of one connector must not overlap: the sources share a session, in which a message comes once.
     pub subscriptions: Vec<MqttSubscription>,
     /// Taken off the front of topics that begin with it.
     #[serde(default)]
@@ -269,8 +269,24 @@ impl MqttSourceConfig {
         problems
     }
 
+    /// The first of its subscriptions that fits a topic which one of the other's fits too, and the filter of that one.
+    pub fn overlap<'a>(&self, other: &'a MqttSourceConfig) -> Option<(usize, &'a str)> {
+        let mine = self.subscriptions.iter().enumerate();
+        mine.flat_map(|(index, mine)| other.subscriptions.iter().map(move |theirs| (index, mine, theirs)))
+            .find(|(_, mine, theirs)| filters_overlap(bare(&mine.filter), bare(&theirs.filter)))
+            .map(|(index, _, theirs)| (index, theirs.filter.as_str()))
+    }
+
     pub(super) fn rewrite(&self, topic: &str) -> String {
         let rest = topic.strip_prefix(self.strip_prefix.as_str()).unwrap_or(topic);
         format!("{}{rest}", self.add_prefix)
+    }
+}
+
+/// Without `$share/GROUP/`.
+pub(super) fn bare(filter: &str) -> &str {
+    match SharedFilter::parse(filter) {
+        Ok(Some(shared)) => shared.filter,
+        _ => filter,
     }
 }

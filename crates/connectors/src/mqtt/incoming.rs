@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mqtt::{PacketId, PacketType, Publish, QoS, encode_bare_ack, filter_matches};
 use tokio::sync::mpsc;
 
-use super::config::MqttSourceConfig;
+use super::config::{MqttSourceConfig, bare};
 use super::outgoing::{LOOP_PROPERTY, LoopMark};
 use crate::source::{Incoming as Message, Origin};
 
@@ -167,10 +167,7 @@ impl Post<'_> {
 impl Registration {
     fn wants(&self, topic: &str) -> bool {
         let mut subscriptions = self.config.subscriptions.iter();
-        subscriptions.any(|subscription| match mqtt::SharedFilter::parse(&subscription.filter) {
-            Ok(Some(shared)) => filter_matches(shared.filter, topic),
-            _ => filter_matches(&subscription.filter, topic),
-        })
+        subscriptions.any(|subscription| filter_matches(bare(&subscription.filter), topic))
     }
 }
 

@@ -554,7 +554,7 @@ impl Pump {
         ))
     }
 
-    /// Nothing has been confirmed for a while, though the target is there.
+    /// Nothing has been confirmed for a while, though the target is there, or it takes only a part of what there is.
     fn is_turned_away(&self, reason: String) {
         let health = &self.shared.health;
         if health.get().state != HealthState::Disconnected {
@@ -634,9 +634,11 @@ impl Pump {
         metrics.sent.fetch_add(sorted.sent, Relaxed);
         metrics.sent_bytes.fetch_add(sorted.sent_bytes, Relaxed);
         let took_any = sorted.sent + sorted.refused > 0;
+        // Those that were turned away before say nothing of others, which go before them then.
+        let is_retry = sorted.busy.iter().all(|entry| entry.tries > 1);
         let lane = &mut self.lanes[index];
         lane.put_back(sorted.away, false, now);
-        match took_any || sorted.away_reason.is_some() {
+        match took_any || is_retry || sorted.away_reason.is_some() {
             _ if sorted.busy.is_empty() => {}
             true => lane.park(sorted.busy, now),
             false => lane.put_back(sorted.busy, true, now),
@@ -654,7 +656,10 @@ impl Pump {
             self.is_away(reason);
         } else if took_any {
             self.backoff.reset();
-            self.shared.health.connected();
+            match self.sink.turned_away() {
+                Some(reason) => self.is_turned_away(reason),
+                None => self.shared.health.connected(),
+            }
         }
         if took_any {
             self.next_check = now + self.check_interval();

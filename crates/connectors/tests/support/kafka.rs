@@ -150,6 +150,10 @@ pub const KEYS: u32 = 50;
 
 impl Bridge {
     pub fn start(hosts: &str, config: &KafkaActionConfig) -> Bridge {
+        Bridge::start_with(hosts, config, KafkaActionConfig::default_delivery())
+    }
+
+    pub fn start_with(hosts: &str, config: &KafkaActionConfig, delivery: DeliveryConfig) -> Bridge {
         let directory = Directory::new("kafka-buffer");
         let buffer = Buffer::open(directory.path(), &BufferConfig::default(), QueryMode::Async, || ());
         let action = Action::new("test", buffer.expect("a directory that can be written to"));
@@ -160,7 +164,7 @@ impl Bridge {
                 ..RetryConfig::default()
             },
             health_check_interval_ms: 500,
-            ..KafkaActionConfig::default_delivery()
+            ..delivery
         };
         action.start(Arc::new(sink(hosts, config)), &delivery, &Handle::current());
         Bridge {
@@ -172,9 +176,13 @@ impl Bridge {
 
     /// Publishes so many messages of 50 keys, and says how many there are now.
     pub fn publish(&mut self, count: u32) -> u32 {
+        self.publish_sized(count, 80)
+    }
+
+    pub fn publish_sized(&mut self, count: u32, bytes: usize) -> u32 {
         let mut records = Records::new();
         for number in self.next..self.next + count {
-            let (value, key) = (format!("{number} {:80}", ""), format!("key-{}", number % KEYS));
+            let (value, key) = (format!("{number} {:bytes$}", ""), format!("key-{}", number % KEYS));
             records.push(
                 1,
                 u64::from(number % KEYS),

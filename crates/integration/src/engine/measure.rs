@@ -22,6 +22,8 @@ pub struct Measures {
     pub actions: Vec<Measured<Option<ActionStats>>>,
     pub sources: Vec<Measured<SourceCounts>>,
     pub connectors: Vec<Measured<()>>,
+    /// Outputs that were accepted for actions that are no more.
+    pub abandoned: u64,
 }
 
 impl Engine {
@@ -46,6 +48,7 @@ impl Engine {
                 .values()
                 .map(|it| state.measured_connector(it))
                 .collect(),
+            abandoned: self.inner.in_force.abandoned(),
         }
     }
 }

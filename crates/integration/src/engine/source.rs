@@ -71,6 +71,7 @@ impl Engine {
             let old = kept.get(&id).map(|old| &old.parameters);
             problems.extend(restore_secrets("parameters", &mut definition.parameters, old));
             room("sources", kept, &id, &mut problems);
+            problems.extend(state.taken(definition));
         }
         let made = self.make(definition);
         let made = made.map_err(|wrong| problems.extend(wrong)).ok();
@@ -106,6 +107,10 @@ impl Engine {
         if definition.enable {
             let made = self.make(definition);
             self.hold_source(definition, made);
+            // Kept before there was an error for it, or declared beside one that is kept.
+            for problem in self.state().taken(definition) {
+                tracing::warn!(source = %definition.id(), problem, "a source does not get all that it subscribes to");
+            }
         }
     }
 

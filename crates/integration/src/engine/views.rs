@@ -44,6 +44,7 @@ pub struct SourceView {
     pub from: Vec<String>,
     #[serde(flatten)]
     pub definition: SourceDefinition,
+    /// Why it does not run, though it is enabled, or does not get all that it subscribes to.
     pub problems: Problems,
     pub health: Option<Health>,
     pub metrics: SourceCounts,
@@ -85,38 +86,18 @@ impl State {
 
     pub(super) fn source(&self, definition: &SourceDefinition) -> Result<kinds::Origin, Problems> {
         let connector = self.usable_connector(&definition.connector)?;
-        if let Some(problem) = self.shared_subscription(definition) {
-            return Err(vec![problem]);
-        }
         kinds::source(&definition.id(), &definition.kind, connector, &definition.parameters)
     }
 
-    /// Sources of one MQTT connector share its connection, and each message goes to one of them.
-    fn shared_subscription(&self, definition: &SourceDefinition) -> Option<String> {
-        let id = definition.id();
-        let is_rival = |other: &&SourceDefinition| {
-            other.connector == definition.connector && matches!(self.sources.get(&other.id()), Some(Ok(_)))
-        };
-        let others = self.definitions.sources.values().filter(|other| other.id() != id);
-        for other in others.filter(is_rival) {
-            for (mine, theirs) in pairs(subscribed(definition), subscribed(other)) {
-                if mqtt::filters_overlap(bare(mine), bare(theirs)) {
-                    let (connector, other) = (&definition.connector, other.id());
-                    return Some(format!(
-                        "parameters.subscriptions: `{mine}` overlaps `{theirs}` of the source {other} of the same connector: each message would go to one \
-                         of them only. Subscribe in one of them, and use as many rules as you like, or give this one a connector of its own instead of {connector}"
-                    ));
-                }
-            }
-        }
-        None
+    pub(super) fn taken(&self, definition: &SourceDefinition) -> Problems {
+        kinds::taken(definition, self.definitions.sources.values())
     }
 
     pub(super) fn source_view(&self, definition: &SourceDefinition) -> SourceView {
         let id = definition.id();
         let metrics = self.source_metrics.get(&id);
         let (running, problems) = match self.sources.get(&id) {
-            Some(Ok(running)) => (Some(running), Problems::new()),
+            Some(Ok(running)) => (Some(running), self.taken(definition)),
             Some(Err(problems)) => (None, problems.clone()),
             None => (None, Problems::new()),
         };
@@ -238,30 +219,5 @@ impl State {
             version: self.kept.version(&definition.id),
             definition: definition.clone(),
         }
-    }
-}
-
-/// The topic filters of an MQTT source; none for other kinds.
-fn subscribed(definition: &SourceDefinition) -> Vec<&str> {
-    let subscriptions = definition
-        .parameters
-        .get("subscriptions")
-        .and_then(|list| list.as_array());
-    let filters = subscriptions.into_iter().flatten();
-    filters
-        .filter_map(|subscription| subscription.get("filter")?.as_str())
-        .collect()
-}
-
-fn pairs<'a>(some: Vec<&'a str>, others: Vec<&'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
-    some.into_iter()
-        .flat_map(move |one| others.clone().into_iter().map(move |other| (one, other)))
-}
-
-/// Without the name of a shared subscription.
-fn bare(filter: &str) -> &str {
-    match mqtt::SharedFilter::parse(filter) {
-        Ok(Some(shared)) => shared.filter,
-        _ => filter,
     }
 }
