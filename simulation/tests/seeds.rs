@@ -50,9 +50,11 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         (Durability::Fsync, 1_014_773),
         (Durability::Os, 1_006_243),
         (Durability::Fsync, 3_026_954),
+        (Durability::None, 5_006_935),
         // The oracle was wrong about these.
         (Durability::Fsync, 1_012_605),
         (Durability::Os, 3_020_887),
+        (Durability::Fsync, 7_000_754),
     ];
     let seeds = seeds.map(|(durability, seed)| (settings(durability), seed));
     let long = Settings {

@@ -128,7 +128,7 @@ impl Shard {
             }
             Envelope::Return { index, epoch, is_held } => self.redispatch(now, index, epoch, p, None, is_held),
             Envelope::Replay { session, epoch, number } => self.replayed(now, session, epoch, number, p),
-            Envelope::Route | Envelope::Retain { .. } => {}
+            Envelope::Route { .. } | Envelope::Late { .. } | Envelope::Retain { .. } => {}
         }
     }
 }

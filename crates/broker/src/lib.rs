@@ -23,6 +23,7 @@ mod effect;
 mod exclusive;
 mod id_table;
 mod inspect;
+mod late;
 mod lazy_deque;
 mod letters;
 mod lifecycle;

@@ -3,7 +3,7 @@
 //! Messages are written as bytes, whatever their number, so that a batch is one allocation; rarer things are letters.
 //!
 //! ```text
-//! record  := tag u8, envelope, publication        (tags ROUTE, RETAIN, MEMBER, RETURN, REPLAY; the fields of `Envelope`)
+//! record  := tag u8, envelope, publication        (tags ROUTE, ROUTE_RETAINED, LATE, RETAIN, MEMBER, RETURN, REPLAY; the fields of `Envelope`)
 //!          | LETTER                               (the next of `letters`)
 //! publication := qos u8, flags u8, expires_at_ms u64, place u64, origin shard u32, origin epoch u32, publisher u32,
 //!                topic bytes u32, properties bytes u32, payload bytes u32, topic, properties, payload,
@@ -43,10 +43,12 @@ pub struct SessionRef {
 /// What is to be done with a publication.
 #[derive(Clone, Copy, Debug)]
 pub enum Envelope {
-    /// Deliver to the subscriptions of the shard.
-    Route,
+    /// Deliver to the subscriptions of the shard. A retained message has the number that its shard gives to each, from 1 on.
+    Route { stamp: u64 },
+    /// The same, for a message that the shard `from` did not send itself.
+    Late { from: ShardId, stamp: u64 },
     /// Store or clear as the retained message of its topic. `told` has the shards that get the message to route, one bit each.
-    Retain { told: u64 },
+    Retain { told: u64, stamp: u64 },
     /// Deliver to one member of a shared subscription.
     Member {
         session: u32,
@@ -118,6 +120,8 @@ const MEMBER: u8 = 3;
 const RETURN: u8 = 4;
 const REPLAY: u8 = 5;
 const LETTER: u8 = 6;
+const ROUTE_RETAINED: u8 = 7;
+const LATE: u8 = 8;
 
 /// Flags of a publication.
 const IS_RETAINED: u8 = 1;
@@ -154,10 +158,20 @@ impl Mail {
         self.publications += 1;
         let out = &mut self.bytes;
         match envelope {
-            Envelope::Route => out.push(ROUTE),
-            Envelope::Retain { told } => {
+            Envelope::Route { stamp: 0 } => out.push(ROUTE),
+            Envelope::Route { stamp } => {
+                out.push(ROUTE_RETAINED);
+                out.extend_from_slice(&stamp.to_ne_bytes());
+            }
+            Envelope::Late { from, stamp } => {
+                out.push(LATE);
+                put_u32s(out, [u32::from(from.0)]);
+                out.extend_from_slice(&stamp.to_ne_bytes());
+            }
+            Envelope::Retain { told, stamp } => {
                 out.push(RETAIN);
                 out.extend_from_slice(&told.to_ne_bytes());
+                out.extend_from_slice(&stamp.to_ne_bytes());
             }
             Envelope::Member {
                 session,
@@ -301,8 +315,16 @@ impl<'a> Cut<'a> {
 
     fn envelope(&mut self, tag: u8) -> Envelope {
         match tag {
-            ROUTE => Envelope::Route,
-            RETAIN => Envelope::Retain { told: self.u64() },
+            ROUTE => Envelope::Route { stamp: 0 },
+            ROUTE_RETAINED => Envelope::Route { stamp: self.u64() },
+            LATE => Envelope::Late {
+                from: ShardId(self.u32() as u16),
+                stamp: self.u64(),
+            },
+            RETAIN => Envelope::Retain {
+                told: self.u64(),
+                stamp: self.u64(),
+            },
             MEMBER => {
                 let (session, epoch) = (self.u32(), self.u32());
                 let mut group = GroupRef {

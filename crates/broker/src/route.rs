@@ -65,11 +65,14 @@ impl Shard {
         let place = self.core.keep(now, p, forms.kept(), keeping);
         let p = &Publication { place, ..*p };
         self.send_member_mail(p);
+        let mut stamp = 0;
         if is_retained {
-            self.retain(now, p, others);
+            self.retained_stamp += 1;
+            stamp = self.retained_stamp;
+            self.retain(now, p, others, stamp);
         }
         is_wanted |= others != 0;
-        self.forward(p, others);
+        self.forward(p, others, Envelope::Route { stamp });
         if !is_wanted {
             self.core.stats.drop_message(DropReason::NoSubscriber);
         }
@@ -121,11 +124,11 @@ impl Shard {
     }
 
     /// To every other shard that may have a subscription: once each, whatever the number of subscribers there.
-    fn forward(&mut self, p: &Publication<'_>, mut others: u64) {
+    fn forward(&mut self, p: &Publication<'_>, mut others: u64, envelope: Envelope) {
         while others != 0 {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;
-            self.mail_out[shard].publication(Envelope::Route, p);
+            self.mail_out[shard].publication(envelope, p);
             self.core.stats.messages_forwarded += 1;
         }
     }
@@ -226,7 +229,7 @@ impl Shard {
 
     // --- retained messages: each topic has an owner among the shards ---
 
-    fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64) {
+    fn retain(&mut self, now: Now, p: &Publication<'_>, others: u64, stamp: u64) {
         let expires_at_ms = self.retained_until(now, p);
         let p = &Publication { expires_at_ms, ..*p };
         let owner = self.retained_owner(p.topic);
@@ -234,13 +237,13 @@ impl Shard {
             self.retain_here(now, p);
         } else {
             let told = others | 1 << self.core.id.0;
-            self.mail_out[usize::from(owner.0)].publication(Envelope::Retain { told }, p);
+            self.mail_out[usize::from(owner.0)].publication(Envelope::Retain { told, stamp }, p);
         }
     }
 
     /// From the shard of the publisher. Who subscribed in the meantime, on a shard that had no interest when the message was
     /// routed, may have asked here before the message came: it gets the message as one published after its subscription.
-    pub(crate) fn retain_from(&mut self, now: Now, told: u64, p: &Publication<'_>) {
+    pub(crate) fn retain_from(&mut self, now: Now, from: ShardId, told: u64, stamp: u64, p: &Publication<'_>) {
         self.keep_retained(now, p);
         self.retain_here(now, p);
         let late = self.shared.interest.mask(p.topic) & !told;
@@ -248,7 +251,7 @@ impl Shard {
         if late & here != 0 {
             self.route_local(now, p);
         }
-        self.forward(p, late & !here);
+        self.forward(p, late & !here, Envelope::Late { from, stamp });
     }
 
     pub(crate) fn retained_owner(&self, topic: &str) -> ShardId {

@@ -25,6 +25,7 @@ use crate::exclusive::Exclusives;
 use crate::inspect::Refusal;
 use crate::interest::{Interest, InterestCounts};
 use crate::lifecycle::Ending;
+use crate::late::Late;
 use crate::mail::{Envelope, Item, Mail};
 use crate::message::{Message, Place};
 use crate::outbox::Outbox;
@@ -51,6 +52,9 @@ pub struct Shard {
     pub(crate) groups: Groups,
     pub(crate) retained: Retained<Arc<Message>>,
     pub(crate) retained_timer_ms: u64,
+    /// Retained messages that this shard has published so far.
+    pub(crate) retained_stamp: u64,
+    pub(crate) late: Late,
     /// What is left of `replay::STEPS_PER_TICK`.
     pub(crate) replay_steps_left: usize,
     pub(crate) client_ids: ClientIds,
@@ -170,6 +174,8 @@ impl Shard {
             groups: Groups::default(),
             retained,
             retained_timer_ms: u64::MAX,
+            retained_stamp: 0,
+            late: Late::default(),
             replay_steps_left: STEPS_PER_TICK,
             client_ids: ClientIds::default(),
             free_sessions: Vec::new(),
@@ -483,18 +489,27 @@ impl Shard {
         let mut routed = Place::NONE;
         let mut reader = mail.read();
         while let Some(item) = reader.next() {
-            if !matches!(item, Item::Publication(Envelope::Route, _)) {
+            if !matches!(item, Item::Publication(Envelope::Route { .. }, _)) {
                 self.core.settle();
             }
             match item {
-                Item::Publication(Envelope::Route, p) => {
+                Item::Publication(Envelope::Route { stamp }, p) => {
                     routed = routed.max(p.place);
+                    if stamp > 0 {
+                        self.late.routed(p.topic, ShardId(from), stamp);
+                    }
                     self.core.mind_routing(routed.position().is_some());
                     self.route_local(now, &p);
                 }
-                Item::Publication(Envelope::Retain { told }, p) => {
+                Item::Publication(Envelope::Late { from, stamp }, p) => {
                     routed = routed.max(p.place);
-                    self.retain_from(now, told, &p);
+                    if !self.late.is_overtaken(p.topic, from, stamp) {
+                        self.route_local(now, &p);
+                    }
+                }
+                Item::Publication(Envelope::Retain { told, stamp }, p) => {
+                    routed = routed.max(p.place);
+                    self.retain_from(now, ShardId(from), told, stamp, &p);
                 }
                 Item::Publication(envelope, p) => self.shared_publication(now, envelope, &p),
                 Item::Letter(letter) => self.letter(now, letter),

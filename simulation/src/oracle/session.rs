@@ -344,8 +344,9 @@ impl Oracle {
         }
         if session.links == 0 && session.gone_ms.is_some() {
             session.surely_gone_ms = Some(now_ms);
-            // The node may have read a later CONNECT before it.
-            session.is_goodbye_heard = session.pending.is_none();
+            // The node may have read a later CONNECT before it, or have closed the connection for silence.
+            let is_in_time = session.gone_ms.is_some_and(|at| at < session.silent_ms);
+            session.is_goodbye_heard = session.pending.is_none() && is_in_time;
         }
         if self.durability == Durability::None {
             self.goodbye_kept(client);
