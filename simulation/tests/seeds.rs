@@ -61,7 +61,8 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         steps: 4_000,
         ..settings(Durability::Fsync)
     };
-    for (settings, seed) in seeds.into_iter().chain([(long, 2_000_591)]) {
+    let long = [2_000_591, 6_000_984, 6_001_368].map(|seed| (long, seed));
+    for (settings, seed) in seeds.into_iter().chain(long) {
         if let Err(failure) = check(seed, settings) {
             panic!("{}", failure.report(settings));
         }

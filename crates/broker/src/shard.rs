@@ -24,8 +24,8 @@ use crate::effect::{CloseCause, ConnSlot, DisconnectReason, Effect, Event, Next,
 use crate::exclusive::Exclusives;
 use crate::inspect::Refusal;
 use crate::interest::{Interest, InterestCounts};
-use crate::lifecycle::Ending;
 use crate::late::Late;
+use crate::lifecycle::Ending;
 use crate::mail::{Envelope, Item, Mail};
 use crate::message::{Message, Place};
 use crate::outbox::Outbox;

@@ -459,17 +459,6 @@ impl Shard {
         }
     }
 
-    /// All filters of a session that has become durable, or is so no longer.
-    pub(crate) fn mind_durable_filters(&mut self, slot: u32, is_there: bool) {
-        let subscriptions = self.core.session(slot).subscriptions.iter();
-        let filters: Vec<Box<str>> = subscriptions.map(|(filter, _)| filter.into()).collect();
-        for filter in filters {
-            if let Ok(Target::Plain(bare) | Target::Exclusive(bare)) = Target::parse(&filter) {
-                self.mind_durable(bare, is_there);
-            }
-        }
-    }
-
     pub(crate) fn session_ref(&self, slot: u32) -> SessionRef {
         SessionRef {
             shard: self.core.id,

@@ -36,6 +36,9 @@ const STEP_BYTES: usize = 128 * 1024;
 /// Entries of one record: a queue may have millions.
 const ENTRIES_MAX: usize = 4096;
 
+/// Sessions that are looked at in one tick, where there is hardly ever anything to do.
+const SLOTS: u32 = 16 * 1024;
+
 const SCAN: ScanBudget = ScanBudget {
     matches_max: 512,
     steps_max: 4096,
@@ -53,6 +56,8 @@ pub struct Walk {
 enum At {
     /// Waiting for the others to begin.
     Begin,
+    /// Sessions that hold messages which are to be moved.
+    Holding(u32),
     Groups(u32),
     Retained(Option<ScanCursor>),
     Delayed(usize),
@@ -139,7 +144,7 @@ impl Shard {
         match walk.at {
             At::Begin => {
                 self.pass(false);
-                walk.at = At::Groups(0);
+                walk.at = At::Holding(0);
             }
             At::End => {
                 self.pass(true);
@@ -163,8 +168,10 @@ impl Shard {
                 break;
             }
             walk.at = self.step(now, &mut walk);
-            if matches!(walk.at, At::End) {
-                self.send_barrier(true);
+            match walk.at {
+                At::End => self.send_barrier(true),
+                At::Holding(_) => break,
+                _ => {}
             }
         }
         walk.bytes += (self.batch_bytes() - before) as u64;
@@ -192,6 +199,11 @@ impl Shard {
     fn step(&mut self, now: Now, walk: &mut Walk) -> At {
         let oldest = &mut walk.oldest;
         match walk.at.clone() {
+            At::Holding(slot) if walk.moves.is_any_old() && (slot as usize) < self.core.sessions.len() => {
+                let end = (slot + SLOTS).min(self.core.sessions.len() as u32);
+                (slot..end).for_each(|slot| self.core.release_old(now, slot, &walk.moves));
+                At::Holding(end)
+            }
             At::Groups(index) if (index as usize) < self.groups.slots() => {
                 if self.move_group(now, index, &mut walk.moves) {
                     return At::Groups(index);
@@ -199,7 +211,8 @@ impl Shard {
                 self.write_group(index, oldest);
                 At::Groups(index + 1)
             }
-            At::Begin | At::Groups(_) => At::Retained(None),
+            At::Begin | At::Holding(_) => At::Groups(0),
+            At::Groups(_) => At::Retained(None),
             At::Retained(cursor) => match self.write_retained(now, cursor, oldest, &mut walk.moves) {
                 Some(cursor) => At::Retained(Some(cursor)),
                 None => At::Delayed(0),
@@ -392,18 +405,6 @@ impl Core {
             ledger.record(&Record::Entries { session, entries });
         }
     }
-}
-
-/// What a session is still to be sent and has in the journal only.
-pub(super) fn cold_entries_of(session: &Session) -> Vec<Entry> {
-    let (mut entries, mut behind) = (Vec::new(), 0);
-    while let Some(cold) = session.outgoing.cold.as_deref() {
-        let part = cold_entries(cold, behind);
-        let Some(last) = part.last() else { break };
-        behind = last.seq;
-        entries.extend(part);
-    }
-    entries
 }
 
 /// What a session is still to be sent and has in memory, and what is held.

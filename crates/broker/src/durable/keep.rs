@@ -12,8 +12,7 @@ use mqtt::{PacketId, PacketType, QoS, ReasonCode};
 
 use crate::connection::Phase;
 use crate::deliver::{Core, Forms, Link, Terms};
-use crate::durable::checkpoint::cold_entries_of;
-use crate::durable::ledger::{Ledger, Waiting};
+use crate::durable::ledger::Waiting;
 use crate::durable::record;
 use crate::durable::record::{
     GroupKey, MessageRecord, Position, Recipient, Record, RetainedTerms, SessionKey, SessionRecord, SubscriptionRecord,
@@ -282,33 +281,26 @@ impl Shard {
         self.acknowledge_or_park(ack);
     }
 
-    /// The terms of a CONNECT are in force: the session becomes durable, stays so, or is so no longer.
+    /// The terms of a CONNECT are in force: the session becomes durable, or stays so. Also one that is now to end with its connection: the
+    /// journal may lose this CONNECT, and then has to have what came for the session since.
     pub(crate) fn keep_session(&mut self, slot: u32) {
         let Some(session) = self.core.sessions[slot as usize].as_deref_mut() else {
             return;
         };
         let Some(ledger) = &mut self.core.ledger else { return };
-        let (key, is_durable) = (session.key, session.expiry_s > 0);
-        match (key.0 != 0, is_durable) {
-            (false, false) => return,
-            (false, true) => {
-                session.key = ledger.next_session();
-                let record = session_record(session);
-                ledger.record(&Record::Session(record));
-                self.mind_durable_filters(slot, true);
-            }
-            (true, true) => {
-                let terms = terms_of(session);
-                ledger.record(&Record::Connected { session: key, terms });
-            }
-            (true, false) => {
-                lend(session, ledger);
-                session.key = SessionKey(0);
-                ledger.record_end(key, &session.client_id);
-                self.mind_durable_filters(slot, false);
-            }
+        if session.key.0 != 0 {
+            let terms = terms_of(session);
+            let session = session.key;
+            ledger.record(&Record::Connected { session, terms });
+            return;
         }
-        self.core.link_mut(slot).is_durable = is_durable;
+        if session.expiry_s == 0 {
+            return;
+        }
+        session.key = ledger.next_session();
+        let record = session_record(session);
+        ledger.record(&Record::Session(record));
+        self.core.link_mut(slot).is_durable = true;
     }
 
     pub(crate) fn keep_disconnected(&mut self, now: Now, slot: u32) {
@@ -480,36 +472,6 @@ impl Shard {
                 connection.is_held_by_journal = false;
             }
             self.core.effects.push(Effect::Resume { conn });
-        }
-    }
-}
-
-/// The groups of a session that is durable no longer have again what they gave to it, until it has acknowledged that.
-fn lend(session: &Session, ledger: &mut Ledger) {
-    let returned = |seq, group| {
-        move |message| Record::Returned {
-            session: session.key,
-            seq,
-            group,
-            message,
-        }
-    };
-    // Some may have come in this tick: their records have no position yet.
-    for delivery in session
-        .outgoing
-        .in_memory()
-        .filter(|delivery| delivery.qos == QoS::AtLeastOnce)
-    {
-        if let Some(group) = delivery.tag.group_key() {
-            ledger.record_of(delivery.message.place(), returned(delivery.seq, group));
-        }
-    }
-    for entry in cold_entries_of(session)
-        .into_iter()
-        .filter(|entry| entry.qos == QoS::AtLeastOnce)
-    {
-        if let Some(group) = entry.group {
-            ledger.record(&returned(entry.seq, group)(entry.message));
         }
     }
 }

@@ -5,6 +5,9 @@
 //! soon as they have one, so that what was moved stays moved if the checkpoint does not come to its end. Until it has, the old ones
 //! are there too.
 //!
+//! A message that is held for a session has no number there, and the journal knows it by its position only. So what is old is not held any
+//! longer before anything is moved.
+//!
 //! What is damaged is not given up here: `Record::Lost` is written in its place, and whoever waits for the message finds that, when it
 //! comes to it, and counts it. Otherwise one damaged message of a client that never comes back would keep all of the journal behind it.
 
@@ -107,6 +110,10 @@ impl Moves {
         self.is_fetching
     }
 
+    pub fn is_any_old(&self) -> bool {
+        self.before > Position(0)
+    }
+
     fn is_old(&self, position: Position) -> bool {
         position < self.before
     }
@@ -200,6 +207,8 @@ impl Shard {
 
     /// Has a session's old messages written once more. False when there are none.
     pub(super) fn move_session(&mut self, now: Now, slot: u32, moves: &mut Moves) -> bool {
+        // A `$delayed` one may have come since.
+        self.core.release_old(now, slot, moves);
         let Some(ledger) = &mut self.core.ledger else {
             return false;
         };
@@ -207,7 +216,7 @@ impl Shard {
             return false;
         };
         let is_lending = session.key.0 == 0;
-        for delivery in session.outgoing.warm().chain(session.replays.held_messages()) {
+        for delivery in session.outgoing.warm() {
             let lender = delivery
                 .tag
                 .group_key()
@@ -298,6 +307,20 @@ impl Shard {
 }
 
 impl Core {
+    /// What a session holds has its place in the queue, if any of it is to be moved.
+    pub(super) fn release_old(&mut self, now: Now, slot: u32, moves: &Moves) {
+        if !self.links[slot as usize].is_replaying {
+            return;
+        }
+        let is_old = |delivery: &Delivery| {
+            let position = delivery.message.place().position();
+            position.is_some_and(|position| moves.is_old(position))
+        };
+        if self.session(slot).replays.held_messages().any(is_old) {
+            self.release(now, slot);
+        }
+    }
+
     fn fetch_to_move(&mut self, moves: &mut Moves, positions: impl IntoIterator<Item = Position>) {
         moves.is_fetching = true;
         self.effects.push(Effect::Fetch {

@@ -523,7 +523,11 @@ impl Inner {
         let Some(limit) = limit.filter(|limit| *limit < self.shared.batch_bytes.load(Acquire)) else {
             return;
         };
-        tracing::info!(kafka_topic, limit, "batches are no larger than the topic's max.message.bytes");
+        tracing::info!(
+            kafka_topic,
+            limit,
+            "batches are no larger than the topic's max.message.bytes"
+        );
         self.shared.batch_bytes.fetch_min(limit, AcqRel);
         if let Err(reason) = self.replace_producer() {
             tracing::warn!(reason, "the Kafka producer cannot be replaced");
