@@ -229,6 +229,13 @@ impl Record {
         self.position
     }
 
+    /// It stands before all others if it does not stand before `end`.
+    pub(crate) fn forget_position(&mut self, end: u64) {
+        if self.position >= end {
+            self.position = 0;
+        }
+    }
+
     /// When the message arrived.
     pub fn unix_ms(&self) -> u64 {
         self.u64_at(TIME_AT)

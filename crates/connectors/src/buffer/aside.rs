@@ -100,6 +100,14 @@ pub(super) fn load(path: &Path, in_journal: &Range<u64>) -> Result<Vec<Record>, 
         path: path.display().to_string(),
     })?;
     records.retain(|record| !in_journal.contains(&record.position()));
+    if records.iter().any(|record| record.position() >= in_journal.end) {
+        // The journal is an older one, from a backup: others will stand there.
+        records.iter_mut().for_each(|record| record.forget_position(in_journal.end));
+        save(path, &copy(&records)).map_err(|source| BufferError::Aside {
+            path: path.display().to_string(),
+            source,
+        })?;
+    }
     Ok(records)
 }
 

@@ -261,3 +261,28 @@ async fn a_damaged_file_is_told_and_nothing_is_thrown_away() {
     assert_eq!(buffer.take_reader().unwrap().returned.len() as u64, held_up(10_000));
     buffer.shut_down().unwrap();
 }
+
+/// As after a backup is restored, in which the file is newer than the journal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_set_aside_of_a_later_journal_stays() {
+    let scratch = scratch();
+    let is_free = Arc::default();
+    let sink = turning_away(|number| number < 10_000 && number % KEYS == POISON, &is_free);
+    let buffer = open(&scratch, BufferMode::Disk);
+    let action = start(&buffer, &sink, &config());
+    append(&buffer, 0..10_000, KEYS);
+    until("it waits", || action.stats().queued_messages == held_up(10_000)).await;
+    action.stop(SOON).await;
+    buffer.shut_down().unwrap();
+    drop((action, buffer));
+    fs::remove_dir_all(scratch.0.join("journal")).unwrap();
+    for _ in 0..3 {
+        let buffer = open(&scratch, BufferMode::Disk);
+        let action = start(&buffer, &sink, &config());
+        // What was set aside stood as far in the journal as this comes.
+        append(&buffer, 20_000..30_000, POISON - 1);
+        until("they wait", || action.stats().queued_messages == held_up(10_000)).await;
+        action.stop(SOON).await;
+        buffer.shut_down().unwrap();
+    }
+}
