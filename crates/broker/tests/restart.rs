@@ -405,7 +405,7 @@ fn open(directory: &Path, record: &mut dyn FnMut(Position, &[u8])) -> Log {
 }
 
 #[test]
-fn what_a_group_gives_in_the_tick_in_which_a_member_stops_being_durable_is_the_groups_after_a_crash() {
+fn what_a_group_gives_to_a_member_that_is_to_end_with_its_connection_is_there_after_a_crash() {
     let mut node = Node::new();
     let mut bytes = Vec::new();
     let filter = SubscribeFilter {
@@ -441,7 +441,10 @@ fn what_a_group_gives_in_the_tick_in_which_a_member_stops_being_durable_is_the_g
     node.end_tick();
     let recovered = node.recovered_after_a_crash();
     let held: usize = recovered.groups.iter().map(|group| group.messages.len()).sum();
-    assert_eq!(held, 1, "the publisher has its PUBACK, and nobody else has the message");
+    // The member's session ends when the node starts, and gives back what it has.
+    let given = recovered.sessions.iter().filter(|session| session.terms.expiry_s == 0);
+    let given: usize = given.map(|session| session.entries.len()).sum();
+    assert_eq!((held, given), (0, 1), "the publisher has its PUBACK, and nobody else has the message");
 }
 
 /// Starts a node of so many shards from its log, of which only the first batches that it writes thereby are kept. Returns how many topics
