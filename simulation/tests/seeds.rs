@@ -61,7 +61,12 @@ fn seeds_that_have_found_something_find_nothing_any_more() {
         steps: 4_000,
         ..settings(Durability::Fsync)
     };
-    let long = [2_000_591, 6_000_984, 6_001_368].map(|seed| (long, seed));
+    let long_os = Settings {
+        durability: Durability::Os,
+        ..long
+    };
+    let long = [2_000_591, 6_000_984, 6_001_368, 9_602_572].map(|seed| (long, seed));
+    let long = long.into_iter().chain([(long_os, 9_700_440)]);
     for (settings, seed) in seeds.into_iter().chain(long) {
         if let Err(failure) = check(seed, settings) {
             panic!("{}", failure.report(settings));

@@ -96,13 +96,16 @@ impl Shard {
     /// Gives the connection its session, and the client its CONNACK before anything else.
     fn enter(&mut self, now: Now, conn: ConnSlot, connect: &Connect<'_>, who: Admitted<'_>, properties: &[u8]) {
         let existing = self.slot_of(who.client_id);
+        let wills = self.core.stats.wills_published;
         let resumed = existing.and_then(|slot| self.take_over(now, slot, connect.clean_start));
         let session_present = resumed.is_some();
         let slot = resumed.unwrap_or_else(|| self.create_session(now, conn, who.client_id));
         self.attach_connection(now, conn, slot, connect);
         self.attach_session(now, conn, slot, connect, who);
         self.keep_session(slot);
-        let must_wait = self.core.link(slot).is_durable || self.core.is_end_pending(who.client_id);
+        let has_published_will = self.core.stats.wills_published > wills;
+        let must_wait =
+            self.core.link(slot).is_durable || self.core.is_end_pending(who.client_id) || has_published_will;
         if must_wait && !is_planted(Fault::ConnackBeforeCommit) {
             // What the client takes for granted from CONNACK on is not forgotten by a crash.
             self.core.hold_until_kept(conn);

@@ -444,7 +444,11 @@ fn what_a_group_gives_to_a_member_that_is_to_end_with_its_connection_is_there_af
     // The member's session ends when the node starts, and gives back what it has.
     let given = recovered.sessions.iter().filter(|session| session.terms.expiry_s == 0);
     let given: usize = given.map(|session| session.entries.len()).sum();
-    assert_eq!((held, given), (0, 1), "the publisher has its PUBACK, and nobody else has the message");
+    assert_eq!(
+        (held, given),
+        (0, 1),
+        "the publisher has its PUBACK, and nobody else has the message"
+    );
 }
 
 /// Starts a node of so many shards from its log, of which only the first batches that it writes thereby are kept. Returns how many topics

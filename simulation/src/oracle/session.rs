@@ -354,7 +354,9 @@ impl Oracle {
         if !self.sessions[client].is_mortal_only_by_time() {
             self.session_leaves_groups(client);
         }
-        if !is_current {
+        let session = &self.sessions[client];
+        // The one that was a member may be older than this one, which the client has given up, too.
+        if !is_current && session.links <= usize::from(session.is_online || session.pending.is_some()) {
             self.ghosts_are_gone(client);
         }
     }

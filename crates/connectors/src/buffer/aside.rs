@@ -102,7 +102,9 @@ pub(super) fn load(path: &Path, in_journal: &Range<u64>) -> Result<Vec<Record>, 
     records.retain(|record| !in_journal.contains(&record.position()));
     if records.iter().any(|record| record.position() >= in_journal.end) {
         // The journal is an older one, from a backup: others will stand there.
-        records.iter_mut().for_each(|record| record.forget_position(in_journal.end));
+        records
+            .iter_mut()
+            .for_each(|record| record.forget_position(in_journal.end));
         save(path, &copy(&records)).map_err(|source| BufferError::Aside {
             path: path.display().to_string(),
             source,
