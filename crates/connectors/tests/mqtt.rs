@@ -513,6 +513,43 @@ async fn a_broker_that_goes_and_comes_misses_nothing() {
     }
 }
 
+/// Before MQTT 5 Mosquitto has no other way to say that a packet is too large.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_for_which_the_broker_closes_the_connection_stops_no_other() {
+    let server = Mosquitto::start("max_packet_size 2000").await;
+    let (observer, _connector) = subscribed(&server, "out/#", 1).await;
+    for qos in [1, 2] {
+        observer.collector.messages.lock().expect("no panic").clear();
+        let sink = sink(&connector(&config(&server.server(), "bridge", MqttVersion::V3_1_1)));
+        let large = "x".repeat(4000);
+        let mut waiting = numbered(0..500, |number| {
+            let payload = if number == 250 { large.clone() } else { number.to_string() };
+            vec![text("out/x"), text(payload), text(qos.to_string()), text("false")]
+        });
+        let mut turned_away = None;
+        until("all others are sent", async || {
+            let outcome = sink.send(&waiting).await;
+            let mut left = Vec::new();
+            for (record, result) in waiting.iter().zip(outcome) {
+                match result {
+                    Ok(()) => {}
+                    Err(Failure::Busy(reason)) => turned_away = Some((record.clone(), reason)),
+                    Err(Failure::Away(_) | Failure::Untried) => left.push(record.clone()),
+                    Err(Failure::Refused(reason)) => panic!("{reason}"),
+                }
+            }
+            waiting = left;
+            waiting.is_empty()
+        })
+        .await;
+        let (record, reason) = turned_away.expect("the large one is turned away");
+        assert_eq!(record.field(1), Some(large.as_bytes()));
+        assert!(reason.contains("only this message was on its way"), "{reason}");
+        let numbers = || -> HashSet<String> { without_probes(observer.collector.payloads()).into_iter().collect() };
+        until("the others arrive", async || numbers().len() == 499).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_ours_does_not_come_back() {
     for version in [MqttVersion::V3_1_1, MqttVersion::V5] {

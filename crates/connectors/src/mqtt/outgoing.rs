@@ -4,6 +4,10 @@
 //! Packet identifiers are `1..=window`. A broker that has kept our session may hold identifiers at QoS 2 from before: a new
 //! message with one of them would count as a repetition and be lost. So before the first QoS 2 message of a kept
 //! session all identifiers are released, with PUBREL.
+//!
+//! Some brokers answer a message that they do not take by closing the connection. To find it among those on their way, fewer go at a time
+//! after each connection that was lost with some on their way, and more with each that is confirmed. One that has lost the connection
+//! while it was the only one is turned back, and the others go on.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -131,14 +135,16 @@ pub(super) struct Outgoing {
     number: u64,
     flights: Vec<Option<Flight>>,
     free: VecDeque<u16>,
+    /// Messages that may be on their way now, at most.
+    courage: usize,
     release: Release,
     /// QoS 0: bytes that have to be written, batch and index.
     unwritten: VecDeque<(u64, u64, usize)>,
 }
 
 impl Outgoing {
-    /// Of a connection.
-    pub fn new(limits: Limits, is_session_present: bool) -> Outgoing {
+    /// Of a connection. `courage`: what `lost` said of the one before.
+    pub fn new(limits: Limits, is_session_present: bool, courage: usize) -> Outgoing {
         let window = limits.window;
         Outgoing {
             limits,
@@ -147,6 +153,7 @@ impl Outgoing {
             number: 0,
             flights: vec![None; usize::from(window) + 1],
             free: (1..=window).collect(),
+            courage,
             release: if is_session_present {
                 Release::Needed
             } else {
@@ -237,6 +244,9 @@ impl Outgoing {
             self.start_release(out, now);
             return Ok(false);
         }
+        if self.in_flight() >= self.courage {
+            return Ok(false);
+        }
         let Some(id) = self.free.pop_front() else {
             return Ok(false);
         };
@@ -252,10 +262,13 @@ impl Outgoing {
         Ok(true)
     }
 
+    fn in_flight(&self) -> usize {
+        self.flights.len() - 1 - self.free.len()
+    }
+
     fn start_release(&mut self, out: &mut Output, now: Instant) {
         // Identifiers in flight are new ones at QoS 1; waiting for them keeps this simple.
-        let all = self.free.len() + 1 == self.flights.len();
-        if self.release == Release::Needed && all {
+        if self.release == Release::Needed && self.in_flight() == 0 {
             for id in (1..=self.limits.window).filter_map(PacketId::new) {
                 encode_bare_ack(PacketType::PubRel, id, &mut out.bytes);
             }
@@ -318,6 +331,7 @@ impl Outgoing {
         }
         self.flights[usize::from(id)] = None;
         self.free.push_back(id);
+        self.courage = self.courage.saturating_add(1);
         // The broker has the message since PUBREC: what PUBCOMP says changes nothing.
         let result = match kind {
             PacketType::PubComp => Ok(()),
@@ -354,11 +368,25 @@ impl Outgoing {
         flights.chain(release).min()
     }
 
-    /// The connection is gone: what is not confirmed is sent again another time.
-    pub fn lost(self, reason: &str) {
+    /// The connection is gone: what is not confirmed is sent again another time. Returns how many may be on their way at the beginning
+    /// of the next one.
+    pub fn lost(mut self, reason: &str) -> usize {
+        let courage = match self.in_flight() {
+            0 => self.courage,
+            count => (count / 4).max(1),
+        };
+        let mut flights = self.flights.iter().flatten().filter(|flight| !flight.is_received);
+        if self.courage == 1
+            && let Some(alone) = flights.next()
+            && let Some(pending) = self.batches.get_mut(&alone.batch)
+        {
+            let reason = format!("the connection was lost when only this message was on its way: {reason}");
+            pending.results[alone.index] = Some(Err(Failure::Busy(reason)));
+        }
         for pending in self.batches.into_values() {
             pending.answer(reason);
         }
+        courage
     }
 }
 

@@ -36,6 +36,7 @@ pub(super) async fn run(shared: Arc<Shared>, commands: mpsc::Receiver<Command>) 
         commands,
         incoming: Incoming::default(),
         subscribed: Vec::new(),
+        courage: usize::MAX,
     };
     let mut backoff = Backoff::new(&config.reconnect);
     loop {
@@ -75,6 +76,8 @@ struct Task {
     /// The sources whose subscriptions the broker has, as far as we know.
     subscribed: Vec<Arc<Registration>>,
     is_bridge: bool,
+    /// How many messages may be on their way at the beginning of the next connection.
+    courage: usize,
 }
 
 impl Task {
@@ -153,7 +156,7 @@ impl Task {
         }
         let now = Instant::now();
         let mut service = Service {
-            outgoing: Outgoing::new(connected.limits.clone(), connected.is_session_present),
+            outgoing: Outgoing::new(connected.limits.clone(), connected.is_session_present, self.courage),
             limits: connected.limits,
             keep_alive: connected.keep_alive,
             answer_limit: Duration::from_millis(self.shared.config.answer_timeout_ms),
@@ -168,7 +171,8 @@ impl Task {
         };
         let result = service.run(reader, writer).await;
         if let Err(reason) = &result {
-            service.outgoing.lost(reason);
+            let courage = service.outgoing.lost(reason);
+            self.courage = courage;
         }
         result
     }
