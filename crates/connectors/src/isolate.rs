@@ -7,8 +7,12 @@
 //! alone were stumbled over. Then it is the target.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::sink::{BoxFuture, Failure, Outcome};
+
+/// After it no part of a batch is begun: what has been done is told, and the rest begins anew.
+pub(crate) const ROUND: Duration = Duration::from_secs(5);
 
 /// How a part went that was taken whole or not at all.
 pub(crate) enum Part {

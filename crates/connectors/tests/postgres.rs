@@ -186,6 +186,43 @@ async fn bad_rows_stop_no_others() {
     }
 }
 
+/// Each bad row costs some transactions. What has been done meanwhile is told before the time of the request is over: otherwise all would begin
+/// anew, and never end.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_bad_rows_far_away_come_to_an_end() {
+    let server = start(&[]);
+    let client = client(&server).await;
+    run(&client, "CREATE TABLE slow (at serial, id int PRIMARY KEY)").await;
+    let insert = sql("INSERT INTO slow (id) SELECT '${id}'::int FROM pg_sleep(0.05)");
+    let sink = sink(&connector(&server), &insert);
+    let is_bad = |number: u32| number % 3 == 1;
+    let mut waiting = numbered(0..120, |number| match is_bad(number) {
+        true => vec![text("bad")],
+        false => vec![text(number.to_string())],
+    });
+    let (mut rounds, mut refused) = (0, 0);
+    while !waiting.is_empty() {
+        let outcome = sink.send(&waiting).await;
+        rounds += 1;
+        let before = waiting.len();
+        refused += self::refused(&outcome).len();
+        let left = waiting.into_iter().zip(outcome);
+        waiting = left
+            .filter_map(|(record, result)| match result {
+                Ok(()) | Err(Failure::Refused(_)) => None,
+                Err(Failure::Untried) => Some(record),
+                Err(other) => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(waiting.len() < before, "each round gets on");
+    }
+    assert!(rounds > 1, "it takes longer than a round");
+    assert_eq!(refused, 40);
+    let ids = column(&client, "SELECT id FROM slow ORDER BY at").await;
+    let expected: Vec<String> = (0..120).filter(|id| !is_bad(*id)).map(|id| id.to_string()).collect();
+    assert_eq!(ids, expected, "once each, in order");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_that_fits_no_row_waits_until_somebody_mends_it() {
     let server = start(&[]);

@@ -13,12 +13,9 @@ use super::client::{HttpConnector, NoAnswer};
 use super::config::HttpActionConfig;
 use super::request::Form;
 use super::status::{Statuses, Verdict, verdict};
-use crate::isolate::{Part, held_back, isolate};
+use crate::isolate::{Part, ROUND, held_back, isolate};
 use crate::record::Record;
 use crate::sink::{BoxFuture, Failure, Outcome, Sink, Template};
-
-/// After it no request of a batch is begun: what has been done is told, and the rest begins anew.
-const ROUND: Duration = Duration::from_secs(5);
 
 pub struct HttpSink {
     connector: Arc<HttpConnector>,

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::ops::Range;
 use std::pin::pin;
+use std::time::Instant;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -16,7 +17,7 @@ use super::config::PostgresActionConfig;
 use super::copy::{line_of, put_line};
 use super::error::{describe, part};
 use super::statement::Statement;
-use crate::isolate::{Part, isolate};
+use crate::isolate::{Part, ROUND, isolate};
 use crate::record::Record;
 use crate::sink::{BoxFuture, Outcome, Sink, Template};
 
@@ -65,7 +66,10 @@ impl PostgresSink {
         &self.templates
     }
 
-    async fn attempt(&self, batch: &[Record], range: Range<usize>) -> Part {
+    async fn attempt(&self, batch: &[Record], range: Range<usize>, round: Instant) -> Part {
+        if Instant::now() >= round {
+            return Part::Failed(crate::Failure::Untried);
+        }
         let mut taken = match self.connector.take().await {
             Ok(taken) => taken,
             Err(reason) => return Part::Failed(crate::Failure::Away(reason)),
@@ -213,7 +217,10 @@ impl ToSql for Value<'_> {
 impl Sink for PostgresSink {
     fn send<'a>(&'a self, batch: &'a [Record]) -> BoxFuture<'a, Outcome> {
         let key = |index: usize| batch[index].key_hash();
-        Box::pin(async move { isolate(batch.len(), key, |range| self.attempt(batch, range).boxed()).await })
+        Box::pin(async move {
+            let round = Instant::now() + ROUND;
+            isolate(batch.len(), key, |range| self.attempt(batch, range, round).boxed()).await
+        })
     }
 
     fn check(&self) -> BoxFuture<'_, Result<(), String>> {
