@@ -97,6 +97,33 @@ fn memory_holds_publishers_back_and_loses_what_waits_with_the_process_only() {
     assert_eq!(metrics["failed"], 0, "{metrics:#}");
 }
 
+/// Whoever pauses an action does not want its target to be flooded because the machine is started again.
+#[test]
+fn a_pause_lasts_over_a_restart_until_it_is_ended() {
+    let mut server = Server::start(&Config::new(""));
+    let web = WebServer::away();
+    web.come();
+    define(&Api::of(&server), &web, &json!({}));
+    Api::of(&server).ok("POST", &format!("{ACTION}/pause"), &Value::Null);
+    publish(&server, 0, 20);
+    server.kill();
+    server.spawn_again();
+    server.wait_until_ready();
+    let api = Api::of(&server);
+    assert_eq!(api.get(ACTION)["is_paused"], true);
+    publish(&server, 20, 20);
+    assert_eq!(api.get(ACTION)["metrics"]["queued_messages"], 40);
+    api.ok("POST", &format!("{ACTION}/resume"), &Value::Null);
+    server.wait_until("what has waited is sent", |_| {
+        api.get(ACTION)["metrics"]["queued_messages"] == 0
+    });
+    // It is enabled to work.
+    api.ok("POST", &format!("{ACTION}/pause"), &Value::Null);
+    api.ok("POST", &format!("{ACTION}/disable"), &Value::Null);
+    let view = api.ok("POST", &format!("{ACTION}/enable"), &Value::Null);
+    assert_eq!(view["is_paused"], false);
+}
+
 /// Whether a message would come to a full buffer is found out by running its rule: that must not count it.
 #[test]
 fn a_rule_counts_each_accepted_message_once_while_its_action_is_full() {

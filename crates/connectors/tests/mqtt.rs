@@ -523,7 +523,11 @@ async fn a_message_for_which_the_broker_closes_the_connection_stops_no_other() {
         let sink = sink(&connector(&config(&server.server(), "bridge", MqttVersion::V3_1_1)));
         let large = "x".repeat(4000);
         let mut waiting = numbered(0..500, |number| {
-            let payload = if number == 250 { large.clone() } else { number.to_string() };
+            let payload = if number == 250 {
+                large.clone()
+            } else {
+                number.to_string()
+            };
             vec![text("out/x"), text(payload), text(qos.to_string()), text("false")]
         });
         let mut turned_away = None;

@@ -5,7 +5,7 @@
 //! changes. A change is added before the file is replaced, so that making all of them again gives what was there also after a crash
 //! between replacing the file and removing them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -40,6 +40,8 @@ pub struct Kept {
     pub definitions: Definitions,
     /// What rules were before, the latest last; also of rules that were deleted.
     pub history: BTreeMap<String, Vec<Version>>,
+    /// Actions, also such as are declared elsewhere.
+    pub paused: BTreeSet<String>,
 }
 
 /// A rule as it was from a time on.
@@ -60,6 +62,7 @@ pub enum Change {
     Action(String, Option<ActionDefinition>),
     Source(String, Option<SourceDefinition>),
     Rule(String, Version),
+    Paused(String, bool),
 }
 
 impl Definitions {
@@ -69,6 +72,7 @@ impl Definitions {
             Change::Action(id, definition) => set(&mut self.actions, id, definition),
             Change::Source(id, definition) => set(&mut self.sources, id, definition),
             Change::Rule(id, version) => set(&mut self.rules, id, &version.rule),
+            Change::Paused(..) => {}
         }
     }
 }
@@ -84,6 +88,14 @@ impl Kept {
     /// Again and again has the effect of once.
     pub fn apply(&mut self, change: &Change) {
         self.definitions.apply(change);
+        match change {
+            Change::Paused(id, true) => _ = self.paused.insert(id.clone()),
+            Change::Paused(id, false) => _ = self.paused.remove(id),
+            Change::Action(id, definition) if definition.as_ref().is_none_or(|it| !it.enable) => {
+                _ = self.paused.remove(id)
+            }
+            _ => {}
+        }
         if let Change::Rule(id, version) = change
             && version.version > self.version(id)
         {

@@ -48,15 +48,15 @@ fn commands() -> Vec<Endpoint> {
         )
         .path_parameter("id", ID),
         command("/api/v1/actions/{id}/pause", "pause_action", |engine, id| {
-            order(engine, id, RunningAction::pause)
+            engine.pause_action(id, true)
         })
         .says(
             "Pause an action",
-            "Nothing is sent; messages wait in its buffer. Until it is resumed or disabled, or the server ends; changing the action does not end it.",
+            "Nothing is sent; messages wait in its buffer. Until it is resumed or disabled: neither a change of the action nor a restart of the server ends it.",
         )
         .path_parameter("id", ID),
         command("/api/v1/actions/{id}/resume", "resume_action", |engine, id| {
-            order(engine, id, RunningAction::resume)
+            engine.pause_action(id, false)
         })
         .says("Resume an action", "What has waited is sent.")
         .path_parameter("id", ID),

@@ -3,8 +3,8 @@
 use std::error::Error as StdError;
 use std::ops::Range;
 use std::pin::pin;
-use std::time::Instant;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;

@@ -102,6 +102,18 @@ impl Engine {
         Ok(with(&action))
     }
 
+    /// Nothing is sent until it is resumed or disabled, also after a restart of the server.
+    pub fn pause_action(&self, id: &str, is_paused: bool) -> Result<ActionView, EngineError> {
+        let mut store = self.changes();
+        self.with_action(id, |_| ())?;
+        self.keep(&mut store, &Change::Paused(id.to_owned(), is_paused))?;
+        self.with_action(id, |action| match is_paused {
+            true => action.pause(),
+            false => action.resume(),
+        })?;
+        self.action(id)
+    }
+
     /// Stops and starts it: connections are made anew.
     pub fn restart_action(&self, id: &str) -> Result<(), EngineError> {
         let _changes = self.changes();
@@ -124,7 +136,7 @@ impl Engine {
             return;
         }
         // What an operator has paused stays so, whatever is changed.
-        let is_paused = matches!(self.state().actions.get(&id), Some(Ok(before)) if before.action.is_paused());
+        let is_paused = self.state().kept.paused.contains(&id);
         let running = self.run_action(definition, is_paused);
         match &running {
             Ok(running) if running.problems.is_empty() => {}
