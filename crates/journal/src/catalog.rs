@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, CheckpointError};
-use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
+use crate::layout::{Invalid, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
+use crate::scan::BlockScan;
 use crate::segments::{Segment, base_of_name, segment_name};
 use storage::{Storage, read_full};
 
@@ -17,6 +18,8 @@ pub(crate) struct Catalog {
     pub segments: Vec<Arc<Segment>>,
     /// Names of segments that were given up and not yet removed.
     pub leftovers: Vec<String>,
+    /// Segments before the checkpoint that somebody has cut short.
+    pub shortened: u32,
 }
 
 impl Catalog {
@@ -39,11 +42,12 @@ impl Catalog {
             replay_from: first,
             first,
         });
-        check_contiguous(storage, &segments, checkpoint.replay_from)?;
+        let shortened = check_contiguous(storage, &segments, journal_id, checkpoint.replay_from)?;
         Ok(Some(Catalog {
             checkpoint,
             segments,
             leftovers,
+            shortened,
         }))
     }
 }
@@ -125,21 +129,33 @@ pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment,
     }
 }
 
-/// A segment that is shorter than the distance to the next: there was another between them. Where replay reads, it
-/// finds out for itself, and more exactly.
-fn check_contiguous(storage: &dyn Storage, segments: &[Arc<Segment>], replay_from: Lsn) -> Result<(), OpenError> {
+/// A segment that is shorter than the distance to the next: there was another between them, or it was cut itself. That keeps nobody from
+/// opening: as with other damage before the checkpoint, its readers find out. Returns how many there are. Where replay reads, it finds out for itself, and more exactly.
+fn check_contiguous(
+    storage: &dyn Storage,
+    segments: &[Arc<Segment>],
+    journal_id: u64,
+    replay_from: Lsn,
+) -> Result<u32, OpenError> {
+    let mut shortened = 0;
     for pair in segments.windows(2) {
         let end = pair[0].file_end();
-        if pair[1].base <= replay_from && end < pair[1].base {
+        if pair[1].base > replay_from || end >= pair[1].base {
+            continue;
+        }
+        let mut scan = BlockScan::new(&pair[0], journal_id, pair[0].base, None);
+        let stop = scan.to_end().map_err(io_error("reading", &pair[0].name))?;
+        if stop != Some(Invalid::Cut) {
             return Err(missing(storage, end));
         }
+        shortened += 1;
     }
     let last = segments.last().expect("there is a first segment");
     if last.file_end() < replay_from {
         return Err(missing(storage, last.file_end()));
     }
     debug_assert!(last.file_bytes.load(Relaxed) >= SEGMENT_HEADER_BYTES as u64);
-    Ok(())
+    Ok(shortened)
 }
 
 pub(crate) fn missing(storage: &dyn Storage, lsn: Lsn) -> OpenError {

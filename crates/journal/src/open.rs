@@ -2,8 +2,8 @@
 //!
 //! A crash leaves any part of what had not been synced, so an invalid place at the end is a *torn tail*: nobody was told
 //! that it is safe, and it is cut. But if something behind it says that it had been synced, it is *damage*: the log does
-//! not open, because cutting would lose what somebody was told is safe. Two things say so: a later block's `synced`, and a
-//! later segment, which is begun only when the one before it is synced as a whole.
+//! not open, because cutting would lose what somebody was told is safe. Three things say so: a later block's `synced`, a
+//! later segment, which is begun only when the one before it is synced as a whole, and a file that ends within a block (`examine_rest`).
 //!
 //! What is left of the tail is written once more and synced before the log goes on: it may be in the kernel's memory only,
 //! and after a failed sync of an earlier process the kernel may hold for clean what the disk never got.
@@ -33,6 +33,8 @@ pub struct Opened {
     pub blocks: u64,
     pub records: u64,
     pub torn_bytes_cut: u64,
+    /// Files before the checkpoint that somebody has cut short: what is missing cannot be read.
+    pub shortened_segments: u32,
 }
 
 /// Receives position and payload of each record.
@@ -74,6 +76,7 @@ pub(crate) fn recover(
         .map_err(io_error("syncing", "the journal directory"))?;
     opened.next = tail.end;
     opened.torn_bytes_cut = tail.torn_bytes;
+    opened.shortened_segments = catalog.shortened;
     Ok(Recovered { catalog, opened })
 }
 
@@ -120,6 +123,7 @@ fn create(storage: &dyn Storage, config: &LogConfig) -> Result<Recovered, OpenEr
             checkpoint,
             segments: vec![Arc::new(Segment::new(base, file, config.segment_bytes))],
             leftovers: Vec::new(),
+            shortened: 0,
         },
         opened: Opened {
             is_new: true,
@@ -208,15 +212,15 @@ impl<'a, 'r> Run<'a, 'r> {
 
     /// Of the last segment: whether its end is an end.
     fn check_tail(&self, segment: &Segment, end: Lsn, stop: Option<Invalid>) -> Result<Tail, OpenError> {
-        let rest = examine_rest(segment, self.catalog.checkpoint.journal_id, end)
+        let rest = examine_rest(segment, self.catalog.checkpoint.journal_id, end, stop)
             .map_err(io_error("reading", &segment.name))?;
-        match rest.proof {
-            None => Ok(Tail {
+        match rest.is_damage {
+            false => Ok(Tail {
                 synced: self.synced.max(segment.base),
                 end,
                 torn_bytes: rest.used_bytes,
             }),
-            Some(_) => Err(self.damaged(segment, end, stop)),
+            true => Err(self.damaged(segment, end, stop)),
         }
     }
 
@@ -267,6 +271,11 @@ impl Tail {
         if self.torn_bytes > 0 {
             // A block in it that is whole must not come back to life behind a new one.
             file.set_len(segment.offset(self.end))?;
+        }
+        // The configuration may have asked for longer ones: nobody needs that space, and it counts.
+        let wanted = segment.offset(self.end).max(config.segment_bytes);
+        if file.len()? > wanted {
+            file.set_len(wanted)?;
         }
         file.sync()?;
         match file.allocate(config.segment_bytes) {

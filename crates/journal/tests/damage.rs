@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::BTreeSet;
+
 use storage::model::ModelDisk;
 use tidewire_journal::{Batch, Damage, Invalid, Log, LogConfig, Lsn, OpenError, Opened, ReplayError};
 
@@ -195,6 +197,60 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
             (&[99_u8][..], 0)
         );
     }
+}
+
+/// Files have their space before anything is written to them: one that ends within a block was cut by somebody.
+#[test]
+fn a_file_that_ends_within_a_block_is_no_torn_tail() {
+    let disk = journal();
+    let whole = try_open(&disk.copy()).unwrap().2;
+    let name = segments(&disk).pop().unwrap();
+    let bytes = disk.read_file(&name);
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let (mut damaged, mut shorter) = (0, BTreeSet::new());
+    for keep in 64..end {
+        let disk = disk.copy();
+        disk.write_file(&name, &bytes[..keep]);
+        match try_open(&disk) {
+            Err(error) => {
+                let is_cut = matches!(&error, OpenError::Damaged { what, .. } if *what == Damage::Block(Invalid::Cut));
+                assert!(is_cut && is_about(&error, &name), "{keep}: {error}");
+                damaged += 1;
+            }
+            // In the first block, of which nothing was synced before; or between two.
+            Ok((_, _, replayed)) => {
+                assert!(whole.starts_with(&replayed) && replayed.len() < whole.len());
+                shorter.insert(replayed.len());
+            }
+        }
+    }
+    assert!(damaged > shorter.len(), "{damaged} {shorter:?}");
+}
+
+/// What is before the checkpoint keeps nobody from opening, cut short or not.
+#[test]
+fn an_old_file_that_was_cut_short_is_told_and_others_are_read() {
+    let disk = journal();
+    let names = segments(&disk);
+    let (mut log, _, _) = try_open(&disk).unwrap();
+    let base_of = |number: usize| u64::from_str_radix(&names[number][..16], 16).unwrap();
+    log.set_checkpoint(Lsn(base_of(2))).unwrap();
+    drop(log);
+    let bytes = disk.read_file(&names[1]);
+    let mut ended = 0;
+    for keep in 64 + 33..bytes.len() {
+        let disk = disk.copy();
+        disk.write_file(&names[1], &bytes[..keep]);
+        match try_open(&disk) {
+            Ok((_, opened, _)) => assert_eq!(opened.shortened_segments, 1, "{keep}"),
+            // As if there had been another file.
+            Err(error) => {
+                assert!(matches!(&error, OpenError::SegmentMissing { .. }), "{keep}: {error}");
+                ended += 1;
+            }
+        }
+    }
+    assert!(ended < 8, "only between two blocks: {ended}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::inspect::{InspectError, io_error};
 use crate::layout::SEGMENT_HEADER_BYTES;
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
-use crate::scan::{BlockScan, Scanned, examine_rest};
+use crate::scan::{BlockScan, examine_rest};
 use storage::Directory;
 use storage::Storage;
 
@@ -257,11 +257,11 @@ fn find_cut(
         }
         let from = replay_from.max(segment.base);
         let mut scan = BlockScan::new(segment, header.journal_id, from, next_base);
-        while let Scanned::Block(_) = scan.next()? {}
+        let stop = scan.to_end()?;
         let end = scan.position();
         let is_damaged = match next_base {
             Some(next) => end != next,
-            None => examine_rest(segment, header.journal_id, end)?.proof.is_some(),
+            None => examine_rest(segment, header.journal_id, end, stop)?.is_damage,
         };
         if is_damaged {
             let offset = segment.offset(end);
