@@ -119,28 +119,21 @@ impl<'a> Block<'a> {
 pub(crate) struct Rest {
     /// Up to the last byte that is not zero.
     pub used_bytes: u64,
-    /// It is no torn tail.
-    pub is_damage: bool,
+    /// A header further back says that all before this position was synced.
+    pub proof: Option<Lsn>,
 }
 
-/// Of the last segment: whether what ends at `from`, because of `stop`, may have gone on. A block header behind `from` may say that `from` was
-/// synced. And a file has its space before anything is written to it, or ends where a block does: one that ends within a block has been cut
-/// by somebody. Only of a segment's first block nothing was synced that says how long the file is.
-pub(crate) fn examine_rest(
-    segment: &Segment,
-    journal_id: u64,
-    from: Lsn,
-    stop: Option<Invalid>,
-) -> io::Result<Rest> {
+/// Looks for a block header behind `from` that says that `from` was synced.
+pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Rest> {
     let mut rest = Rest {
         used_bytes: 0,
-        is_damage: stop == Some(Invalid::Cut) && from > segment.base,
+        proof: None,
     };
     let start = segment.offset(from);
     let mut search = HeaderSearch::new(segment, journal_id, from);
     while let Some(found) = search.next(|last| rest.used_bytes = last + 1 - start)? {
         if found.synced > from {
-            rest.is_damage = true;
+            rest.proof = Some(found.synced);
             break;
         }
     }

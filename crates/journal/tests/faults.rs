@@ -138,6 +138,30 @@ fn the_quota_holds_and_ends_when_a_tenth_of_it_is_free() {
     assert_eq!(log.state(), State::Ok);
 }
 
+/// The preallocated space of a longer segment, in which nothing is, must not be all that there may be.
+#[test]
+fn a_directory_of_longer_segments_is_not_full_for_those_who_want_shorter_ones() {
+    let disk = ModelDisk::from_seed(1);
+    let long = LogConfig {
+        segment_bytes: 64 * SEGMENT_BYTES,
+        ..config()
+    };
+    let mut log = open(&disk, long);
+    append(&mut log, 1);
+    log.flush().unwrap();
+    drop(log);
+    let max_bytes = 16 * SEGMENT_BYTES;
+    let mut log = open(&disk, LogConfig { max_bytes, ..config() });
+    for number in 2..20 {
+        append(&mut log, number);
+        log.flush().unwrap();
+        assert_eq!(log.state(), State::Ok);
+    }
+    assert!(log.stats().file_bytes <= max_bytes);
+    drop(log);
+    assert_eq!(replayed(&disk), payloads(&(1..20).collect::<Vec<u8>>()));
+}
+
 /// What tidies up has to be written, or there would never be room again.
 #[test]
 fn what_is_appended_to_a_full_log_is_written_beyond_quota_and_reserve() {

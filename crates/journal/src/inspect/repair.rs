@@ -257,11 +257,11 @@ fn find_cut(
         }
         let from = replay_from.max(segment.base);
         let mut scan = BlockScan::new(segment, header.journal_id, from, next_base);
-        let stop = scan.to_end()?;
+        scan.to_end()?;
         let end = scan.position();
         let is_damaged = match next_base {
             Some(next) => end != next,
-            None => examine_rest(segment, header.journal_id, end, stop)?.is_damage,
+            None => examine_rest(segment, header.journal_id, end)?.proof.is_some(),
         };
         if is_damaged {
             let offset = segment.offset(end);
