@@ -14,8 +14,21 @@ export interface Properties {
   serverKeepAlive?: number;
   reasonString?: string;
   topicAlias?: number;
+  topicAliasMaximum?: number;
   receiveMaximum?: number;
+  maximumPacketSize?: number;
   willDelayInterval?: number;
+  requestProblemInformation?: number;
+  requestResponseInformation?: number;
+  responseInformation?: string;
+  authenticationMethod?: string;
+  authenticationData?: Uint8Array;
+  serverReference?: string;
+  maximumQoS?: number;
+  retainAvailable?: number;
+  wildcardSubscriptionAvailable?: number;
+  subscriptionIdentifiersAvailable?: number;
+  sharedSubscriptionAvailable?: number;
   userProperties?: [string, string][];
 }
 
@@ -30,7 +43,7 @@ export type Packet =
   | { type: "puback" | "pubrec" | "pubrel" | "pubcomp"; packetId: number; reasonCode: number; properties: Properties }
   | { type: "suback" | "unsuback"; packetId: number; reasonCodes: number[]; properties: Properties }
   | { type: "pingresp" }
-  | { type: "disconnect"; reasonCode: number; properties: Properties };
+  | { type: "disconnect" | "auth"; reasonCode: number; properties: Properties };
 
 const TYPE = { connect: 1, publish: 3, puback: 4, pubrec: 5, pubrel: 6, pubcomp: 7, subscribe: 8, unsubscribe: 10, pingreq: 12, disconnect: 14 } as const;
 const utf8 = new TextEncoder();
@@ -40,12 +53,14 @@ type Kind = "byte" | "u16" | "u32" | "varint" | "text" | "bytes" | "pair";
 type Name = keyof Properties;
 
 /** Identifier, kind and name of the properties that a client meets. */
-const PROPERTIES: [number, Kind, Name | ""][] = [
+const PROPERTIES: [number, Kind, Name][] = [
   [0x01, "byte", "payloadFormatIndicator"], [0x02, "u32", "messageExpiryInterval"], [0x03, "text", "contentType"], [0x08, "text", "responseTopic"],
   [0x09, "bytes", "correlationData"], [0x0b, "varint", "subscriptionIdentifiers"], [0x11, "u32", "sessionExpiryInterval"], [0x12, "text", "assignedClientId"],
-  [0x13, "u16", "serverKeepAlive"], [0x15, "text", ""], [0x16, "bytes", ""], [0x17, "byte", ""], [0x18, "u32", "willDelayInterval"], [0x19, "byte", ""],
-  [0x1a, "text", ""], [0x1c, "text", ""], [0x1f, "text", "reasonString"], [0x21, "u16", "receiveMaximum"], [0x22, "u16", ""], [0x23, "u16", "topicAlias"],
-  [0x24, "byte", ""], [0x25, "byte", ""], [0x26, "pair", "userProperties"], [0x27, "u32", ""], [0x28, "byte", ""], [0x29, "byte", ""], [0x2a, "byte", ""],
+  [0x13, "u16", "serverKeepAlive"], [0x15, "text", "authenticationMethod"], [0x16, "bytes", "authenticationData"], [0x17, "byte", "requestProblemInformation"],
+  [0x18, "u32", "willDelayInterval"], [0x19, "byte", "requestResponseInformation"], [0x1a, "text", "responseInformation"], [0x1c, "text", "serverReference"],
+  [0x1f, "text", "reasonString"], [0x21, "u16", "receiveMaximum"], [0x22, "u16", "topicAliasMaximum"], [0x23, "u16", "topicAlias"], [0x24, "byte", "maximumQoS"],
+  [0x25, "byte", "retainAvailable"], [0x26, "pair", "userProperties"], [0x27, "u32", "maximumPacketSize"], [0x28, "byte", "wildcardSubscriptionAvailable"],
+  [0x29, "byte", "subscriptionIdentifiersAvailable"], [0x2a, "byte", "sharedSubscriptionAvailable"],
 ];
 
 class Writer {
@@ -73,7 +88,6 @@ class Writer {
   properties(values: Properties): this {
     const own = new Writer();
     for (const [id, kind, name] of PROPERTIES) {
-      if (name === "") continue;
       const value = values[name];
       if (value === undefined) continue;
       for (const one of name === "userProperties" || name === "subscriptionIdentifiers" ? (value as unknown[]) : [value]) own.byte(id).value(kind, one);
@@ -135,7 +149,7 @@ class Reader {
       const [, kind, name] = found;
       const value = this.#value(kind);
       if (name === "userProperties" || name === "subscriptionIdentifiers") values[name] = [...((values[name] as unknown[] | undefined) ?? []), value];
-      else if (name) values[name] = value;
+      else values[name] = value;
     }
     return values as Properties;
   }
@@ -190,7 +204,7 @@ export function unsubscribe(packetId: number, filter: string): Uint8Array {
 }
 
 export const ping = (): Uint8Array => packet(TYPE.pingreq, 0, new Writer());
-export const disconnect = (): Uint8Array => packet(TYPE.disconnect, 0, new Writer());
+export const disconnect = (reasonCode = 0, properties: Properties = {}): Uint8Array => packet(TYPE.disconnect, 0, new Writer().byte(reasonCode).properties(properties));
 
 /** Puts packets together from what a WebSocket brings, whose frames need not be whole packets. */
 export class Decoder {
@@ -248,7 +262,7 @@ function decode(bytes: Uint8Array): Packet {
     };
     case 9: case 11: return { type: type === 9 ? "suback" : "unsuback", packetId: reader.u16(), properties: reader.properties(), reasonCodes: [...reader.rest()] };
     case 13: return { type: "pingresp" };
-    case 14: return { type: "disconnect", reasonCode: reader.isAtEnd ? 0 : reader.byte(), properties: reader.isAtEnd ? {} : reader.properties() };
+    case 14: case 15: return { type: type === 14 ? "disconnect" : "auth", reasonCode: reader.isAtEnd ? 0 : reader.byte(), properties: reader.isAtEnd ? {} : reader.properties() };
     default: throw new Error(`a packet of type ${type} is not for clients`);
   }
 }

@@ -27,7 +27,10 @@ export class Connection {
   #packetId = 0;
   /** QoS 2 that came and is not released. */
   #received = new Set<number>();
+  /** Topics that the server gave an alias, if the client allowed it. */
+  #aliases = new Map<number, string>();
   #ping: ReturnType<typeof setInterval> | undefined;
+  #pong: ReturnType<typeof setTimeout> | undefined;
   #why = "";
   /** What has come and is not yet looked at. */
   #heap: Uint8Array[] = [];
@@ -54,6 +57,7 @@ export class Connection {
       const answer = own.#answer("connack");
       own.#send(codec.connect(options));
       const connack = await answer;
+      if (connack.type === "auth") throw new Error("The server wants more for this authentication method (AUTH) than this page can say.");
       if (connack.type !== "connack") throw new Error("the server answered with something else than CONNACK");
       if (connack.reasonCode >= 0x80) throw new Error(said(connack));
       own.#keepAlive(connack.properties.serverKeepAlive ?? options.keepAliveS);
@@ -96,8 +100,9 @@ export class Connection {
     }
   }
 
-  close(): void {
-    this.#tell(codec.disconnect());
+  /** With a reason other than 0 if the server is to publish the will, or to be told of a fault. */
+  close(reasonCode = 0, properties: Properties = {}): void {
+    this.#tell(codec.disconnect(reasonCode, properties));
     this.#heap = [];
     this.#why = "";
     this.#socket.onmessage = null;
@@ -139,6 +144,8 @@ export class Connection {
   }
 
   #heard(bytes: Uint8Array): void {
+    clearTimeout(this.#pong);
+    this.#pong = undefined;
     this.#heap.push(bytes);
     this.#heapBytes += bytes.length;
     if (this.#heapBytes > WAITING_BYTES_MAX) {
@@ -184,12 +191,13 @@ export class Connection {
         this.#why = said(packet);
         return;
       case "pingresp": return;
-      case "connack": return this.#settle("connack", packet);
+      case "connack": case "auth": return this.#settle("connack", packet);
       default: this.#settle(`${packet.type} ${packet.packetId}`, packet);
     }
   }
 
-  #delivered(message: Publish): void {
+  #delivered(packet: Publish): void {
+    const message = this.#named(packet);
     if (message.qos === 1) this.#tell(codec.acknowledge("puback", message.packetId));
     if (message.qos === 2) {
       this.#tell(codec.acknowledge("pubrec", message.packetId));
@@ -197,6 +205,16 @@ export class Connection {
       this.#received.add(message.packetId);
     }
     this.handlers.message(message);
+  }
+
+  /** With the topic that an alias stands for. [MQTT-3.3.2-7] */
+  #named(message: Publish): Publish {
+    const alias = message.properties.topicAlias;
+    if (alias === undefined) return message;
+    if (message.topic) this.#aliases.set(alias, message.topic);
+    const topic = this.#aliases.get(alias);
+    if (topic === undefined) throw new Error(`the topic alias ${alias} stands for nothing`);
+    return { ...message, topic };
   }
 
   #settle(name: string, packet: Packet): void {
@@ -208,13 +226,28 @@ export class Connection {
   }
 
   #keepAlive(seconds: number): void {
-    if (seconds > 0) this.#ping = setInterval(() => this.#tell(codec.ping()), seconds * 750);
+    if (seconds === 0) return;
+    this.#ping = setInterval(() => {
+      this.#tell(codec.ping());
+      this.#pong ??= setTimeout(() => this.#broken(), ANSWER_MS);
+    }, seconds * 750);
+  }
+
+  /** What comes at all is an answer: PINGRESP may wait behind messages. A socket to nobody takes long to close. */
+  #broken(): void {
+    this.#why = `The connection is broken: the server has not answered PINGREQ for ${ANSWER_MS / 1000} s.`;
+    this.#heap = [];
+    this.#socket.onmessage = null;
+    this.#socket.onclose = null;
+    this.#socket.close();
+    this.#ended();
   }
 
   #ended(): void {
     if (this.#isOver) return;
     this.#isOver = true;
     clearInterval(this.#ping);
+    clearTimeout(this.#pong);
     for (const waiting of this.#waiting.values()) {
       clearTimeout(waiting.timer);
       waiting.reject(new Error(this.#why || "The connection was closed."));
