@@ -1,20 +1,27 @@
 // An MQTT 5 client over a WebSocket: connects, keeps alive, subscribes, publishes with any QoS, and acknowledges.
 import { own, subProtocols } from "../lib/address";
+import { bytes as inBytes } from "../lib/format";
 import * as codec from "./codec";
 import type { Connect, Packet, Properties, Publish, QoS, SubscribeOptions } from "./codec";
 import { reason } from "./reasons";
 
 export interface Handlers {
   message: (message: Publish) => void;
-  /** Why, in words; empty when it was asked for. */
-  closed: (why: string) => void;
+  /** Before what the payloads of messages lie in goes away, and the page draws. */
+  settled?: () => void;
+  /** Why, in words; empty when it was asked for. Where more came than the page could take, it may be tried again. */
+  closed: (why: string, wasTooMuch: boolean) => void;
 }
 
 export interface NewMessage { topic: string; payload: Uint8Array; qos: QoS; retain: boolean; properties: Properties }
 
 const ANSWER_MS = 10_000;
+/** What comes is gathered for so long, a frame of the screen: what is done once for many messages is done less often. */
+const GATHER_MS = 16;
 /** What has come is worked on for so long at a time; in between the page draws and listens to its user. */
 const SLICE_MS = 25;
+/** So many packets between two looks at the clock, which costs as much as a packet. */
+const UNTIMED_PACKETS = 64;
 /** A page that is so far behind does not catch up. */
 const WAITING_BYTES_MAX = 64 * 1024 * 1024;
 
@@ -148,25 +155,25 @@ export class Connection {
     this.#pong = undefined;
     this.#heap.push(bytes);
     this.#heapBytes += bytes.length;
-    if (this.#heapBytes > WAITING_BYTES_MAX) {
-      this.#why = "More comes than this page can take. Take a narrower filter.";
-      this.#heap = [];
-      this.#socket.close();
-    }
-    if (!this.#isWorking) void this.#work();
+    if (this.#heapBytes > WAITING_BYTES_MAX) this.#giveUp(`More came than this page can take: it was ${inBytes(this.#heapBytes)} behind.`, true);
+    else if (!this.#isWorking) void this.#work();
   }
 
   /** In order, a slice at a time. */
   async #work(): Promise<void> {
     this.#isWorking = true;
+    await pause(GATHER_MS);
     let end = performance.now() + SLICE_MS;
+    let packets = 0;
     try {
       for (let bytes = this.#heap.shift(); bytes; bytes = this.#heap.shift()) {
         this.#heapBytes -= bytes.length;
         for (const packet of this.#decoder.push(bytes)) {
           if (this.#isOver) return;
           this.#take(packet);
-          if (performance.now() > end) {
+          packets += 1;
+          if (packets % UNTIMED_PACKETS === 0 && performance.now() > end) {
+            this.handlers.settled?.();
             await pause();
             end = performance.now() + SLICE_MS;
           }
@@ -177,6 +184,7 @@ export class Connection {
       this.#heap = [];
       this.#socket.close();
     }
+    this.handlers.settled?.();
     this.#isWorking = false;
     if (this.#hasEnded) this.#ended();
   }
@@ -233,17 +241,22 @@ export class Connection {
     }, seconds * 750);
   }
 
-  /** What comes at all is an answer: PINGRESP may wait behind messages. A socket to nobody takes long to close. */
+  /** What comes at all is an answer: PINGRESP may wait behind messages. */
   #broken(): void {
-    this.#why = `The connection is broken: the server has not answered PINGREQ for ${ANSWER_MS / 1000} s.`;
+    this.#giveUp(`The connection is broken: the server has not answered PINGREQ for ${ANSWER_MS / 1000} s.`);
+  }
+
+  /** At once: a socket to nobody, or one that brings more and more, takes long to close. */
+  #giveUp(why: string, wasTooMuch = false): void {
+    this.#why = why;
     this.#heap = [];
     this.#socket.onmessage = null;
     this.#socket.onclose = null;
     this.#socket.close();
-    this.#ended();
+    this.#ended(wasTooMuch);
   }
 
-  #ended(): void {
+  #ended(wasTooMuch = false): void {
     if (this.#isOver) return;
     this.#isOver = true;
     clearInterval(this.#ping);
@@ -253,7 +266,7 @@ export class Connection {
       waiting.reject(new Error(this.#why || "The connection was closed."));
     }
     this.#waiting.clear();
-    this.handlers.closed(this.#why);
+    this.handlers.closed(this.#why, wasTooMuch);
   }
 
   #nextId(): number {
@@ -263,9 +276,9 @@ export class Connection {
 }
 
 /** Until the page has done what else there is to do. A page that is not seen draws nothing, and its timers are slowed down. */
-function pause(): Promise<void> {
+function pause(ms = 0): Promise<void> {
   return new Promise((resolve) => {
-    if (!document.hidden) return void setTimeout(resolve);
+    if (!document.hidden) return void setTimeout(resolve, ms);
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => { port1.close(); resolve(); };
     port2.postMessage(0);
