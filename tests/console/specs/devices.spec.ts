@@ -210,6 +210,55 @@ test("devices come from a CSV file, and what is wrong in it is told by line", as
   await expect(table.getByRole("row", { name: /csv-1 inactive default Kitchen, left/ })).toBeVisible();
 });
 
+test("an import that is closed by Escape makes no more devices, and says how far it has come", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  await open(page, "devices");
+  // Each takes its time.
+  await page.route("**/api/device-with-credentials", async (route) => {
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    await route.continue();
+  });
+  await page.getByRole("button", { name: "Import CSV…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const content = `name\n${Array.from({ length: 30 }, (_, n) => `escaped-${n}`).join("\n")}\n`;
+  await dialog.getByLabel("CSV file", { exact: true }).setInputFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from(content) });
+  await dialog.getByRole("button", { name: "Import 30 devices", exact: true }).click();
+  await expect(dialog.getByRole("status")).toHaveText(/^[2-9] of 30 devices created\.$/);
+  await page.keyboard.press("Escape");
+  await expect(dialog).toBeHidden();
+  await expect(page.getByText(/^Stopped: \d+ of 30 devices created\.$/)).toBeVisible();
+  const count = async () => ((await platform.call("GET", "/api/tenant/devices?page=0&pageSize=1&textSearch=escaped-")) as { totalElements: number }).totalElements;
+  // The one that was on its way may arrive.
+  await page.waitForTimeout(1_000);
+  const after = await count();
+  await page.waitForTimeout(1_000);
+  expect(await count()).toBe(after);
+  expect(after).toBeLessThan(15);
+});
+
+test("a chart that does not show all points says so, and so does a file that has not all", async ({ console: page, node }) => {
+  test.setTimeout(120_000);
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("dense");
+  const now = Date.now();
+  for (let from = 0; from < 110_000; from += 10_000) {
+    const values = Array.from({ length: 10_000 }, (_, n) => ({ ts: now - 60_000 - (from + n) * 20, values: { rpm: n % 100 } }));
+    await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, values);
+  }
+  await openDevice(page, id);
+  const history = page.getByRole("region", { name: "History", exact: true });
+  const chart = history.getByText(/^Of rpm the first 20,000 points of this time are shown, and there are more/);
+  await expect(history.getByRole("status").last()).toContainText(/ points shown/);
+  await expect(chart).toBeHidden();
+  await history.getByRole("combobox", { name: "Of each interval", exact: true }).selectOption("every point");
+  await expect(chart).toBeVisible();
+  const [csv] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "CSV", exact: true }).click()]);
+  expect(readFileSync(await csv.path(), "utf8").split("\n")).toHaveLength(100_001);
+  await expect(history.getByText(/^The file has the first 100,000 points of rpm, and there are more: All points has them/)).toBeVisible();
+  await history.getByRole("button", { name: "1 min", exact: true }).click();
+  await expect(chart).toBeHidden();
+});
+
 test("a relation between two devices is added and deleted", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("gateway-a");
