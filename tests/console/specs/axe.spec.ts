@@ -28,6 +28,7 @@ test("axe finds nothing in dialogs", async ({ console: page }) => {
   const dialogs: [string, string][] = [
     ["bans", "New ban…"], ["users", "New user…"], ["access", "Add a rule…"], ["console-users", "New user…"], ["keys", "New key…"], ["devices", "New device…"], ["devices", "Import CSV…"], ["retained", "Publish…"],
     ["dashboards", "New dashboard…"], ["dashboards/{plant}", "Screen…"], ["alarms", "Show Overheat of boiler"],
+    ["dashboards/{plant}?edit", "Add a widget…"], ["dashboards/{plant}?edit", "Title…"], ["devices/{boiler}", "Change…"], ["devices/{boiler}?tab=connection", "Other credentials…"],
   ];
   for (const colorScheme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme });
