@@ -23,6 +23,28 @@ for (const colorScheme of ["light", "dark"] as const) {
   }
 }
 
+test("axe finds nothing in dialogs", async ({ console: page }) => {
+  test.setTimeout(240_000);
+  const dialogs: [string, string][] = [
+    ["bans", "New ban…"], ["users", "New user…"], ["access", "Add a rule…"], ["console-users", "New user…"], ["keys", "New key…"], ["devices", "New device…"], ["devices", "Import CSV…"], ["retained", "Publish…"],
+    ["dashboards", "New dashboard…"], ["dashboards/{plant}", "Screen…"], ["alarms", "Show Overheat of boiler"],
+    ["dashboards/{plant}?edit", "Add a widget…"], ["dashboards/{plant}?edit", "Title…"], ["devices/{boiler}", "Change…"], ["devices/{boiler}?tab=connection", "Other credentials…"],
+  ];
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme });
+    for (const [path, name] of dialogs) {
+      await open(page, path);
+      await page.getByRole("button", { name, exact: true }).click();
+      await expect(page.getByRole("dialog")).toBeVisible();
+      await expect(page.getByText("Loading…")).toHaveCount(0);
+      const { violations } = await new AxeBuilder({ page }).include("dialog").analyze();
+      expect.soft(violations.map((violation) => `${name}: ${violation.id}: ${violation.nodes.map((node) => node.html).slice(0, 3).join(" ")}`)).toEqual([]);
+      await page.keyboard.press("Escape");
+      await expect(page.getByRole("dialog")).toHaveCount(0);
+    }
+  }
+});
+
 test("no page with something on it is wider than a telephone", async ({ console: page }) => {
   test.setTimeout(120_000);
   await page.setViewportSize({ width: 360, height: 740 });

@@ -142,6 +142,7 @@ test("the script of a node is tried on a message, also on the newest that came",
   // Nothing of it is kept unless it is saved.
   await expect(panel.getByLabel("Configuration (JSON)", { exact: true })).toHaveValue(/trial-1/);
   await page.getByRole("button", { name: "Undo all", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Undo all", exact: true }).click();
   await page.getByRole("button", { name: "Node Old", exact: true }).click();
   await expect(panel.getByText("Its script is in TBEL, which is not supported")).toBeVisible();
   await page.getByRole("combobox", { name: "Another node", exact: true }).selectOption({ label: "create alarm" });

@@ -1,4 +1,5 @@
 // Devices: created, connected with what the page says to paste, seen to move; attributes, commands, alarms, relations.
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { expect, logIn, open, test } from "../support/test";
 import { Platform } from "../support/platform";
@@ -209,6 +210,55 @@ test("devices come from a CSV file, and what is wrong in it is told by line", as
   await expect(table.getByRole("row", { name: /csv-1 inactive default Kitchen, left/ })).toBeVisible();
 });
 
+test("an import that is closed by Escape makes no more devices, and says how far it has come", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  await open(page, "devices");
+  // Each takes its time.
+  await page.route("**/api/device-with-credentials", async (route) => {
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    await route.continue();
+  });
+  await page.getByRole("button", { name: "Import CSV…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const content = `name\n${Array.from({ length: 30 }, (_, n) => `escaped-${n}`).join("\n")}\n`;
+  await dialog.getByLabel("CSV file", { exact: true }).setInputFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from(content) });
+  await dialog.getByRole("button", { name: "Import 30 devices", exact: true }).click();
+  await expect(dialog.getByRole("status")).toHaveText(/^[2-9] of 30 devices created\.$/);
+  await page.keyboard.press("Escape");
+  await expect(dialog).toBeHidden();
+  await expect(page.getByText(/^Stopped: \d+ of 30 devices created\.$/)).toBeVisible();
+  const count = async () => ((await platform.call("GET", "/api/tenant/devices?page=0&pageSize=1&textSearch=escaped-")) as { totalElements: number }).totalElements;
+  // The one that was on its way may arrive.
+  await page.waitForTimeout(1_000);
+  const after = await count();
+  await page.waitForTimeout(1_000);
+  expect(await count()).toBe(after);
+  expect(after).toBeLessThan(15);
+});
+
+test("a chart that does not show all points says so, and so does a file that has not all", async ({ console: page, node }) => {
+  test.setTimeout(120_000);
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("dense");
+  const now = Date.now();
+  for (let from = 0; from < 110_000; from += 10_000) {
+    const values = Array.from({ length: 10_000 }, (_, n) => ({ ts: now - 60_000 - (from + n) * 20, values: { rpm: n % 100 } }));
+    await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, values);
+  }
+  await openDevice(page, id);
+  const history = page.getByRole("region", { name: "History", exact: true });
+  const chart = history.getByText(/^Of rpm the first 20,000 points of this time are shown, and there are more/);
+  await expect(history.getByRole("status").last()).toContainText(/ points shown/);
+  await expect(chart).toBeHidden();
+  await history.getByRole("combobox", { name: "Of each interval", exact: true }).selectOption("every point");
+  await expect(chart).toBeVisible();
+  const [csv] = await Promise.all([page.waitForEvent("download"), history.getByRole("button", { name: "CSV", exact: true }).click()]);
+  expect(readFileSync(await csv.path(), "utf8").split("\n")).toHaveLength(100_001);
+  await expect(history.getByText(/^The file has the first 100,000 points of rpm, and there are more: All points has them/)).toBeVisible();
+  await history.getByRole("button", { name: "1 min", exact: true }).click();
+  await expect(chart).toBeHidden();
+});
+
 test("a relation between two devices is added and deleted", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("gateway-a");
@@ -222,6 +272,88 @@ test("a relation between two devices is added and deleted", async ({ console: pa
   await table.getByRole("button", { name: "Delete the relation Contains to sensor-a", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
   await expect(page.getByText("It has no relations.", { exact: true })).toBeVisible();
+});
+
+test("a device is given another name, label, profile and customer, and is made a gateway", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("before");
+  await platform.device("taken");
+  await platform.call("POST", "/api/customer", { title: "Works" });
+  const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms: [] };
+  await platform.call("POST", "/api/deviceProfile", { name: "changed-to", type: "DEFAULT", transportType: "DEFAULT", profileData });
+  await openDevice(page, id);
+  await page.getByRole("button", { name: "Change…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const name = dialog.getByLabel("Name", { exact: true });
+  await name.fill("taken");
+  await dialog.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(dialog.getByRole("alert")).toContainText("already exists");
+  await name.fill("after");
+  await dialog.getByLabel("Label", { exact: true }).fill("In the cellar");
+  await dialog.getByRole("combobox", { name: "Profile", exact: true }).selectOption({ label: "changed-to" });
+  await dialog.getByRole("combobox", { name: "Customer", exact: true }).selectOption({ label: "Works" });
+  await dialog.getByRole("checkbox", { name: /It is a gateway/ }).check();
+  await dialog.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "after", exact: true })).toBeVisible();
+  await expect(page.getByText(/^In the cellar, profile changed-to, customer Works, gateway, created/)).toBeVisible();
+  expect(await platform.call("GET", `/api/device/info/${id}`)).toMatchObject({ name: "after", label: "In the cellar", deviceProfileName: "changed-to", customerTitle: "Works", additionalInfo: { gateway: true } });
+  // What was not touched stays, and what was given is taken away again.
+  await page.getByRole("button", { name: "Change…", exact: true }).click();
+  await expect(name).toHaveValue("after");
+  await dialog.getByRole("combobox", { name: "Customer", exact: true }).selectOption({ label: "none" });
+  await dialog.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText(/^In the cellar, profile changed-to, gateway, created/)).toBeVisible();
+  expect(await node.publish("v1/devices/me/telemetry", '{"temperature": 1}', "-u", "before", "-q", "1")).toBe(0);
+});
+
+test("a device logs in with a token of one's own, with a user name and password, or with a certificate; code has them", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("login");
+  await openDevice(page, id, "connection");
+  const change = page.getByRole("region", { name: "Credentials", exact: true }).getByRole("button", { name: "Other credentials…", exact: true });
+  const dialog = page.getByRole("dialog");
+  const save = dialog.getByRole("button", { name: "Save", exact: true });
+  const language = page.getByRole("combobox", { name: "For", exact: true });
+  const say = (...login: string[]) => node.publish("v1/devices/me/telemetry", '{"temperature": 1}', "-q", "1", ...login);
+  await change.click();
+  await dialog.getByLabel("Access token", { exact: true }).fill("it's mine");
+  await save.click();
+  await expect(dialog).toBeHidden();
+  await expect(page.getByText("it's mine", { exact: true })).toBeVisible();
+  expect(await say("-u", "login")).not.toBe(0);
+  // As a shell has it.
+  const line = (await page.getByText(/^mosquitto_pub .*me\/telemetry/).textContent()) ?? "";
+  execFileSync("sh", ["-c", line]);
+  await expect.poll(async () => platform.call("GET", `/api/plugins/telemetry/DEVICE/${id}/values/timeseries?keys=temperature`)).toMatchObject({ temperature: [{ value: "21.5" }] });
+  for (const [name, part] of [["Python", 'client.username_pw_set("it\'s mine")'], ["Node.js", 'username: "it\'s mine"'], ["ESP32 (Arduino)", 'mqtt.connect("esp32-1", "it\'s mine", nullptr)']] as const) {
+    await language.selectOption(name);
+    await expect(page.locator("pre").filter({ hasText: part })).toContainText("v1/devices/me/telemetry");
+  }
+  // No device is on this machine.
+  await expect(page.locator("pre")).toContainText(`mqtt.setServer("ADDRESS_OF_THIS_MACHINE", ${node.mqttPort});`);
+
+  await change.click();
+  await dialog.getByRole("combobox", { name: "Kind", exact: true }).selectOption("MQTT_BASIC");
+  await dialog.getByLabel("Client id", { exact: true }).fill("press-7");
+  await dialog.getByLabel("User name", { exact: true }).fill("press");
+  await dialog.getByLabel("Password", { exact: true }).fill("of the press");
+  await save.click();
+  await expect(dialog).toBeHidden();
+  await expect(page.getByText("MQTT client id, user name and password", { exact: true })).toBeVisible();
+  await language.selectOption("Python");
+  await expect(page.locator("pre")).toContainText('client.username_pw_set("press", "of the press")');
+  expect(await say("-i", "press-7", "-u", "press", "-P", "of the press")).toBe(0);
+  expect(await say("-i", "press-7", "-u", "press", "-P", "wrong")).not.toBe(0);
+
+  await change.click();
+  await dialog.getByRole("combobox", { name: "Kind", exact: true }).selectOption("X509_CERTIFICATE");
+  const pem = execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=press", "-keyout", "/dev/null"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
+  await dialog.getByLabel("Certificate", { exact: true }).fill(pem);
+  await save.click();
+  await expect(dialog).toBeHidden();
+  await expect(page.getByText("X.509 certificate", { exact: true })).toBeVisible();
+  // This node has no TLS.
+  await expect(page.getByText("There is no listener that takes it: a certificate is shown under TLS only, and none has TLS.", { exact: true })).toBeVisible();
 });
 
 test("a device is deleted by its name", async ({ console: page, node }) => {

@@ -19,6 +19,7 @@ test("from the start of the binary to a device's chart on a dashboard in three m
   // The terminal says where the password is.
   person_s += PERSON_S.paste + PERSON_S.fill + PERSON_S.click;
   await logIn(page, node);
+  for (const step of ["Make a first device", "Have it send telemetry"]) await expect(page.getByRole("listitem").filter({ hasText: step })).toContainText("To do:");
   await click(page.getByRole("link", { name: "a device, with its chart on a dashboard", exact: true }));
   await click(page.getByRole("form", { name: "New tenant", exact: true }).getByRole("button", { name: "Create", exact: true }));
   await click(page.getByRole("button", { name: "New device…", exact: true }));
@@ -42,6 +43,12 @@ test("from the start of the binary to a device's chart on a dashboard in three m
   const took_s = (Date.now() - begin) / 1000;
   console.log(`the browser took ${took_s.toFixed(1)} s; with ${person_s} s for a person: ${(took_s + person_s).toFixed(0)} s`);
   expect(took_s + person_s).toBeLessThan(LIMIT_S);
+  // The checklist has heard of it.
+  await page.getByRole("link", { name: "Home", exact: true }).click();
+  const checklist = page.getByRole("region", { name: "Getting started", exact: true });
+  for (const step of ["Make a first device", "Have it send telemetry"]) await expect(checklist.getByRole("listitem").filter({ hasText: step })).toContainText("Done:");
+  await page.goBack();
+  await expect(chart).toBeVisible();
   // A second chart goes to the same dashboard, below the first.
   await page.goBack();
   await page.getByRole("button", { name: "On a dashboard…", exact: true }).click();

@@ -1,8 +1,12 @@
 // A draft of what the server has. It follows the server until somebody types; from then on it is theirs, and it is told when what it was
-// made from has been changed by somebody else.
+// made from has been changed by somebody else. Who leaves it unsaved is asked first.
 import { untrack } from "svelte";
 import { Refused, tagOf } from "../api/request";
 import type { Resource } from "./resource.svelte";
+import { guard } from "./unsaved.svelte";
+
+/** In the form of a new one the first of them is chosen by itself. */
+const CHOSEN = ["type", "connector"];
 
 export interface Following<V> {
   /** Changed meanwhile, and the draft is kept. */
@@ -16,23 +20,25 @@ export interface Following<V> {
 /** To be called while a component is made. `load` makes the draft, `draft` gives it. */
 export function following<V extends object>(one: Resource<V | null>, load: (value: V) => void, draft: () => unknown): Following<V> {
   let base: V | undefined;
-  let loaded = "";
+  const typed = () => JSON.stringify(draft(), (key, value: unknown) => (!base && CHOSEN.includes(key) ? undefined : value));
+  let loaded = typed();
   let isSaving = false;
   let isStale = $state(false);
 
   function take(value: V) {
     base = value;
     load(value);
-    loaded = JSON.stringify(draft());
+    loaded = typed();
     isStale = false;
   }
 
+  guard(() => typed() !== loaded);
   $effect(() => {
     const value = one.value;
     if (!value || isSaving) return;
     untrack(() => {
       if (base && tagOf(value) === tagOf(base)) isStale = false;
-      else if (!base || JSON.stringify(draft()) === loaded) take(value);
+      else if (!base || typed() === loaded) take(value);
       else isStale = true;
     });
   });

@@ -1,5 +1,6 @@
 // The node's numbers once a second, over one WebSocket for the whole console. The server leaves out what a slow viewer does
 // not take. Comes back by itself, also when the connection has broken without a word: one that says nothing for a while is given up.
+import { Refused, request } from "../api/request";
 import { session } from "./session.svelte";
 
 export interface Sample { at_unix_ms: number; series: Record<string, number | null> }
@@ -60,5 +61,34 @@ export function openSocket(path: string): WebSocket {
   address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
   return new WebSocket(address, ["tidewire", `bearer.${session.token ?? ""}`]);
 }
+
+/** Looks on at something until it ends, and says why; gives what ends it, of which nothing is said. */
+export function lookOn(path: string, said: { begun: () => void; take: (frame: unknown) => void; ended: (why: string) => void }): () => void {
+  const socket = openSocket(path);
+  let hasBegun = false;
+  let why = "";
+  socket.onopen = () => { hasBegun = true; said.begun(); };
+  socket.onmessage = (event) => {
+    const frame = JSON.parse(String(event.data)) as { type?: string; reason?: string };
+    if (frame.type === "end") why = `It has ended: ${frame.reason ?? "the server gave no reason"}.`;
+    else said.take(frame);
+  };
+  socket.onclose = async (event) => {
+    why ||= hasBegun ? closed(event) : await refusal(path);
+    // Stopped meanwhile.
+    if (socket.onclose) said.ended(why);
+  };
+  return () => { socket.onclose = null; socket.close(); };
+}
+
+const closed = ({ code, reason }: CloseEvent): string => (code === CODE.policy ? "It has ended: your login holds no more." : code === CODE.lost ? "The connection to the server has broken." : `The server has closed it${reason ? `: ${reason}` : "."}`);
+const CODE = { policy: 1008, lost: 1006 };
+
+/** A page is not told why a WebSocket was refused. The same address, asked for without one, says it, unless there is nothing else against it. */
+async function refusal(path: string): Promise<string> {
+  const because = await request("GET", path).then(() => "", (error: unknown) => (error instanceof Refused && error.status !== UPGRADE_REQUIRED ? error.message : ""));
+  return `It did not begin: ${because || "too many watch already, or something on the way lets no WebSockets through"}.`;
+}
+const UPGRADE_REQUIRED = 426;
 
 export const live = new Live();

@@ -49,4 +49,32 @@ export function preview(bytes: Uint8Array, charactersMax = 120): string {
   return line.length > charactersMax ? `${line.slice(0, charactersMax)}…` : line;
 }
 
+/** How a payload is typed in. */
+export type Format = "text" | "json" | "hex" | "base64";
+
+/** The bytes of what was typed; throws what is wrong with it. */
+export function typed(value: string, format: Format): Uint8Array {
+  switch (format) {
+    case "text": return encode(value);
+    case "json":
+      try {
+        JSON.parse(value);
+      } catch (error) {
+        throw new Error(`The payload is not JSON: ${error instanceof Error ? error.message : String(error)}.`);
+      }
+      return encode(value);
+    case "hex": {
+      const digits = value.replace(/0x|[\s:,]/gi, "");
+      if (!/^([0-9a-f]{2})*$/i.test(digits)) throw new Error("The payload is not hexadecimal: pairs of 0–9 and a–f, with gaps or without.");
+      return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+    }
+    case "base64":
+      try {
+        return fromBase64(value.replace(/\s/g, ""));
+      } catch {
+        throw new Error("The payload is not Base64.");
+      }
+  }
+}
+
 export const encode = (text: string): Uint8Array => new TextEncoder().encode(text);

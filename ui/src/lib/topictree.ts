@@ -1,12 +1,21 @@
-// Topics as they are seen: a tree with counts, and the last message of each. Bounded: what is beyond is counted, not kept.
+// Topics as they are seen: a tree with counts, and the last message of each. Bounded in topics and in bytes: what is beyond is counted, not kept.
 import type { Publish } from "../mqtt/codec";
 
 export const TOPICS_MAX = 20_000;
+/** Of all that is kept: names, nodes, payloads. */
+export const KEPT_BYTES_MAX = 64 * 1024 * 1024;
+/** Of it for more than the beginnings of payloads, so that there is room for topics that come later. */
+const LONG_BYTES_MAX = (KEPT_BYTES_MAX / 4) * 3;
 const PAYLOAD_BYTES_MAX = 64 * 1024;
+/** Kept of any payload, whatever the others need. */
+const BEGINNING_BYTES = 256;
+/** What a node weighs beside its names. */
+const NODE_BYTES = 400;
 
 export interface Node {
   name: string;
   topic: string;
+  parent: Node | undefined;
   children: Map<string, Node>;
   /** Messages of this topic and of all below it. */
   messages: number;
@@ -14,34 +23,66 @@ export interface Node {
   perSecond: number;
   own: Last | undefined;
   before: number;
+  /** What has come since `settle`: how many, and the last of them. */
+  fresh: number;
+  last: Publish | undefined;
 }
 
 export interface Last { messages: number; at: number; payload: Uint8Array; payloadBytes: number; qos: number; isRetained: boolean }
 
 export class TopicTree {
-  root = node("", "");
+  root = node("", "", undefined);
   topics = 0;
-  /** Messages of topics beyond the limit. */
+  /** What is kept weighs so much. */
+  bytes = 0;
+  /** Messages of topics beyond the limit, and about how many topics those are. */
   leftOut = 0;
+  #othersSeen = new Distinct();
+  #longBytes = 0;
+  /** By topic, as far as it has had a message. */
+  #byTopic = new Map<string, Node>();
+  #fresh: Node[] = [];
 
+  /** To be followed by `settle` before what the payload lies in goes away. */
   add(message: Publish): void {
-    const path = this.#path(message.topic);
-    if (!path) {
+    const found = this.#byTopic.get(message.topic) ?? this.#grown(message.topic);
+    if (!found) {
       this.leftOut += 1;
+      this.#othersSeen.add(message.topic);
       return;
     }
-    for (const one of path) one.messages += 1;
-    const leaf = path.at(-1);
-    if (!leaf) return;
-    if (!leaf.own) this.topics += 1;
-    leaf.own = {
-      messages: (leaf.own?.messages ?? 0) + 1,
-      at: Date.now(),
-      payload: message.payload.length > PAYLOAD_BYTES_MAX ? message.payload.slice(0, PAYLOAD_BYTES_MAX) : message.payload,
-      payloadBytes: message.payload.length,
-      qos: message.qos,
-      isRetained: message.retain,
-    };
+    if (found.fresh === 0) this.#fresh.push(found);
+    found.fresh += 1;
+    found.last = message;
+  }
+
+  /** Takes over what was added: of each topic the last message only, however many there were. */
+  settle(): void {
+    const at = Date.now();
+    for (const node of this.#fresh) {
+      if (node.last) this.#keep(node, node.last, at);
+      for (let one: Node | undefined = node; one; one = one.parent) one.messages += node.fresh;
+      node.fresh = 0;
+      node.last = undefined;
+    }
+    this.#fresh = [];
+  }
+
+  #keep(node: Node, message: Publish, at: number): void {
+    this.#weigh(-long(node.own?.payload.length ?? 0));
+    const payload = this.#kept(message.payload);
+    this.#weigh(long(payload.length));
+    node.own = { messages: (node.own?.messages ?? 0) + node.fresh, at, payload, payloadBytes: message.payload.length, qos: message.qos, isRetained: message.retain };
+  }
+
+  #weigh(longBytes: number): void {
+    this.#longBytes += longBytes;
+    this.bytes += longBytes;
+  }
+
+  /** About. */
+  get topicsLeftOut(): number {
+    return this.#othersSeen.count;
   }
 
   /** Once a second. */
@@ -75,25 +116,71 @@ export class TopicTree {
     return { found, isMore: false };
   }
 
-  #path(topic: string): Node[] | undefined {
-    const path = [this.root];
+  /** The node of a topic that has had no message, with those above it that are missing: all or none of them. */
+  #grown(topic: string): Node | undefined {
+    const levels = topic.split("/");
     let at = this.root;
-    let name = "";
-    for (const [index, level] of topic.split("/").entries()) {
-      name = index === 0 ? level : `${name}/${level}`;
-      let next = at.children.get(level);
-      if (!next) {
-        if (this.topics >= TOPICS_MAX) return undefined;
-        next = node(level, name);
-        at.children.set(level, next);
-      }
-      path.push(next);
+    let depth = 0;
+    for (const level of levels) {
+      const next = at.children.get(level);
+      if (!next) break;
       at = next;
+      depth += 1;
     }
-    return path;
+    const missing = levels.slice(depth);
+    let length = at === this.root ? -1 : at.topic.length;
+    let weight = BEGINNING_BYTES;
+    for (const level of missing) {
+      length += 1 + level.length;
+      weight += NODE_BYTES + 2 * (length + level.length);
+    }
+    if (this.topics >= TOPICS_MAX || this.bytes + weight > KEPT_BYTES_MAX) return undefined;
+    for (const level of missing) {
+      const made = node(level, at === this.root ? level : `${at.topic}/${level}`, at);
+      at.children.set(level, made);
+      at = made;
+    }
+    this.topics += 1;
+    this.bytes += weight;
+    this.#byTopic.set(topic, at);
+    return at;
+  }
+
+  /** A copy: what came lies in a larger piece. */
+  #kept(payload: Uint8Array): Uint8Array {
+    const wanted = Math.min(payload.length, PAYLOAD_BYTES_MAX);
+    const isRoom = this.#longBytes + long(wanted) <= LONG_BYTES_MAX && this.bytes + long(wanted) <= KEPT_BYTES_MAX;
+    return payload.slice(0, isRoom ? wanted : BEGINNING_BYTES);
   }
 }
 
-function node(name: string, topic: string): Node {
-  return { name, topic, children: new Map(), messages: 0, perSecond: 0, own: undefined, before: 0 };
+/** What is beyond the beginning, for which there is room anyway. */
+const long = (payloadBytes: number): number => Math.max(0, payloadBytes - BEGINNING_BYTES);
+
+function node(name: string, topic: string, parent: Node | undefined): Node {
+  return { name, topic, parent, children: new Map(), messages: 0, perSecond: 0, own: undefined, before: 0, fresh: 0, last: undefined };
+}
+
+/** About how many different texts there were, in 128 KiB: linear counting, within a percent up to some millions. */
+class Distinct {
+  #bits: Uint32Array | undefined;
+  #set = 0;
+
+  add(text: string): void {
+    this.#bits ??= new Uint32Array(32 * 1024);
+    let hash = 0x811c9dc5;
+    for (let at = 0; at < text.length; at += 1) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
+    hash ^= hash >>> 15;
+    const word = (hash >>> 5) % this.#bits.length;
+    const bit = 1 << (hash & 31);
+    const old = this.#bits[word] ?? 0;
+    if (old & bit) return;
+    this.#bits[word] = old | bit;
+    this.#set += 1;
+  }
+
+  get count(): number {
+    const all = 32 * 32 * 1024;
+    return Math.round(-all * Math.log(1 - Math.min(this.#set, all - 1) / all));
+  }
 }

@@ -1,20 +1,27 @@
 // An MQTT 5 client over a WebSocket: connects, keeps alive, subscribes, publishes with any QoS, and acknowledges.
 import { own, subProtocols } from "../lib/address";
+import { bytes as inBytes } from "../lib/format";
 import * as codec from "./codec";
 import type { Connect, Packet, Properties, Publish, QoS, SubscribeOptions } from "./codec";
 import { reason } from "./reasons";
 
 export interface Handlers {
   message: (message: Publish) => void;
-  /** Why, in words; empty when it was asked for. */
-  closed: (why: string) => void;
+  /** Before what the payloads of messages lie in goes away, and the page draws. */
+  settled?: () => void;
+  /** Why, in words; empty when it was asked for. Where more came than the page could take, it may be tried again. */
+  closed: (why: string, wasTooMuch: boolean) => void;
 }
 
 export interface NewMessage { topic: string; payload: Uint8Array; qos: QoS; retain: boolean; properties: Properties }
 
 const ANSWER_MS = 10_000;
+/** What comes is gathered for so long, a frame of the screen: what is done once for many messages is done less often. */
+const GATHER_MS = 16;
 /** What has come is worked on for so long at a time; in between the page draws and listens to its user. */
 const SLICE_MS = 25;
+/** So many packets between two looks at the clock, which costs as much as a packet. */
+const UNTIMED_PACKETS = 64;
 /** A page that is so far behind does not catch up. */
 const WAITING_BYTES_MAX = 64 * 1024 * 1024;
 
@@ -27,7 +34,10 @@ export class Connection {
   #packetId = 0;
   /** QoS 2 that came and is not released. */
   #received = new Set<number>();
+  /** Topics that the server gave an alias, if the client allowed it. */
+  #aliases = new Map<number, string>();
   #ping: ReturnType<typeof setInterval> | undefined;
+  #pong: ReturnType<typeof setTimeout> | undefined;
   #why = "";
   /** What has come and is not yet looked at. */
   #heap: Uint8Array[] = [];
@@ -54,6 +64,7 @@ export class Connection {
       const answer = own.#answer("connack");
       own.#send(codec.connect(options));
       const connack = await answer;
+      if (connack.type === "auth") throw new Error("The server wants more for this authentication method (AUTH) than this page can say.");
       if (connack.type !== "connack") throw new Error("the server answered with something else than CONNACK");
       if (connack.reasonCode >= 0x80) throw new Error(said(connack));
       own.#keepAlive(connack.properties.serverKeepAlive ?? options.keepAliveS);
@@ -96,8 +107,9 @@ export class Connection {
     }
   }
 
-  close(): void {
-    this.#tell(codec.disconnect());
+  /** With a reason other than 0 if the server is to publish the will, or to be told of a fault. */
+  close(reasonCode = 0, properties: Properties = {}): void {
+    this.#tell(codec.disconnect(reasonCode, properties));
     this.#heap = [];
     this.#why = "";
     this.#socket.onmessage = null;
@@ -139,27 +151,29 @@ export class Connection {
   }
 
   #heard(bytes: Uint8Array): void {
+    clearTimeout(this.#pong);
+    this.#pong = undefined;
     this.#heap.push(bytes);
     this.#heapBytes += bytes.length;
-    if (this.#heapBytes > WAITING_BYTES_MAX) {
-      this.#why = "More comes than this page can take. Take a narrower filter.";
-      this.#heap = [];
-      this.#socket.close();
-    }
-    if (!this.#isWorking) void this.#work();
+    if (this.#heapBytes > WAITING_BYTES_MAX) this.#giveUp(`More came than this page can take: it was ${inBytes(this.#heapBytes)} behind.`, true);
+    else if (!this.#isWorking) void this.#work();
   }
 
   /** In order, a slice at a time. */
   async #work(): Promise<void> {
     this.#isWorking = true;
+    await pause(GATHER_MS);
     let end = performance.now() + SLICE_MS;
+    let packets = 0;
     try {
       for (let bytes = this.#heap.shift(); bytes; bytes = this.#heap.shift()) {
         this.#heapBytes -= bytes.length;
         for (const packet of this.#decoder.push(bytes)) {
           if (this.#isOver) return;
           this.#take(packet);
-          if (performance.now() > end) {
+          packets += 1;
+          if (packets % UNTIMED_PACKETS === 0 && performance.now() > end) {
+            this.handlers.settled?.();
             await pause();
             end = performance.now() + SLICE_MS;
           }
@@ -170,6 +184,7 @@ export class Connection {
       this.#heap = [];
       this.#socket.close();
     }
+    this.handlers.settled?.();
     this.#isWorking = false;
     if (this.#hasEnded) this.#ended();
   }
@@ -184,12 +199,13 @@ export class Connection {
         this.#why = said(packet);
         return;
       case "pingresp": return;
-      case "connack": return this.#settle("connack", packet);
+      case "connack": case "auth": return this.#settle("connack", packet);
       default: this.#settle(`${packet.type} ${packet.packetId}`, packet);
     }
   }
 
-  #delivered(message: Publish): void {
+  #delivered(packet: Publish): void {
+    const message = this.#named(packet);
     if (message.qos === 1) this.#tell(codec.acknowledge("puback", message.packetId));
     if (message.qos === 2) {
       this.#tell(codec.acknowledge("pubrec", message.packetId));
@@ -197,6 +213,16 @@ export class Connection {
       this.#received.add(message.packetId);
     }
     this.handlers.message(message);
+  }
+
+  /** With the topic that an alias stands for. [MQTT-3.3.2-7] */
+  #named(message: Publish): Publish {
+    const alias = message.properties.topicAlias;
+    if (alias === undefined) return message;
+    if (message.topic) this.#aliases.set(alias, message.topic);
+    const topic = this.#aliases.get(alias);
+    if (topic === undefined) throw new Error(`the topic alias ${alias} stands for nothing`);
+    return { ...message, topic };
   }
 
   #settle(name: string, packet: Packet): void {
@@ -208,19 +234,39 @@ export class Connection {
   }
 
   #keepAlive(seconds: number): void {
-    if (seconds > 0) this.#ping = setInterval(() => this.#tell(codec.ping()), seconds * 750);
+    if (seconds === 0) return;
+    this.#ping = setInterval(() => {
+      this.#tell(codec.ping());
+      this.#pong ??= setTimeout(() => this.#broken(), ANSWER_MS);
+    }, seconds * 750);
   }
 
-  #ended(): void {
+  /** What comes at all is an answer: PINGRESP may wait behind messages. */
+  #broken(): void {
+    this.#giveUp(`The connection is broken: the server has not answered PINGREQ for ${ANSWER_MS / 1000} s.`);
+  }
+
+  /** At once: a socket to nobody, or one that brings more and more, takes long to close. */
+  #giveUp(why: string, wasTooMuch = false): void {
+    this.#why = why;
+    this.#heap = [];
+    this.#socket.onmessage = null;
+    this.#socket.onclose = null;
+    this.#socket.close();
+    this.#ended(wasTooMuch);
+  }
+
+  #ended(wasTooMuch = false): void {
     if (this.#isOver) return;
     this.#isOver = true;
     clearInterval(this.#ping);
+    clearTimeout(this.#pong);
     for (const waiting of this.#waiting.values()) {
       clearTimeout(waiting.timer);
       waiting.reject(new Error(this.#why || "The connection was closed."));
     }
     this.#waiting.clear();
-    this.handlers.closed(this.#why);
+    this.handlers.closed(this.#why, wasTooMuch);
   }
 
   #nextId(): number {
@@ -230,9 +276,9 @@ export class Connection {
 }
 
 /** Until the page has done what else there is to do. A page that is not seen draws nothing, and its timers are slowed down. */
-function pause(): Promise<void> {
+function pause(ms = 0): Promise<void> {
   return new Promise((resolve) => {
-    if (!document.hidden) return void setTimeout(resolve);
+    if (!document.hidden) return void setTimeout(resolve, ms);
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => { port1.close(); resolve(); };
     port2.postMessage(0);

@@ -12,3 +12,6 @@ const REASONS: Record<number, string> = {
 };
 
 export const reason = (code: number): string => `${REASONS[code] ?? "Unknown reason"} (0x${code.toString(16).padStart(2, "0")})`;
+
+/** What a client may say in DISCONNECT. [MQTT5 3.14.2.1] */
+export const OF_CLIENTS = [0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99];

@@ -2,7 +2,7 @@
 import { part, Refused, requestAs, type RequestOptions } from "../api/request";
 import type { Dashboard } from "./dashboard";
 import type { Metadata, RuleChain } from "./chain";
-import type { Aggregation, Alarm, AlarmComment, Attribute, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, PlatformUser, Point, Profile, ProfileInfo, Relation, Scope } from "./model";
+import type { Aggregation, Alarm, AlarmComment, Attribute, Customer, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, PlatformUser, Point, Profile, ProfileInfo, Relation, Scope } from "./model";
 import type { ScriptType } from "./nodetypes";
 import { isOfConsole, tenancy } from "./tenancy.svelte";
 
@@ -19,8 +19,16 @@ export const device = (id: string): EntityId => ({ entityType: "DEVICE", id });
 export const devices = (query: Listing & { active?: boolean | undefined; deviceProfileId?: string | undefined }, signal?: AbortSignal) =>
   ask<Page<DeviceInfo>>("GET", "/api/tenant/deviceInfos", { query: { ...query }, signal });
 export const deviceInfo = (id: string, signal?: AbortSignal) => ask<DeviceInfo>("GET", `/api/device/info/${part(id)}`, { signal });
-export const saveDevice = (body: Json) => ask<Device>("POST", "/api/device", { body });
-export const createDevice = (one: { name: string; label?: string; deviceProfileId?: EntityId }, token: string) =>
+/** Of what belongs to nobody's customer. */
+const NO_CUSTOMER: EntityId = { entityType: "CUSTOMER", id: "13814000-1dd2-11b2-8080-808080808080" };
+export interface DeviceChange { name: string; label: string | null; deviceProfileId: EntityId; customerId: EntityId | null; additionalInfo: Json }
+/** Refused if somebody else has changed it meanwhile. */
+export function changeDevice(one: DeviceInfo, change: DeviceChange): Promise<Device> {
+  const { active: _, deviceProfileName: __, customerTitle: ___, customerIsPublic: ____, ...device } = one;
+  return ask("POST", "/api/device", { body: { ...device, ...change, customerId: change.customerId ?? NO_CUSTOMER } });
+}
+export const customers = (query: Listing, signal?: AbortSignal) => ask<Page<Customer>>("GET", "/api/customers", { query: { ...query }, signal });
+export const createDevice = (one: { name: string; label?: string; deviceProfileId?: EntityId; additionalInfo?: Json }, token: string) =>
   ask<Device>("POST", "/api/device-with-credentials", { body: { device: one, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: token } } });
 export const deleteDevice = (id: string) => ask<void>("DELETE", `/api/device/${part(id)}`);
 export const credentials = (id: string, signal?: AbortSignal) => ask<DeviceCredentials>("GET", `/api/device/${part(id)}/credentials`, { signal });

@@ -12,6 +12,9 @@ export interface TimeWindow { ms: number; fixed: { from: number; to: number } | 
 /** Which part of a dashboard is looked at, and of which entity, where a state is about one. */
 export interface View { state?: string | undefined; entity?: EntityId | undefined }
 export interface State { id: string; name: string; isRoot: boolean }
+/** Where it is known what a switch has switched: nowhere, by asking the device, in an attribute, or in telemetry. */
+export const STANDINGS = ["none", "rpc", "SHARED_SCOPE", "CLIENT_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
+export interface Standing { from: (typeof STANDINGS)[number]; /** A method, or a key. */ name: string }
 /** A button that leads to another state. */
 export interface Lead { name: string; state: string; hasEntity: boolean }
 export interface Widget {
@@ -34,6 +37,8 @@ export interface Widget {
   max: number;
   /** What a switch calls. */
   method: string;
+  /** How it knows what the device is. */
+  standing: Standing;
   /** Markdown; `${key}` stands for a value. */
   text: string;
   /** Of a map. */
@@ -119,12 +124,36 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
     unit: text(config["units"]),
     min: number(settings["minValue"], number(settings["tickMin"], 0)),
     max: number(settings["maxValue"], number(settings["tickMax"], 100)),
-    method: text(settings["method"]) || "setValue",
+    method: text(settings["method"]) || text(object(object(settings["onUpdateState"])["executeRpc"])["method"]) || text(settings["setValueMethod"]) || "setValue",
+    standing: standingOf(settings),
     text: text(settings["markdownTextPattern"]),
     latitudeKey: text(settings["latKeyName"]) || "latitude",
     longitudeKey: text(settings["lngKeyName"]) || "longitude",
     place: { row: place("row", 0), col: Math.min(COLUMNS - 1, place("col", 0)), sizeX: Math.min(COLUMNS, place("sizeX", 8)), sizeY: place("sizeY", 5) },
   };
+}
+
+/** Of ThingsBoard's switches, and of its older ones. */
+function standingOf(settings: Json): Standing {
+  const initial = object(settings["initialState"]);
+  const [rpc, attribute, series] = [object(initial["executeRpc"]), object(initial["getAttribute"]), object(initial["getTimeSeries"])];
+  const scope = STANDINGS.find((one) => one === attribute["scope"]);
+  if (initial["action"] === "EXECUTE_RPC") return { from: "rpc", name: text(rpc["method"]) || "getState" };
+  if (initial["action"] === "GET_ATTRIBUTE") return { from: scope ?? "SHARED_SCOPE", name: text(attribute["key"]) || "state" };
+  if (initial["action"] === "GET_TIME_SERIES") return { from: "timeseries", name: text(series["key"]) || "state" };
+  const key = text(settings["valueKey"]) || "value";
+  if (settings["retrieveValueMethod"] === "rpc") return { from: "rpc", name: text(settings["getValueMethod"]) || "getValue" };
+  if (settings["retrieveValueMethod"] === "attribute") return { from: "SERVER_SCOPE", name: key };
+  return settings["retrieveValueMethod"] === "timeseries" ? { from: "timeseries", name: key } : { from: "none", name: "" };
+}
+
+function switchSettings({ method, standing: { from, name } }: Widget, before: Json): Json {
+  const initial: Json = from === "none" ? { action: "DO_NOTHING", defaultValue: false }
+    : from === "rpc" ? { action: "EXECUTE_RPC", executeRpc: { requestTimeout: 5_000, ...object(object(before["initialState"])["executeRpc"]), method: name } }
+    : from === "timeseries" ? { action: "GET_TIME_SERIES", getTimeSeries: { key: name, subscribeForUpdates: true } }
+    : { action: "GET_ATTRIBUTE", getAttribute: { scope: from, key: name, subscribeForUpdates: true } };
+  const turn = (to: boolean): Json => ({ action: "EXECUTE_RPC", executeRpc: { method, requestTimeout: 5_000, requestPersistent: false }, valueToData: { type: "CONSTANT", constantValue: to } });
+  return { method, initialState: { defaultValue: false, dataToValue: { type: "NONE", compareToValue: true }, ...object(before["initialState"]), ...initial }, onUpdateState: turn(true), offUpdateState: turn(false) };
 }
 
 const AGGREGATIONS: Aggregation[] = ["NONE", "AVG", "MIN", "MAX", "SUM", "COUNT"];
@@ -146,9 +175,14 @@ export function windowOf(json: Json): TimeWindow {
 /** The same with another length, which follows the present. */
 const withLength = (json: Json, ms: number): Json => ({ ...json, selectedTab: 0, realtime: { interval: 1000, ...object(json["realtime"]), timewindowMs: ms }, ...(json["aggregation"] ? {} : { aggregation: { type: "AVG", limit: 25_000 } }) });
 
-export function withWindow(dashboard: Dashboard, ms: number): Dashboard {
+/** The same with a time that stands still. */
+const withTimes = (json: Json, { from, to }: { from: number; to: number }): Json => ({ ...json, selectedTab: 1, history: { interval: 1000, ...object(json["history"]), historyType: 1, fixedTimewindow: { startTimeMs: from, endTimeMs: to } }, ...(json["aggregation"] ? {} : { aggregation: { type: "AVG", limit: 25_000 } }) });
+
+const withTime = (json: Json, { ms, fixed }: Pick<TimeWindow, "ms" | "fixed">): Json => (fixed ? withTimes(json, fixed) : withLength(json, ms));
+
+export function withWindow(dashboard: Dashboard, time: Pick<TimeWindow, "ms" | "fixed">): Dashboard {
   const configuration = dashboard.configuration ?? {};
-  return { ...dashboard, configuration: { ...configuration, timewindow: withLength(object(configuration["timewindow"]), ms) } };
+  return { ...dashboard, configuration: { ...configuration, timewindow: withTime(object(configuration["timewindow"]), time) } };
 }
 
 /** Whatever has to be clicked in ThingsBoard: here it is a button. */
@@ -240,11 +274,12 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
   const before = object(configuration.widgets?.[one.id]);
   const names = one.kind ? NAMES[one.kind] : undefined;
   const was = widgets(dashboard, view).find((other) => other.id === one.id);
-  const isSameEntity = was !== undefined && was.entity?.id === one.entity?.id;
+  const all = about(one);
+  const isSameEntity = was !== undefined && idsOf(about(was)) === idsOf(all);
   const config = object(before["config"]);
   const type = names?.type ?? text(before["type"]);
   const sourceBefore = list(config["datasources"])[0] ?? {};
-  const aliasId = isSameEntity ? (sourceBefore["entityAliasId"] ?? object(config["targetDevice"])["entityAliasId"]) : one.entity ? alias(configuration, one.entity) : undefined;
+  const aliasId = isSameEntity ? (sourceBefore["entityAliasId"] ?? object(config["targetDevice"])["entityAliasId"]) : all.length ? alias(configuration, all) : undefined;
   const source = { ...(isSameEntity ? sourceBefore : { type: "entity", name: "", entityAliasId: aliasId }), dataKeys: one.keys.map((name, at) => dataKey(name, at, list(sourceBefore["dataKeys"]))) };
   const isSame = one.kind !== undefined && kindOf(before) === one.kind;
   configuration.widgets = {
@@ -254,7 +289,7 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
       config: {
         ...config, title: one.title, showTitle: true, units: one.unit, ...timeOf(one, was, config),
         ...(type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source] } : { datasources: [source] }),
-        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" ? { method: one.method } : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
+        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" && (was?.kind !== "switch" || one.method !== was.method || JSON.stringify(one.standing) !== JSON.stringify(was.standing)) ? switchSettings(one, object(config["settings"])) : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
       },
     },
   };
@@ -264,19 +299,25 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
 
 /** Whose time a chart has, if that is another one than before. */
 function timeOf(one: Widget, was: Widget | undefined, config: Json): Json {
-  if (one.kind !== "chart" || (was && was.hasOwnWindow === one.hasOwnWindow && was.window.ms === one.window.ms)) return {};
-  return one.hasOwnWindow ? { useDashboardTimewindow: false, timewindow: withLength(object(config["timewindow"]), one.window.ms) } : { useDashboardTimewindow: true };
+  if (one.kind !== "chart" || (was && was.hasOwnWindow === one.hasOwnWindow && was.window.ms === one.window.ms && JSON.stringify(was.window.fixed) === JSON.stringify(one.window.fixed))) return {};
+  return one.hasOwnWindow ? { useDashboardTimewindow: false, timewindow: withTime(object(config["timewindow"]), one.window) } : { useDashboardTimewindow: true };
 }
 
 function dataKey(name: string, at: number, before: Json[]): Json {
   return before.find((key) => key["name"] === name) ?? { name, type: "timeseries", label: name, color: ["#0a6382", "#b0561a", "#a8231b", "#6a4fa3"][at % 4], settings: {} };
 }
 
-function alias(configuration: Configuration, entity: EntityId): string {
-  const found = Object.keys(configuration.entityAliases ?? {}).find((id) => object(object(configuration.entityAliases?.[id])["filter"])["type"] !== "stateEntity" && aliased(id, configuration.entityAliases, {})[0]?.id === entity.id);
+/** The one or the several. */
+const about = ({ entity, entities }: Widget): EntityId[] => (entities.length > 1 ? entities : entity ? [entity] : []);
+const idsOf = (entities: EntityId[]): string => entities.map(({ id }) => id).join(" ");
+
+function alias(configuration: Configuration, entities: EntityId[]): string {
+  const found = Object.keys(configuration.entityAliases ?? {}).find((id) => object(object(configuration.entityAliases?.[id])["filter"])["type"] !== "stateEntity" && idsOf(aliased(id, configuration.entityAliases, {})) === idsOf(entities));
   if (found) return found;
+  const [entity] = entities;
+  const filter = entities.length === 1 ? { type: "singleEntity", resolveMultiple: false, singleEntity: entity } : { type: "entityList", resolveMultiple: true, entityType: entity?.entityType, entityList: entities.map((one) => one.id) };
   const id = crypto.randomUUID?.() ?? String(Date.now());
-  configuration.entityAliases = { ...configuration.entityAliases, [id]: { id, alias: entity.id, filter: { type: "singleEntity", resolveMultiple: false, singleEntity: entity } } };
+  configuration.entityAliases = { ...configuration.entityAliases, [id]: { id, alias: idsOf(entities), filter } };
   return id;
 }
 
@@ -304,7 +345,7 @@ export function remove(dashboard: Dashboard, id: string, view: View = {}): Dashb
 /** A new widget below all others. */
 export function fresh(kind: Kind, all: Widget[]): Widget {
   const row = Math.max(0, ...all.map((one) => one.place.row + one.place.sizeY));
-  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, method: "setValue", text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
+  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, method: "setValue", standing: { from: "none", name: "" }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
 }
 
 /** Of a new widget. */

@@ -1,10 +1,10 @@
 // Points of a window of time. The server makes as many intervals as a chart has room for, so that a million points cost what a thousand do.
 import { points, type Window } from "./api";
-import type { Aggregation, EntityId } from "./model";
+import type { Aggregation, EntityId, Point } from "./model";
 
 export interface Source { entity: EntityId; key: string; label: string }
 export interface Span { from: number; to: number }
-export interface Line { label: string; at: number[]; values: (number | null)[] }
+export interface Line { label: string; at: number[]; values: (number | null)[]; /** There are more, which are not here. */ isCut: boolean }
 
 /** Lengths of time to choose from. */
 export const LENGTHS: [number, string][] = [[60_000, "1 min"], [900_000, "15 min"], [3_600_000, "1 h"], [21_600_000, "6 h"], [86_400_000, "24 h"], [604_800_000, "7 d"], [2_592_000_000, "30 d"]];
@@ -12,24 +12,42 @@ export const LENGTHS: [number, string][] = [[60_000, "1 min"], [900_000, "15 min
 const INTERVALS = 600;
 /** Below this an interval has a point or two at most: they are shown as they are. */
 const FINE_MS = 1_000;
-const RAW_MAX = 20_000;
-const EXPORTED_MAX = 100_000;
+export const RAW_MAX = 20_000;
+/** The server gives no more at once. */
+const ANSWER_MAX = 50_000;
+export const EXPORTED_MAX = 100_000;
 
 export async function lines(sources: Source[], { from, to }: Span, agg: Aggregation, signal?: AbortSignal): Promise<Line[]> {
   const interval = Math.ceil((to - from) / INTERVALS);
   const isRaw = agg === "NONE" || interval < FINE_MS;
-  const window: Window = { startTs: Math.floor(from), endTs: Math.ceil(to), ...(isRaw ? { agg: "NONE", limit: RAW_MAX } : { agg, interval }) };
+  const window: Window = { startTs: Math.floor(from), endTs: Math.ceil(to), ...(isRaw ? { agg: "NONE", limit: RAW_MAX + 1 } : { agg, interval }) };
   return each(sources, window, signal);
 }
 
 /** As they were sent. */
-export const raw = (sources: Source[], { from, to }: Span): Promise<Line[]> => each(sources, { startTs: Math.floor(from), endTs: Math.ceil(to), agg: "NONE", limit: EXPORTED_MAX });
+export const raw = (sources: Source[], { from, to }: Span): Promise<Line[]> => each(sources, { startTs: Math.floor(from), endTs: Math.ceil(to), agg: "NONE", limit: EXPORTED_MAX + 1 });
 
 async function each(sources: Source[], window: Window, signal?: AbortSignal): Promise<Line[]> {
   return Promise.all(sources.map(async ({ entity, key, label }) => {
-    const found = (await points(entity, [key], window, signal))[key] ?? [];
-    return { label, at: found.map(({ ts }) => ts / 1000), values: found.map(({ value }) => number(value)) };
+    const found = await all(entity, key, window, signal);
+    // One more is asked for than is taken, to know that there are more.
+    const max = window.limit === undefined ? found.length : window.limit - 1;
+    const taken = found.slice(0, max);
+    return { label, isCut: found.length > max, at: taken.map(({ ts }) => ts / 1000), values: taken.map(({ value }) => number(value)) };
   }));
+}
+
+/** Up to the limit, the oldest first, in as many answers as it takes. */
+async function all(entity: EntityId, key: string, window: Window, signal?: AbortSignal): Promise<Point[]> {
+  const found: Point[] = [];
+  for (let { startTs } = window; ; ) {
+    const limit = window.limit === undefined ? undefined : Math.min(ANSWER_MAX, window.limit - found.length);
+    const answer = (await points(entity, [key], { ...window, startTs, ...(limit === undefined ? {} : { limit }) }, signal))[key] ?? [];
+    for (const point of answer) found.push(point);
+    const last = answer.at(-1);
+    if (limit === undefined || !last || answer.length < limit || found.length === window.limit) return found;
+    startTs = last.ts + 1;
+  }
 }
 
 function number(value: unknown): number | null {

@@ -10,9 +10,22 @@ export type Json = Record<string, unknown>;
 export interface Tenant extends Json { id: EntityId; title: string }
 export interface PlatformUser extends Json { id: EntityId; createdTime: number; email: string; authority: string; tenantId: EntityId }
 
-export interface Device extends Json { id: EntityId; createdTime: number; name: string; label: string | null; type: string; deviceProfileId: EntityId; additionalInfo: Json | null }
+export interface Device extends Json { id: EntityId; createdTime: number; name: string; label: string | null; type: string; deviceProfileId: EntityId; customerId: EntityId | null; additionalInfo: Json | null }
 export interface DeviceInfo extends Device { active: boolean; deviceProfileName: string; customerTitle: string | null }
+export interface Customer extends Json { id: EntityId; title: string }
 export interface DeviceCredentials extends Json { id: EntityId; deviceId: EntityId; credentialsType: "ACCESS_TOKEN" | "MQTT_BASIC" | "X509_CERTIFICATE"; credentialsId: string; credentialsValue: string | null }
+export interface Basic { clientId: string; userName: string; password: string }
+/** What `MQTT_BASIC` asks for; empty: nothing. */
+export function basicOf({ credentialsType, credentialsValue }: DeviceCredentials): Basic {
+  const nothing: Basic = { clientId: "", userName: "", password: "" };
+  if (credentialsType !== "MQTT_BASIC") return nothing;
+  try {
+    const given = JSON.parse(credentialsValue ?? "{}") as Partial<Record<keyof Basic, string | null>>;
+    return { clientId: given.clientId ?? "", userName: given.userName ?? "", password: given.password ?? "" };
+  } catch {
+    return nothing;
+  }
+}
 export interface Profile extends Json {
   id: EntityId;
   name: string;

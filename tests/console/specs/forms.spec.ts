@@ -1,0 +1,143 @@
+// Forms: what goes wrong is said where one types, and what was typed is not lost by leaving.
+import AxeBuilder from "@axe-core/playwright";
+import type { Page } from "@playwright/test";
+import { expect, open, test } from "../support/test";
+import { Platform } from "../support/platform";
+
+test.use({ hasPlatform: true, nodeOf: "forms" });
+
+test("what goes wrong in a dialog is said in the dialog, until it is tried again", async ({ console: page, node }) => {
+  await node.call("POST", "/api/v1/users", { name: "taken", password: "a long password" });
+  await open(page, "users");
+  await page.getByRole("button", { name: "New user…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Name", { exact: true }).fill("taken");
+  await dialog.getByLabel("Password", { exact: true }).fill("another password");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  const problem = dialog.getByRole("alert");
+  await expect(problem).toContainText("there is a user of that name already");
+  // Seen without scrolling, also on a telephone, and nowhere else.
+  await page.setViewportSize({ width: 360, height: 400 });
+  await expect(problem).toBeInViewport();
+  await expect(page.getByText(await problem.innerText(), { exact: true })).toHaveCount(1);
+  expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+  await dialog.getByLabel("Name", { exact: true }).fill("free");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(dialog).toBeHidden();
+  await expect(page.getByRole("row", { name: /free/ })).toBeVisible();
+  // The next one begins without it.
+  await page.getByRole("button", { name: "New user…", exact: true }).click();
+  await expect(dialog).toBeVisible();
+  await expect(problem).toBeHidden();
+});
+
+/** Leaving asks; who stays has what was typed. */
+async function asks(page: Page, typed: () => Promise<void>): Promise<void> {
+  const before = await page.evaluate(() => location.hash);
+  const question = page.getByRole("dialog", { name: "Leave without saving?", exact: true });
+  await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Bans", exact: true }).click();
+  await question.getByRole("button", { name: "Cancel", exact: true }).click();
+  await expect(question).toBeHidden();
+  expect(await page.evaluate(() => location.hash)).toBe(before);
+  await typed();
+  // The browser asks by itself, whoever reloads or closes the tab.
+  const leaving = page.waitForEvent("dialog");
+  const reload = page.evaluate(() => location.reload());
+  const asked = await leaving;
+  expect(asked.type()).toBe("beforeunload");
+  await asked.dismiss();
+  await reload;
+  await typed();
+  await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Bans", exact: true }).click();
+  await question.getByRole("button", { name: "Leave", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
+  await page.goBack();
+  await expect.poll(() => page.evaluate(() => location.hash)).toBe(before);
+}
+
+test("who leaves a rule, an action, a connector, a source or access rules unsaved is asked first", async ({ console: page, node }) => {
+  test.setTimeout(90_000);
+  await node.call("POST", "/api/v1/rules", { id: "kept", sql: 'SELECT topic FROM "a"', actions: [] });
+  await node.call("POST", "/api/v1/connectors", { type: "http", name: "hook", config: { url: "http://127.0.0.1:9" } });
+  await node.call("POST", "/api/v1/actions", { type: "console", name: "shown" });
+  for (const path of ["rules/kept", "rules/new", "actions/console:shown", "actions/new", "connectors/hook", "connectors/new", "sources/new"]) {
+    await open(page, path);
+    const field = page.getByLabel("Description", { exact: true });
+    await field.fill("mine");
+    await asks(page, () => expect(field).toHaveValue("mine"));
+  }
+  await open(page, "access");
+  await page.getByRole("button", { name: "Add a rule…", exact: true }).click();
+  await page.getByRole("dialog").getByLabel("Topic filters, one a line", { exact: true }).fill("a/#");
+  await page.getByRole("dialog").getByRole("button", { name: "Add", exact: true }).click();
+  const undo = page.getByRole("button", { name: "Undo all", exact: true });
+  await asks(page, () => expect(undo).toBeEnabled());
+});
+
+test("who leaves a profile, a rule chain or a dashboard unsaved is asked first, and so is who undoes all", async ({ console: page, node }) => {
+  test.setTimeout(90_000);
+  const platform = await Platform.open(node, "Main");
+  const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms: [] };
+  const profile = (await platform.call("POST", "/api/deviceProfile", { name: "pump", type: "DEFAULT", transportType: "DEFAULT", profileData })) as { id: { id: string } };
+  await open(page, `profiles/${profile.id.id}`);
+  const description = page.getByLabel("Description", { exact: true });
+  await expect(page.getByLabel("Name", { exact: true })).toHaveValue("pump");
+  await description.fill("mine");
+  // What makes it the default changes nothing of what is typed.
+  await page.getByRole("button", { name: "Make it the default", exact: true }).click();
+  await expect(page.getByText("default", { exact: true })).toBeVisible();
+  await expect(description).toHaveValue("mine");
+  await asks(page, () => expect(description).toHaveValue("mine"));
+  await description.fill("kept");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText("Saved. It holds for the next message.", { exact: true })).toBeVisible();
+
+  const chain = (await platform.call("POST", "/api/ruleChain", { name: "unsaved", type: "CORE" })) as { id: { id: string } };
+  const undo = page.getByRole("button", { name: "Undo all", exact: true });
+  const question = page.getByRole("dialog", { name: "Undo all?", exact: true });
+  // Nothing is asked by the profile, which is saved.
+  await open(page, `chains/${chain.id.id}`);
+  await page.getByRole("combobox", { name: "Another node", exact: true }).selectOption({ label: "log" });
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await undo.click();
+  await question.getByRole("button", { name: "Cancel", exact: true }).click();
+  await asks(page, () => expect(undo).toBeEnabled());
+
+  const dashboard = (await platform.call("POST", "/api/dashboard", { title: "Unsaved" })) as { id: { id: string } };
+  await open(page, `dashboards/${dashboard.id.id}`);
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+  const form = page.getByRole("dialog");
+  await form.getByRole("combobox", { name: "Shows", exact: true }).selectOption("text");
+  await form.getByLabel("Title", { exact: true }).fill("Mine");
+  await form.getByLabel("Text (Markdown)", { exact: true }).fill("words");
+  await form.getByRole("button", { name: "Add", exact: true }).click();
+  const widget = page.getByRole("heading", { name: "Mine", exact: true });
+  await undo.click();
+  await question.getByRole("button", { name: "Cancel", exact: true }).click();
+  await asks(page, () => expect(widget).toBeVisible());
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await undo.click();
+  // Nothing was changed.
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+});
+
+test("where nothing was typed, and where it was saved, nobody is asked", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const chains = (await platform.call("GET", "/api/ruleChains?page=0&pageSize=10")) as { data: { id: { id: string } }[] };
+  for (const path of ["rules/new", "actions/new", "connectors/new", "sources/new", "profiles/new", "access", `chains/${chains.data[0]?.id.id}`]) {
+    await open(page, path);
+    await expect(page.getByText("Loading…")).toHaveCount(0);
+    await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+    await open(page, "bans");
+    await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
+  }
+  await open(page, "connectors/new");
+  await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("http");
+  await page.getByLabel("Name", { exact: true }).fill("saved");
+  await page.getByLabel("URL", { exact: true }).fill("http://127.0.0.1:9");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "saved", exact: true })).toBeVisible();
+  await open(page, "bans");
+  await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
+});

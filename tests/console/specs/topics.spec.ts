@@ -1,0 +1,115 @@
+// What bounds the page of topics: how much it keeps, and what it does when more comes than it can take.
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import type { Page } from "@playwright/test";
+import type { Node } from "../support/node";
+import { expect, open, test } from "../support/test";
+
+test.use({ nodeOf: "topics" });
+
+async function publisher(node: Node): Promise<Socket> {
+  const socket = connect(node.mqttPort, "127.0.0.1");
+  socket.write(Buffer.from([0x10, 0x0e, 0, 4, ...Buffer.from("MQTT"), 4, 2, 0, 0, 0, 2, ...Buffer.from("pu")]));
+  await once(socket, "data");
+  return socket;
+}
+
+function publish(topic: string, payload: Buffer): Buffer {
+  const name = Buffer.from(topic);
+  const length: number[] = [];
+  for (let rest = name.length + 2 + payload.length; length.length === 0 || rest > 0; rest = Math.floor(rest / 128)) length.push((rest % 128) | (rest >= 128 ? 0x80 : 0));
+  return Buffer.concat([Buffer.from([0x30, ...length, name.length >> 8, name.length & 255]), name, payload]);
+}
+
+async function watchTopics(page: Page, filter: string): Promise<void> {
+  await open(page, "topics");
+  await page.getByLabel("Topic filter", { exact: true }).fill(filter);
+  await page.getByRole("button", { name: "Watch", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Stop", exact: true })).toBeVisible();
+}
+
+test("payloads of all topics together are bounded; beyond it their beginnings are kept", async ({ console: page, node }) => {
+  await watchTopics(page, "large/#");
+  const socket = await publisher(node);
+  for (let n = 0; n < 900; n += 1) {
+    if (!socket.write(publish(`large/${n}`, Buffer.alloc(60_000, 97 + (n % 26))))) await once(socket, "drain");
+    // A subscriber that cannot keep up misses some.
+    if (n % 10 === 9) await page.waitForTimeout(50);
+  }
+  await expect(page.getByRole("heading", { name: /^900 topics / })).toBeVisible();
+  const show = async (topic: string) => {
+    await page.getByLabel("Search topics", { exact: true }).fill(topic);
+    await page.getByRole("list", { name: "Topics found", exact: true }).getByRole("button").first().click();
+    await expect(page.locator("dl").getByText(topic, { exact: true })).toBeVisible();
+  };
+  await show("large/5");
+  await expect(page.getByText("59 KiB", { exact: true })).toBeVisible();
+  await show("large/899");
+  await expect(page.getByText("Only the beginning is kept of 59 KiB.")).toBeVisible();
+  await expect(page.getByText("256 B", { exact: true })).toBeVisible();
+  // What is replaced makes room.
+  for (let n = 0; n < 50; n += 1) socket.write(publish(`large/${n}`, Buffer.from("short")));
+  socket.write(publish("large/899", Buffer.alloc(60_000, 98)));
+  await expect(page.getByText("59 KiB", { exact: true })).toBeVisible();
+  socket.destroy();
+});
+
+test("levels count as well as topics, and topics that there is no room for are counted", async ({ console: page, node }) => {
+  await watchTopics(page, "deep/#");
+  const socket = await publisher(node);
+  const below = Array.from({ length: 90 }, () => "level").join("/");
+  for (let n = 0; n < 3000; n += 1) {
+    if (!socket.write(publish(`deep/${n}/${below}`, Buffer.from("1")))) await once(socket, "drain");
+    if (n % 100 === 99) await page.waitForTimeout(20);
+  }
+  const note = page.getByText(/^The first [\d,]+ topics are kept, in 64 MiB at most; [\d,]+ messages of about [\d,]+ other topics were left out\./);
+  await expect(note).toBeVisible();
+  await expect(async () => {
+    const [kept = 0, messages = 0, others = 0] = [...(await note.innerText()).replaceAll(",", "").matchAll(/(\d+) (?:topics are|messages|other)/g)].map((found) => Number(found[1]));
+    expect(kept).toBeGreaterThan(300);
+    expect(kept).toBeLessThan(1500);
+    expect(kept + messages).toBe(3000);
+    expect(Math.abs(others - messages)).toBeLessThan(messages * 0.02);
+  }).toPass();
+  socket.destroy();
+});
+
+test("a page that cannot keep up says how far behind it is, rests, and goes on", async ({ console: page }) => {
+  // A server that, once it is subscribed to, sends more at once than the page may have before it: no real one is so much faster than a browser.
+  await page.addInitScript(() => {
+    let connections = 0;
+    class Flood {
+      static readonly OPEN = 1;
+      readyState = 1;
+      onopen: (() => void) | null = null;
+      onmessage: ((event: { data: ArrayBuffer }) => void) | null = null;
+      readonly isFirst = (connections += 1) === 1;
+      constructor() { setTimeout(() => this.onopen?.()); }
+      say(...bytes: number[]) { this.onmessage?.({ data: Uint8Array.from(bytes).buffer }); }
+      publish(name: string) { this.say(0x30, name.length + 3, 0, name.length, ...[...name].map((letter) => letter.charCodeAt(0)), 0); }
+      send(bytes: Uint8Array) {
+        if (bytes[0] === 0x10) this.say(0x20, 3, 0, 0, 0);
+        if (bytes[0] !== 0x82) return;
+        this.say(0x90, 4, bytes[2] ?? 0, bytes[3] ?? 0, 0, 0);
+        this.publish(this.isFirst ? "before" : "after");
+        if (this.isFirst) setTimeout(() => { for (let n = 0; n < 100; n += 1) this.onmessage?.({ data: new ArrayBuffer(1024 * 1024) }); }, 1500);
+      }
+      close() { this.readyState = 3; }
+    }
+    const Real = WebSocket;
+    window.WebSocket = new Proxy(Real, { construct: (target, [address, protocols]: [string | URL, string[]]) => (String(address).endsWith("/api/v1/mqtt") ? new Flood() : new target(address, protocols)) });
+  });
+  await page.reload();
+  await open(page, "topics");
+  await page.getByRole("button", { name: "Watch", exact: true }).click();
+  await expect(page.getByText(/^More came than this page can take: it was 6\d MiB behind\. It rests, keeps what is shown/)).toBeVisible();
+  const tree = page.getByRole("list", { name: "Topics", exact: true });
+  await expect(tree.getByText("before", { exact: true })).toBeVisible();
+  // While a filter is typed it waits.
+  await page.getByLabel("Topic filter", { exact: true }).fill("narrow/#");
+  await expect(tree.getByText("after", { exact: true })).toBeVisible({ timeout: 20_000 });
+  await expect(tree.getByText("before", { exact: true })).toBeVisible();
+  await expect(page.getByText(/^More came than this page can take/)).toBeHidden();
+  await page.getByRole("button", { name: "Stop", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Watch", exact: true })).toBeVisible();
+});

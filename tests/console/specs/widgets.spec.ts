@@ -1,0 +1,156 @@
+// Widgets of a dashboard as they are made by hand: of several devices out of many, with times of their own, and switches that know how a device stands.
+import { expect, open, test } from "../support/test";
+import { Platform } from "../support/platform";
+
+test.use({ hasPlatform: true, nodeOf: "widgets" });
+
+async function made(platform: Platform, title: string): Promise<string> {
+  return ((await platform.call("POST", "/api/dashboard", { title })) as { id: { id: string } }).id.id;
+}
+
+interface Kept { title: string; configuration: { timewindow: unknown; widgets: Record<string, { config: { title: string; settings: Record<string, unknown> } }>; entityAliases: Record<string, { filter: Record<string, unknown> }> } }
+const kept = async (platform: Platform, id: string) => (await platform.call("GET", `/api/dashboard/${id}`)) as Kept;
+
+test("a chart has several devices, which are searched among all; the dashboard gets another title", async ({ console: page, node }) => {
+  test.setTimeout(90_000);
+  const platform = await Platform.open(node, "Main");
+  const ids: string[] = [];
+  // More than are shown at once.
+  for (let n = 0; n < 110; n += 1) ids.push(await platform.device(`pump-${String(n).padStart(3, "0")}`));
+  for (const n of [7, 108]) expect(await node.publish("v1/devices/me/telemetry", `{"flow": ${n}}`, "-u", `pump-${String(n).padStart(3, "0")}`, "-q", "1")).toBe(0);
+  const id = await made(platform, "Before");
+  await open(page, `dashboards/${id}`);
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await page.getByRole("button", { name: "Title…", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Title", { exact: true }).fill("After");
+  await dialog.getByRole("button", { name: "Change", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "After", exact: true })).toBeVisible();
+  await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+  await dialog.getByLabel("Title", { exact: true }).fill("Flow");
+  const choice = dialog.getByRole("combobox", { name: "Device", exact: true });
+  await choice.selectOption({ label: "pump-007" });
+  await expect(dialog.getByText("The first 100 by name; search for others.", { exact: true })).toBeVisible();
+  await dialog.getByRole("searchbox", { name: "Search: Device", exact: true }).fill("108");
+  await choice.selectOption({ label: "pump-108" });
+  await expect(dialog.getByRole("list", { name: "Chosen: Device", exact: true }).getByRole("listitem")).toHaveCount(2);
+  await dialog.getByRole("button", { name: "Key flow", exact: true }).click();
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  const lines = page.getByRole("region", { name: "Flow", exact: true }).getByRole("listitem");
+  await expect(lines.filter({ hasText: "pump-007 flow" })).toContainText("7");
+  await expect(lines.filter({ hasText: "pump-108 flow" })).toContainText("108");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  const one = await kept(platform, id);
+  expect(one.title).toBe("After");
+  expect(Object.values(one.configuration.entityAliases).map(({ filter }) => filter)).toEqual([{ type: "entityList", resolveMultiple: true, entityType: "DEVICE", entityList: [ids[7], ids[108]] }]);
+  // Changed again, it knows them by name, also those that are not among the first.
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await page.getByRole("button", { name: "Change Flow", exact: true }).click();
+  await dialog.getByRole("button", { name: "Leave out pump-007", exact: true }).click();
+  await expect(dialog.getByRole("button", { name: "Leave out pump-108", exact: true })).toBeVisible();
+  await dialog.getByRole("button", { name: "Change", exact: true }).click();
+  await expect(lines).toHaveCount(1);
+  await expect(lines).toContainText("108");
+});
+
+test("a dashboard and a chart show what was between two times", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const device = await platform.device("archive");
+  const at = (time: string) => new Date(time).getTime();
+  await platform.call("POST", `/api/plugins/telemetry/DEVICE/${device}/timeseries/ANY`, [{ ts: at("2024-03-01T12:00"), values: { level: 41 } }, { ts: at("2024-04-01T12:00"), values: { level: 42 } }]);
+  const id = await made(platform, "Then");
+  await open(page, `dashboards/${id}`);
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  for (const title of ["Level", "Own"]) {
+    await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+    await dialog.getByLabel("Title", { exact: true }).fill(title);
+    await dialog.getByRole("combobox", { name: "Device", exact: true }).selectOption({ label: "archive" });
+    await dialog.getByLabel("Keys", { exact: true }).fill("level");
+    if (title === "Own") {
+      await dialog.getByRole("combobox", { name: "Time", exact: true }).selectOption("between two times");
+      await dialog.getByLabel("From", { exact: true }).fill("2024-03-31T00:00");
+      await dialog.getByLabel("To", { exact: true }).fill("2024-04-02T00:00");
+    }
+    await dialog.getByRole("button", { name: "Add", exact: true }).click();
+    await expect(dialog).toBeHidden();
+  }
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  const line = (title: string) => page.getByRole("region", { name: title, exact: true }).getByRole("listitem");
+  await expect(line("Own")).toContainText("42");
+  await expect(line("Level")).not.toContainText("4");
+  // While one looks, and for good.
+  const choose = async () => {
+    await page.getByRole("combobox", { name: "Time", exact: true }).selectOption("between two times…");
+    await dialog.getByLabel("To", { exact: true }).fill("2024-03-02T00:00");
+    await dialog.getByLabel("From", { exact: true }).fill("2024-02-29T00:00");
+    await dialog.getByRole("button", { name: "Show", exact: true }).click();
+    await expect(line("Level")).toContainText("41");
+    await expect(line("Own")).toContainText("42");
+  };
+  await choose();
+  expect((await kept(platform, id)).configuration.timewindow).not.toMatchObject({ selectedTab: 1 });
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await choose();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  const fixedTimewindow = { startTimeMs: at("2024-02-29T00:00"), endTimeMs: at("2024-03-02T00:00") };
+  expect((await kept(platform, id)).configuration.timewindow).toMatchObject({ selectedTab: 1, history: { historyType: 1, fixedTimewindow } });
+  await page.reload();
+  await expect(line("Level")).toContainText("41");
+});
+
+test("a switch shows how the device stands: by an attribute, and by asking it", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const device = await platform.device("a-valve");
+  const share = (open: boolean) => platform.call("POST", `/api/plugins/telemetry/DEVICE/${device}/SHARED_SCOPE`, { open });
+  await share(true);
+  // It asks for its commands over HTTP, and answers them.
+  let stands = false;
+  const end = new AbortController();
+  const lives = (async () => {
+    while (!end.signal.aborted) {
+      const asked = await fetch(`${node.url}/api/v1/a-valve/rpc?timeout=5000`, { signal: end.signal });
+      if (asked.status !== 200) continue;
+      const { id, method, params } = (await asked.json()) as { id: number; method: string; params: boolean };
+      if (method === "setValue") stands = params;
+      else await fetch(`${node.url}/api/v1/a-valve/rpc/${id}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: String(stands) });
+    }
+  })().catch(() => undefined);
+
+  const id = await made(platform, "Switches");
+  await open(page, `dashboards/${id}`);
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  for (const [title, how] of [["Told", "not known"], ["Kept", "in a shared attribute"], ["Asked", "asked of the device"]] as const) {
+    await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+    await dialog.getByRole("combobox", { name: "Shows", exact: true }).selectOption("switch");
+    await dialog.getByLabel("Title", { exact: true }).fill(title);
+    await dialog.getByRole("combobox", { name: "Device", exact: true }).selectOption({ label: "a-valve" });
+    await dialog.getByRole("combobox", { name: "How it stands", exact: true }).selectOption(how);
+    if (title === "Kept") await dialog.getByLabel("Key", { exact: true }).fill("open");
+    await dialog.getByRole("button", { name: "Add", exact: true }).click();
+    await expect(dialog).toBeHidden();
+  }
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  const settings = Object.values((await kept(platform, id)).configuration.widgets).find((one) => one.config.title === "Kept")?.config.settings;
+  // As ThingsBoard has it.
+  expect(settings).toMatchObject({ initialState: { action: "GET_ATTRIBUTE", getAttribute: { scope: "SHARED_SCOPE", key: "open" } }, onUpdateState: { action: "EXECUTE_RPC", executeRpc: { method: "setValue" } } });
+  const one = (title: string) => page.getByRole("switch", { name: title, exact: true });
+  await expect(one("Told")).toHaveText("not known");
+  await expect(one("Kept")).toHaveText("on");
+  await share(false);
+  await expect(one("Kept")).toHaveText("off");
+  await page.reload();
+  await expect(one("Asked")).toHaveText("off");
+  await one("Asked").click();
+  await expect(one("Asked")).toHaveText("on");
+  expect(stands).toBe(true);
+  await one("Told").click();
+  await expect(one("Told")).toHaveText("on");
+  end.abort();
+  await lives;
+});
