@@ -144,7 +144,7 @@ fn check_contiguous(
             continue;
         }
         let mut scan = BlockScan::new(&pair[0], journal_id, pair[0].base, None);
-        let stop = scan.to_end().map_err(io_error("reading", &pair[0].name))?;
+        let stop = scan.pass_all().map_err(io_error("reading", &pair[0].name))?;
         if stop != Some(Invalid::Cut) {
             return Err(missing(storage, end));
         }

@@ -82,7 +82,7 @@ impl<'a> BlockScan<'a> {
 
 impl BlockScan<'_> {
     /// Passes all valid blocks. What is wrong behind them, if the file goes on.
-    pub fn to_end(&mut self) -> io::Result<Option<Invalid>> {
+    pub fn pass_all(&mut self) -> io::Result<Option<Invalid>> {
         loop {
             match self.next()? {
                 Scanned::Block(_) => {}

@@ -257,7 +257,7 @@ fn find_cut(
         }
         let from = replay_from.max(segment.base);
         let mut scan = BlockScan::new(segment, header.journal_id, from, next_base);
-        scan.to_end()?;
+        scan.pass_all()?;
         let end = scan.position();
         let is_damaged = match next_base {
             Some(next) => end != next,
