@@ -48,7 +48,7 @@ const PROGRESS_MAX: u64 = 20_000;
 const RETAINED_PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(seed: u64, rounds: u32) {
-    println!("seed {seed}, {rounds} rounds");
+    println!("seed {seed}, {rounds} kills");
     let mut random = Random::new(seed, 1);
     let mut server = Server::start(&config(&mut random, rounds));
     let mut clients = Clients::new(seed, rounds);
@@ -56,21 +56,24 @@ pub fn run(seed: u64, rounds: u32) {
         subscriber.subscribe(server.mqtt());
     }
     let load = Load::default();
-    for round in 1..=rounds {
+    let (mut round, mut kills) = (0, 0);
+    while kills < rounds {
+        round += 1;
         load.begin_round(round);
         let end = End::choose(&mut random);
+        kills += u32::from(!matches!(end, End::Stop(_)));
         clients.round(&mut server, &load, &end, &mut random);
         clients.check_retained(server.mqtt(), &load);
         load.assert_no_faults(seed);
     }
-    load.begin_round(rounds + 1);
+    load.begin_round(round + 1);
     clients.drain(server.mqtt(), &load);
     clients.judge(&load);
     clients.check_retained(server.mqtt(), &load);
     load.assert_no_faults(seed);
     let sent = all_sent(&clients.publishers).count();
     let (received, repeated) = count(&clients.subscribers);
-    println!("{sent} messages, {received} deliveries, {repeated} of them repeated at QoS 1");
+    println!("{kills} kills in {round} rounds: {sent} messages, {received} deliveries, {repeated} of them repeated at QoS 1");
 }
 
 /// How a round ends.
