@@ -73,7 +73,9 @@ pub fn run(seed: u64, rounds: u32) {
     load.assert_no_faults(seed);
     let sent = all_sent(&clients.publishers).count();
     let (received, repeated) = count(&clients.subscribers);
-    println!("{kills} kills in {round} rounds: {sent} messages, {received} deliveries, {repeated} of them repeated at QoS 1");
+    println!(
+        "{kills} kills in {round} rounds: {sent} messages, {received} deliveries, {repeated} of them repeated at QoS 1"
+    );
 }
 
 /// How a round ends.

@@ -60,6 +60,10 @@ impl<'a> BlockScan<'a> {
         }
         let (lsn, offset) = (self.position, self.segment.offset(self.position));
         let header = self.window.get(offset, BLOCK_HEADER_BYTES)?;
+        if header.len() < BLOCK_HEADER_BYTES && header.iter().all(|byte| *byte == 0) {
+            // Space for which no block was small enough.
+            return Ok(Scanned::End);
+        }
         let header = match BlockHeader::decode(header, self.journal_id, lsn) {
             Ok(header) => header,
             Err(invalid) => return Ok(Scanned::Invalid(invalid)),
@@ -119,21 +123,23 @@ impl<'a> Block<'a> {
 pub(crate) struct Rest {
     /// Up to the last byte that is not zero.
     pub used_bytes: u64,
-    /// A header further back says that all before this position was synced.
-    pub proof: Option<Lsn>,
+    /// It is no torn tail.
+    pub is_damage: bool,
 }
 
-/// Looks for a block header behind `from` that says that `from` was synced.
-pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Rest> {
+/// Of the last segment: whether what ends at `from`, because of `stop`, had gone on. A block header behind `from` may say that `from` was
+/// synced. And a file has its space before anything is written to it, or ends where a block does: one that ends within a block has been cut
+/// by somebody. Only before a segment's first block is synced nothing says how long the file is.
+pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn, stop: Option<Invalid>) -> io::Result<Rest> {
     let mut rest = Rest {
         used_bytes: 0,
-        proof: None,
+        is_damage: stop == Some(Invalid::Cut) && from > segment.base,
     };
     let start = segment.offset(from);
     let mut search = HeaderSearch::new(segment, journal_id, from);
     while let Some(found) = search.next(|last| rest.used_bytes = last + 1 - start)? {
         if found.synced > from {
-            rest.proof = Some(found.synced);
+            rest.is_damage = true;
             break;
         }
     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::BTreeSet;
+
 use storage::model::ModelDisk;
 use tidewire_journal::{Batch, Damage, Invalid, Log, LogConfig, Lsn, OpenError, Opened, ReplayError};
 
@@ -195,6 +197,42 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
             (&[99_u8][..], 0)
         );
     }
+}
+
+/// Files have their space before anything is written to them: one that ends within a block was cut by somebody.
+#[test]
+fn a_file_that_ends_within_a_block_is_no_torn_tail() {
+    let disk = ModelDisk::from_seed(1);
+    let mut log = try_open(&disk).unwrap().0;
+    let mut batch = Batch::new();
+    for number in 1..6 {
+        batch.record(|bytes| bytes.extend([number; 60]));
+        log.append(&mut batch);
+        log.flush().unwrap();
+    }
+    drop(log);
+    let whole = try_open(&disk.copy()).unwrap().2;
+    let name = segments(&disk).pop().unwrap();
+    let bytes = disk.read_file(&name);
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    let (mut damaged, mut shorter) = (0, BTreeSet::new());
+    for keep in 64..end {
+        let disk = disk.copy();
+        disk.write_file(&name, &bytes[..keep]);
+        match try_open(&disk) {
+            Err(error) => {
+                let is_cut = matches!(&error, OpenError::Damaged { what, .. } if *what == Damage::Block(Invalid::Cut));
+                assert!(is_cut && is_about(&error, &name), "{keep}: {error}");
+                damaged += 1;
+            }
+            // In the first block, of which nothing was synced before; or between two.
+            Ok((_, _, replayed)) => {
+                assert!(whole.starts_with(&replayed) && replayed.len() < whole.len());
+                shorter.insert(replayed.len());
+            }
+        }
+    }
+    assert_eq!((damaged, shorter.len()), (4 * 99, 5));
 }
 
 /// What is before the checkpoint keeps nobody from opening, cut short or not.

@@ -257,11 +257,11 @@ fn find_cut(
         }
         let from = replay_from.max(segment.base);
         let mut scan = BlockScan::new(segment, header.journal_id, from, next_base);
-        scan.pass_all()?;
+        let stop = scan.pass_all()?;
         let end = scan.position();
         let is_damaged = match next_base {
             Some(next) => end != next,
-            None => examine_rest(segment, header.journal_id, end)?.proof.is_some(),
+            None => examine_rest(segment, header.journal_id, end, stop)?.is_damage,
         };
         if is_damaged {
             let offset = segment.offset(end);

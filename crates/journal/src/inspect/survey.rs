@@ -232,7 +232,7 @@ impl Reading<'_, '_> {
             let Some(invalid) = invalid.or(self.next_base.map(|_| Invalid::Cut)) else {
                 return Ok(problems);
             };
-            if !self.is_damage(end)? {
+            if !self.is_damage(end, invalid)? {
                 return Ok(problems);
             }
             if doubtful != Some(end) {
@@ -272,15 +272,15 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// Whether something proves that `lsn` had been synced.
-    fn is_damage(&mut self, lsn: Lsn) -> io::Result<bool> {
+    /// Whether something says that `lsn` had been synced.
+    fn is_damage(&mut self, lsn: Lsn, invalid: Invalid) -> io::Result<bool> {
         if self.next_base.is_some() {
             return Ok(true);
         }
-        let rest = examine_rest(self.segment, self.journal_id, lsn)?;
-        if rest.proof.is_none() {
+        let rest = examine_rest(self.segment, self.journal_id, lsn, Some(invalid))?;
+        if !rest.is_damage {
             self.contents.torn_bytes = rest.used_bytes;
         }
-        Ok(rest.proof.is_some())
+        Ok(rest.is_damage)
     }
 }
