@@ -208,6 +208,15 @@ fn every_kind_of_damage_can_be_repaired() {
             20..20,
         ),
         (
+            "file that ends within a block",
+            |directory, bases| {
+                let (path, offset) = place(directory, bases[39]);
+                let file = fs::File::options().write(true).open(path).unwrap();
+                file.set_len(offset as u64 + 40).unwrap();
+            },
+            20..39,
+        ),
+        (
             "header of the last segment",
             |directory, _| flip(segments(directory).last().unwrap(), 20),
             20..32,
@@ -262,6 +271,10 @@ fn every_kind_of_damage_can_be_repaired() {
         assert!(
             error.to_string().contains("tidewire journal repair --data-dir"),
             "{name}: {error}"
+        );
+        assert!(
+            verify(scratch.path()).is_err(),
+            "{name}: what does not open is verified"
         );
         let repaired = repair(scratch.path(), Mode::Repair).unwrap();
         let (_, replayed) = try_open(scratch.path()).unwrap_or_else(|error| panic!("{name}: {repaired:?}: {error}"));
