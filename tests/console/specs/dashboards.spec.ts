@@ -76,6 +76,9 @@ test("a dashboard of ThingsBoard keeps what the console does not know", async ({
   await open(page, "dashboards");
   const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.getByRole("button", { name: "Import…", exact: true }).click()]);
   await chooser.setFiles({ name: "silo.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ title: "Silo", configuration })) });
+  const told = page.getByRole("dialog", { name: "Silo is imported", exact: true });
+  await expect(told.getByText(/the console has no widget of type system\.maps\.map\.$/)).toBeVisible();
+  await told.getByRole("link", { name: "Open it", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "Silo", exact: true })).toBeVisible();
   await expect(page.getByRole("region", { name: "Level", exact: true }).getByText("7", { exact: true })).toBeVisible();
   await expect(page.getByText("The console has no widget of type system.maps.map.")).toBeVisible();

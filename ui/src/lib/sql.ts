@@ -45,8 +45,18 @@ function isQuoted(sql: string, at: number): boolean {
   return quote !== "";
 }
 
+/** What FROM names, in its order. */
+const sources = (sql: string): string[] => [...(/\bFROM\s+((?:"[^"]*"(?:\s+AS\s+\w+)?\s*,?\s*)+)/i.exec(sql)?.[1] ?? "").matchAll(/"([^"]*)"/g)].map(([, name]) => name ?? "");
+
+const isEvent = (name: string): boolean => /^\$(events|bridges|sources)\//.test(name);
+
+/** The event that a rule is about, if it is about no messages. */
+export const eventIn = (sql: string): string | undefined => { const all = sources(sql); return all.every(isEvent) ? all[0] : undefined; };
+
+export const filtersIn = (sql: string): string[] => sources(sql).filter((name) => name !== "" && !isEvent(name));
+
 /** A topic that fits the first filter of FROM. */
 export function topicFor(sql: string): string {
-  const filter = /\bFROM\s+"([^"$][^"]*)"/i.exec(sql)?.[1] ?? "demo/#";
+  const filter = filtersIn(sql)[0] ?? "demo/#";
   return filter.split("/").map((level) => (level === "#" || level === "+" ? "1" : level)).join("/");
 }

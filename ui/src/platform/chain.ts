@@ -35,6 +35,13 @@ export function without(chain: Metadata, index: number): Metadata {
   };
 }
 
+/** With one more, unless it is there. */
+export function connected(chain: Metadata, one: Connection): Metadata {
+  const all = chain.connections ?? [];
+  const isThere = all.some((known) => known.fromIndex === one.fromIndex && known.toIndex === one.toIndex && known.type === one.type);
+  return isThere ? chain : { ...chain, connections: [...all, one] };
+}
+
 /** Lines between two nodes are one line with all of its labels. */
 export function edges(chain: Metadata): { from: Node; to: Node; labels: string }[] {
   const all = new Map<string, string[]>();

@@ -10,13 +10,15 @@ export interface Place { row: number; col: number; sizeX: number; sizeY: number 
 /** What a chart shows: the last so many milliseconds, or a time that stands still. */
 export interface TimeWindow { ms: number; fixed: { from: number; to: number } | undefined; aggregation: Aggregation }
 /** Which part of a dashboard is looked at, and of which entity, where a state is about one. */
-export interface View { state?: string | undefined; entity?: EntityId | undefined }
+export interface View { state?: string | undefined; entity?: EntityId | undefined; /** Whom aliases stand for that the server looks for. */ found?: Map<string, EntityId[]> | undefined }
 export interface State { id: string; name: string; isRoot: boolean }
 /** Where it is known what a switch has switched: nowhere, by asking the device, in an attribute, or in telemetry. */
 export const STANDINGS = ["none", "rpc", "SHARED_SCOPE", "CLIENT_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
 export interface Standing { from: (typeof STANDINGS)[number]; /** A method, or a key. */ name: string }
 /** A button that leads to another state. */
 export interface Lead { name: string; state: string; hasEntity: boolean }
+/** What is shown of whom. */
+export interface WidgetSource { entities: EntityId[]; keys: { name: string; label: string; isAttribute: boolean }[] }
 export interface Widget {
   id: string;
   /** None: ThingsBoard has it, the console does not. */
@@ -25,8 +27,10 @@ export interface Widget {
   title: string;
   /** None: all devices, or those of an alias that is more than one entity. */
   entity: EntityId | undefined;
-  /** All of its alias, as far as the alias names them. */
+  /** All of its aliases. */
   entities: EntityId[];
+  sources: WidgetSource[];
+  /** Of the first source, which a form changes. */
   keys: string[];
   window: TimeWindow;
   /** Not that of the dashboard. */
@@ -67,9 +71,9 @@ export interface Configuration extends Json {
 }
 export interface Dashboard extends Json { id?: EntityId; title: string; configuration: Configuration | null }
 
-const object = (value: unknown): Json => (typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {});
-const list = (value: unknown): Json[] => (Array.isArray(value) ? (value as Json[]) : []);
-const text = (value: unknown): string => (typeof value === "string" ? value : "");
+export const object = (value: unknown): Json => (typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Json) : {});
+export const list = (value: unknown): Json[] => (Array.isArray(value) ? (value as Json[]) : []);
+export const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const number = (value: unknown, otherwise: number): number => (typeof value === "number" && Number.isFinite(value) ? value : otherwise);
 
 export function states({ configuration }: Dashboard): State[] {
@@ -103,10 +107,10 @@ export function widgets({ configuration }: Dashboard, view: View = {}): Widget[]
 
 function widget(id: string, json: Json, at: Json, configuration: Configuration, view: View): Widget {
   const config = object(json["config"]);
-  const source = list(config["datasources"])[0] ?? {};
   const settings = object(config["settings"]);
   const kind = kindOf(json);
-  const entities = entitiesOf(source, configuration, view);
+  const sources = sourcesOf(json).map((source): WidgetSource => ({ entities: entitiesOf(source, configuration, view), keys: keysOf(source) }));
+  const entities = [...new Map(sources.flatMap((source) => source.entities).map((one) => [one.id, one])).values()];
   const hasOwnWindow = config["useDashboardTimewindow"] === false;
   const place = (name: keyof Place, otherwise: number) => number(at[name], number(json[name], otherwise));
   return {
@@ -117,10 +121,11 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
     // Alarms of several are those of all.
     entity: kind === "alarms" && entities.length > 1 ? undefined : (entities[0] ?? targetOf(config, configuration, view)),
     entities,
+    sources,
     window: windowOf(object((hasOwnWindow ? config : configuration)["timewindow"])),
     hasOwnWindow,
     leads: leadsOf(config),
-    keys: list(source["dataKeys"]).map((key) => text(key["name"])).filter(Boolean),
+    keys: (sources[0]?.keys ?? []).map((key) => key.name),
     unit: text(config["units"]),
     min: number(settings["minValue"], number(settings["tickMin"], 0)),
     max: number(settings["maxValue"], number(settings["tickMax"], 100)),
@@ -191,7 +196,7 @@ function leadsOf(config: Json): Lead[] {
     .map((one) => ({ name: text(one["name"]) || text(one["targetDashboardStateId"]), state: text(one["targetDashboardStateId"]), hasEntity: one["setEntityId"] !== false }));
 }
 
-function kindOf(json: Json): Kind | undefined {
+export function kindOf(json: Json): Kind | undefined {
   const fqn = text(json["typeFullFqn"]) || text(json["typeAlias"]);
   const known = KINDS.find((kind) => NAMES[kind].fqn === fqn);
   if (known) return known;
@@ -203,6 +208,14 @@ function kindOf(json: Json): Kind | undefined {
   if (/attributes_card|latest|entities_table|timeseries_table/.test(fqn) && json["type"] !== "alarm") return "table";
   return /switch|toggle/.test(fqn) && json["type"] === "rpc" ? "switch" : undefined;
 }
+
+export function sourcesOf(json: Json): Json[] {
+  const config = object(json["config"]);
+  const all = list(config["datasources"]);
+  return all.length === 0 && config["alarmSource"] ? [object(config["alarmSource"])] : all;
+}
+
+const keysOf = (source: Json): WidgetSource["keys"] => list(source["dataKeys"]).filter((key) => text(key["name"])).map((key) => ({ name: text(key["name"]), label: text(key["label"]) || text(key["name"]), isAttribute: key["type"] === "attribute" }));
 
 function entitiesOf(source: Json, { entityAliases }: Configuration, view: View): EntityId[] {
   if (source["type"] === "device" && source["deviceId"]) return [{ entityType: "DEVICE", id: text(source["deviceId"]) }];
@@ -218,6 +231,8 @@ function targetOf(config: Json, { entityAliases }: Configuration, view: View): E
 const entityIn = (json: Json): EntityId[] => (json["id"] ? [{ entityType: text(json["entityType"]), id: text(json["id"]) }] : []);
 
 function aliased(id: string, aliases: Configuration["entityAliases"], view: View): EntityId[] {
+  const found = view.found?.get(id);
+  if (found) return found;
   const filter = object(object(aliases?.[id])["filter"]);
   // Whatever the state is about, or what it is about by itself.
   if (filter["type"] === "stateEntity") return view.entity ? [view.entity] : entityIn(object(filter["defaultStateEntity"]));
@@ -280,6 +295,8 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
   const type = names?.type ?? text(before["type"]);
   const sourceBefore = list(config["datasources"])[0] ?? {};
   const aliasId = isSameEntity ? (sourceBefore["entityAliasId"] ?? object(config["targetDevice"])["entityAliasId"]) : all.length ? alias(configuration, all) : undefined;
+  // Those beyond the first are not in the form, and stay as long as they are about the same.
+  const others = isSameEntity ? list(config["datasources"]).slice(1) : [];
   const source = { ...(isSameEntity ? sourceBefore : { type: "entity", name: "", entityAliasId: aliasId }), dataKeys: one.keys.map((name, at) => dataKey(name, at, list(sourceBefore["dataKeys"]))) };
   const isSame = one.kind !== undefined && kindOf(before) === one.kind;
   configuration.widgets = {
@@ -288,7 +305,7 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
       ...before, id: one.id, ...(names && !isSame ? { typeFullFqn: names.fqn, type: names.type } : {}), ...one.place,
       config: {
         ...config, title: one.title, showTitle: true, units: one.unit, ...timeOf(one, was, config),
-        ...(type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source] } : { datasources: [source] }),
+        ...(type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source, ...others] } : { datasources: [source, ...others] }),
         settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" && (was?.kind !== "switch" || one.method !== was.method || JSON.stringify(one.standing) !== JSON.stringify(was.standing)) ? switchSettings(one, object(config["settings"])) : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
       },
     },
@@ -345,7 +362,7 @@ export function remove(dashboard: Dashboard, id: string, view: View = {}): Dashb
 /** A new widget below all others. */
 export function fresh(kind: Kind, all: Widget[]): Widget {
   const row = Math.max(0, ...all.map((one) => one.place.row + one.place.sizeY));
-  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, method: "setValue", standing: { from: "none", name: "" }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
+  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], sources: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, method: "setValue", standing: { from: "none", name: "" }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
 }
 
 /** Of a new widget. */

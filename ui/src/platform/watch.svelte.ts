@@ -70,6 +70,15 @@ class Watcher {
 
 const watcher = new Watcher();
 
+function taken(before: Map<string, Point>, frame: Frame): Map<string, Point> {
+  const next = new Map(before);
+  for (const [key, all] of Object.entries(frame.data ?? {})) {
+    const newest = all[0];
+    if (newest && newest[0] >= (next.get(key)?.ts ?? 0)) next.set(key, { ts: newest[0], value: newest[1] });
+  }
+  return next;
+}
+
 /** The newest value of each key, as it comes. To be called while a component is made. */
 export function latest(entity: () => EntityId | undefined): { readonly values: Map<string, Point>; readonly error: string; readonly isThere: boolean } {
   let values = $state.raw(new Map<string, Point>());
@@ -83,13 +92,29 @@ export function latest(entity: () => EntityId | undefined): { readonly values: M
     return watcher.subscribe({ type: "TIMESERIES", entityType: one.entityType, entityId: one.id, scope: "LATEST_TELEMETRY" }, (frame) => {
       isThere = true;
       error = frame.errorCode ? (frame.errorMsg ?? "This cannot be watched.") : "";
-      const next = new Map(values);
-      for (const [key, all] of Object.entries(frame.data ?? {})) {
-        const newest = all[0];
-        if (newest && newest[0] >= (next.get(key)?.ts ?? 0)) next.set(key, { ts: newest[0], value: newest[1] });
-      }
-      values = next;
+      values = taken(values, frame);
     });
   });
   return { get values() { return values; }, get error() { return error; }, get isThere() { return isThere; } };
+}
+
+/** Values of an entity: its telemetry, or its attributes of all scopes. */
+export interface Wanted { entity: EntityId; isAttribute: boolean }
+
+const named = ({ entity, isAttribute }: Wanted): string => `${isAttribute ? "ATTRIBUTES" : "TIMESERIES"} ${entity.entityType} ${entity.id}`;
+
+/** The same of several. Asked for anew only when something else is wanted. */
+export function latestOf(wanted: () => Wanted[]): (one: Wanted) => Map<string, Point> {
+  let values = $state.raw(new Map<string, Map<string, Point>>());
+  const names = $derived([...new Set(wanted().map(named))].sort().join("\n"));
+  $effect(() => {
+    values = new Map();
+    const ends = names.split("\n").filter(Boolean).map((name) => {
+      const [type, entityType, entityId] = name.split(" ");
+      const command = { type, entityType, entityId, ...(type === "TIMESERIES" ? { scope: "LATEST_TELEMETRY" } : {}) };
+      return watcher.subscribe(command, (frame) => { values = new Map(values).set(name, taken(values.get(name) ?? new Map(), frame)); });
+    });
+    return () => { for (const end of ends) end(); };
+  });
+  return (one) => values.get(named(one)) ?? new Map();
 }
