@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-DBMmt3yj.js",
+        path: "/assets/About-wTJDer8k.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-DBMmt3yj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-wTJDer8k.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-BeDuM1CX.js",
+        path: "/assets/Access-OdhWDLZY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-BeDuM1CX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-OdhWDLZY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-D-wlL8oE.js",
+        path: "/assets/Account-Cgjoy6Rg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-D-wlL8oE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-Cgjoy6Rg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-DWZtglua.js",
+        path: "/assets/Action-Dnhlbmw5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-DWZtglua.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-Dnhlbmw5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,15 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-COFCjw6A.js",
+        path: "/assets/Actions-D0d0D2c9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-COFCjw6A.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-BjiVsuXK.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BjiVsuXK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-D0d0D2c9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-Dki7jW-n.js",
+        path: "/assets/AlarmTable-LpYwt26G.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-Dki7jW-n.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-LpYwt26G.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Alarms-N5Y_uz-b.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-N5Y_uz-b.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-KETigpeR.js",
+        path: "/assets/Audit-DFMR_XpF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-KETigpeR.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Backup-Bl274LYJ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-Bl274LYJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DFMR_XpF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +118,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-DzAwrRn1.js",
+        path: "/assets/Backup-o9JQ1QUy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-DzAwrRn1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-o9JQ1QUy.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-B02AFuYO.js",
+        path: "/assets/BanForm-CtZXHVk5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-B02AFuYO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CtZXHVk5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-DPNdJMOB.js",
+        path: "/assets/Bans-Do89naL0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-DPNdJMOB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-Do89naL0.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Benchmarks-BgJeDoUY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-BgJeDoUY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,33 +148,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Certificates-DqY6yN5N.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DqY6yN5N.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Certificates-K3cAVEK-.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Certificates-K3cAVEK-.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-YSlDoYsh.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-YSlDoYsh.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chain-BhJVI33c.css",
+        path: "/assets/Chain-DBDUB1ls.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-BhJVI33c.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-DBDUB1ls.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-DkkHQGlu.js",
+        path: "/assets/Chain-DqmFSBEw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-DkkHQGlu.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-BufjERq1.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-BufjERq1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-DqmFSBEw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +178,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-DaDBcztG.js",
+        path: "/assets/Chains-Db03r_cm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DaDBcztG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-Db03r_cm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-CWnZ97Ft.js",
+        path: "/assets/ChangedMeanwhile-BfGkYUIe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-CWnZ97Ft.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-BfGkYUIe.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-Cb5Prxbz.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-Cb5Prxbz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -208,9 +208,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-OSYPksRn.js",
+        path: "/assets/Client-D5ooItS4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-OSYPksRn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-D5ooItS4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,9 +220,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-DZZuIS4N.js",
+        path: "/assets/Clients-D5me5-lK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-DZZuIS4N.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-D5me5-lK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -232,27 +232,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-Bt4K2gYL.js",
+        path: "/assets/Configuration-D5OCpvO3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-Bt4K2gYL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-D5OCpvO3.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-BLmYBkA8.js",
+        path: "/assets/Connector-d26axkTB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-BLmYBkA8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-d26axkTB.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-Cdfvse8V.js",
+        path: "/assets/Connectors-DUE5bp7f.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-Cdfvse8V.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-C4CYvmKI.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-C4CYvmKI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DUE5bp7f.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,15 +256,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/ConsoleUsers-D3Ox_JBE.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-D3Ox_JBE.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Copy-COg8h5u6.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-COg8h5u6.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-1dR6XR4w.js",
+        path: "/assets/Dashboard-CIv6JmLw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-1dR6XR4w.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CIv6JmLw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -280,21 +280,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-BeVwqUvS.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BeVwqUvS.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Dashboards-DtdhqGmr.css",
+        path: "/assets/Dashboards-B08AWsJ1.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-DtdhqGmr.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B08AWsJ1.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-BpXgcPXS.js",
+        path: "/assets/Dashboards-BwUin4i3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-BpXgcPXS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BwUin4i3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -304,15 +298,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-BzT0yEmZ.js",
+        path: "/assets/Definition-CugECwYT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BzT0yEmZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-CugECwYT.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-CTRQqIkN.js",
+        path: "/assets/DefinitionName-mp3Sil_Y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-CTRQqIkN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-mp3Sil_Y.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,15 +316,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-BX_4Pw-9.js",
+        path: "/assets/Device-DMhYxCQJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BX_4Pw-9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-DMhYxCQJ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-B86Stmu_.js",
+        path: "/assets/DeviceForm-DxZ2yGuj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-B86Stmu_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-DxZ2yGuj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,15 +334,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Devices-DZVgXwT-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-DZVgXwT-.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/EntityChoice-C4J6JmbU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-DVk8VRby.js",
+        path: "/assets/EntityChoice-wX1Yzjlv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DVk8VRby.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-wX1Yzjlv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,9 +376,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-DkN6JrKW.js",
+        path: "/assets/History-HaEL4dgc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-DkN6JrKW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-HaEL4dgc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +388,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-pSOz93B-.js",
+        path: "/assets/Home-dx7-p64W.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-pSOz93B-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-dx7-p64W.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-CrV0E7hd.js",
+        path: "/assets/ImportButton-BPtJoODa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-CrV0E7hd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BPtJoODa.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,15 +406,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-Cw7ckJdV.js",
+        path: "/assets/Keys-CUTMHpxv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-Cw7ckJdV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-CUTMHpxv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-CXsOYIUB.js",
+        path: "/assets/Logs-CZtbLSXi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-CXsOYIUB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-CZtbLSXi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,9 +430,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-qKNZs4T6.js",
+        path: "/assets/MqttClient-CmFtrFRs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-qKNZs4T6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CmFtrFRs.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttMessageFields-plOMilAE.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttMessageFields-plOMilAE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -454,9 +460,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-6ZEvtk6L.js",
+        path: "/assets/Payload-UHfcfw26.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-6ZEvtk6L.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-UHfcfw26.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profile-5macjXwY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-5macjXwY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -466,15 +478,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-CPWuzsf3.js",
+        path: "/assets/Profiles-CxyDCZo-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-CPWuzsf3.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profiles-6gPm1_Uf.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-6gPm1_Uf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CxyDCZo-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,21 +490,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-BbgITDTf.js",
+        path: "/assets/PublishForm-Ddz2lrmB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BbgITDTf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Ddz2lrmB.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-B6zauiZw.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-B6zauiZw.js.gz"),
+        path: "/assets/Refused-CiR-6I0r.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-CiR-6I0r.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-Bl8G1YzC.js",
+        path: "/assets/Refused-tzZTIZbu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-Bl8G1YzC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-tzZTIZbu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -508,15 +514,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-DeDqjQTQ.js",
+        path: "/assets/Retained-DujZvFRO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-DeDqjQTQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-DujZvFRO.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-DwQ5cixA.css",
+        path: "/assets/Rule-BcDeSUxx.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-DwQ5cixA.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-DeWI2A8m.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-DeWI2A8m.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,21 +538,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-DrexKHIn.js",
+        path: "/assets/RuleFlow-UIFBT2F0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-DrexKHIn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-UIFBT2F0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-DsjVQboO.js",
+        path: "/assets/Rules-KGrin9ER.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-DsjVQboO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-KGrin9ER.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-Cn3cUdG5.js",
+        path: "/assets/Screen-B2iCpuXF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-Cn3cUdG5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-B2iCpuXF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,15 +574,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-CfL4-ECu.js",
+        path: "/assets/Source-BsdCqS-M.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-CfL4-ECu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-BsdCqS-M.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BjbFypof.js",
+        path: "/assets/Sources-DX4QTJbD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BjbFypof.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-DX4QTJbD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -580,15 +592,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-_IQ2Sn4n.js",
+        path: "/assets/Subscriptions-DBz3nauE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-_IQ2Sn4n.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DBz3nauE.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-Bspns2i_.js",
+        path: "/assets/Topics-2AE5cWvx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-Bspns2i_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-2AE5cWvx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -598,21 +610,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Usage-CJKS6wcF.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-CJKS6wcF.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Usage-CvImxjQv.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Usage-CvImxjQv.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-M4MIM7By.js",
+        path: "/assets/Users-Bg_Bm_-C.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-M4MIM7By.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-Bg_Bm_-C.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-cGTwAqzB.js",
+        path: "/assets/aliases-DUj_GdFI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-cGTwAqzB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-DUj_GdFI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,9 +640,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-B2aCTOuA.js",
+        path: "/assets/connection-Co8xTYyA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-B2aCTOuA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-Co8xTYyA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -634,9 +652,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/dashboard-BWoEG-A1.js",
+        path: "/assets/dashboard-BczfYICE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/dashboard-BWoEG-A1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/dashboard-BczfYICE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,15 +664,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-DoTeBNOd.js",
+        path: "/assets/following.svelte-BQtFHQYo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DoTeBNOd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-BQtFHQYo.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-Vre2b6w2.js",
+        path: "/assets/index-DtttxeNp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-Vre2b6w2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-DtttxeNp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -706,9 +724,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-DeLl9B3q.js",
+        path: "/assets/watch.svelte-DgmzE9x0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DeLl9B3q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DgmzE9x0.js.gz"),
         is_gzip: true,
     },
 ];
