@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::support::{Config, Connect, Peer, Publish, Server, V4, V5};
 
@@ -140,6 +140,45 @@ fn a_backup_that_was_killed_is_not_restored() {
         let _ = fs::remove_dir_all(server.dir().join("part"));
     }
     println!("{refused} refused, {restored} whole");
+    assert!(refused > 0, "none was killed on the way");
+    no_part_of_a_backup_is_served(&server, took, &whole);
+}
+
+/// A restore that is killed leaves nothing, or what no server takes for its data directory, or all.
+fn no_part_of_a_backup_is_served(server: &Server, took: Duration, whole: &[PathBuf]) {
+    let again = server.dir().join("again");
+    let (mut refused, mut complete) = (0, 0);
+    for round in 0..KILLS {
+        let mut restore = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+            .args(["restore", "--data-dir", "again", "--from", "whole"])
+            .current_dir(server.dir())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the program runs");
+        thread::sleep(took * round / KILLS);
+        restore.kill().expect("it is ours");
+        let _ = restore.wait();
+        let found = if again.exists() { files(&again) } else { Vec::new() };
+        match again.join("restore-unfinished").exists() {
+            true => {
+                refused += 1;
+                let output = Command::new(env!("CARGO_BIN_EXE_tidewire"))
+                    .args(["--set", "node.data_dir=again"])
+                    .current_dir(server.dir())
+                    .output()
+                    .expect("the program runs");
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(!output.status.success() && said.contains("restoring was interrupted"), "{said}");
+            }
+            false if found.is_empty() => {}
+            false => {
+                complete += 1;
+                assert_eq!(found, whole, "killed {round}/{KILLS} on the way");
+            }
+        }
+        let _ = fs::remove_dir_all(&again);
+    }
+    println!("{refused} restores were killed on the way, {complete} were complete");
     assert!(refused > 0, "none was killed on the way");
 }
 

@@ -7,6 +7,8 @@
 
 mod mark;
 
+pub use mark::check_data_dir;
+
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -63,14 +65,20 @@ pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
         false => mark::check(from),
     };
     let restored = checked.and_then(|()| {
-        copy(from, data_dir).map_err(|message| format!("the backup {} cannot be restored: {message}", from.display()))
+        restore_into(from, data_dir).map_err(|message| format!("the backup {} cannot be restored: {message}", from.display()))
     });
     report("restored", from, data_dir, restored)
 }
 
+fn restore_into(from: &Path, data_dir: &Path) -> Result<Copied, String> {
+    mark::check_data_dir(data_dir)?;
+    copy(from, data_dir, mark::begin_restore).and_then(|copied| mark::end_restore(data_dir).map(|()| copied))
+}
+
 /// Copies the data directory, and says that the copy is whole.
 pub fn back_up(data_dir: &Path, to: &Path) -> Result<Copied, String> {
-    let copied = copy(data_dir, to)?;
+    mark::check_data_dir(data_dir)?;
+    let copied = copy(data_dir, to, |_| Ok(()))?;
     match mark::write(to) {
         Ok(()) => Ok(copied),
         Err(message) => {
@@ -128,10 +136,11 @@ struct Integration {
     bytes: u64,
 }
 
-fn copy(from: &Path, to: &Path) -> Result<Copied, String> {
+/// `begin`: before anything is there.
+fn copy(from: &Path, to: &Path, begin: fn(&Path) -> Result<(), String>) -> Result<Copied, String> {
     refuse_what_is_there(to)?;
     fs::create_dir_all(to).map_err(|error| format!("{} cannot be made: {error}", to.display()))?;
-    let copied = copy_all(from, to);
+    let copied = begin(to).and_then(|()| copy_all(from, to));
     if copied.is_err() {
         empty(to);
     }

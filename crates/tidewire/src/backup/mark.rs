@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use storage::copy::{sync_directory, write_synced};
 
 pub const NAME: &str = "backup.json";
+/// Stands in a data directory for as long as a backup is being restored into it.
+const RESTORING: &str = "restore-unfinished";
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -75,6 +77,34 @@ pub fn check(backup: &Path) -> Result<(), String> {
         Some(Listed { path, bytes }) => Err(format!(
             "{shown} is not what was backed up: {path} is missing, or has not its {bytes} bytes. \
              Nothing has been restored; with --incomplete, what is there is"
+        )),
+    }
+}
+
+/// Of an empty data directory: what follows is not whole.
+pub fn begin_restore(data_dir: &Path) -> Result<(), String> {
+    let path = data_dir.join(RESTORING);
+    write_synced(&path, &mut &b""[..])
+        .and_then(|()| sync_directory(data_dir))
+        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
+}
+
+/// All of it is on the disk.
+pub fn end_restore(data_dir: &Path) -> Result<(), String> {
+    let path = data_dir.join(RESTORING);
+    sync_directory(data_dir)
+        .and_then(|()| fs::remove_file(&path))
+        .and_then(|()| sync_directory(data_dir))
+        .map_err(|error| format!("{} cannot be removed: {error}", path.display()))
+}
+
+/// Refuses a data directory that a backup was restored into in part.
+pub fn check_data_dir(data_dir: &Path) -> Result<(), String> {
+    match data_dir.join(RESTORING).exists() {
+        false => Ok(()),
+        true => Err(format!(
+            "{} has a part of a backup only: restoring was interrupted. Remove all that is in it, and restore again",
+            data_dir.display()
         )),
     }
 }

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::backup::check_data_dir;
 use crate::banner::{self, ListenerSummary, Style, Summary};
 use crate::config::files::chain;
 use crate::config::options::access::Anonymous;
@@ -87,6 +88,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     raise_file_limit();
     memory::give_small_blocks_back().map_err(|e| format!("no thread for the memory: {e}"))?;
     make_data_dir(&config.data_dir)?;
+    check_data_dir(&config.data_dir)?;
     let devices = platform::open(config)?;
     let access = Arc::new(NodeAccess::new(loaded, devices.clone())?);
     let (sys_sender, sys_events) = sys_events(config).unzip();
