@@ -105,9 +105,11 @@ fn open_segments(
 pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment, SegmentHeader), OpenError> {
     let name = segment_name(base);
     let read = |file: &dyn storage::StorageFile| -> io::Result<(u64, [u8; SEGMENT_HEADER_BYTES])> {
-        // A file that is too short has a header of zeros at its end, which is none.
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        read_full(file, 0, &mut bytes)?;
+        if read_full(file, 0, &mut bytes)? < SEGMENT_HEADER_BYTES {
+            // A header ends with zeros: one that is cut there would look whole.
+            bytes.fill(0);
+        }
         Ok((file.len()?, bytes))
     };
     let file = storage.open(&name).map_err(io_error("opening", &name))?;

@@ -2,8 +2,9 @@
 //!
 //! A crash leaves any part of what had not been synced, so an invalid place at the end is a *torn tail*: nobody was told
 //! that it is safe, and it is cut. But if something behind it says that it had been synced, it is *damage*: the log does
-//! not open, because cutting would lose what somebody was told is safe. Two things say so: a later block's `synced`, and a
-//! later segment, which is begun only when the one before it is synced as a whole.
+//! not open, because cutting would lose what somebody was told is safe. Three things say so: a later block's `synced`; a
+//! later segment, which is begun only when the one before it is synced as a whole; and a file that ends within a block, which no
+//! crash does: it was that long, on the disk, before the block was written.
 //!
 //! What is left of the tail is written once more and synced before the log goes on: it may be in the kernel's memory only,
 //! and after a failed sync of an earlier process the kernel may hold for clean what the disk never got.
@@ -210,13 +211,13 @@ impl<'a, 'r> Run<'a, 'r> {
     fn check_tail(&self, segment: &Segment, end: Lsn, stop: Option<Invalid>) -> Result<Tail, OpenError> {
         let rest = examine_rest(segment, self.catalog.checkpoint.journal_id, end)
             .map_err(io_error("reading", &segment.name))?;
-        match rest.proof {
-            None => Ok(Tail {
+        match rest.is_damage() {
+            false => Ok(Tail {
                 synced: self.synced.max(segment.base),
                 end,
                 torn_bytes: rest.used_bytes,
             }),
-            Some(_) => Err(self.damaged(segment, end, stop)),
+            true => Err(self.damaged(segment, end, stop)),
         }
     }
 

@@ -108,13 +108,23 @@ pub(crate) struct Rest {
     pub used_bytes: u64,
     /// A header further back says that all before this position was synced.
     pub proof: Option<Lsn>,
+    /// The file ends within a block that begins here.
+    pub is_cut: bool,
 }
 
-/// Looks for a block header behind `from` that says that `from` was synced.
+impl Rest {
+    /// It cannot be what a crash has left of a write.
+    pub fn is_damage(&self) -> bool {
+        self.proof.is_some() || self.is_cut
+    }
+}
+
+/// Looks for a block header behind `from` that says that `from` was synced, and whether the file ends within the block there.
 pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Rest> {
     let mut rest = Rest {
         used_bytes: 0,
         proof: None,
+        is_cut: is_cut(segment, journal_id, from)?,
     };
     let start = segment.offset(from);
     let mut search = HeaderSearch::new(segment, journal_id, from);
@@ -125,6 +135,22 @@ pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io:
         }
     }
     Ok(rest)
+}
+
+/// Whether the file ends within a block that begins at `from`. A file of ours never does: it has the length of a block, on the
+/// disk, before the block is written, and is cut only where one ends.
+fn is_cut(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<bool> {
+    let offset = segment.offset(from);
+    let mut header = [0; BLOCK_HEADER_BYTES];
+    let count = read_full(&*segment.file, offset, &mut header)?;
+    if count < BLOCK_HEADER_BYTES {
+        return Ok(header.iter().any(|byte| *byte != 0));
+    }
+    let Ok(header) = BlockHeader::decode(&header, journal_id, from) else {
+        return Ok(false);
+    };
+    // Asked for after the header was read: the file of a log that is in use may have been made longer for this block.
+    Ok(segment.file.len()? < offset + header.block_bytes())
 }
 
 /// The first valid block behind `from`.

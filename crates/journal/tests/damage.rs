@@ -197,6 +197,72 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
     }
 }
 
+/// Where valid blocks end, as offsets in a segment's file.
+fn block_ends(name: &str, bytes: &[u8]) -> Vec<usize> {
+    let base = u64::from_str_radix(&name[..16], 16).unwrap();
+    let mut ends = vec![64];
+    loop {
+        let at = *ends.last().unwrap();
+        let lsn = (base + at as u64 - 64).to_le_bytes();
+        match bytes.get(at..at + 32) {
+            Some(header) if header[8..16] == lsn && header[..4] == [0xB1, 0x0C, 0xF5, 0x9A] => {
+                let records = u32::from_le_bytes(*header[4..].first_chunk().unwrap());
+                ends.push(at + 32 + records as usize);
+            }
+            _ => return ends,
+        }
+    }
+}
+
+/// Between two blocks nothing tells a file that was cut from one that was filled so far.
+#[test]
+fn an_active_segment_that_is_cut_within_a_block_is_damaged_wherever_it_is_cut() {
+    for disk in [journal(), journal_with_checkpoint()] {
+        let (mut log, _, _) = try_open(&disk).unwrap();
+        let mut batch = Batch::new();
+        for number in 0..12 {
+            batch.record(|bytes| bytes.extend([number; 50]));
+            log.append(&mut batch);
+            log.flush().unwrap();
+        }
+        drop(log);
+        let (_, _, whole) = try_open(&disk).unwrap();
+        let name = segments(&disk).pop().unwrap();
+        let bytes = disk.read_file(&name);
+        let ends = block_ends(&name, &bytes);
+        let used = *ends.last().unwrap();
+        assert!(ends.len() > 2 && used < bytes.len());
+        for keep in 0..bytes.len() {
+            let disk = disk.copy();
+            disk.write_file(&name, &bytes[..keep]);
+            let block = ends.iter().rfind(|end| **end <= keep).copied();
+            match try_open(&disk) {
+                Err(OpenError::Damaged { file, offset, what, .. }) => {
+                    assert_eq!(
+                        (file, offset),
+                        (name.clone(), block.unwrap_or(0) as u64),
+                        "cut to {keep}"
+                    );
+                    let expected = match block {
+                        None => Damage::SegmentHeader,
+                        Some(_) => Damage::Block(Invalid::Cut),
+                    };
+                    assert!(
+                        what == expected && keep < used && block != Some(keep),
+                        "cut to {keep}: {what}"
+                    );
+                }
+                Err(error) => panic!("cut to {keep}: {error}"),
+                Ok((_, opened, replayed)) => {
+                    assert!(keep >= used || block == Some(keep), "cut to {keep}: not said");
+                    assert!(keep < used || replayed == whole, "cut to {keep}");
+                    assert_eq!(opened.torn_bytes_cut, 0, "cut to {keep}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_segment_that_is_missing_is_named() {
     for disk in [journal(), journal_with_checkpoint()] {

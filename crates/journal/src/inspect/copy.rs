@@ -181,7 +181,7 @@ fn valid_end(segment: &Segment, journal_id: u64) -> io::Result<Option<Lsn>> {
         let is_further = scan.position() > end;
         end = scan.position();
         // What was written after the scan had passed is proof of nothing: then the scan gets further when it is repeated.
-        if examine_rest(segment, journal_id, end)?.proof.is_none() {
+        if !examine_rest(segment, journal_id, end)?.is_damage() {
             return Ok(Some(end));
         }
         if !is_further {

@@ -261,7 +261,7 @@ fn find_cut(
         let end = scan.position();
         let is_damaged = match next_base {
             Some(next) => end != next,
-            None => examine_rest(segment, header.journal_id, end)?.proof.is_some(),
+            None => examine_rest(segment, header.journal_id, end)?.is_damage(),
         };
         if is_damaged {
             let offset = segment.offset(end);

@@ -272,15 +272,15 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// Whether something proves that `lsn` had been synced.
+    /// Whether what stands at `lsn` cannot be what a crash has left.
     fn is_damage(&mut self, lsn: Lsn) -> io::Result<bool> {
         if self.next_base.is_some() {
             return Ok(true);
         }
         let rest = examine_rest(self.segment, self.journal_id, lsn)?;
-        if rest.proof.is_none() {
+        if !rest.is_damage() {
             self.contents.torn_bytes = rest.used_bytes;
         }
-        Ok(rest.proof.is_some())
+        Ok(rest.is_damage())
     }
 }

@@ -85,7 +85,7 @@ fn tell(opened: &Opened, sessions: usize, retained: usize, begun: Instant) {
         let bytes = opened.torn_bytes_cut;
         tracing::info!(
             bytes,
-            "the end of the journal was unfinished and has been cut; none of it had been acknowledged"
+            "the end of the journal was unfinished and has been cut; nothing says that any of it had been acknowledged"
         );
     }
 }
