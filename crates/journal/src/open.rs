@@ -265,9 +265,13 @@ impl Tail {
             Err(error) if is_full(&error) => {}
             result => result?,
         }
+        let end = segment.offset(self.end);
         if self.torn_bytes > 0 {
             // A block in it that is whole must not come back to life behind a new one.
-            file.set_len(segment.offset(self.end))?;
+            file.set_len(end)?;
+        } else if file.len()? > end.max(config.segment_bytes) {
+            // Preallocated when segments were larger. It counts against the quota, and could fill it without being used.
+            file.set_len(end.max(config.segment_bytes))?;
         }
         file.sync()?;
         match file.allocate(config.segment_bytes) {

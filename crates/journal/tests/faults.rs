@@ -409,3 +409,40 @@ fn what_stands_behind_a_checkpoint_is_on_the_disk_whatever_the_policy() {
         assert_eq!(replayed(&disk), payloads(&[2]), "seed {seed}");
     }
 }
+
+/// What is preallocated with a larger segment counts against the quota, and is never filled when the log may take nothing.
+#[test]
+fn a_log_with_less_than_its_last_segment_has_is_not_full_of_nothing() {
+    for used in [0, 3] {
+        let disk = ModelDisk::from_seed(1);
+        let mut log = open(
+            &disk,
+            LogConfig {
+                segment_bytes: 16 * SEGMENT_BYTES,
+                ..config()
+            },
+        );
+        let numbers: Vec<u8> = (0..used).collect();
+        for number in &numbers {
+            append(&mut log, *number);
+            log.flush().unwrap();
+        }
+        drop(log);
+        let smaller = LogConfig {
+            max_bytes: 16 * SEGMENT_BYTES,
+            ..config()
+        };
+        let mut log = open(&disk, smaller.clone());
+        assert_eq!(log.state(), State::Ok);
+        assert!(log.stats().file_bytes <= 2 * SEGMENT_BYTES, "{:?}", log.stats());
+        append(&mut log, 9);
+        log.flush().unwrap();
+        drop(log);
+        // A crash right behind it leaves nothing that looks cut.
+        let log = open(&disk, smaller);
+        assert_eq!(log.state(), State::Ok);
+        drop(log);
+        let expected: Vec<u8> = numbers.into_iter().chain([9]).collect();
+        assert_eq!(replayed(&disk), payloads(&expected));
+    }
+}
