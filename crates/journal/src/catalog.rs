@@ -8,6 +8,7 @@ use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, CheckpointError};
 use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
+use crate::scan::{FileEnd, file_end};
 use crate::segments::{Segment, base_of_name, segment_name};
 use storage::{Storage, read_full};
 
@@ -39,7 +40,7 @@ impl Catalog {
             replay_from: first,
             first,
         });
-        check_contiguous(storage, &segments, checkpoint.replay_from)?;
+        check_contiguous(storage, &segments, checkpoint)?;
         Ok(Some(Catalog {
             checkpoint,
             segments,
@@ -127,20 +128,35 @@ pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment,
     }
 }
 
-/// A segment that is shorter than the distance to the next: there was another between them. Where replay reads, it
-/// finds out for itself, and more exactly.
-fn check_contiguous(storage: &dyn Storage, segments: &[Arc<Segment>], replay_from: Lsn) -> Result<(), OpenError> {
-    for pair in segments.windows(2) {
-        let end = pair[0].file_end();
-        if pair[1].base <= replay_from && end < pair[1].base {
-            return Err(missing(storage, end));
+/// A segment that is shorter than the distance to the next: there was another between them, or its file was cut. Before the
+/// checkpoint a cut file is no worse than any damage there, which readers find. Where replay reads, it finds out for itself,
+/// and more exactly.
+fn check_contiguous(storage: &dyn Storage, segments: &[Arc<Segment>], checkpoint: Checkpoint) -> Result<(), OpenError> {
+    let replay_from = checkpoint.replay_from;
+    for (at, segment) in segments.iter().enumerate() {
+        debug_assert!(segment.file_bytes.load(Relaxed) >= SEGMENT_HEADER_BYTES as u64);
+        let old_until = segments
+            .get(at + 1)
+            .map(|next| next.base)
+            .filter(|next| *next <= replay_from);
+        if segment.base > replay_from || segment.file_end() >= old_until.unwrap_or(replay_from) {
+            continue;
+        }
+        let end = file_end(segment, checkpoint.journal_id).map_err(io_error("reading", &segment.name))?;
+        match (end, old_until) {
+            (FileEnd::AtBlock, _) => return Err(missing(storage, segment.file_end())),
+            (FileEnd::WithinBlock(_), Some(_)) => {}
+            (FileEnd::WithinBlock(lsn), None) => {
+                return Err(OpenError::Damaged {
+                    location: storage.location(),
+                    file: segment.name.clone(),
+                    offset: segment.offset(lsn),
+                    lsn,
+                    what: Damage::CutShort,
+                });
+            }
         }
     }
-    let last = segments.last().expect("there is a first segment");
-    if last.file_end() < replay_from {
-        return Err(missing(storage, last.file_end()));
-    }
-    debug_assert!(last.file_bytes.load(Relaxed) >= SEGMENT_HEADER_BYTES as u64);
     Ok(())
 }
 

@@ -153,6 +153,32 @@ fn is_cut(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<bool> {
     Ok(segment.file.len()? < offset + header.block_bytes())
 }
 
+/// How the file of a segment ends that is shorter than it has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileEnd {
+    /// Where a block does, or without any: another segment may have followed.
+    AtBlock,
+    /// Within what began here and is no whole block.
+    WithinBlock(Lsn),
+}
+
+/// Damage on the way is passed over.
+pub(crate) fn file_end(segment: &Segment, journal_id: u64) -> io::Result<FileEnd> {
+    let mut from = segment.base;
+    loop {
+        let mut scan = BlockScan::new(segment, journal_id, from, None);
+        while let Scanned::Block(_) = scan.next()? {}
+        let end = scan.position();
+        if end == segment.file_end() {
+            return Ok(FileEnd::AtBlock);
+        }
+        match find_block(segment, journal_id, end)? {
+            Some(behind) => from = behind,
+            None => return Ok(FileEnd::WithinBlock(end)),
+        }
+    }
+}
+
 /// The first valid block behind `from`.
 pub(crate) fn find_block(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Option<Lsn>> {
     let mut search = HeaderSearch::new(segment, journal_id, Lsn(from.0 + 1));

@@ -117,9 +117,11 @@ impl Survey {
             let contents = self.read(surveyed, next_base, storage, &mut problems, visit)?;
             report.add(surveyed, &contents);
         }
+        let is_said = |problem: &OpenError| matches!(problem, OpenError::Damaged { lsn, .. } if *lsn == report.next);
         if self
             .checkpoint
             .is_some_and(|checkpoint| checkpoint.replay_from > report.next)
+            && !problems.last().is_some_and(is_said)
         {
             problems.push(missing(storage, report.next));
         }
@@ -160,8 +162,24 @@ impl Survey {
             visit,
         };
         let found = reading.run().map_err(io_error("reading", &surveyed.name))?;
-        problems.extend(found.into_iter().map(|problem| problem.error(storage, segment)));
+        let is_short = self.ends_before_replay(segment, next_base);
+        problems.extend(found.into_iter().map(|problem| match problem {
+            Problem::Damaged(lsn, Invalid::Cut) if is_short => damaged(storage, segment, lsn, Damage::CutShort),
+            problem => problem.error(storage, segment),
+        }));
         Ok(reading.contents)
+    }
+}
+
+impl Survey {
+    /// Of the segment in which replay begins.
+    fn ends_before_replay(&self, segment: &Segment, next_base: Option<Lsn>) -> bool {
+        self.checkpoint.is_some_and(|checkpoint| {
+            let replay_from = checkpoint.replay_from;
+            segment.base <= replay_from
+                && segment.file_end() < replay_from
+                && next_base.is_none_or(|next| next > replay_from)
+        })
     }
 }
 
@@ -197,14 +215,18 @@ impl Problem {
     fn error(self, storage: &dyn Storage, segment: &Segment) -> OpenError {
         match self {
             Problem::Missing(lsn) => missing(storage, lsn),
-            Problem::Damaged(lsn, invalid) => OpenError::Damaged {
-                location: storage.location(),
-                file: segment.name.clone(),
-                offset: segment.offset(lsn),
-                lsn,
-                what: Damage::Block(invalid),
-            },
+            Problem::Damaged(lsn, invalid) => damaged(storage, segment, lsn, Damage::Block(invalid)),
         }
+    }
+}
+
+fn damaged(storage: &dyn Storage, segment: &Segment, lsn: Lsn, what: Damage) -> OpenError {
+    OpenError::Damaged {
+        location: storage.location(),
+        file: segment.name.clone(),
+        offset: segment.offset(lsn),
+        lsn,
+        what,
     }
 }
 
