@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint, CheckpointError};
-use crate::layout::{Invalid, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
+use crate::layout::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError};
 use crate::lsn::Lsn;
 use crate::open_error::{Damage, OpenError, io_error};
-use crate::scan::BlockScan;
+use crate::scan::{FileEnd, file_end};
 use crate::segments::{Segment, base_of_name, segment_name};
 use storage::{Storage, read_full};
 
@@ -18,8 +18,6 @@ pub(crate) struct Catalog {
     pub segments: Vec<Arc<Segment>>,
     /// Names of segments that were given up and not yet removed.
     pub leftovers: Vec<String>,
-    /// Segments before the checkpoint that somebody has cut short.
-    pub shortened: u32,
 }
 
 impl Catalog {
@@ -42,12 +40,11 @@ impl Catalog {
             replay_from: first,
             first,
         });
-        let shortened = check_contiguous(storage, &segments, journal_id, checkpoint.replay_from)?;
+        check_contiguous(storage, &segments, checkpoint)?;
         Ok(Some(Catalog {
             checkpoint,
             segments,
             leftovers,
-            shortened,
         }))
     }
 }
@@ -109,9 +106,11 @@ fn open_segments(
 pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment, SegmentHeader), OpenError> {
     let name = segment_name(base);
     let read = |file: &dyn storage::StorageFile| -> io::Result<(u64, [u8; SEGMENT_HEADER_BYTES])> {
-        // A file that is too short has a header of zeros at its end, which is none.
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
-        read_full(file, 0, &mut bytes)?;
+        if read_full(file, 0, &mut bytes)? < SEGMENT_HEADER_BYTES {
+            // A header ends with zeros: one that is cut there would look whole.
+            bytes.fill(0);
+        }
         Ok((file.len()?, bytes))
     };
     let file = storage.open(&name).map_err(io_error("opening", &name))?;
@@ -129,33 +128,36 @@ pub(crate) fn open_segment(storage: &dyn Storage, base: Lsn) -> Result<(Segment,
     }
 }
 
-/// A segment that is shorter than the distance to the next: there was another between them, or it was cut itself. That keeps nobody from
-/// opening: as with other damage before the checkpoint, its readers find out. Returns how many there are. Where replay reads, it finds out for itself, and more exactly.
-fn check_contiguous(
-    storage: &dyn Storage,
-    segments: &[Arc<Segment>],
-    journal_id: u64,
-    replay_from: Lsn,
-) -> Result<u32, OpenError> {
-    let mut shortened = 0;
-    for pair in segments.windows(2) {
-        let end = pair[0].file_end();
-        if pair[1].base > replay_from || end >= pair[1].base {
+/// A segment that is shorter than the distance to the next: there was another between them, or its file was cut. Before the
+/// checkpoint a cut file is no worse than any damage there, which readers find. Where replay reads, it finds out for itself,
+/// and more exactly.
+fn check_contiguous(storage: &dyn Storage, segments: &[Arc<Segment>], checkpoint: Checkpoint) -> Result<(), OpenError> {
+    let replay_from = checkpoint.replay_from;
+    for (at, segment) in segments.iter().enumerate() {
+        debug_assert!(segment.file_bytes.load(Relaxed) >= SEGMENT_HEADER_BYTES as u64);
+        let old_until = segments
+            .get(at + 1)
+            .map(|next| next.base)
+            .filter(|next| *next <= replay_from);
+        if segment.base > replay_from || segment.file_end() >= old_until.unwrap_or(replay_from) {
             continue;
         }
-        let mut scan = BlockScan::new(&pair[0], journal_id, pair[0].base, None);
-        let stop = scan.pass_all().map_err(io_error("reading", &pair[0].name))?;
-        if stop != Some(Invalid::Cut) {
-            return Err(missing(storage, end));
+        let end = file_end(segment, checkpoint.journal_id).map_err(io_error("reading", &segment.name))?;
+        match (end, old_until) {
+            (FileEnd::AtBlock, _) => return Err(missing(storage, segment.file_end())),
+            (FileEnd::WithinBlock(_), Some(_)) => {}
+            (FileEnd::WithinBlock(lsn), None) => {
+                return Err(OpenError::Damaged {
+                    location: storage.location(),
+                    file: segment.name.clone(),
+                    offset: segment.offset(lsn),
+                    lsn,
+                    what: Damage::CutShort,
+                });
+            }
         }
-        shortened += 1;
     }
-    let last = segments.last().expect("there is a first segment");
-    if last.file_end() < replay_from {
-        return Err(missing(storage, last.file_end()));
-    }
-    debug_assert!(last.file_bytes.load(Relaxed) >= SEGMENT_HEADER_BYTES as u64);
-    Ok(shortened)
+    Ok(())
 }
 
 pub(crate) fn missing(storage: &dyn Storage, lsn: Lsn) -> OpenError {

@@ -2,8 +2,9 @@
 //!
 //! A crash leaves any part of what had not been synced, so an invalid place at the end is a *torn tail*: nobody was told
 //! that it is safe, and it is cut. But if something behind it says that it had been synced, it is *damage*: the log does
-//! not open, because cutting would lose what somebody was told is safe. Three things say so: a later block's `synced`, a
-//! later segment, which is begun only when the one before it is synced as a whole, and a file that ends within a block (`examine_rest`).
+//! not open, because cutting would lose what somebody was told is safe. Three things say so: a later block's `synced`; a
+//! later segment, which is begun only when the one before it is synced as a whole; and a file that ends within a block, which no
+//! crash does: it was that long, on the disk, before the block was written.
 //!
 //! What is left of the tail is written once more and synced before the log goes on: it may be in the kernel's memory only,
 //! and after a failed sync of an earlier process the kernel may hold for clean what the disk never got.
@@ -33,8 +34,6 @@ pub struct Opened {
     pub blocks: u64,
     pub records: u64,
     pub torn_bytes_cut: u64,
-    /// Files before the checkpoint that somebody has cut short: what is missing cannot be read.
-    pub shortened_segments: u32,
 }
 
 /// Receives position and payload of each record.
@@ -76,7 +75,6 @@ pub(crate) fn recover(
         .map_err(io_error("syncing", "the journal directory"))?;
     opened.next = tail.end;
     opened.torn_bytes_cut = tail.torn_bytes;
-    opened.shortened_segments = catalog.shortened;
     Ok(Recovered { catalog, opened })
 }
 
@@ -123,7 +121,6 @@ fn create(storage: &dyn Storage, config: &LogConfig) -> Result<Recovered, OpenEr
             checkpoint,
             segments: vec![Arc::new(Segment::new(base, file, config.segment_bytes))],
             leftovers: Vec::new(),
-            shortened: 0,
         },
         opened: Opened {
             is_new: true,
@@ -212,9 +209,9 @@ impl<'a, 'r> Run<'a, 'r> {
 
     /// Of the last segment: whether its end is an end.
     fn check_tail(&self, segment: &Segment, end: Lsn, stop: Option<Invalid>) -> Result<Tail, OpenError> {
-        let rest = examine_rest(segment, self.catalog.checkpoint.journal_id, end, stop)
+        let rest = examine_rest(segment, self.catalog.checkpoint.journal_id, end)
             .map_err(io_error("reading", &segment.name))?;
-        match rest.is_damage {
+        match rest.is_damage() {
             false => Ok(Tail {
                 synced: self.synced.max(segment.base),
                 end,
@@ -268,22 +265,20 @@ impl Tail {
             Err(error) if is_full(&error) => {}
             result => result?,
         }
+        let end = segment.offset(self.end);
         if self.torn_bytes > 0 {
             // A block in it that is whole must not come back to life behind a new one.
-            file.set_len(segment.offset(self.end))?;
+            file.set_len(end)?;
+        } else if file.len()? > end.max(config.segment_bytes) {
+            // Preallocated when segments were larger. It counts against the quota, and could fill it without being used.
+            file.set_len(end.max(config.segment_bytes))?;
         }
-        // The configuration may have asked for longer ones: nobody needs that space, and it counts.
-        let wanted = segment.offset(self.end).max(config.segment_bytes);
-        if file.len()? > wanted {
-            file.set_len(wanted)?;
-        }
+        file.sync()?;
         match file.allocate(config.segment_bytes) {
             Ok(()) => {}
             Err(error) if is_full(&error) => {}
             Err(error) => return Err(error),
         }
-        // With its length, so that it does not end within a block that is written next.
-        file.sync()?;
         segment.file_bytes.store(file.len()?, Relaxed);
         Ok(())
     }

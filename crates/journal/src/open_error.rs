@@ -16,6 +16,8 @@ pub struct ReplayError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     Block(Invalid),
+    /// The file ends before the place that the checkpoint says is in it.
+    CutShort,
     /// The header of the segment, or its name.
     SegmentHeader,
     /// The whole file.
@@ -26,6 +28,7 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Damage::Block(invalid) => invalid.fmt(f),
+            Damage::CutShort => f.write_str("the file is cut short, before the place where replay begins"),
             Damage::SegmentHeader => f.write_str("the header of the segment is damaged"),
             Damage::Checkpoint => f.write_str("the checkpoint is damaged"),
         }
@@ -92,8 +95,9 @@ impl fmt::Display for OpenError {
             ),
             OpenError::SegmentMissing { location, file, lsn } => write!(
                 f,
-                "the segment {file} of the journal is missing (position {lsn}). Put it back, or give up everything behind \
-                 it: tidewire journal repair --data-dir {location}"
+                "the segment {file} of the journal is missing (position {lsn}), or the one before it is cut short. Put it \
+                 back, or remove all that it separates from the place where replay begins: tidewire journal repair --data-dir \
+                 {location}"
             ),
             OpenError::WrongJournal {
                 location,

@@ -60,10 +60,6 @@ impl<'a> BlockScan<'a> {
         }
         let (lsn, offset) = (self.position, self.segment.offset(self.position));
         let header = self.window.get(offset, BLOCK_HEADER_BYTES)?;
-        if header.len() < BLOCK_HEADER_BYTES && header.iter().all(|byte| *byte == 0) {
-            // Space for which no block was small enough.
-            return Ok(Scanned::End);
-        }
         let header = match BlockHeader::decode(header, self.journal_id, lsn) {
             Ok(header) => header,
             Err(invalid) => return Ok(Scanned::Invalid(invalid)),
@@ -81,19 +77,6 @@ impl<'a> BlockScan<'a> {
         }
         self.position.0 += header.block_bytes();
         Ok(Scanned::Block(Block { header, records }))
-    }
-}
-
-impl BlockScan<'_> {
-    /// Passes all valid blocks. What is wrong behind them, if the file goes on.
-    pub fn pass_all(&mut self) -> io::Result<Option<Invalid>> {
-        loop {
-            match self.next()? {
-                Scanned::Block(_) => {}
-                Scanned::End => return Ok(None),
-                Scanned::Invalid(invalid) => return Ok(Some(invalid)),
-            }
-        }
     }
 }
 
@@ -123,27 +106,77 @@ impl<'a> Block<'a> {
 pub(crate) struct Rest {
     /// Up to the last byte that is not zero.
     pub used_bytes: u64,
-    /// It is no torn tail.
-    pub is_damage: bool,
+    /// A header further back says that all before this position was synced.
+    pub proof: Option<Lsn>,
+    /// The file ends within a block that begins here.
+    pub is_cut: bool,
 }
 
-/// Of the last segment: whether what ends at `from`, because of `stop`, had gone on. A block header behind `from` may say that `from` was
-/// synced. And a file has its space before anything is written to it, or ends where a block does: one that ends within a block has been cut
-/// by somebody. Only before a segment's first block is synced nothing says how long the file is.
-pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn, stop: Option<Invalid>) -> io::Result<Rest> {
+impl Rest {
+    /// It cannot be what a crash has left of a write.
+    pub fn is_damage(&self) -> bool {
+        self.proof.is_some() || self.is_cut
+    }
+}
+
+/// Looks for a block header behind `from` that says that `from` was synced, and whether the file ends within the block there.
+pub(crate) fn examine_rest(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<Rest> {
     let mut rest = Rest {
         used_bytes: 0,
-        is_damage: stop == Some(Invalid::Cut) && from > segment.base,
+        proof: None,
+        is_cut: is_cut(segment, journal_id, from)?,
     };
     let start = segment.offset(from);
     let mut search = HeaderSearch::new(segment, journal_id, from);
     while let Some(found) = search.next(|last| rest.used_bytes = last + 1 - start)? {
         if found.synced > from {
-            rest.is_damage = true;
+            rest.proof = Some(found.synced);
             break;
         }
     }
     Ok(rest)
+}
+
+/// Whether the file ends within a block that begins at `from`. A file of ours never does: it has the length of a block, on the
+/// disk, before the block is written, and is cut only where one ends.
+fn is_cut(segment: &Segment, journal_id: u64, from: Lsn) -> io::Result<bool> {
+    let offset = segment.offset(from);
+    let mut header = [0; BLOCK_HEADER_BYTES];
+    let count = read_full(&*segment.file, offset, &mut header)?;
+    if count < BLOCK_HEADER_BYTES {
+        return Ok(header.iter().any(|byte| *byte != 0));
+    }
+    let Ok(header) = BlockHeader::decode(&header, journal_id, from) else {
+        return Ok(false);
+    };
+    // Asked for after the header was read: the file of a log that is in use may have been made longer for this block.
+    Ok(segment.file.len()? < offset + header.block_bytes())
+}
+
+/// How the file of a segment ends that is shorter than it has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileEnd {
+    /// Where a block does, or without any: another segment may have followed.
+    AtBlock,
+    /// Within what began here and is no whole block.
+    WithinBlock(Lsn),
+}
+
+/// Damage on the way is passed over.
+pub(crate) fn file_end(segment: &Segment, journal_id: u64) -> io::Result<FileEnd> {
+    let mut from = segment.base;
+    loop {
+        let mut scan = BlockScan::new(segment, journal_id, from, None);
+        while let Scanned::Block(_) = scan.next()? {}
+        let end = scan.position();
+        if end == segment.file_end() {
+            return Ok(FileEnd::AtBlock);
+        }
+        match find_block(segment, journal_id, end)? {
+            Some(behind) => from = behind,
+            None => return Ok(FileEnd::WithinBlock(end)),
+        }
+    }
 }
 
 /// The first valid block behind `from`.

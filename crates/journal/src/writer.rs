@@ -241,12 +241,18 @@ impl Writer {
         self.roll(spare)
     }
 
-    /// Also beyond what the log may have, as with `Space::obtain`.
+    /// Also beyond what the log may have, as with `Space::obtain`. The length is durable before the block is written, so that
+    /// no crash leaves a file that ends within one.
     fn enlarge_active(&mut self, bytes: u64) -> Result<(), Stop> {
         self.active
             .file
             .allocate(bytes)
             .map_err(|error| Stop::Full(Shortage::disk(error)))?;
+        self.status.syncs.fetch_add(1, Relaxed);
+        self.active
+            .file
+            .sync()
+            .map_err(|error| stop_of_sync(&self.active.name, error))?;
         self.active.file_bytes.store(bytes, Relaxed);
         Ok(())
     }

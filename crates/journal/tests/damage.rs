@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::BTreeSet;
-
 use storage::model::ModelDisk;
 use tidewire_journal::{Batch, Damage, Invalid, Log, LogConfig, Lsn, OpenError, Opened, ReplayError};
 
@@ -199,66 +197,70 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
     }
 }
 
-/// Files have their space before anything is written to them: one that ends within a block was cut by somebody.
-#[test]
-fn a_file_that_ends_within_a_block_is_no_torn_tail() {
-    let disk = ModelDisk::from_seed(1);
-    let mut log = try_open(&disk).unwrap().0;
-    let mut batch = Batch::new();
-    for number in 1..6 {
-        batch.record(|bytes| bytes.extend([number; 60]));
-        log.append(&mut batch);
-        log.flush().unwrap();
-    }
-    drop(log);
-    let whole = try_open(&disk.copy()).unwrap().2;
-    let name = segments(&disk).pop().unwrap();
-    let bytes = disk.read_file(&name);
-    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-    let (mut damaged, mut shorter) = (0, BTreeSet::new());
-    for keep in 64..end {
-        let disk = disk.copy();
-        disk.write_file(&name, &bytes[..keep]);
-        match try_open(&disk) {
-            Err(error) => {
-                let is_cut = matches!(&error, OpenError::Damaged { what, .. } if *what == Damage::Block(Invalid::Cut));
-                assert!(is_cut && is_about(&error, &name), "{keep}: {error}");
-                damaged += 1;
+/// Where valid blocks end, as offsets in a segment's file.
+fn block_ends(name: &str, bytes: &[u8]) -> Vec<usize> {
+    let base = u64::from_str_radix(&name[..16], 16).unwrap();
+    let mut ends = vec![64];
+    loop {
+        let at = *ends.last().unwrap();
+        let lsn = (base + at as u64 - 64).to_le_bytes();
+        match bytes.get(at..at + 32) {
+            Some(header) if header[8..16] == lsn && header[..4] == [0xB1, 0x0C, 0xF5, 0x9A] => {
+                let records = u32::from_le_bytes(*header[4..].first_chunk().unwrap());
+                ends.push(at + 32 + records as usize);
             }
-            // In the first block, of which nothing was synced before; or between two.
-            Ok((_, _, replayed)) => {
-                assert!(whole.starts_with(&replayed) && replayed.len() < whole.len());
-                shorter.insert(replayed.len());
-            }
+            _ => return ends,
         }
     }
-    assert_eq!((damaged, shorter.len()), (4 * 99, 5));
 }
 
-/// What is before the checkpoint keeps nobody from opening, cut short or not.
+/// Between two blocks nothing tells a file that was cut from one that was filled so far.
 #[test]
-fn an_old_file_that_was_cut_short_is_told_and_others_are_read() {
-    let disk = journal();
-    let names = segments(&disk);
-    let (mut log, _, _) = try_open(&disk).unwrap();
-    let base_of = |number: usize| u64::from_str_radix(&names[number][..16], 16).unwrap();
-    log.set_checkpoint(Lsn(base_of(2))).unwrap();
-    drop(log);
-    let bytes = disk.read_file(&names[1]);
-    let mut ended = 0;
-    for keep in 64 + 33..bytes.len() {
-        let disk = disk.copy();
-        disk.write_file(&names[1], &bytes[..keep]);
-        match try_open(&disk) {
-            Ok((_, opened, _)) => assert_eq!(opened.shortened_segments, 1, "{keep}"),
-            // As if there had been another file.
-            Err(error) => {
-                assert!(matches!(&error, OpenError::SegmentMissing { .. }), "{keep}: {error}");
-                ended += 1;
+fn an_active_segment_that_is_cut_within_a_block_is_damaged_wherever_it_is_cut() {
+    for disk in [journal(), journal_with_checkpoint()] {
+        let (mut log, _, _) = try_open(&disk).unwrap();
+        let mut batch = Batch::new();
+        for number in 0..12 {
+            batch.record(|bytes| bytes.extend([number; 50]));
+            log.append(&mut batch);
+            log.flush().unwrap();
+        }
+        drop(log);
+        let (_, _, whole) = try_open(&disk).unwrap();
+        let name = segments(&disk).pop().unwrap();
+        let bytes = disk.read_file(&name);
+        let ends = block_ends(&name, &bytes);
+        let used = *ends.last().unwrap();
+        assert!(ends.len() > 2 && used < bytes.len());
+        for keep in 0..bytes.len() {
+            let disk = disk.copy();
+            disk.write_file(&name, &bytes[..keep]);
+            let block = ends.iter().rfind(|end| **end <= keep).copied();
+            match try_open(&disk) {
+                Err(OpenError::Damaged { file, offset, what, .. }) => {
+                    assert_eq!(
+                        (file, offset),
+                        (name.clone(), block.unwrap_or(0) as u64),
+                        "cut to {keep}"
+                    );
+                    let expected = match block {
+                        None => Damage::SegmentHeader,
+                        Some(_) => Damage::Block(Invalid::Cut),
+                    };
+                    assert!(
+                        what == expected && keep < used && block != Some(keep),
+                        "cut to {keep}: {what}"
+                    );
+                }
+                Err(error) => panic!("cut to {keep}: {error}"),
+                Ok((_, opened, replayed)) => {
+                    assert!(keep >= used || block == Some(keep), "cut to {keep}: not said");
+                    assert!(keep < used || replayed == whole, "cut to {keep}");
+                    assert_eq!(opened.torn_bytes_cut, 0, "cut to {keep}");
+                }
             }
         }
     }
-    assert!(ended < 8, "only between two blocks: {ended}");
 }
 
 #[test]

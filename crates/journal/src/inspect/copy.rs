@@ -14,7 +14,7 @@ use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::inspect::{InspectError, Report, io_error, verify_named};
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
-use crate::scan::{BlockScan, examine_rest};
+use crate::scan::{BlockScan, Scanned, examine_rest};
 use crate::segments::{Segment, segment_name};
 use storage::{Directory, Storage, copy};
 
@@ -177,11 +177,11 @@ fn valid_end(segment: &Segment, journal_id: u64) -> io::Result<Option<Lsn>> {
     let mut end = segment.base;
     loop {
         let mut scan = BlockScan::new(segment, journal_id, end, None);
-        let stop = scan.pass_all()?;
+        while let Scanned::Block(_) = scan.next()? {}
         let is_further = scan.position() > end;
         end = scan.position();
         // What was written after the scan had passed is proof of nothing: then the scan gets further when it is repeated.
-        if !examine_rest(segment, journal_id, end, stop)?.is_damage {
+        if !examine_rest(segment, journal_id, end)?.is_damage() {
             return Ok(Some(end));
         }
         if !is_further {

@@ -3,7 +3,8 @@
 //!
 //! What stays is one run of segments: that in which replay begins, or else the next, cut at the first place of damage that
 //! replay would meet. Nothing behind such a place is kept: later records may build on those that are lost. Damage before
-//! the checkpoint stays as it is: it keeps nobody from opening, and readers of its records are told.
+//! the checkpoint stays as it is, a file that is cut within a block included: it keeps nobody from opening, and readers of its
+//! records are told. A segment that is missing there ends the run, and so does one that is cut where a block ends, which looks the same.
 //!
 //! The steps are in an order that leaves, wherever they are interrupted, a journal that can be repaired again.
 
@@ -19,7 +20,7 @@ use crate::inspect::{InspectError, io_error};
 use crate::layout::SEGMENT_HEADER_BYTES;
 use crate::lsn::Lsn;
 use crate::open_error::OpenError;
-use crate::scan::{BlockScan, examine_rest};
+use crate::scan::{BlockScan, FileEnd, Scanned, examine_rest, file_end};
 use storage::Directory;
 use storage::Storage;
 
@@ -116,19 +117,34 @@ impl Survey {
             })
     }
 
-    /// Runs of segments that are readable and follow each other.
-    fn runs(&self) -> Vec<std::ops::Range<usize>> {
+    /// Runs of segments that are readable and follow each other, but for what opening passes over.
+    fn runs(&self) -> std::io::Result<Vec<std::ops::Range<usize>>> {
         let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
         for at in 0..self.segments.len() {
             if self.segments[at].opened.is_none() {
                 continue;
             }
             match runs.last_mut() {
-                Some(run) if run.end == at && self.end(at - 1) >= self.segments[at].base => run.end = at + 1,
+                Some(run) if run.end == at && self.is_followed(at - 1)? => run.end = at + 1,
                 _ => runs.push(at..at + 1),
             }
         }
-        runs
+        Ok(runs)
+    }
+
+    /// Whether no segment is missing behind this one, as far as it matters: one that was cut is whole enough before the checkpoint.
+    fn is_followed(&self, at: usize) -> std::io::Result<bool> {
+        let next_base = self.segments[at + 1].base;
+        if self.end(at) >= next_base {
+            return Ok(true);
+        }
+        let is_old = self
+            .checkpoint
+            .is_some_and(|checkpoint| next_base <= checkpoint.replay_from);
+        match &self.segments[at].opened {
+            Some((segment, header)) if is_old => Ok(file_end(segment, header.journal_id)? != FileEnd::AtBlock),
+            _ => Ok(false),
+        }
     }
 
     /// Where the file of a segment ends.
@@ -142,7 +158,7 @@ impl Survey {
 impl Plan {
     fn of(survey: &Survey) -> std::io::Result<Plan> {
         let wanted = survey.checkpoint.map_or(Lsn(0), |checkpoint| checkpoint.replay_from);
-        let runs = survey.runs();
+        let runs = survey.runs()?;
         let run = runs
             .iter()
             .find(|run| survey.end(run.end - 1) >= wanted)
@@ -257,11 +273,11 @@ fn find_cut(
         }
         let from = replay_from.max(segment.base);
         let mut scan = BlockScan::new(segment, header.journal_id, from, next_base);
-        let stop = scan.pass_all()?;
+        while let Scanned::Block(_) = scan.next()? {}
         let end = scan.position();
         let is_damaged = match next_base {
             Some(next) => end != next,
-            None => examine_rest(segment, header.journal_id, end, stop)?.is_damage,
+            None => examine_rest(segment, header.journal_id, end)?.is_damage(),
         };
         if is_damaged {
             let offset = segment.offset(end);

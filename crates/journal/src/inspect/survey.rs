@@ -117,9 +117,11 @@ impl Survey {
             let contents = self.read(surveyed, next_base, storage, &mut problems, visit)?;
             report.add(surveyed, &contents);
         }
+        let is_said = |problem: &OpenError| matches!(problem, OpenError::Damaged { lsn, .. } if *lsn == report.next);
         if self
             .checkpoint
             .is_some_and(|checkpoint| checkpoint.replay_from > report.next)
+            && !problems.last().is_some_and(is_said)
         {
             problems.push(missing(storage, report.next));
         }
@@ -160,8 +162,24 @@ impl Survey {
             visit,
         };
         let found = reading.run().map_err(io_error("reading", &surveyed.name))?;
-        problems.extend(found.into_iter().map(|problem| problem.error(storage, segment)));
+        let is_short = self.ends_before_replay(segment, next_base);
+        problems.extend(found.into_iter().map(|problem| match problem {
+            Problem::Damaged(lsn, Invalid::Cut) if is_short => damaged(storage, segment, lsn, Damage::CutShort),
+            problem => problem.error(storage, segment),
+        }));
         Ok(reading.contents)
+    }
+}
+
+impl Survey {
+    /// Of the segment in which replay begins.
+    fn ends_before_replay(&self, segment: &Segment, next_base: Option<Lsn>) -> bool {
+        self.checkpoint.is_some_and(|checkpoint| {
+            let replay_from = checkpoint.replay_from;
+            segment.base <= replay_from
+                && segment.file_end() < replay_from
+                && next_base.is_none_or(|next| next > replay_from)
+        })
     }
 }
 
@@ -197,14 +215,18 @@ impl Problem {
     fn error(self, storage: &dyn Storage, segment: &Segment) -> OpenError {
         match self {
             Problem::Missing(lsn) => missing(storage, lsn),
-            Problem::Damaged(lsn, invalid) => OpenError::Damaged {
-                location: storage.location(),
-                file: segment.name.clone(),
-                offset: segment.offset(lsn),
-                lsn,
-                what: Damage::Block(invalid),
-            },
+            Problem::Damaged(lsn, invalid) => damaged(storage, segment, lsn, Damage::Block(invalid)),
         }
+    }
+}
+
+fn damaged(storage: &dyn Storage, segment: &Segment, lsn: Lsn, what: Damage) -> OpenError {
+    OpenError::Damaged {
+        location: storage.location(),
+        file: segment.name.clone(),
+        offset: segment.offset(lsn),
+        lsn,
+        what,
     }
 }
 
@@ -232,7 +254,7 @@ impl Reading<'_, '_> {
             let Some(invalid) = invalid.or(self.next_base.map(|_| Invalid::Cut)) else {
                 return Ok(problems);
             };
-            if !self.is_damage(end, invalid)? {
+            if !self.is_damage(end)? {
                 return Ok(problems);
             }
             if doubtful != Some(end) {
@@ -272,15 +294,15 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// Whether something says that `lsn` had been synced.
-    fn is_damage(&mut self, lsn: Lsn, invalid: Invalid) -> io::Result<bool> {
+    /// Whether what stands at `lsn` cannot be what a crash has left.
+    fn is_damage(&mut self, lsn: Lsn) -> io::Result<bool> {
         if self.next_base.is_some() {
             return Ok(true);
         }
-        let rest = examine_rest(self.segment, self.journal_id, lsn, Some(invalid))?;
-        if !rest.is_damage {
+        let rest = examine_rest(self.segment, self.journal_id, lsn)?;
+        if !rest.is_damage() {
             self.contents.torn_bytes = rest.used_bytes;
         }
-        Ok(rest.is_damage)
+        Ok(rest.is_damage())
     }
 }

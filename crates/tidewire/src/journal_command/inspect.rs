@@ -55,7 +55,7 @@ fn problems(report: &Report) -> impl Iterator<Item = String> + '_ {
             ..
         } if *lsn < replay_from => format!(
             "{file}, offset {offset} (position {lsn}): {what}. It stands before the checkpoint, where it keeps nobody from starting: \
-             clients that still wait for what stood there get the rest, and are counted as `damaged`. A backup has it"
+             clients that still wait for what stood there get the rest, and are counted as `damaged`. A backup on another disk has it"
         ),
         problem => chain(problem),
     })

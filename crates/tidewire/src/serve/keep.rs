@@ -88,13 +88,6 @@ fn tell(opened: &Opened, sessions: usize, retained: usize, begun: Instant) {
             "the end of the journal was unfinished and has been cut; nothing says that any of it had been acknowledged"
         );
     }
-    if opened.shortened_segments > 0 {
-        let files = opened.shortened_segments;
-        tracing::error!(
-            files,
-            "files of the journal have been cut short: messages that stood there are counted as damaged when they are to be sent. Which: tidewire journal verify"
-        );
-    }
 }
 
 /// What has come back, and what could not.
