@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
+        path: "/assets/About-BeP8PPmD.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/About-BeP8PPmD.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/About-wTJDer8k.js",
+        path: "/assets/Access-8rCdHmSL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-wTJDer8k.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Access-OdhWDLZY.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-OdhWDLZY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-8rCdHmSL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-Cgjoy6Rg.js",
+        path: "/assets/Account-HTzU6V03.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-Cgjoy6Rg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-HTzU6V03.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-Dnhlbmw5.js",
+        path: "/assets/Action-vzqb8dpo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-Dnhlbmw5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-vzqb8dpo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,9 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-D0d0D2c9.js",
+        path: "/assets/Actions-C0Ki2ZGm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-D0d0D2c9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-C0Ki2ZGm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-LpYwt26G.js",
+        path: "/assets/AlarmTable-DxoCVhb_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-LpYwt26G.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DxoCVhb_.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-N5Y_uz-b.js",
+        path: "/assets/Alarms-ji_Kg1VI.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-N5Y_uz-b.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-ji_Kg1VI.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,9 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DFMR_XpF.js",
+        path: "/assets/Audit-nTlIsrzW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DFMR_XpF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-nTlIsrzW.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Backup-26L52NCs.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-26L52NCs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -118,27 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-o9JQ1QUy.js",
+        path: "/assets/BanForm-D8Pzko1R.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-o9JQ1QUy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-D8Pzko1R.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CtZXHVk5.js",
+        path: "/assets/Bans-Wpr79Tap.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CtZXHVk5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-Wpr79Tap.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-Do89naL0.js",
+        path: "/assets/Benchmarks-CvnEQYmx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-Do89naL0.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Benchmarks-BgJeDoUY.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-BgJeDoUY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CvnEQYmx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-DqY6yN5N.js",
+        path: "/assets/Certificates-BNt06EUc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DqY6yN5N.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BNt06EUc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,15 +160,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-CLOE55lX.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-CLOE55lX.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chain-DBDUB1ls.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-DBDUB1ls.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-DqmFSBEw.js",
+        path: "/assets/Chains-BuUmfP1S.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-DqmFSBEw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-BuUmfP1S.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,21 +184,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-Db03r_cm.js",
+        path: "/assets/ChangedMeanwhile-08S40wDX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-Db03r_cm.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ChangedMeanwhile-BfGkYUIe.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-BfGkYUIe.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-Cb5Prxbz.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-Cb5Prxbz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-08S40wDX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +196,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chart-QAdZ5mTk.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-QAdZ5mTk.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Client-C_w3QOMz.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-D5ooItS4.js",
+        path: "/assets/Client-Dxq6g9XL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-D5ooItS4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-Dxq6g9XL.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-BYpmtfE3.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-BYpmtfE3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,33 +226,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-D5me5-lK.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-D5me5-lK.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Configuration-BRCwU-AR.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Configuration-BRCwU-AR.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-D5OCpvO3.js",
+        path: "/assets/Configuration-BifLSb4J.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-D5OCpvO3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BifLSb4J.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-d26axkTB.js",
+        path: "/assets/Connector-BC7in1SR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-d26axkTB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-BC7in1SR.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-DUE5bp7f.js",
+        path: "/assets/Connectors-DappL4Yj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DUE5bp7f.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DappL4Yj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,9 +256,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-D3Ox_JBE.js",
+        path: "/assets/ConsoleUsers-DvZpEZ3O.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-D3Ox_JBE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-DvZpEZ3O.js.gz"),
         is_gzip: true,
     },
     File {
@@ -268,15 +268,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-CIv6JmLw.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CIv6JmLw.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Dashboard-ChMjwO7n.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboard-ChMjwO7n.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboard-DQBGKvcb.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DQBGKvcb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,9 +286,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-BwUin4i3.js",
+        path: "/assets/Dashboards-BqQc98zz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BwUin4i3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BqQc98zz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -298,15 +298,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-CugECwYT.js",
+        path: "/assets/Definition-Dh9S0Z6g.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-CugECwYT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-Dh9S0Z6g.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-mp3Sil_Y.js",
+        path: "/assets/DefinitionName-BKYPxYaT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-mp3Sil_Y.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BKYPxYaT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,15 +316,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-DMhYxCQJ.js",
+        path: "/assets/Device-G-KFLG3T.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-DMhYxCQJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-G-KFLG3T.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-DxZ2yGuj.js",
+        path: "/assets/DeviceForm-Cdw7srSS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-DxZ2yGuj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-Cdw7srSS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -334,9 +334,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-DZVgXwT-.js",
+        path: "/assets/Devices-rku_eo1P.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-DZVgXwT-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-rku_eo1P.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,9 +346,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-wX1Yzjlv.js",
+        path: "/assets/EntityChoice-DHxOBtY2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-wX1Yzjlv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DHxOBtY2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,9 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-HaEL4dgc.js",
+        path: "/assets/History-WHzOZVKV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-HaEL4dgc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-WHzOZVKV.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Home-CEOA8RgF.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Home-CEOA8RgF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-dx7-p64W.js",
+        path: "/assets/ImportButton-Ba7M-k_2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-dx7-p64W.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ImportButton-BPtJoODa.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BPtJoODa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-Ba7M-k_2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,15 +406,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-CUTMHpxv.js",
+        path: "/assets/Keys-gpxRsqjm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-CUTMHpxv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-gpxRsqjm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-CZtbLSXi.js",
+        path: "/assets/Logs-DMQr7FCT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-CZtbLSXi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-DMQr7FCT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,9 +430,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-CmFtrFRs.js",
+        path: "/assets/MqttClient-CVFAUHyh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CmFtrFRs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CVFAUHyh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,15 +460,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-UHfcfw26.js",
+        path: "/assets/Payload-BJLdXrZM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-UHfcfw26.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-BJLdXrZM.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-5macjXwY.js",
+        path: "/assets/Profile-B3XjEL8r.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-5macjXwY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-B3XjEL8r.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,9 +478,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-CxyDCZo-.js",
+        path: "/assets/Profiles-DSkFGxHL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CxyDCZo-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DSkFGxHL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,9 +490,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-Ddz2lrmB.js",
+        path: "/assets/PublishForm-h8R1m2Xh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Ddz2lrmB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-h8R1m2Xh.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Refused-C1ybhZ6E.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-C1ybhZ6E.js.gz"),
         is_gzip: true,
     },
     File {
@@ -502,9 +508,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-tzZTIZbu.js",
+        path: "/assets/Retained-B92FcJ-K.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-tzZTIZbu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-B92FcJ-K.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,9 +520,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-DujZvFRO.js",
+        path: "/assets/Rule-B87Agvvv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-DujZvFRO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-B87Agvvv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,33 +532,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-DeWI2A8m.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-DeWI2A8m.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/RuleFlow-0jgl9fxe.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-0jgl9fxe.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-UIFBT2F0.js",
+        path: "/assets/RuleFlow-DgeGGpsj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-UIFBT2F0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-DgeGGpsj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-KGrin9ER.js",
+        path: "/assets/Rules-BnugdpYw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-KGrin9ER.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-BnugdpYw.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-B2iCpuXF.js",
+        path: "/assets/Screen-Bz9OarRM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-B2iCpuXF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-Bz9OarRM.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,15 +574,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-BsdCqS-M.js",
+        path: "/assets/Source-CM95-aU1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-BsdCqS-M.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-CM95-aU1.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-DX4QTJbD.js",
+        path: "/assets/Sources-BPgM21Ue.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-DX4QTJbD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-BPgM21Ue.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Subscriptions-BgDdS9aC.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BgDdS9aC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -592,27 +598,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-DBz3nauE.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DBz3nauE.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Topics-2AE5cWvx.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-2AE5cWvx.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-CJKS6wcF.js",
+        path: "/assets/Topics-uNI_V6-S.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-CJKS6wcF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-uNI_V6-S.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Usage-4Dc-ZxVM.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-4Dc-ZxVM.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,15 +622,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-Bg_Bm_-C.js",
+        path: "/assets/Users-B14hCUQC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-Bg_Bm_-C.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-B14hCUQC.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-DUj_GdFI.js",
+        path: "/assets/aliases-BpAYQc1l.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-DUj_GdFI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-BpAYQc1l.js.gz"),
         is_gzip: true,
     },
     File {
@@ -640,9 +640,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-Co8xTYyA.js",
+        path: "/assets/connection-CL0RSQl5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-Co8xTYyA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-CL0RSQl5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -664,15 +664,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-BQtFHQYo.js",
+        path: "/assets/following.svelte-ClAfARCV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-BQtFHQYo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-ClAfARCV.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-DtttxeNp.js",
+        path: "/assets/index-D_5o6my-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-DtttxeNp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-D_5o6my-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -724,9 +724,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-DgmzE9x0.js",
+        path: "/assets/watch.svelte-D6TWXfnZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DgmzE9x0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-D6TWXfnZ.js.gz"),
         is_gzip: true,
     },
 ];
