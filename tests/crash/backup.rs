@@ -168,7 +168,10 @@ fn no_part_of_a_backup_is_served(server: &Server, took: Duration, whole: &[PathB
                     .output()
                     .expect("the program runs");
                 let said = String::from_utf8_lossy(&output.stderr);
-                assert!(!output.status.success() && said.contains("restoring was interrupted"), "{said}");
+                assert!(
+                    !output.status.success() && said.contains("restoring was interrupted"),
+                    "{said}"
+                );
             }
             false if found.is_empty() => {}
             false => {

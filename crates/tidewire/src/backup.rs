@@ -65,7 +65,8 @@ pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
         false => mark::check(from),
     };
     let restored = checked.and_then(|()| {
-        restore_into(from, data_dir).map_err(|message| format!("the backup {} cannot be restored: {message}", from.display()))
+        restore_into(from, data_dir)
+            .map_err(|message| format!("the backup {} cannot be restored: {message}", from.display()))
     });
     report("restored", from, data_dir, restored)
 }
