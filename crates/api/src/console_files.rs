@@ -16,9 +16,9 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-BeP8PPmD.js",
+        path: "/assets/About-BKBuTZXA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-BeP8PPmD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-BKBuTZXA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -28,9 +28,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-8rCdHmSL.js",
+        path: "/assets/Access-Ca19Wk-b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-8rCdHmSL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-Ca19Wk-b.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-HTzU6V03.js",
+        path: "/assets/Account-DZyVkg8w.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-HTzU6V03.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DZyVkg8w.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Action-CMT17W3R.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-CMT17W3R.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,21 +58,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-vzqb8dpo.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-vzqb8dpo.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/ActionState-DpDLYcUM.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-DpDLYcUM.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-C0Ki2ZGm.js",
+        path: "/assets/Actions-Bij4jyVi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-C0Ki2ZGm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-Bij4jyVi.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AlarmTable-BDVa_QIU.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BDVa_QIU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-DxoCVhb_.js",
+        path: "/assets/Alarms-D2iLzfye.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-DxoCVhb_.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Alarms-ji_Kg1VI.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-ji_Kg1VI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-D2iLzfye.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-nTlIsrzW.js",
+        path: "/assets/Audit-dDgqATtU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-nTlIsrzW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-dDgqATtU.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-26L52NCs.js",
+        path: "/assets/Backup-DM7aWb-h.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-26L52NCs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-DM7aWb-h.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-D8Pzko1R.js",
+        path: "/assets/BanForm-BH4k9xUy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-D8Pzko1R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BH4k9xUy.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-Wpr79Tap.js",
+        path: "/assets/Bans-CVQjfKGq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-Wpr79Tap.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-CVQjfKGq.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CvnEQYmx.js",
+        path: "/assets/Benchmarks-DoJ9ZWKv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CvnEQYmx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-DoJ9ZWKv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-BNt06EUc.js",
+        path: "/assets/Certificates-B-IV6jQC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BNt06EUc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-B-IV6jQC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,9 +160,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-CLOE55lX.js",
+        path: "/assets/Chain-Czx3yLCw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-CLOE55lX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-Czx3yLCw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,21 +172,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-BuUmfP1S.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-BuUmfP1S.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chains-D99oCkhJ.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chains-D99oCkhJ.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-08S40wDX.js",
+        path: "/assets/Chains-DZcntJqg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-08S40wDX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-DZcntJqg.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ChangedMeanwhile-CdA6qpxp.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-CdA6qpxp.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-BVoyOeAm.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-BVoyOeAm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -196,27 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-QAdZ5mTk.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-QAdZ5mTk.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Client-C_w3QOMz.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-Dxq6g9XL.js",
+        path: "/assets/Client-fqtl5rFz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-Dxq6g9XL.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Clients-BYpmtfE3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-BYpmtfE3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-fqtl5rFz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,27 +220,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Clients-Dyk4ERvQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-Dyk4ERvQ.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Configuration-BRCwU-AR.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Configuration-BRCwU-AR.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BifLSb4J.js",
+        path: "/assets/Configuration-C_FFUneW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BifLSb4J.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-C_FFUneW.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-BC7in1SR.js",
+        path: "/assets/Connector-C2wuVW3V.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-BC7in1SR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-C2wuVW3V.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-DappL4Yj.js",
+        path: "/assets/Connectors-NOlb8Rjn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DappL4Yj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-NOlb8Rjn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,9 +256,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-DvZpEZ3O.js",
+        path: "/assets/ConsoleUsers-DpAc-vZb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-DvZpEZ3O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-DpAc-vZb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,9 +274,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-DQBGKvcb.js",
+        path: "/assets/Dashboard-c93XuPtP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DQBGKvcb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-c93XuPtP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,9 +286,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-BqQc98zz.js",
+        path: "/assets/Dashboards-CkfIFdWi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BqQc98zz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CkfIFdWi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -298,15 +298,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-Dh9S0Z6g.js",
+        path: "/assets/Definition-DGsacOYE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-Dh9S0Z6g.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-DGsacOYE.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-BKYPxYaT.js",
+        path: "/assets/DefinitionName-CY2aeUr4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BKYPxYaT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CY2aeUr4.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Device-B8r-kTLi.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Device-B8r-kTLi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,15 +322,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-G-KFLG3T.js",
+        path: "/assets/DeviceForm-CXw-LmaB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-G-KFLG3T.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CXw-LmaB.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-Cdw7srSS.js",
+        path: "/assets/Devices-BhMkla7M.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-Cdw7srSS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BhMkla7M.js.gz"),
         is_gzip: true,
     },
     File {
@@ -334,21 +340,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-rku_eo1P.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-rku_eo1P.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/EntityChoice-C4J6JmbU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-DHxOBtY2.js",
+        path: "/assets/EntityChoice-CIglun7K.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DHxOBtY2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-CIglun7K.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-WHzOZVKV.js",
+        path: "/assets/History-BkhtKAmp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-WHzOZVKV.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Home-CEOA8RgF.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-CEOA8RgF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-BkhtKAmp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +388,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-Ba7M-k_2.js",
+        path: "/assets/Home-Cl7JZ_gn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-Ba7M-k_2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-Cl7JZ_gn.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ImportButton-M_hzMEUY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-M_hzMEUY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,15 +406,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-gpxRsqjm.js",
+        path: "/assets/Keys-D4k-4_xQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-gpxRsqjm.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Logs-DMQr7FCT.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-DMQr7FCT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-D4k-4_xQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,15 +418,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Logs-DqxuydB_.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-DqxuydB_.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-CVFAUHyh.js",
+        path: "/assets/MqttClient-Dz3qS_o2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CVFAUHyh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-Dz3qS_o2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,15 +460,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-BJLdXrZM.js",
+        path: "/assets/Payload-Bw82ztdA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-BJLdXrZM.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profile-B3XjEL8r.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-B3XjEL8r.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-Bw82ztdA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,9 +472,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-DSkFGxHL.js",
+        path: "/assets/Profile-Dl8NqcP4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DSkFGxHL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-Dl8NqcP4.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profiles-UERTFdHy.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-UERTFdHy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,15 +490,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-h8R1m2Xh.js",
+        path: "/assets/PublishForm-CRWEePY0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-h8R1m2Xh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CRWEePY0.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-C1ybhZ6E.js",
+        path: "/assets/Refused-BcALAhDz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-C1ybhZ6E.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-BcALAhDz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -508,9 +508,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-B92FcJ-K.js",
+        path: "/assets/Retained-8sv83fDT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-B92FcJ-K.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-8sv83fDT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -520,15 +520,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-B87Agvvv.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-B87Agvvv.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Rule-BcDeSUxx.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-CZ8sAm7s.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CZ8sAm7s.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,21 +538,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-DgeGGpsj.js",
+        path: "/assets/RuleFlow-ClGTMJKd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-DgeGGpsj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-ClGTMJKd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-BnugdpYw.js",
+        path: "/assets/Rules-Cl3fhCXL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-BnugdpYw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-Cl3fhCXL.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-Bz9OarRM.js",
+        path: "/assets/Screen-CKgL_5Nx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-Bz9OarRM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-CKgL_5Nx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,21 +574,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-CM95-aU1.js",
+        path: "/assets/Source-C3M4UIaz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-CM95-aU1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-C3M4UIaz.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BPgM21Ue.js",
+        path: "/assets/Sources-C_RY4iYo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BPgM21Ue.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-C_RY4iYo.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-BgDdS9aC.js",
+        path: "/assets/Subscriptions-BD37f3Ba.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BgDdS9aC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BD37f3Ba.js.gz"),
         is_gzip: true,
     },
     File {
@@ -598,21 +598,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Topics-C8HAJmgn.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-C8HAJmgn.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-uNI_V6-S.js",
+        path: "/assets/Usage-C7mUAsxH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-uNI_V6-S.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Usage-4Dc-ZxVM.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-4Dc-ZxVM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-C7mUAsxH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,15 +622,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-B14hCUQC.js",
+        path: "/assets/Users-BNxgWZhg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-B14hCUQC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BNxgWZhg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-BpAYQc1l.js",
+        path: "/assets/aliases-BqdcaTOC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-BpAYQc1l.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-BqdcaTOC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -640,9 +640,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-CL0RSQl5.js",
+        path: "/assets/connection-Ce95CyZe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-CL0RSQl5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-Ce95CyZe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -664,15 +664,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-ClAfARCV.js",
+        path: "/assets/following.svelte-DBIbyUxj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-ClAfARCV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DBIbyUxj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-D_5o6my-.js",
+        path: "/assets/index-cEwHCMq6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-D_5o6my-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-cEwHCMq6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -724,9 +724,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-D6TWXfnZ.js",
+        path: "/assets/watch.svelte--2ilM_Nu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-D6TWXfnZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte--2ilM_Nu.js.gz"),
         is_gzip: true,
     },
 ];
