@@ -1261,6 +1261,7 @@ export type SourceView = {
   parameters: unknown;
   /** Where the configuration sets it, if it does: the API does not change it then. */
   pinned_by: (string | null);
+  /** Why it does not run, though it is enabled, or does not get all that it subscribes to. */
   problems: string[];
   /** How a message from there is published here. None: rules see it, nobody else. */
   publish: (RepublishArguments | null);
