@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-BKBuTZXA.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-BKBuTZXA.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-Ca19Wk-b.js",
+        path: "/assets/About-CrZ-E5eO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-Ca19Wk-b.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-CrZ-E5eO.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Access-DMHnttFv.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Access-DMHnttFv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DZyVkg8w.js",
+        path: "/assets/Account-TKI946wX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DZyVkg8w.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-CMT17W3R.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-CMT17W3R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-TKI946wX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -58,21 +52,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Action-NMZWMbXA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-NMZWMbXA.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/ActionState-DpDLYcUM.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-DpDLYcUM.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-Bij4jyVi.js",
+        path: "/assets/Actions-DeYFpQaB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-Bij4jyVi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-DeYFpQaB.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-BDVa_QIU.js",
+        path: "/assets/AlarmTable-BYtZPLr3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BDVa_QIU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BYtZPLr3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-D2iLzfye.js",
+        path: "/assets/Alarms-CkCoU3QT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-D2iLzfye.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CkCoU3QT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-dDgqATtU.js",
+        path: "/assets/Audit-DFtIz6tV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-dDgqATtU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DFtIz6tV.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-DM7aWb-h.js",
+        path: "/assets/Backup-BjpeCxCQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-DM7aWb-h.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-BjpeCxCQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-BH4k9xUy.js",
+        path: "/assets/BanForm-BUDLX6mi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BH4k9xUy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BUDLX6mi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-CVQjfKGq.js",
+        path: "/assets/Bans-BMrhsiPr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-CVQjfKGq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-BMrhsiPr.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-DoJ9ZWKv.js",
+        path: "/assets/Benchmarks-CVyhGA2e.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-DoJ9ZWKv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CVyhGA2e.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-B-IV6jQC.js",
+        path: "/assets/Certificates-DfGvGxlC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-B-IV6jQC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DfGvGxlC.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,9 +160,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-Czx3yLCw.js",
+        path: "/assets/Chain-Bi5UbRuR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-Czx3yLCw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-Bi5UbRuR.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,27 +172,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chains-B4rW64vT.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-B4rW64vT.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chains-D99oCkhJ.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chains-D99oCkhJ.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-DZcntJqg.js",
+        path: "/assets/ChangedMeanwhile-ZrglSrAs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-DZcntJqg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-ZrglSrAs.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-CdA6qpxp.js",
+        path: "/assets/Chart-C6bBIuao.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-CdA6qpxp.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-BVoyOeAm.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-BVoyOeAm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-C6bBIuao.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-C_w3QOMz.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
+        path: "/assets/Client-BmIl5ZJQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Client-BmIl5ZJQ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-fqtl5rFz.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-fqtl5rFz.js.gz"),
+        path: "/assets/Client-C_w3QOMz.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
         is_gzip: true,
     },
     File {
@@ -220,9 +220,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-Dyk4ERvQ.js",
+        path: "/assets/Clients-Cm8cEZL5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-Dyk4ERvQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-Cm8cEZL5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -232,21 +232,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-C_FFUneW.js",
+        path: "/assets/Configuration-DqRLWCF2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-C_FFUneW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-DqRLWCF2.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-C2wuVW3V.js",
+        path: "/assets/Connector-C5uwNoc8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-C2wuVW3V.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-C5uwNoc8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-NOlb8Rjn.js",
+        path: "/assets/Connectors-CggJoKY9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-NOlb8Rjn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CggJoKY9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,9 +256,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-DpAc-vZb.js",
+        path: "/assets/ConsoleUsers-DaaIwEWf.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-DpAc-vZb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-DaaIwEWf.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,9 +274,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-c93XuPtP.js",
+        path: "/assets/Dashboard-CtfCm6Kp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-c93XuPtP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CtfCm6Kp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,9 +286,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-CkfIFdWi.js",
+        path: "/assets/Dashboards-C_Y7HqqD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CkfIFdWi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C_Y7HqqD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -298,21 +298,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-DGsacOYE.js",
+        path: "/assets/Definition-o9nKeOkO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-DGsacOYE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-o9nKeOkO.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-CY2aeUr4.js",
+        path: "/assets/DefinitionName-Dwf83jZ6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CY2aeUr4.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Device-B8r-kTLi.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-B8r-kTLi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-Dwf83jZ6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,15 +316,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-CXw-LmaB.js",
+        path: "/assets/Device-iQeSucIZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CXw-LmaB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-iQeSucIZ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-BhMkla7M.js",
+        path: "/assets/DeviceForm-CpFk5K1E.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-BhMkla7M.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CpFk5K1E.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-Bg2UXXwb.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-Bg2UXXwb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,9 +346,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-CIglun7K.js",
+        path: "/assets/EntityChoice-DAj9dMup.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-CIglun7K.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DAj9dMup.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,9 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BkhtKAmp.js",
+        path: "/assets/History-eRMyzUj7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BkhtKAmp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-eRMyzUj7.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Home-C1NWH2Kp.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Home-C1NWH2Kp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,15 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-Cl7JZ_gn.js",
+        path: "/assets/ImportButton-BKj-MOf8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-Cl7JZ_gn.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ImportButton-M_hzMEUY.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-M_hzMEUY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BKj-MOf8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,9 +406,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-D4k-4_xQ.js",
+        path: "/assets/Keys-CeWlAyNB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-D4k-4_xQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-CeWlAyNB.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Logs-C5naj470.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-C5naj470.js.gz"),
         is_gzip: true,
     },
     File {
@@ -418,21 +424,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-DqxuydB_.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-DqxuydB_.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-Dz3qS_o2.js",
+        path: "/assets/MqttClient-CW24Emo-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-Dz3qS_o2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CW24Emo-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,9 +460,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-Bw82ztdA.js",
+        path: "/assets/Payload-DkXr69Vq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-Bw82ztdA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-DkXr69Vq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -472,15 +472,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-Dl8NqcP4.js",
+        path: "/assets/Profile-DdP2eV6g.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-Dl8NqcP4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-DdP2eV6g.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-UERTFdHy.js",
+        path: "/assets/Profiles-BAO7YCoR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-UERTFdHy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BAO7YCoR.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,15 +490,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-CRWEePY0.js",
+        path: "/assets/PublishForm-BFL89lmE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-CRWEePY0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BFL89lmE.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-BcALAhDz.js",
+        path: "/assets/Refused-BISm5v5D.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-BcALAhDz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-BISm5v5D.js.gz"),
         is_gzip: true,
     },
     File {
@@ -508,9 +508,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-8sv83fDT.js",
+        path: "/assets/Retained-BoCnjkf_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-8sv83fDT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-BoCnjkf_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,9 +526,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-CZ8sAm7s.js",
+        path: "/assets/Rule-CTQu5Vr-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-CZ8sAm7s.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CTQu5Vr-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,21 +538,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-ClGTMJKd.js",
+        path: "/assets/RuleFlow-CoSjPNB8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-ClGTMJKd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CoSjPNB8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-Cl3fhCXL.js",
+        path: "/assets/Rules-DaKqMF8d.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-Cl3fhCXL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-DaKqMF8d.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-CKgL_5Nx.js",
+        path: "/assets/Screen-CmFQvUZN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-CKgL_5Nx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-CmFQvUZN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,21 +574,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-C3M4UIaz.js",
+        path: "/assets/Source-DLktkVfQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-C3M4UIaz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-DLktkVfQ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-C_RY4iYo.js",
+        path: "/assets/Sources-BOHuN31C.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-C_RY4iYo.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-BD37f3Ba.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BD37f3Ba.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-BOHuN31C.js.gz"),
         is_gzip: true,
     },
     File {
@@ -598,9 +592,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-C8HAJmgn.js",
+        path: "/assets/Subscriptions-DNeAo7JP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-C8HAJmgn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DNeAo7JP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,9 +604,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-C7mUAsxH.js",
+        path: "/assets/Topics-DmwZ9L9-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-C7mUAsxH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-DmwZ9L9-.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Usage-Cjidwd6D.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-Cjidwd6D.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,15 +622,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-BNxgWZhg.js",
+        path: "/assets/Users-B_OJADyh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-BNxgWZhg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-B_OJADyh.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-BqdcaTOC.js",
+        path: "/assets/aliases-CmBGq0sb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-BqdcaTOC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-CmBGq0sb.js.gz"),
         is_gzip: true,
     },
     File {
@@ -640,9 +640,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-Ce95CyZe.js",
+        path: "/assets/connection-oD_T-0iq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-Ce95CyZe.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-oD_T-0iq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -664,15 +664,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-DBIbyUxj.js",
+        path: "/assets/following.svelte-D_UpCTmn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DBIbyUxj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-D_UpCTmn.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-cEwHCMq6.js",
+        path: "/assets/index-DS3XRuvi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-cEwHCMq6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-DS3XRuvi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -724,9 +724,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte--2ilM_Nu.js",
+        path: "/assets/watch.svelte-UMWS2Wel.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte--2ilM_Nu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-UMWS2Wel.js.gz"),
         is_gzip: true,
     },
 ];

@@ -26,11 +26,11 @@ test("connections are saved by name in the browser, passwords only if asked for"
   await page.getByLabel("Password", { exact: true }).fill("salt and pepper");
   await page.getByText("Session", { exact: true }).click();
   await page.getByLabel("Keep alive (s)", { exact: true }).fill("33");
-  await page.getByRole("button", { name: "Save…", exact: true }).click();
+  await page.getByRole("button", { name: "Remember…", exact: true }).click();
   const dialog = page.getByRole("dialog");
   await expect(dialog.getByText("The password is not kept.")).toBeVisible();
   await dialog.getByLabel("Name", { exact: true }).fill("kitchen");
-  await dialog.getByRole("button", { name: "Save", exact: true }).click();
+  await dialog.getByRole("button", { name: "Remember", exact: true }).click();
   await expect(dialog).toBeHidden();
   expect(await kept()).not.toContain("salt and pepper");
   await page.reload();
@@ -43,18 +43,18 @@ test("connections are saved by name in the browser, passwords only if asked for"
   await expect(page.getByLabel("Keep alive (s)", { exact: true })).toHaveValue("33");
   // Once more, with its password, by another name.
   await page.getByLabel("Password", { exact: true }).fill("salt and pepper");
-  await page.getByRole("button", { name: "Save…", exact: true }).click();
+  await page.getByRole("button", { name: "Remember…", exact: true }).click();
   await dialog.getByLabel("Name", { exact: true }).fill("larder");
   await dialog.getByLabel("Keep the password, too", { exact: true }).check();
   await expect(dialog.getByText(/lies readable in this browser/)).toBeVisible();
-  await dialog.getByRole("button", { name: "Save", exact: true }).click();
+  await dialog.getByRole("button", { name: "Remember", exact: true }).click();
   expect(await kept()).toContain("salt and pepper");
   await page.reload();
   await expect(page.getByLabel("Password", { exact: true })).toHaveValue("");
   await page.getByRole("combobox", { name: "Saved", exact: true }).selectOption("larder");
   await expect(page.getByLabel("Password", { exact: true })).toHaveValue("salt and pepper");
-  await page.getByRole("button", { name: "Delete larder", exact: true }).click();
-  await dialog.getByRole("button", { name: "Delete", exact: true }).click();
+  await page.getByRole("button", { name: "Forget larder", exact: true }).click();
+  await dialog.getByRole("button", { name: "Forget", exact: true }).click();
   await expect(page.getByRole("combobox", { name: "Saved", exact: true }).getByRole("option")).toHaveText(["–", "kitchen"]);
   expect(await kept()).not.toContain("salt and pepper");
 });
