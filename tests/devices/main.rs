@@ -25,6 +25,7 @@ mod order;
 mod ota;
 mod protobuf;
 mod rest;
+mod scripts;
 mod sdk;
 mod ttl;
 mod upward;

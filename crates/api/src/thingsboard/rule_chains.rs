@@ -1,11 +1,13 @@
 //! Rule chains: what they are called, what is in them, which one is the root; import and export.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use axum::Json;
+use axum::http::StatusCode;
 use platform::Page;
 use platform::chain::{Chain, Data, Message, Metadata, RootShape, Script, ScriptKind, root_metadata};
-use platform::ids::{EntityId, EntityType, RuleChainId, RuleNodeId, Uuid};
+use platform::ids::{EntityId, EntityType, RuleChainId, RuleNodeId, TenantId, Uuid};
 use platform::model::RuleChain;
 use platform::repository::Selection;
 use schemars::JsonSchema;
@@ -13,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::call::{Call, Verb};
-use super::failure::Failure;
+use super::failure::{Code, Failure};
 use super::lists::{self, list_query};
 use super::operation::{Body, NoQuery, Outcome, delete, get, post};
 use crate::endpoint::Endpoint;
@@ -66,7 +68,8 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "Try a script",
                 "With a message, as a node of the kind would run it. What it gives is `output`, why it fails is `error`.",
             )
-            .returns_json("`{\"output\": \"…\", \"error\": \"\"}`"),
+            .returns_json("`{\"output\": \"…\", \"error\": \"\"}`")
+            .fails(StatusCode::TOO_MANY_REQUESTS),
         post("/api/ruleChain/metadata", "save_rule_chain_metadata", Who::TENANT_ADMIN, save_metadata)
             .says("Save what is in a rule chain", "It runs at once. Nodes that cannot run are kept, disabled.")
             .returns_json("The metadata, with identifiers of nodes."),
@@ -188,15 +191,44 @@ struct ScriptBody {
     msg_type: String,
 }
 
-fn test_script(_: &Call, (): (), query: LanguageQuery, Body(body): Body<ScriptBody>) -> Outcome<Value> {
-    let (output, error) = match tried(&query, &body) {
+fn test_script(call: &Call, (): (), query: LanguageQuery, Body(body): Body<ScriptBody>) -> Outcome<Value> {
+    let tenant = call.person.tenant;
+    let _trial = Trial::begin(tenant)?;
+    let (output, error) = match tried(tenant, &query, &body) {
         Ok(output) => (output, String::new()),
         Err(error) => (String::new(), error),
     };
     Ok(Json(json!({"output": output, "error": error})))
 }
 
-fn tried(query: &LanguageQuery, body: &ScriptBody) -> Result<String, String> {
+/// A tenant tries few scripts at a time: each may take half a second.
+struct Trial(TenantId);
+
+const TRIALS_MAX: usize = 2;
+static TRIALS: Mutex<Vec<TenantId>> = Mutex::new(Vec::new());
+
+impl Trial {
+    fn begin(tenant: TenantId) -> Result<Trial, Failure> {
+        let mut trials = TRIALS.lock().unwrap_or_else(PoisonError::into_inner);
+        if trials.iter().filter(|trial| **trial == tenant).count() >= TRIALS_MAX {
+            let message = format!("{TRIALS_MAX} scripts of this tenant are being tried: try this one after them");
+            return Err(Failure::new(Code::TooManyRequests, message).retry_after(1));
+        }
+        trials.push(tenant);
+        Ok(Trial(tenant))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        let mut trials = TRIALS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = trials.iter().position(|trial| *trial == self.0) {
+            trials.swap_remove(index);
+        }
+    }
+}
+
+fn tried(tenant: TenantId, query: &LanguageQuery, body: &ScriptBody) -> Result<String, String> {
     if query.script_lang.as_deref().is_some_and(|language| language != "JS") {
         return Err("scripts in TBEL are not supported: write them in JavaScript".to_owned());
     }
@@ -211,7 +243,7 @@ fn tried(query: &LanguageQuery, body: &ScriptBody) -> Result<String, String> {
         data: Data::Json(data),
         ts_ms: 0,
     };
-    let output = Script::new(&body.script, kind)?
+    let output = Script::new(tenant, &body.script, kind)?
         .run(&message)
         .map_err(|error| error.0)?;
     Ok(match output {
@@ -294,7 +326,7 @@ fn save_metadata(call: &Call, (): (), _: NoQuery, Body(metadata): Body<Value>) -
 
 /// Checked, with an identifier for each node, saved and running.
 fn put_metadata(call: &Call, id: RuleChainId, mut metadata: Value) -> Result<RuleChain, Failure> {
-    Chain::compile(id, &metadata).map_err(|error| Failure::bad_request(error.to_string()))?;
+    Chain::compile(call.person.tenant, id, &metadata).map_err(|error| Failure::bad_request(error.to_string()))?;
     for node in metadata["nodes"].as_array_mut().into_iter().flatten() {
         if node["id"]["id"].as_str().and_then(Uuid::parse).is_none() {
             let node_id = call.entities().new_id(call.now_ms);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde_json::Value as Json;
 
 use super::nodes::{NodeKind, parse_node};
-use crate::ids::{RuleChainId, RuleNodeId, Uuid};
+use crate::ids::{RuleChainId, RuleNodeId, TenantId, Uuid};
 
 /// Nodes beyond this are refused.
 pub const NODES_MAX: usize = 10_000;
@@ -152,14 +152,17 @@ impl Export {
 
 impl Chain {
     /// `metadata` as the REST interface and exported files have it.
-    pub fn compile(id: RuleChainId, metadata: &Json) -> Result<Chain, ChainError> {
+    pub fn compile(tenant: TenantId, id: RuleChainId, metadata: &Json) -> Result<Chain, ChainError> {
         let empty = Vec::new();
         let list = metadata["nodes"].as_array().unwrap_or(&empty);
         if list.len() > NODES_MAX {
             return Err(wrong(format!("more than {NODES_MAX} nodes")));
         }
         let mut warnings = Vec::new();
-        let mut nodes: Vec<Node> = list.iter().map(|json| compile_node(json, &mut warnings)).collect();
+        let mut nodes: Vec<Node> = list
+            .iter()
+            .map(|json| compile_node(tenant, json, &mut warnings))
+            .collect();
         connect(&mut nodes, &metadata["connections"])?;
         connect_chains(&mut nodes, &metadata["ruleChainConnections"])?;
         let first = match &metadata["firstNodeIndex"] {
@@ -250,11 +253,11 @@ impl Chain {
     }
 }
 
-fn compile_node(json: &Json, warnings: &mut Vec<Warning>) -> Node {
+fn compile_node(tenant: TenantId, json: &Json, warnings: &mut Vec<Warning>) -> Node {
     let class = json["type"].as_str().unwrap_or_default();
     let name = json["name"].as_str().unwrap_or(class);
     let mut problems = Vec::new();
-    let kind = parse_node(class, &json["configuration"], &mut problems).unwrap_or_else(|problem| {
+    let kind = parse_node(tenant, class, &json["configuration"], &mut problems).unwrap_or_else(|problem| {
         warnings.push(Warning {
             node: name.to_owned(),
             is_disabled: true,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 use timeseries::TimedValue;
@@ -169,10 +170,13 @@ pub trait Host {
         false
     }
 
-    /// Whether the tenant has any script left this month.
-    fn may_run_scripts(&mut self, _originator: EntityId) -> bool {
-        true
+    /// Why no script is run for this one now.
+    fn script_refusal(&mut self, _originator: EntityId) -> Option<&'static str> {
+        None
     }
+
+    /// How long a node with a script took.
+    fn script_took(&mut self, _originator: EntityId, _took: Duration) {}
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str);
 

@@ -10,10 +10,14 @@ mod defaults;
 mod host;
 mod message;
 mod nodes;
+#[cfg(feature = "script")]
+mod realm;
 mod run;
 mod script;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "script")]
+mod worker;
 
 pub use compile::{Chain, ChainError, ChainNodes, Export, NODES_MAX, NodeStatistics, Warning};
 pub use components::{COMPONENTS, Component, ComponentKind, Connections};

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::compile::Chain;
 use super::host::{Continuation, DebugEvent, Host};
@@ -157,7 +158,7 @@ pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: 
     let Some(source) = chain.nodes.get(node) else {
         return Run::default();
     };
-    let said = source.kind.tick(tenant, service, host.now_ms());
+    let said = source.kind.tick(tenant, service, host);
     let mut runner = Runner::new(None, host);
     match said {
         Ok(Some(message)) => runner.tell(chain, node, None, vec![("Success".into(), Rc::new(message))]),
@@ -199,9 +200,11 @@ impl<'a, 'h> Runner<'a, 'h> {
         let node = &task.chain.nodes[task.node];
         self.run.executions += 1;
         node.counts.message();
-        if node.kind.is_script() {
-            if !self.host.may_run_scripts(task.message.originator) {
-                return self.fail(&task, "JS Execution is disabled due to API limits!".to_owned());
+        let originator = task.message.originator;
+        let has_script = node.kind.has_script();
+        if has_script {
+            if let Some(refusal) = self.host.script_refusal(originator) {
+                return self.fail(&task, refusal.to_owned());
             }
             self.run.script_executions += 1;
         }
@@ -213,7 +216,12 @@ impl<'a, 'h> Runner<'a, 'h> {
             index: task.node,
             node,
         };
-        match node.kind.process(at, Rc::clone(&task.message), self.host) {
+        let started = has_script.then(Instant::now);
+        let outcome = node.kind.process(at, Rc::clone(&task.message), self.host);
+        if let Some(started) = started {
+            self.host.script_took(originator, started.elapsed());
+        }
+        match outcome {
             Ok(Outcome::Ends) => {}
             Ok(Outcome::Goes(label, message)) => self.go_on(&task, label, message),
             Ok(Outcome::GoesMany(all)) => {

@@ -1,17 +1,20 @@
-//! Scripts of nodes: JavaScript in QuickJS, with limits of memory, stack and time. An engine per thread; what a script leaves
-//! behind in the global object is gone with the next engine only, so scripts are functions in strict mode and the global
-//! object is frozen.
+//! Scripts of nodes: JavaScript, with limits of memory, stack and time. One that goes beyond them again and again rests: one thread
+//! processes the messages of all tenants.
 //!
 //! TBEL looks like JavaScript but is not: a node in TBEL runs if its JavaScript has the same text, and else is disabled.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
 use super::host::NodeError;
 use super::message::Message;
 use super::nodes::made_of;
+#[cfg(feature = "script")]
+use super::{realm::check, worker};
+use crate::ids::TenantId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKind {
@@ -51,11 +54,50 @@ pub const SOURCE_BYTES_MAX: usize = 50_000;
 pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 pub const RESULT_BYTES_MAX: usize = 300_000;
 
+pub(super) const TIME_MAX: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ScriptError {
+    /// It is wrong.
+    Failed(String),
+    /// It took too much.
+    Limit(String),
+    /// It runs still.
+    Endless,
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScriptError::Failed(text) | ScriptError::Limit(text) => f.write_str(text),
+            ScriptError::Endless => {
+                write!(
+                    f,
+                    "the script took longer than {} ms and could not be ended",
+                    TIME_MAX.as_millis()
+                )
+            }
+        }
+    }
+}
+
+pub(super) struct Call {
+    pub tenant: TenantId,
+    /// A JavaScript function.
+    pub source: Arc<str>,
+    /// Its arguments, as JSON and as text.
+    pub data: String,
+    pub metadata: String,
+    pub kind: String,
+}
+
 #[derive(Clone)]
 pub struct Script {
+    tenant: TenantId,
     kind: ScriptKind,
     /// A JavaScript function.
     source: Arc<str>,
+    health: Arc<Mutex<Health>>,
 }
 
 impl fmt::Debug for Script {
@@ -66,24 +108,28 @@ impl fmt::Debug for Script {
 
 impl Script {
     /// From a node's configuration, by the names of its members.
-    pub fn parse(json: &Json, js: &str, tbel: &str, kind: ScriptKind) -> Result<Script, String> {
+    pub fn parse(tenant: TenantId, json: &Json, [js, tbel]: [&str; 2], kind: ScriptKind) -> Result<Script, String> {
         let source = json[js].as_str().unwrap_or_default();
         if json["scriptLang"].as_str() == Some("TBEL")
             && json[tbel].as_str().unwrap_or_default().trim() != source.trim()
         {
             return Err("its script is in TBEL, which is not supported: write it in JavaScript".to_owned());
         }
-        Script::new(source, kind)
+        Script::new(tenant, source, kind)
     }
 
     /// `source` is the body of a function.
-    pub fn new(source: &str, kind: ScriptKind) -> Result<Script, String> {
+    pub fn new(tenant: TenantId, source: &str, kind: ScriptKind) -> Result<Script, String> {
         if source.len() > SOURCE_BYTES_MAX {
             return Err(format!("its script has more than {SOURCE_BYTES_MAX} bytes"));
         }
-        let source: Arc<str> = format!("(function({}) {{ \"use strict\";\n{source}\n}})", kind.arguments()).into();
-        engine::check(&source)?;
-        Ok(Script { kind, source })
+        check(kind.arguments(), source)?;
+        Ok(Script {
+            tenant,
+            kind,
+            source: function(kind.arguments(), source).into(),
+            health: Arc::default(),
+        })
     }
 
     /// What the function returns.
@@ -95,13 +141,27 @@ impl Script {
                 "the message has more than {ARGUMENT_BYTES_MAX} bytes: no script gets it"
             )));
         }
-        let result = engine::call(&self.source, &data, &metadata, &message.kind).map_err(NodeError)?;
+        let call = Call {
+            tenant: self.tenant,
+            source: Arc::clone(&self.source),
+            data,
+            metadata,
+            kind: message.kind.to_string(),
+        };
+        self.health().may_run(Instant::now())?;
+        let result = worker::call(call);
+        self.health().ran(Instant::now(), &result);
+        let result = result.map_err(|error| NodeError::new(error.to_string()))?;
         if result.len() > RESULT_BYTES_MAX {
             return Err(NodeError::new(format!(
                 "the script gave more than {RESULT_BYTES_MAX} bytes"
             )));
         }
         serde_json::from_str(&result).map_err(|error| NodeError::new(format!("the script gave no JSON: {error}")))
+    }
+
+    fn health(&self) -> std::sync::MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn filter(&self, message: &Message<'_>) -> Result<bool, NodeError> {
@@ -131,160 +191,101 @@ impl Script {
     }
 }
 
-#[cfg(feature = "script")]
-mod engine {
-    use std::cell::Cell;
-    use std::cell::RefCell;
-    use std::collections::HashMap;
-    use std::rc::Rc;
-    use std::sync::Arc;
-    use std::time::{Duration, Instant};
+pub(super) fn function(arguments: &str, body: &str) -> String {
+    format!("(function({arguments}) {{ \"use strict\";\n{body}\n}})")
+}
 
-    use rquickjs::{CatchResultExt, Context, Function, Persistent, Runtime};
+/// How often in a row a script went beyond its limits. As ThingsBoard does it: after the third time it is not run for a minute.
+#[derive(Debug, Default)]
+struct Health {
+    over_limit: u32,
+    rests_until: Option<Instant>,
+    is_endless: bool,
+}
 
-    const MEMORY_BYTES_MAX: usize = 64 << 20;
-    const STACK_BYTES_MAX: usize = 256 << 10;
-    const TIME_MAX: Duration = Duration::from_millis(500);
-    /// Functions that are kept compiled; with more of them all are compiled anew.
-    const FUNCTIONS_MAX: usize = 1000;
+const OVER_LIMIT_MAX: u32 = 3;
+const REST: Duration = Duration::from_secs(60);
 
-    /// Parses the arguments, calls the script, and gives text: no object of ours is in reach of a script.
-    const WRAPPER: &str = "(function(script) { return function(data, metadata, kind) {
-        const result = script(JSON.parse(data), JSON.parse(metadata), kind);
-        const text = JSON.stringify(result);
-        return text === undefined ? 'null' : text;
-    }; })";
-
-    const FREEZE: &str = "for (const name of Object.getOwnPropertyNames(globalThis)) {
-        const value = globalThis[name];
-        if (value && (typeof value === 'function' || typeof value === 'object') && value !== globalThis) {
-            if (value.prototype) Object.freeze(value.prototype);
-            Object.freeze(value);
+impl Health {
+    fn may_run(&mut self, now: Instant) -> Result<(), NodeError> {
+        if self.is_endless {
+            return Err(NodeError::new(
+                "the script could not be ended: it is not run again until it was changed or the server was started again",
+            ));
+        }
+        match self.rests_until.filter(|until| now < *until) {
+            Some(until) => Err(NodeError::new(format!(
+                "the script went beyond its limits {OVER_LIMIT_MAX} times in a row: it is run again in {} s",
+                (until - now).as_secs() + 1
+            ))),
+            None => Ok(()),
         }
     }
-    Object.freeze(globalThis);";
 
-    struct Engine {
-        // Dropped before the context they belong to.
-        functions: HashMap<Arc<str>, Persistent<Function<'static>>>,
-        context: Context,
-        deadline: Rc<Cell<Option<Instant>>>,
-        // Last: it must outlive the context.
-        _runtime: Runtime,
-    }
-
-    thread_local! {
-        static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
-    }
-
-    impl Engine {
-        fn new() -> Result<Engine, String> {
-            let runtime = Runtime::new().map_err(|error| error.to_string())?;
-            runtime.set_memory_limit(MEMORY_BYTES_MAX);
-            runtime.set_max_stack_size(STACK_BYTES_MAX);
-            let deadline = Rc::new(Cell::new(None::<Instant>));
-            let seen = Rc::clone(&deadline);
-            runtime.set_interrupt_handler(Some(Box::new(move || {
-                seen.get().is_some_and(|deadline| Instant::now() >= deadline)
-            })));
-            let context = Context::full(&runtime).map_err(|error| error.to_string())?;
-            context.with(|context| {
-                context
-                    .eval::<(), _>(FREEZE)
-                    .catch(&context)
-                    .map_err(|error| error.to_string())
-            })?;
-            Ok(Engine {
-                functions: HashMap::new(),
-                context,
-                deadline,
-                _runtime: runtime,
-            })
-        }
-
-        fn call(&mut self, source: &Arc<str>, arguments: [&str; 3]) -> Result<String, String> {
-            self.deadline.set(Some(Instant::now() + TIME_MAX));
-            let result = self.call_in_time(source, arguments);
-            self.deadline.set(None);
-            result
-        }
-
-        fn call_in_time(&mut self, source: &Arc<str>, [data, metadata, kind]: [&str; 3]) -> Result<String, String> {
-            let known = self.functions.get(source).cloned();
-            let (result, function) = self.context.with(|context| {
-                let run = || {
-                    let function = match known {
-                        Some(function) => function.restore(&context)?,
-                        None => compile(&context, source)?,
-                    };
-                    let result: String = function.call((data, metadata, kind))?;
-                    Ok((result, Persistent::save(&context, function)))
-                };
-                run().catch(&context).map_err(|error| error.to_string())
-            })?;
-            if self.functions.len() >= FUNCTIONS_MAX {
-                self.functions.clear();
+    fn ran(&mut self, now: Instant, result: &Result<String, ScriptError>) {
+        match result {
+            Err(ScriptError::Limit(_)) => {
+                self.over_limit += 1;
+                // Once more is enough after a rest.
+                self.rests_until = (self.over_limit >= OVER_LIMIT_MAX).then(|| now + REST);
             }
-            self.functions.entry(Arc::clone(source)).or_insert(function);
-            Ok(result)
+            Err(ScriptError::Endless) => self.is_endless = true,
+            Ok(_) | Err(ScriptError::Failed(_)) => self.over_limit = 0,
         }
-    }
-
-    fn compile<'js>(context: &rquickjs::Ctx<'js>, source: &str) -> rquickjs::Result<Function<'js>> {
-        let script: Function<'js> = context.eval(source)?;
-        let wrapper: Function<'js> = context.eval(WRAPPER)?;
-        wrapper.call((script,))
-    }
-
-    fn with_engine<T>(act: impl FnOnce(&mut Engine) -> Result<T, String>) -> Result<T, String> {
-        ENGINE.with(|engine| {
-            let mut engine = engine
-                .try_borrow_mut()
-                .map_err(|_| "a script cannot call another".to_owned())?;
-            if engine.is_none() {
-                *engine = Some(Engine::new()?);
-            }
-            match engine.as_mut() {
-                Some(engine) => act(engine),
-                None => Err("there is no engine for scripts".to_owned()),
-            }
-        })
-    }
-
-    /// A script that fails may leave memory behind that it cannot free: the next one gets a new engine.
-    pub fn call(source: &Arc<str>, data: &str, metadata: &str, kind: &str) -> Result<String, String> {
-        let result = with_engine(|engine| engine.call(source, [data, metadata, kind]));
-        if let Err(error) = &result
-            && (error.contains("out of memory") || error.contains("interrupted"))
-        {
-            ENGINE.with(|engine| *engine.borrow_mut() = None);
-        }
-        result
-    }
-
-    /// Whether it is JavaScript at all.
-    pub fn check(source: &str) -> Result<(), String> {
-        with_engine(|engine| {
-            engine.context.with(|context| {
-                let parsed: rquickjs::Result<Function<'_>> = context.eval(source);
-                parsed
-                    .catch(&context)
-                    .map(|_| ())
-                    .map_err(|error| format!("its script is not JavaScript: {error}"))
-            })
-        })
     }
 }
 
+/// A program without scripts takes none.
 #[cfg(not(feature = "script"))]
-mod engine {
-    use std::sync::Arc;
+fn check(_arguments: &str, _body: &str) -> Result<(), String> {
+    Err("this program was built without scripts (feature `script`)".to_owned())
+}
 
-    pub fn call(_source: &Arc<str>, _data: &str, _metadata: &str, _kind: &str) -> Result<String, String> {
-        Err("this program was built without scripts".to_owned())
+#[cfg(not(feature = "script"))]
+mod worker {
+    pub fn call(_call: super::Call) -> Result<String, super::ScriptError> {
+        Err(super::ScriptError::Failed(
+            "this program was built without scripts".to_owned(),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_beyond_its_limits_rests_for_a_minute() {
+        let mut health = Health::default();
+        let start = Instant::now();
+        let over = Err(ScriptError::Limit("too long".to_owned()));
+        health.ran(start, &over);
+        health.ran(start, &over);
+        health.ran(start, &Ok("1".to_owned()));
+        for _ in 0..3 {
+            assert_eq!(health.may_run(start), Ok(()));
+            health.ran(start, &over);
+        }
+        let refusal = health.may_run(start + Duration::from_secs(1)).unwrap_err();
+        assert_eq!(
+            refusal.0,
+            "the script went beyond its limits 3 times in a row: it is run again in 60 s"
+        );
+        let later = start + REST;
+        assert_eq!(health.may_run(later), Ok(()));
+        health.ran(later, &over);
+        assert!(health.may_run(later + Duration::from_secs(59)).is_err());
+        assert_eq!(health.may_run(later + REST), Ok(()));
+        health.ran(later + REST, &Ok("1".to_owned()));
+        health.ran(later + REST, &over);
+        assert_eq!(health.may_run(later + REST), Ok(()), "it counts anew");
     }
 
-    pub fn check(_source: &str) -> Result<(), String> {
-        Err("this program was built without scripts (feature `script`)".to_owned())
+    #[test]
+    fn an_endless_script_is_not_run_again() {
+        let mut health = Health::default();
+        let now = Instant::now();
+        health.ran(now, &Err(ScriptError::Endless));
+        assert!(health.may_run(now + 10 * REST).is_err());
     }
 }

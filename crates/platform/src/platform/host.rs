@@ -1,11 +1,13 @@
 //! The world as chains see it while the platform processes messages.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use timeseries::{Position, TimedValue};
 
 use super::retries::Work;
+use super::slow_scripts::is_slow;
 use super::{Core, Outlet, Platform, WaitingCall};
 use crate::alarm_rules::{Action, Effect};
 use crate::chain::{
@@ -343,9 +345,24 @@ impl Host for Visit<'_> {
         self.outlet.reply_to_device(DeviceId(device.id), request_id, body)
     }
 
-    fn may_run_scripts(&mut self, originator: EntityId) -> bool {
+    fn script_refusal(&mut self, originator: EntityId) -> Option<&'static str> {
         let tenant = self.limited_tenant(originator);
-        !tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts))
+        if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Scripts)) {
+            return Some("JS Execution is disabled due to API limits!");
+        }
+        if self.core.slow_scripts.is_empty() {
+            return None;
+        }
+        let tenant = self.tenant_of(originator);
+        let is_over = self.core.slow_scripts.have_had_their_share(tenant, Instant::now());
+        is_over.then_some("slow scripts of this tenant took half of the time of all: none is run for a second")
+    }
+
+    fn script_took(&mut self, originator: EntityId, took: Duration) {
+        if is_slow(took) && self.core.roots.len() > 1 {
+            let tenant = self.tenant_of(originator);
+            self.core.slow_scripts.add(tenant, took, Instant::now());
+        }
     }
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str) {

@@ -31,6 +31,7 @@ mod outlet;
 mod pending;
 mod retention;
 mod retries;
+mod slow_scripts;
 mod tick;
 
 use std::collections::VecDeque;
@@ -61,6 +62,7 @@ use off_times::OffTimes;
 use pending::Pending;
 use retention::Retention;
 use retries::{Queues, Retries};
+use slow_scripts::SlowScripts;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -152,6 +154,7 @@ impl fmt::Debug for Platform {
 struct Core {
     chains: HashMap<RuleChainId, Arc<Chain>>,
     roots: HashMap<TenantId, RuleChainId>,
+    slow_scripts: SlowScripts,
     rules: HashMap<DeviceProfileId, Arc<Rules>>,
     transports: HashMap<DeviceProfileId, Arc<Transport>>,
     devices: HashMap<DeviceId, DeviceState>,
@@ -420,7 +423,7 @@ impl Core {
     fn put_chain(&mut self, chain: &RuleChain, now_ms: i64) -> Result<(), OpenError> {
         let id = chain.id.unwrap_or_default();
         let empty = serde_json::Value::Null;
-        let compiled = Chain::compile(id, chain.metadata.as_ref().unwrap_or(&empty))
+        let compiled = Chain::compile(chain.tenant_id, id, chain.metadata.as_ref().unwrap_or(&empty))
             .map_err(|source| OpenError::Chain { id, source })?;
         self.remove_chain(id);
         for (node, period_s) in compiled.periodic_nodes() {

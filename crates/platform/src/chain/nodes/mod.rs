@@ -12,6 +12,7 @@ mod transform;
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::time::Instant;
 
 pub(crate) use action::alarm_message;
 pub(super) use alarm::AlarmNode;
@@ -29,7 +30,7 @@ use super::compile::Node;
 use super::host::{ExternalKind, Host, NodeError};
 use super::message::{Message, connection_of};
 use super::script::Script;
-use crate::ids::{RuleChainId, Uuid};
+use crate::ids::{EntityId, EntityType, RuleChainId, Uuid};
 
 #[derive(Debug)]
 pub(super) enum NodeKind {
@@ -131,14 +132,15 @@ impl NodeKind {
     }
 
     /// Scripts are counted apart.
-    pub fn is_script(&self) -> bool {
-        matches!(
-            self,
+    pub fn has_script(&self) -> bool {
+        match self {
             NodeKind::ScriptFilter(_)
-                | NodeKind::ScriptSwitch(_)
-                | NodeKind::ScriptTransform(_)
-                | NodeKind::Log(Some(_))
-        )
+            | NodeKind::ScriptSwitch(_)
+            | NodeKind::ScriptTransform(_)
+            | NodeKind::Log(Some(_)) => true,
+            NodeKind::CreateAlarm(node) | NodeKind::ClearAlarm(node) => node.details.is_some(),
+            _ => false,
+        }
     }
 
     pub fn process<'a>(
@@ -197,10 +199,24 @@ impl NodeKind {
     }
 
     /// What a periodic node has to say now.
-    pub fn tick(&self, tenant: Uuid, service: &str, now_ms: i64) -> Result<Option<Message<'static>>, NodeError> {
+    pub fn tick(
+        &self,
+        tenant: Uuid,
+        service: &str,
+        host: &mut dyn Host,
+    ) -> Result<Option<Message<'static>>, NodeError> {
         match self {
-            NodeKind::Count(node) => Ok(Some(node.tick(tenant, service, now_ms))),
-            NodeKind::Generator(node) => node.tick(tenant, now_ms),
+            NodeKind::Count(node) => Ok(Some(node.tick(tenant, service, host.now_ms()))),
+            NodeKind::Generator(node) => {
+                let owner = EntityId::new(EntityType::Tenant, tenant);
+                if let Some(refusal) = host.script_refusal(owner) {
+                    return Err(NodeError::new(refusal));
+                }
+                let started = Instant::now();
+                let said = node.tick(tenant, host.now_ms());
+                host.script_took(owner, started.elapsed());
+                said
+            }
             _ => Ok(None),
         }
     }

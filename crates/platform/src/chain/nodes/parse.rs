@@ -11,7 +11,7 @@ use super::{
 };
 use crate::chain::host::ExternalKind;
 use crate::chain::script::{Script, ScriptKind};
-use crate::ids::{EntityId, EntityType, RuleChainId, Uuid};
+use crate::ids::{EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::model::{AlarmSeverity, Scope};
 
 pub const PACKAGE: &str = "org.thingsboard.rule.engine.";
@@ -22,17 +22,17 @@ const UNKNOWN: &str = "is not supported";
 /// Whether a node of this class runs, if its configuration can.
 #[cfg(test)]
 pub fn is_known(class: &str) -> bool {
-    let parsed = parse_node(class, &Json::Null, &mut Vec::new());
+    let parsed = parse_node(TenantId::NULL, class, &Json::Null, &mut Vec::new());
     let name = class.strip_prefix(PACKAGE).unwrap_or(class);
     parsed.err() != Some(format!("{name} {UNKNOWN}"))
 }
 
 /// An error disables the node; problems are for the operator to know.
-pub fn parse_node(class: &str, json: &Json, problems: &mut Vec<String>) -> Result<NodeKind, String> {
+pub fn parse_node(tenant: TenantId, class: &str, json: &Json, problems: &mut Vec<String>) -> Result<NodeKind, String> {
     let Some(name) = class.strip_prefix(PACKAGE) else {
         return Err(format!("{class:?} is no node of ThingsBoard's"));
     };
-    let script = |kind: ScriptKind| Script::parse(json, "jsScript", "tbelScript", kind);
+    let script = |kind: ScriptKind| Script::parse(tenant, json, ["jsScript", "tbelScript"], kind);
     Ok(match name {
         "filter.TbMsgTypeSwitchNode" => NodeKind::TypeSwitch,
         "filter.TbMsgTypeFilterNode" => NodeKind::TypeFilter(texts(&json["messageTypes"])),
@@ -79,7 +79,7 @@ pub fn parse_node(class: &str, json: &Json, problems: &mut Vec<String>) -> Resul
             keys: texts(&json["keys"]),
             notifies_device: flag(json, "notifyDevice"),
         }),
-        "action.TbLogNode" => NodeKind::Log(log_script(json)?),
+        "action.TbLogNode" => NodeKind::Log(log_script(tenant, json)?),
         "rpc.TbSendRPCRequestNode" => NodeKind::CallDevice {
             timeout_s: json["timeoutInSeconds"].as_u64().unwrap_or(60),
         },
@@ -87,13 +87,13 @@ pub fn parse_node(class: &str, json: &Json, problems: &mut Vec<String>) -> Resul
             request_id: text(json, "requestIdMetaDataAttribute").unwrap_or_else(|| "requestId".to_owned()),
         }),
         "profile.TbDeviceProfileNode" => NodeKind::DeviceProfile,
-        "action.TbCreateAlarmNode" => NodeKind::CreateAlarm(Box::new(create_alarm(json)?)),
-        "action.TbClearAlarmNode" => NodeKind::ClearAlarm(Box::new(alarm(json)?)),
+        "action.TbCreateAlarmNode" => NodeKind::CreateAlarm(Box::new(create_alarm(tenant, json)?)),
+        "action.TbClearAlarmNode" => NodeKind::ClearAlarm(Box::new(alarm(tenant, json)?)),
         "action.TbMsgCountNode" => NodeKind::Count(CountNode::new(
             text(json, "telemetryPrefix").unwrap_or_else(|| "messageCount".to_owned()),
             json["interval"].as_u64().unwrap_or(1).max(1),
         )),
-        "debug.TbMsgGeneratorNode" => NodeKind::Generator(Box::new(generator(json)?)),
+        "debug.TbMsgGeneratorNode" => NodeKind::Generator(Box::new(generator(tenant, json)?)),
         "rest.TbRestApiCallNode" => NodeKind::External(ExternalKind::Rest),
         "kafka.TbKafkaNode" => NodeKind::External(ExternalKind::Kafka),
         "mqtt.TbMqttNode" => NodeKind::External(ExternalKind::Mqtt),
@@ -284,7 +284,7 @@ fn save_attributes(json: &Json) -> Result<SaveAttributesNode, String> {
 }
 
 /// The script of the editor does what the node does without one.
-fn log_script(json: &Json) -> Result<Option<Script>, String> {
+fn log_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
     let source = match json["scriptLang"].as_str() {
         Some("TBEL") => &json["tbelScript"],
         _ => &json["jsScript"],
@@ -296,13 +296,13 @@ fn log_script(json: &Json) -> Result<Option<Script>, String> {
     if is_standard {
         return Ok(None);
     }
-    Script::parse(json, "jsScript", "tbelScript", ScriptKind::Text).map(Some)
+    Script::parse(tenant, json, ["jsScript", "tbelScript"], ScriptKind::Text).map(Some)
 }
 
-fn alarm(json: &Json) -> Result<AlarmNode, String> {
+fn alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
     Ok(AlarmNode {
         kind: text(json, "alarmType").unwrap_or_default(),
-        details: details_script(json)?,
+        details: details_script(tenant, json)?,
         severity: String::new(),
         uses_message: flag(json, "useMessageAlarmData"),
         keeps_details: json["overwriteAlarmDetails"].as_bool() == Some(false),
@@ -313,8 +313,8 @@ fn alarm(json: &Json) -> Result<AlarmNode, String> {
     })
 }
 
-fn create_alarm(json: &Json) -> Result<AlarmNode, String> {
-    let node = alarm(json)?;
+fn create_alarm(tenant: TenantId, json: &Json) -> Result<AlarmNode, String> {
+    let node = alarm(tenant, json)?;
     let severity = text(json, "severity").unwrap_or_else(|| "CRITICAL".to_owned());
     if !severity.contains('$') && !node.uses_message && AlarmSeverity::parse(&severity).is_none() {
         return Err(format!("{severity:?} is no severity"));
@@ -323,7 +323,7 @@ fn create_alarm(json: &Json) -> Result<AlarmNode, String> {
 }
 
 /// The script of the editor, which keeps what details there are, does nothing for an alarm that is new.
-fn details_script(json: &Json) -> Result<Option<Script>, String> {
+fn details_script(tenant: TenantId, json: &Json) -> Result<Option<Script>, String> {
     let source = json["alarmDetailsBuildJs"].as_str().unwrap_or_default();
     let source = if json["scriptLang"].as_str() == Some("TBEL") {
         json["alarmDetailsBuildTbel"].as_str().unwrap_or_default()
@@ -333,16 +333,11 @@ fn details_script(json: &Json) -> Result<Option<Script>, String> {
     if source.trim().is_empty() {
         return Ok(None);
     }
-    Script::parse(
-        json,
-        "alarmDetailsBuildJs",
-        "alarmDetailsBuildTbel",
-        ScriptKind::Details,
-    )
-    .map(Some)
+    let names = ["alarmDetailsBuildJs", "alarmDetailsBuildTbel"];
+    Script::parse(tenant, json, names, ScriptKind::Details).map(Some)
 }
 
-fn generator(json: &Json) -> Result<GeneratorNode, String> {
+fn generator(tenant: TenantId, json: &Json) -> Result<GeneratorNode, String> {
     let originator = match json["originatorId"].as_str().and_then(Uuid::parse) {
         Some(id) => Some(EntityId::new(
             entity_type(json["originatorType"].as_str().unwrap_or("DEVICE"))?,
@@ -354,7 +349,7 @@ fn generator(json: &Json) -> Result<GeneratorNode, String> {
         originator,
         json["periodInSeconds"].as_u64().unwrap_or(1).max(1),
         json["msgCount"].as_u64().unwrap_or(0),
-        Script::parse(json, "jsScript", "tbelScript", ScriptKind::Generator)?,
+        Script::parse(tenant, json, ["jsScript", "tbelScript"], ScriptKind::Generator)?,
     ))
 }
 

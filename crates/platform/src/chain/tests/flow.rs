@@ -41,7 +41,7 @@ fn a_circle_ends() {
     assert_eq!(ended.executions, STEPS_MAX as u64);
     assert!(ended.failures[0].error.contains("circle"));
     let mut host = TestHost::default();
-    let itself = Arc::new(Chain::compile(OTHER, &json!({"firstNodeIndex": 0, "nodes": [input()]})).unwrap());
+    let itself = Arc::new(Chain::compile(TENANT_ID, OTHER, &json!({"firstNodeIndex": 0, "nodes": [input()]})).unwrap());
     host.chains.insert(OTHER, Arc::clone(&itself));
     let ended = run(&itself, message(POST_TELEMETRY, json!({})), &mut host);
     assert!(ended.failures[0].error.contains("within each other"));
@@ -75,7 +75,7 @@ fn other_chains_put_out_to_where_they_were_entered() {
         json!({"firstNodeIndex": 0, "nodes": nodes, "connections": [{"fromIndex": 0, "toIndex": 1, "type": "True"}]});
     let mut host = TestHost::default();
     host.chains
-        .insert(OTHER, Arc::new(Chain::compile(OTHER, &metadata).unwrap()));
+        .insert(OTHER, Arc::new(Chain::compile(TENANT_ID, OTHER, &metadata).unwrap()));
     let outer = chain(&[input(), log()], &[(0, "Passed", 1)]);
     run(&outer, message("B", json!({})), &mut host);
     assert!(host.logged.is_empty());
@@ -89,11 +89,11 @@ fn other_chains_put_out_to_where_they_were_entered() {
 fn connections_of_old_files_lead_into_other_chains() {
     let metadata = json!({"firstNodeIndex": 0, "nodes": [log()], "connections": [],
         "ruleChainConnections": [{"fromIndex": 0, "type": "Success", "targetRuleChainId": {"entityType": "RULE_CHAIN", "id": OTHER.0}}]});
-    let outer = Arc::new(Chain::compile(CHAIN, &metadata).unwrap());
+    let outer = Arc::new(Chain::compile(TENANT_ID, CHAIN, &metadata).unwrap());
     let mut host = TestHost::default();
     let inner = json!({"firstNodeIndex": 0, "nodes": [node("action.TbLogNode", "inner", &json!({}))]});
     host.chains
-        .insert(OTHER, Arc::new(Chain::compile(OTHER, &inner).unwrap()));
+        .insert(OTHER, Arc::new(Chain::compile(TENANT_ID, OTHER, &inner).unwrap()));
     run(&outer, message("A", json!({})), &mut host);
     assert_eq!(host.logged, ["log", "inner"]);
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn root(shape: RootShape) -> Arc<Chain> {
-    Arc::new(Chain::compile(CHAIN, &root_metadata(shape)).unwrap())
+    Arc::new(Chain::compile(TENANT_ID, CHAIN, &root_metadata(shape)).unwrap())
 }
 
 /// Type, what is done, and how many nodes are passed with and without the device profile node.
@@ -140,7 +140,7 @@ fn what_is_no_chain_is_refused() {
         json!({"firstNodeIndex": 0, "nodes": [log()], "connections": [{"fromIndex": 0, "toIndex": 0}]}),
     ];
     for metadata in cases {
-        assert!(Chain::compile(CHAIN, &metadata).is_err(), "{metadata}");
+        assert!(Chain::compile(TENANT_ID, CHAIN, &metadata).is_err(), "{metadata}");
     }
     let export = json!({"ruleChain": {"name": "R"}, "metadata": root_metadata(RootShape::Plain)});
     assert_eq!(Export::parse(&export).unwrap().name, "R");

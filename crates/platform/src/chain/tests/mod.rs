@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::ids::{CustomerId, EntityId, EntityType, RuleChainId, Uuid};
+use crate::ids::{CustomerId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use host::TestHost;
 
 const DEVICE: EntityId = EntityId {
@@ -24,6 +24,7 @@ const TENANT: EntityId = EntityId {
     kind: EntityType::Tenant,
     id: Uuid([2; 16]),
 };
+const TENANT_ID: TenantId = TenantId(Uuid([2; 16]));
 const CHAIN: RuleChainId = RuleChainId(Uuid([3; 16]));
 
 fn node(class: &str, name: &str, configuration: &Json) -> Json {
@@ -36,7 +37,7 @@ fn chain(nodes: &[Json], connections: &[(usize, &str, usize)]) -> Arc<Chain> {
         .iter()
         .map(|(from, label, to)| json!({"fromIndex": from, "toIndex": to, "type": label}));
     let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections.collect::<Vec<_>>()});
-    Arc::new(Chain::compile(CHAIN, &metadata).unwrap())
+    Arc::new(Chain::compile(TENANT_ID, CHAIN, &metadata).unwrap())
 }
 
 fn message(kind: &'static str, data: Json) -> Message<'static> {

@@ -683,7 +683,7 @@ fn flow_nodes_at_their_edges() {
     for (class, configuration, expected, label) in rows {
         let mut host = TestHost::default();
         host.chains
-            .insert(other, Arc::new(Chain::compile(other, &output).unwrap()));
+            .insert(other, Arc::new(Chain::compile(TENANT_ID, other, &output).unwrap()));
         let seen = outputs(
             node(class, "n", &configuration),
             message(POST_TELEMETRY, json!({"t": 1})),

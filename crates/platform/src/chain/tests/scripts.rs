@@ -103,42 +103,150 @@ fn generators_make_messages_of_the_last_one() {
     assert_eq!(host.saved, ["DEVICE n=Long(1)@5000", "DEVICE n=Long(2)@5000"]);
 }
 
+/// Once, as a text.
+fn once(tenant: TenantId, script: &str) -> Result<Json, NodeError> {
+    let script = Script::new(tenant, script, ScriptKind::Text).unwrap();
+    script.run(&message(POST_TELEMETRY, json!({"secret": 42})))
+}
+
 #[test]
 fn limits_end_a_script_and_nothing_else() {
-    let run = |script: &str| {
-        let script = Script::new(script, ScriptKind::Text).unwrap();
-        script.run(&message(POST_TELEMETRY, json!({})))
-    };
     for endless in [
         "while (true) {}",
+        "try { while (true) {} } catch (e) {} finally { while (true) {} }",
         "const f = () => f() + 1; return f();",
         "let a = []; while (true) a.push(new Array(100000).fill(1));",
+        "return /(a+)+$/.test('a'.repeat(50) + 'b');",
+        "new Set({ [Symbol.iterator]: () => ({ next: Object.bind(null, { value: 1, done: false }) }) });",
+        "return Array.prototype.indexOf.call({ length: 2 ** 53 - 1 }, 1);",
+        "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);",
     ] {
-        assert!(run(endless).is_err(), "{endless}");
-        assert_eq!(run("return 1 + 1;").unwrap(), json!(2));
+        assert!(once(TENANT_ID, endless).is_err(), "{endless}");
+        assert_eq!(once(TENANT_ID, "return 1 + 1;").unwrap(), json!(2));
     }
-    assert!(run("return 'x'.repeat(400000);").is_err());
-    assert!(Script::new(&"x".repeat(60_000), ScriptKind::Text).is_err());
+    assert!(once(TENANT_ID, "return 'x'.repeat(400000);").is_err());
+    assert!(Script::new(TENANT_ID, &"x".repeat(60_000), ScriptKind::Text).is_err());
+}
+
+#[test]
+fn a_script_that_cannot_be_ended_is_left_behind() {
+    let tenant = TenantId(Uuid([77; 16]));
+    // No function of the language that QuickJS looks up from.
+    let endless = "Array.prototype.reverse.call({ length: 2 ** 53 - 1 });";
+    let script = Script::new(tenant, endless, ScriptKind::Text).unwrap();
+    let run = |script: &Script| script.run(&message(POST_TELEMETRY, json!({}))).unwrap_err().0;
+    assert_eq!(
+        run(&script),
+        "the script took longer than 500 ms and could not be ended"
+    );
+    assert!(run(&script).contains("not run again until it was changed"));
+    assert_eq!(once(tenant, "return 1 + 1;").unwrap(), json!(2));
+    // A second one is the last.
+    assert!(once(tenant, endless).is_err());
+    assert_eq!(
+        once(tenant, "return 1 + 1;").unwrap_err().0,
+        "2 scripts of this tenant run on and cannot be ended: none is run until the server was started again"
+    );
+    assert_eq!(
+        once(TENANT_ID, "return 1 + 1;").unwrap(),
+        json!(2),
+        "nobody else's matter"
+    );
+}
+
+#[test]
+fn a_script_is_the_body_of_one_function() {
+    for escaped in [
+        "return 1; }); (function() { return 'escaped';",
+        "return 1; }); while (true) {} (function() { return 1;",
+        "}, function() { return 1;",
+        "} [x] = function() {",
+        "} }); ({ script() {",
+        "} } class Other { script() {",
+        "`${(() => {",
+        "/*",
+        "}",
+        "{",
+    ] {
+        assert!(Script::new(TENANT_ID, escaped, ScriptKind::Text).is_err(), "{escaped}");
+    }
+    for body in [
+        "return [1].map(function (x) { return { a: x }; });",
+        "// the end",
+        "class A { m() { return 1; } } return new A().m();",
+        "return `${[1].map((x) => { return x; })}`;",
+        "",
+    ] {
+        assert!(Script::new(TENANT_ID, body, ScriptKind::Text).is_ok(), "{body}");
+    }
 }
 
 #[test]
 fn scripts_leave_nothing_behind() {
-    let run = |script: &str| {
-        Script::new(script, ScriptKind::Text)
-            .unwrap()
-            .run(&message(POST_TELEMETRY, json!({})))
-    };
-    assert!(run("globalThis.leak = 1; return 1;").is_err());
-    assert!(run("JSON.parse = () => 5; return 1;").is_err());
-    assert!(run("Array.prototype.map = null; return 1;").is_err());
-    assert_eq!(run("return typeof leak;").unwrap(), json!("undefined"));
-    for name in ["require", "fetch", "process", "std", "os"] {
+    let run = |script: &str| once(TENANT_ID, script);
+    for change in [
+        "globalThis.leak = 1; return 1;",
+        "JSON.parse = () => 5; return 1;",
+        "Array.prototype.map = null; return 1;",
+        "Object.getPrototypeOf([][Symbol.iterator]()).next = null;",
+        "Object.getPrototypeOf(function* () {}).leak = 1;",
+        "Object.getPrototypeOf(Int8Array).leak = 1;",
+        "(0, eval)('var leak = 1');",
+    ] {
+        assert!(run(change).is_err(), "{change}");
+    }
+    (0..2).for_each(|_| {
+        assert_eq!(
+            run("(0, eval)('let leak = 1'); return typeof leak;").unwrap(),
+            json!("undefined")
+        )
+    });
+    run("new Function('leak = 1')();").unwrap();
+    for name in ["leak", "require", "fetch", "process", "std", "os"] {
         assert_eq!(
             run(&format!("return typeof {name};")).unwrap(),
             json!("undefined"),
             "{name}"
         );
     }
+}
+
+/// From everything a script can make.
+#[test]
+fn all_that_a_script_can_reach_is_frozen() {
+    let found = once(
+        TENANT_ID,
+        "const seen = new Set(), open = [];
+        const look = (value, path) => {
+            if ((typeof value !== 'function' && (typeof value !== 'object' || value === null)) || seen.has(value)) return;
+            seen.add(value);
+            if (!Object.isFrozen(value)) open.push(path);
+            look(Object.getPrototypeOf(value), path + '.__proto__');
+            for (const key of Reflect.ownKeys(value)) {
+                const property = Object.getOwnPropertyDescriptor(value, key);
+                for (const kind of ['value', 'get', 'set']) look(property[kind], path + '.' + String(key) + ' ' + kind);
+            }
+        };
+        const g = function* () {}, a = async function () {}, ag = async function* () {};
+        const made = { array: [], regexp: /x/, g, a, ag, gi: Object.getPrototypeOf(g()), agi: Object.getPrototypeOf(ag()), promise: a(), values: [].values(), map: new Map().entries(),
+            set: new Set().values(), text: ''[Symbol.iterator](), matches: ''.matchAll(/x/g), helper: [].values().filter(Boolean),
+            wrapped: Iterator.from({ next() {} }), typed: new Int8Array(0), error: new Error('x'), date: new Date(0), arrow: () => {},
+            bound: look.bind(null), args: (function () { return arguments; })(), proxy: new Proxy({}, {}), next: ag().next(),
+            entries: Object.entries({ a: 1 }), groups: 'x'.match(/(?<a>x)/), symbol: Object(Symbol.iterator), big: Object(1n) };
+        for (const [name, value] of Object.entries(made)) look(Object.getPrototypeOf(value), name);
+        look(globalThis, 'globalThis');
+        return [open, seen.size > 500];",
+    );
+    assert_eq!(found.unwrap(), json!([[], true]));
+}
+
+#[test]
+fn promises_are_not_kept() {
+    assert_eq!(
+        once(TENANT_ID, "Promise.resolve().then(() => { throw 1; }); return 1;").unwrap(),
+        json!(1)
+    );
+    assert_eq!(once(TENANT_ID, "return msg.secret;").unwrap(), json!(42));
 }
 
 #[test]
