@@ -27,6 +27,7 @@ mod protobuf;
 mod rest;
 mod scripts;
 mod sdk;
+mod tenants;
 mod ttl;
 mod upward;
 mod world;

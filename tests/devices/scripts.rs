@@ -15,7 +15,7 @@ const TELEMETRY: &str = "v1/devices/me/telemetry";
 const SCRIPT_FILTER: &str = "org.thingsboard.rule.engine.filter.TbJsFilterNode";
 
 /// The administrator of another tenant.
-fn another_tenant(server: &Server) -> Rest {
+pub fn another_tenant(server: &Server) -> Rest {
     let admin = Rest::login_as(server, "sysadmin");
     let tenant = admin.ok("POST", "/api/tenant", &json!({"title": "Second"}));
     let user = json!({"authority": "TENANT_ADMIN", "email": "second@thingsboard.org", "tenantId": tenant["id"]});

@@ -51,7 +51,7 @@ pub fn login(version: Version, token: &str) -> Connect {
     Connect::new(version, unique("c")).user_name(token)
 }
 
-fn beside<T>(server: &mut Server, look: impl FnOnce(&Devices) -> T) -> T {
+pub fn beside<T>(server: &mut Server, look: impl FnOnce(&Devices) -> T) -> T {
     server.terminate(Duration::from_secs(30));
     server.kill();
     let devices = open(server);

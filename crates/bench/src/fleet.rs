@@ -1,8 +1,8 @@
 //! A scenario whose clients are devices of a platform: makes them over ThingsBoard's REST interface before the run, as its load tool
 //! does, and counts afterwards what is stored, over the same interface.
 //!
-//! What is counted is points: of each device the values of each key since the run began. It has to be what publishers saw
-//! acknowledged (at QoS 0: what they sent), times the keys of a message.
+//! What is counted is points: of each device the values of each key since the run began, and what the platform says that the tenant used
+//! meanwhile. Both have to be what publishers saw acknowledged (at QoS 0: what they sent), times the keys of a message.
 
 mod rest;
 
@@ -32,6 +32,8 @@ pub struct Devices {
     drain: Duration,
     ids: Vec<String>,
     began_ms: u64,
+    /// Points that the tenant had used this month.
+    used_before: Option<u64>,
 }
 
 impl Devices {
@@ -47,6 +49,7 @@ impl Devices {
             drain: Duration::from_secs_f64(scenario.drain_s),
             ids,
             began_ms: now_ms(),
+            used_before: used(&session),
         })
     }
 
@@ -62,17 +65,20 @@ impl Devices {
         let expected = kept * keys;
         let started = Instant::now();
         let (mut stored, mut changed) = (self.count(&session)?, Instant::now());
-        while stored < expected && changed.elapsed() < self.drain {
+        let mut counted = self.counted(&session);
+        while (stored < expected || counted.is_some_and(|counted| counted < expected)) && changed.elapsed() < self.drain
+        {
             thread::sleep(LOOK_EVERY);
-            let now = self.count(&session)?;
-            if now != stored {
-                (stored, changed) = (now, Instant::now());
+            let now = (self.count(&session)?, self.counted(&session));
+            if now != (stored, counted) {
+                ((stored, counted), changed) = (now, Instant::now());
             }
         }
         let found = FleetResult {
             devices: self.ids.len() as u64,
             expected_points: expected,
             stored_points: stored,
+            counted_points: counted,
             all_there_s: (stored >= expected).then(|| started.elapsed().as_secs_f64()),
             alarms: self.alarms(&session)?,
         };
@@ -95,11 +101,21 @@ impl Devices {
         Ok(counts.iter().sum())
     }
 
+    /// As the tenant's usage since the run began.
+    fn counted(&self, session: &Session) -> Option<u64> {
+        used(session)?.checked_sub(self.used_before?)
+    }
+
     /// That were made since the run began.
     fn alarms(&self, session: &Session) -> Result<u64, String> {
         let path = format!("/api/alarms?pageSize=1&page=0&startTime={}", self.began_ms);
         Ok(session.get(&path)?["totalElements"].as_u64().unwrap_or(0))
     }
+}
+
+/// Points of devices, this month. ThingsBoard says it since 3.5.
+fn used(session: &Session) -> Option<u64> {
+    session.get("/api/usage").ok()?["transportDataPoints"].as_u64()
 }
 
 /// `{"key":[{"ts":…,"value":"42"}],…}`: one interval per key.
@@ -185,13 +201,21 @@ fn id_of(entity: &Value) -> Result<String, String> {
 }
 
 fn profile_id(session: &Session, fleet: &Fleet) -> Result<String, String> {
-    let name = &fleet.profile;
+    let name = &profile_name(fleet);
     let all = session.get(&format!("/api/deviceProfiles?pageSize=1000&page=0&textSearch={name}"))?;
     let found = all["data"].as_array().into_iter().flatten();
     if let Some(profile) = found.into_iter().find(|profile| profile["name"] == name.as_str()) {
         return id_of(profile);
     }
     id_of(&session.post("/api/deviceProfile", &profile(fleet))?)
+}
+
+/// A profile that is there is used as it is.
+fn profile_name(fleet: &Fleet) -> String {
+    match fleet.alarms_clear {
+        true => format!("{}_CLEARING", fleet.profile),
+        false => fleet.profile.clone(),
+    }
 }
 
 /// That of the load tool; its alarms never clear, unless the scenario says so.
@@ -209,7 +233,7 @@ fn profile(fleet: &Fleet) -> Value {
         false => rule(vec![battery("GREATER", 20), battery("EQUAL", 0)]),
     };
     json!({
-        "name": fleet.profile,
+        "name": profile_name(fleet),
         "type": "DEFAULT",
         "transportType": "DEFAULT",
         "provisionType": "DISABLED",
@@ -232,14 +256,19 @@ fn verdict(found: &FleetResult, most: u64) -> Verdict {
     let FleetResult {
         expected_points: expected,
         stored_points: stored,
+        counted_points: counted,
         ..
     } = *found;
     let lost = expected.saturating_sub(stored);
     let more = stored.saturating_sub(expected);
+    let all = expected..=most.max(expected);
+    let said = counted
+        .map(|counted| format!(", {counted} counted as usage"))
+        .unwrap_or_default();
     Verdict {
         rule: "the platform has what was acknowledged".into(),
-        found: format!("{expected} points acknowledged, {stored} stored: {lost} lost, {more} more"),
-        is_met: (expected..=most.max(expected)).contains(&stored),
+        found: format!("{expected} points acknowledged, {stored} stored{said}: {lost} lost, {more} more"),
+        is_met: all.contains(&stored) && counted.is_none_or(|counted| all.contains(&counted)),
     }
 }
 
@@ -260,15 +289,18 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_judged_by_what_was_acknowledged_and_published() {
-        for (expected, stored, most, is_met, said) in [
-            (30, 30, 30, true, "0 lost, 0 more"),
-            (30, 27, 30, false, "3 lost, 0 more"),
-            (30, 33, 33, true, "0 lost, 3 more"),
-            (30, 36, 33, false, "0 lost, 6 more"),
+        for (expected, stored, counted, most, is_met, said) in [
+            (30, 30, None, 30, true, "0 lost, 0 more"),
+            (30, 30, Some(30), 30, true, "30 counted as usage: 0 lost"),
+            (30, 30, Some(27), 30, false, "27 counted as usage: 0 lost"),
+            (30, 27, Some(30), 30, false, "3 lost, 0 more"),
+            (30, 33, Some(33), 33, true, "0 lost, 3 more"),
+            (30, 36, None, 33, false, "0 lost, 6 more"),
         ] {
             let found = FleetResult {
                 expected_points: expected,
                 stored_points: stored,
+                counted_points: counted,
                 ..FleetResult::default()
             };
             let verdict = verdict(&found, most);

@@ -185,6 +185,9 @@ pub struct FleetResult {
     pub expected_points: u64,
     /// As the platform counts them over REST.
     pub stored_points: u64,
+    /// As the platform counts for the tenant's usage what came from devices. None: it does not say.
+    #[serde(default)]
+    pub counted_points: Option<u64>,
     /// From the end of the run until as many were stored as were expected. None: they never were.
     pub all_there_s: Option<f64>,
     /// That were made during the run.

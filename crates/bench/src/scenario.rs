@@ -129,6 +129,8 @@ pub struct Publish {
     pub retain: bool,
     /// Open model: messages per second and client, on a schedule that does not wait for anybody. Without: closed model.
     pub rate: Option<f64>,
+    /// Open model: all messages that are due within so many seconds are due at their beginning. 0: evenly spread.
+    pub burst_s: f64,
     /// QoS 1 and 2: unacknowledged messages per client, in both models; in the open model a message that has to wait keeps its due time.
     /// QoS 0 in the closed model: messages per client that not every subscriber has received yet; 0: as fast as the socket takes them.
     pub window: u32,
@@ -207,6 +209,7 @@ impl Default for Publish {
             qos: 0,
             retain: false,
             rate: None,
+            burst_s: 0.0,
             window: 0,
             messages: 0,
             payload: Payload::Bytes(64),

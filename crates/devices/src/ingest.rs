@@ -391,6 +391,7 @@ impl Ingest {
             let every = Duration::from_millis(hub.options.platform.usage_ms.unsigned_abs());
             self.next_usage = Instant::now() + every;
             hub.report_usage(now_ms);
+            hub.report_queues(now_ms);
         }
         self.release();
     }

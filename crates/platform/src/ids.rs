@@ -331,6 +331,7 @@ typed_ids! {
     ApiKeyId ApiKey,
     ApiUsageStateId ApiUsageState,
     QueueId Queue,
+    QueueStatsId QueueStats,
 }
 
 #[cfg(test)]

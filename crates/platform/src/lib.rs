@@ -22,6 +22,7 @@ mod limits;
 pub mod model;
 mod page;
 mod platform;
+mod queue_statistics;
 pub mod repository;
 mod retention;
 mod sqlite;
@@ -35,6 +36,7 @@ pub use platform::{
     AlarmChange, ApiStateChange, AttributesChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options,
     Outlet, Platform, RetentionError, Said, Stats,
 };
+pub use queue_statistics::{Exception, QueueCounts};
 pub use retention::TimesToLive;
 pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};
 pub use usage::{Counter, UsagePoint};

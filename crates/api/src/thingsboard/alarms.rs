@@ -482,6 +482,14 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<bool> {
 
 fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
     let before = call.alarm(AlarmId(id), Verb::Write)?;
+    let done = match &change {
+        AlarmChange::Acknowledge if before.acknowledged => Some("acknowledged"),
+        AlarmChange::Clear if before.cleared => Some("cleared"),
+        _ => None,
+    };
+    if let Some(done) = done {
+        return Err(Failure::bad_request(format!("Alarm was already {done}!")));
+    }
     let kind = match &change {
         AlarmChange::Acknowledge => "ALARM_ACK",
         AlarmChange::Clear => "ALARM_CLEAR",

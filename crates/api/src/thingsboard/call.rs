@@ -201,9 +201,7 @@ impl Call {
                 is_own && (verb == Verb::Read || (verb == Verb::Write && record.row.id == self.person.id.0))
             }
             EntityType::Dashboard => is_reading(verb) && self.is_shown(&record.read()?),
-            EntityType::DeviceProfile | EntityType::AssetProfile | EntityType::Tenant | EntityType::OtaPackage => {
-                verb == Verb::Read
-            }
+            EntityType::DeviceProfile | EntityType::AssetProfile => verb == Verb::Read,
             EntityType::ApiKey => record.row.parent == self.person.id.0,
             _ => false,
         })

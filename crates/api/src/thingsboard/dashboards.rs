@@ -173,7 +173,7 @@ fn info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
 
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let dashboard: Dashboard = call.entity(id, Verb::Delete)?;
-    call.entities().delete(&dashboard)?;
+    call.entities().delete_dashboard(&dashboard)?;
     call.deleted(&dashboard);
     Ok(())
 }

@@ -1,22 +1,30 @@
-//! Queues of rule chains: what becomes of messages that fail.
+//! Queues of rule chains: what becomes of messages that fail, and how many did.
 
 use axum::Json;
 use platform::ids::{QueueId, Uuid};
-use platform::model::Queue;
+use platform::model::{Queue, QueueStats};
 use platform::{Page, PageLink};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::call::{Call, Verb};
 use super::failure::Failure;
-use super::lists::list_query;
-use super::operation::{Body, NoQuery, Outcome, delete, get, post};
+use super::lists::{self, comma_separated, filled, list_query};
+use super::operation::{Body, FromParameter, NoQuery, Outcome, delete, get, post};
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
+
+const IDS_MAX: usize = 1_000;
 
 list_query!(QueueQuery {
     /// TB_RULE_ENGINE; other services have no queues.
     service_type: Option<String>,
+});
+
+list_query!(QueueStatsQuery {
+    /// Comma separated: these, as a list in place of a page.
+    queue_stats_ids: Option<String>,
 });
 
 #[derive(Deserialize, JsonSchema)]
@@ -53,6 +61,15 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "Not Main, and none that device profiles name. HighPriority and SequentialByOriginator come back as they were at first.",
             )
             .returns_empty("Deleted."),
+        get("/api/queueStats", "list_queue_stats", Who::TENANT_ADMIN, list_stats)
+            .says(
+                "List what statistics of queues are recorded at",
+                "One for each queue in which the tenant had messages. Their time series have how many went well and failed, by the minute.",
+            )
+            .returns_json("A page; with `queueStatsIds` a list."),
+        get("/api/queueStats/{queueStatsId}", "get_queue_stats", Who::TENANT_ADMIN, read_stats)
+            .says("Read what statistics of a queue are recorded at", "By its identifier.")
+            .returns_json("Its queue and node."),
     ];
     all.into_iter().map(|endpoint| endpoint.tag("Queues")).collect()
 }
@@ -98,6 +115,26 @@ fn save(call: &Call, (): (), query: Service, Body(queue): Body<Queue>) -> Outcom
     let saved = call.entities().save_queue(queue, call.now_ms)?;
     call.platform().reload_queues()?;
     Ok(Json(saved))
+}
+
+fn list_stats(call: &Call, (): (), query: QueueStatsQuery, (): ()) -> Outcome<Value> {
+    let Some(ids) = filled(query.queue_stats_ids.clone()) else {
+        let Json(page) = lists::page::<QueueStats>(call, &call.own(), &query.link()?)?;
+        return Ok(Json(json!(page)));
+    };
+    let ids = comma_separated(&ids);
+    if ids.len() > IDS_MAX {
+        return Err(Failure::bad_request(format!("More than {IDS_MAX} identifiers")));
+    }
+    let mut found: Vec<QueueStats> = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(call.entity(Uuid::from_parameter(id)?, Verb::Read).ok());
+    }
+    Ok(Json(json!(found)))
+}
+
+fn read_stats(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<QueueStats> {
+    Ok(Json(call.entity(id, Verb::Read)?))
 }
 
 fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {

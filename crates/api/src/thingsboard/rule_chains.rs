@@ -7,7 +7,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use platform::Page;
 use platform::chain::{Chain, Data, Message, Metadata, RootShape, Script, ScriptKind, root_metadata};
-use platform::ids::{EntityId, EntityType, RuleChainId, RuleNodeId, TenantId, Uuid};
+use platform::ids::{RuleChainId, RuleNodeId, TenantId, Uuid};
 use platform::model::RuleChain;
 use platform::repository::Selection;
 use schemars::JsonSchema;
@@ -324,15 +324,19 @@ fn save_metadata(call: &Call, (): (), _: NoQuery, Body(metadata): Body<Value>) -
     Ok(Json(metadata_json(&put_metadata(call, RuleChainId(id), metadata)?)))
 }
 
+fn node_id(node: &Value) -> Option<Uuid> {
+    node["id"]["id"].as_str().and_then(Uuid::parse)
+}
+
 /// Checked, with an identifier for each node, saved and running.
 fn put_metadata(call: &Call, id: RuleChainId, mut metadata: Value) -> Result<RuleChain, Failure> {
     Chain::compile(call.person.tenant, id, &metadata).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let before: RuleChain = call.entities().get(id.0)?;
+    let before = before.metadata.unwrap_or_default();
+    let known = before["nodes"].as_array().into_iter().flatten();
+    let known: Vec<Uuid> = known.filter_map(node_id).collect();
+    call.entities().identify_nodes(&mut metadata, &known, call.now_ms);
     for node in metadata["nodes"].as_array_mut().into_iter().flatten() {
-        if node["id"]["id"].as_str().and_then(Uuid::parse).is_none() {
-            let node_id = call.entities().new_id(call.now_ms);
-            node["id"] = json!(EntityId::new(EntityType::RuleNode, node_id));
-            node["createdTime"] = node_id.created_ms().into();
-        }
         node["ruleChainId"] = json!(id);
     }
     if let Some(fields) = metadata.as_object_mut() {
@@ -342,7 +346,7 @@ fn put_metadata(call: &Call, id: RuleChainId, mut metadata: Value) -> Result<Rul
     let first = metadata["firstNodeIndex"]
         .as_u64()
         .and_then(|index| usize::try_from(index).ok());
-    let first = first.and_then(|index| metadata["nodes"][index]["id"]["id"].as_str().and_then(Uuid::parse));
+    let first = first.and_then(|index| node_id(&metadata["nodes"][index]));
     call.entities().save_rule_chain_metadata(id, metadata, call.now_ms)?;
     let stored: RuleChain = call.entities().get(id.0)?;
     let chain = RuleChain {

@@ -137,8 +137,13 @@ fn users_assign_and_comment() {
         403,
         20,
     );
-    for done in ["ack", "ack", "clear"] {
-        server.post(&format!("{target}/{done}"), Value::Null).ok();
+    for (done, refusal) in [
+        ("ack", "Alarm was already acknowledged!"),
+        ("clear", "Alarm was already cleared!"),
+    ] {
+        let do_it = || server.post(&format!("{target}/{done}"), Value::Null);
+        do_it().ok();
+        assert_eq!(refused(&do_it(), 400, 31), refusal);
     }
     let listed = || {
         let all = format!("{target}/comment?pageSize=10&page=0&sortProperty=createdTime&sortOrder=ASC");

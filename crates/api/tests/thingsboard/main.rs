@@ -13,6 +13,7 @@ mod entities;
 mod export;
 mod load_tool;
 mod news;
+mod profiles;
 mod queries;
 mod queues;
 mod rule_chains;

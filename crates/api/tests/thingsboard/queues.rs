@@ -158,3 +158,68 @@ fn only_a_system_administrator_changes_queues() {
         refused(&server.send("GET", target, None, ""), 401, 10);
     }
 }
+
+#[test]
+fn messages_of_a_queue_are_counted_and_the_last_exception_is_kept() {
+    let mut options = devices::Options::default();
+    options.platform.usage_ms = 100;
+    let server = Server::start_with(options);
+    let chain = server.get("/api/ruleChains?pageSize=10&page=0").ok().json()["data"][0].clone();
+    let choosy = json!({"type": "org.thingsboard.rule.engine.filter.TbJsFilterNode", "name": "Choosy", "additionalInfo": {},
+        "configuration": {"scriptLang": "JS", "jsScript": "return msg.name != 'bad' || msg.no.such;"}});
+    let metadata = json!({"ruleChainId": chain["id"], "firstNodeIndex": 0, "nodes": [choosy], "connections": [],
+        "ruleChainConnections": null});
+    server.post("/api/ruleChain/metadata", metadata).ok();
+    for name in ["a", "bad", "b"] {
+        server.device(name);
+    }
+    let stats = server.wait_for("/api/queueStats?pageSize=10&page=0", |found| {
+        found["totalElements"] == 1
+    });
+    let stats = &stats["data"][0];
+    let stats_id = id(stats);
+    assert_eq!(
+        (&stats["id"]["entityType"], &stats["queueName"]),
+        (&json!("QUEUE_STATS"), &json!("Main"))
+    );
+    assert_eq!(&server.get(&format!("/api/queueStats/{stats_id}")).ok().json(), stats);
+    let listed = server
+        .get(&format!("/api/queueStats?queueStatsIds={stats_id}"))
+        .ok()
+        .json();
+    assert_eq!(&listed, &json!([stats]));
+    refused(
+        &server.as_user(CUSTOMER, "GET", &format!("/api/queueStats/{stats_id}"), &Value::Null),
+        403,
+        20,
+    );
+    let sum = |found: &Value, key: &str| -> u64 {
+        let points = found[key].as_array().into_iter().flatten();
+        points
+            .filter_map(|point| point["value"].as_str()?.parse::<u64>().ok())
+            .sum()
+    };
+    let all = format!(
+        "/api/plugins/telemetry/QUEUE_STATS/{stats_id}/values/timeseries?startTs=0&endTs=99999999999999\
+         &keys=totalMsgs,successfulMsgs,failedMsgs,tmpFailed,timeoutMsgs,tmpTimeout,ruleEngineException"
+    );
+    let found = server.wait_for(&all, |found| sum(found, "successfulMsgs") == 2);
+    let sums = ["totalMsgs", "failedMsgs", "tmpFailed", "timeoutMsgs", "tmpTimeout"].map(|key| sum(&found, key));
+    assert_eq!(sums, [3, 1, 0, 0, 0], "{found}");
+    let exception = found["ruleEngineException"][0]["value"].as_str().unwrap();
+    let exception: Value = serde_json::from_str(exception).unwrap();
+    assert_eq!(
+        (&exception["ruleChainName"], &exception["ruleNodeName"]),
+        (&chain["name"], &json!("Choosy"))
+    );
+    assert!(exception["message"].as_str().unwrap().contains("such"), "{exception}");
+
+    // As the dashboard of rule-engine statistics asks.
+    let query = json!({"entityFilter": {"type": "entityType", "entityType": "QUEUE_STATS"},
+        "entityFields": [{"type": "ENTITY_FIELD", "key": "queueName"}, {"type": "ENTITY_FIELD", "key": "serviceId"}],
+        "latestValues": [{"type": "TIME_SERIES", "key": "timeoutMsgs"}], "pageLink": {"pageSize": 10, "page": 0}});
+    let found = server.post("/api/entitiesQuery/find", query).ok().json();
+    let latest = &found["data"][0]["latest"];
+    assert_eq!(latest["ENTITY_FIELD"]["queueName"]["value"], "Main", "{found}");
+    assert_eq!(latest["TIME_SERIES"]["timeoutMsgs"]["value"], "0", "{found}");
+}

@@ -27,12 +27,16 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Server {
+        Server::start_with(Options::default())
+    }
+
+    pub fn start_with(options: Options) -> Server {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let data_dir = std::env::temp_dir().join(format!("tidewire-things-{}-{number}", std::process::id()));
         let _ = fs::remove_dir_all(&data_dir);
         fs::create_dir_all(&data_dir).unwrap();
-        let devices = Devices::open(&data_dir, Options::default()).unwrap();
+        let devices = Devices::open(&data_dir, options).unwrap();
         let demo = devices.entities().create_demo(now_ms()).unwrap().unwrap();
         let chain = demo.root_chain.id.unwrap();
         devices.platform().reload_chain(chain, now_ms()).unwrap();

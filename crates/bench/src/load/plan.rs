@@ -54,6 +54,8 @@ pub struct Publishing {
     pub is_open: bool,
     /// Time from one message of the group to the next (open model).
     pub period_ns: f64,
+    /// 0: evenly spread.
+    pub burst_ns: u64,
     /// QoS 0 with a window: deliveries are counted.
     pub counts_deliveries: bool,
 }
@@ -306,6 +308,7 @@ fn plan_groups(job: &Job) -> Result<Vec<GroupPlan>, String> {
                     payload: PayloadMaker::new(&publish.payload).map_err(|error| about(&error))?,
                     is_open: rate.is_some(),
                     period_ns: rate.map_or(0.0, |rate| 1e9 / rate),
+                    burst_ns: (publish.burst_s * 1e9) as u64,
                     counts_deliveries: rate.is_none() && qos == QoS::AtMostOnce && publish.window > 0,
                 })
             }

@@ -7,7 +7,7 @@
 #[derive(Clone, Debug)]
 pub struct Schedule {
     start_ns: u64,
-    period_ns: f64,
+    pace: Pace,
     /// Of the group, on all machines.
     clients: u64,
     first: u64,
@@ -17,6 +17,14 @@ pub struct Schedule {
     round: u64,
     place: u64,
     rounds: u64,
+}
+
+/// Of the messages of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub period_ns: f64,
+    /// What is due within this time is due at its beginning; 0: each message when it is due.
+    pub burst_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +37,10 @@ pub struct Share {
 
 impl Schedule {
     /// `messages` per client; 0 for no end.
-    pub fn new(start_ns: u64, period_ns: f64, share: Share, messages: u64) -> Schedule {
+    pub fn new(start_ns: u64, pace: Pace, share: Share, messages: u64) -> Schedule {
         Schedule {
             start_ns,
-            period_ns,
+            pace,
             clients: u64::from(share.clients),
             first: u64::from(share.first),
             step: u64::from(share.step),
@@ -52,7 +60,8 @@ impl Schedule {
     #[inline]
     fn at(&self, round: u64, place: u64) -> u64 {
         let message = round * self.clients + self.first + place * self.step;
-        self.start_ns + (message as f64 * self.period_ns) as u64
+        let after_ns = (message as f64 * self.pace.period_ns) as u64;
+        self.start_ns + after_ns - after_ns.checked_rem(self.pace.burst_ns).unwrap_or(0)
     }
 
     /// When the next message is due; `None` when there is none any more.
@@ -78,6 +87,10 @@ impl Schedule {
 mod tests {
     use super::*;
 
+    fn even(period_ns: f64) -> Pace {
+        Pace { period_ns, burst_ns: 0 }
+    }
+
     /// Two workers and their clients together make one even sequence.
     #[test]
     fn messages_of_all_workers_are_evenly_spread() {
@@ -87,7 +100,7 @@ mod tests {
             step: 2,
             own,
         };
-        let mut workers = [share(0, 3), share(1, 2)].map(|share| Schedule::new(1_000, 100.0, share, 2));
+        let mut workers = [share(0, 3), share(1, 2)].map(|share| Schedule::new(1_000, even(100.0), share, 2));
         let mut all = Vec::new();
         for (number, worker) in workers.iter_mut().enumerate() {
             let mut sequences = [0; 3];
@@ -104,10 +117,29 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_is_due_at_its_beginning() {
+        let share = Share {
+            clients: 2,
+            first: 0,
+            step: 1,
+            own: 2,
+        };
+        let pace = Pace {
+            period_ns: 100.0,
+            burst_ns: 300,
+        };
+        let mut schedule = Schedule::new(1_000, pace, share, 4);
+        let due: Vec<u64> = std::iter::from_fn(|| schedule.pop(u64::MAX))
+            .map(|(_, due_ns)| due_ns)
+            .collect();
+        assert_eq!(due, [1_000, 1_000, 1_000, 1_300, 1_300, 1_300, 1_600, 1_600]);
+    }
+
+    #[test]
     fn nothing_is_due_before_its_time() {
         let mut schedule = Schedule::new(
             50,
-            10.0,
+            even(10.0),
             Share {
                 clients: 1,
                 first: 0,

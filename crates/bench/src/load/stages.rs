@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::client::{Client, State};
 use super::context::{Permission, TimerKind};
 use super::reconcile::{self, Findings};
-use super::schedule::{Schedule, Share};
+use super::schedule::{Pace, Schedule, Share};
 use super::worker::{Note, SECOND_NS, Stage, Worker};
 use super::{lifecycle, publish};
 use crate::driver::{Interval, Unaccepted};
@@ -43,7 +43,11 @@ impl Worker {
                 own: run.clients,
             };
             if publishing.is_open {
-                run.schedule = Some(Schedule::new(start_ns, publishing.period_ns, share, publish.messages));
+                let pace = Pace {
+                    period_ns: publishing.period_ns,
+                    burst_ns: publishing.burst_ns,
+                };
+                run.schedule = Some(Schedule::new(start_ns, pace, share, publish.messages));
             }
         }
         let ends_by_itself = plan.groups.iter().any(|group| group.publishing.is_some())

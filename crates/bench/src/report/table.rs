@@ -244,8 +244,12 @@ fn fleet_words(fleet: &FleetResult) -> Vec<String> {
     };
     let [stored, expected, devices, alarms] =
         [fleet.stored_points, fleet.expected_points, fleet.devices, fleet.alarms].map(|count| whole(count as f64));
+    let counted = fleet
+        .counted_points
+        .map(|count| format!("{} counted as usage, ", whole(count as f64)));
+    let counted = counted.unwrap_or_default();
     vec![
-        format!("{stored} points stored of {expected} expected, {arrived};"),
+        format!("{stored} points stored of {expected} expected, {counted}{arrived};"),
         format!("{devices} devices, {alarms} new alarms"),
     ]
 }

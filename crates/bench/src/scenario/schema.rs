@@ -105,6 +105,7 @@ const PUBLISH: &[Field] = &[
     field("qos", Kind::Whole(U8)),
     field("retain", Kind::Switch),
     optional("rate", Kind::Number),
+    field("burst_s", Kind::Number),
     field("window", Kind::Whole(U32)),
     field("messages", Kind::Whole(i64::MAX)),
     field("payload", Kind::Choice(PAYLOAD, &["smart-meter"])),

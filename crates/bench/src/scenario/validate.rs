@@ -277,6 +277,17 @@ fn check_publish(group: &Group, publish: &Publish, say: &mut impl FnMut(&str, St
             format!("expected messages per second above 0, not {rate}; without a rate it is the closed model"),
         );
     }
+    if !(0.0..=60.0).contains(&publish.burst_s) {
+        say(
+            "publish.burst_s",
+            format!("expected seconds from 0 (evenly spread) to 60, not {}", publish.burst_s),
+        );
+    } else if publish.burst_s > 0.0 && publish.rate.is_none() {
+        say(
+            "publish.burst_s",
+            "the closed model has no schedule: give a `rate`".into(),
+        );
+    }
     if publish.qos > 0 && publish.window == 0 {
         say(
             "publish.window",

@@ -65,6 +65,8 @@ pub(super) struct Pump {
     tasks: JoinSet<Done>,
     control: watch::Receiver<Control>,
     purges: u64,
+    /// What was on its way when the buffer was purged does not wait again.
+    purged_before: u64,
     /// The target is away until it has been asked again, not before this.
     away_until: Option<Instant>,
     backoff: Backoff,
@@ -136,6 +138,7 @@ impl Pump {
             tasks: JoinSet::new(),
             control,
             purges: 0,
+            purged_before: 0,
             away_until: None,
             backoff: Backoff::new(&config.retry),
             is_checking: false,
@@ -597,6 +600,12 @@ impl Pump {
 
     fn sort(&mut self, mut entry: Entry, result: Result<(), Failure>, sorted: &mut Sorted) {
         entry.tries = entry.tries.saturating_add(1);
+        let would_wait = matches!(result, Err(Failure::Busy(_) | Failure::Away(_) | Failure::Untried));
+        if would_wait && entry.sequence < self.purged_before {
+            self.window.done(entry.sequence);
+            sorted.purged += 1;
+            return;
+        }
         match result {
             Ok(()) => {
                 sorted.sent += 1;
@@ -633,6 +642,7 @@ impl Pump {
         let metrics = &self.shared.metrics;
         metrics.sent.fetch_add(sorted.sent, Relaxed);
         metrics.sent_bytes.fetch_add(sorted.sent_bytes, Relaxed);
+        metrics.purged.fetch_add(sorted.purged, Relaxed);
         let took_any = sorted.sent + sorted.refused > 0;
         // Those that were turned away before say nothing of others, which go before them then.
         let is_retry = sorted.busy.iter().all(|entry| entry.tries > 1);
@@ -663,6 +673,8 @@ impl Pump {
         }
         if took_any {
             self.next_check = now + self.check_interval();
+        }
+        if took_any || sorted.purged > 0 {
             self.moved();
         }
     }
@@ -691,6 +703,7 @@ impl Pump {
     }
 
     fn purge(&mut self) {
+        self.purged_before = self.window.next();
         let mut purged = self.shared.buffer.purge();
         for lane in &mut self.lanes {
             for entry in lane.clear() {
@@ -746,4 +759,5 @@ struct Sorted {
     away: Vec<Entry>,
     away_reason: Option<String>,
     untried: Vec<Entry>,
+    purged: u64,
 }

@@ -49,6 +49,11 @@ impl Window {
         (self.len() - self.open, self.done_bytes)
     }
 
+    /// The sequence of what is pushed next.
+    pub fn next(&self) -> u64 {
+        self.first + self.slots.len() as u64
+    }
+
     /// `place`: of the record's block; `None`: it was set aside. Returns its sequence.
     pub fn push(&mut self, record: Record, place: Option<Place>) -> u64 {
         self.bytes += record.len();
@@ -67,7 +72,7 @@ impl Window {
             place,
             bytes,
         });
-        self.first + self.slots.len() as u64 - 1
+        self.next() - 1
     }
 
     pub fn done(&mut self, sequence: u64) {

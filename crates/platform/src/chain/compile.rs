@@ -15,6 +15,7 @@ pub const NODES_MAX: usize = 10_000;
 #[derive(Debug)]
 pub struct Chain {
     pub id: RuleChainId,
+    pub tenant: TenantId,
     pub(super) nodes: Vec<Node>,
     /// `None`: messages end at once.
     pub(super) first: Option<usize>,
@@ -178,6 +179,7 @@ impl Chain {
         }
         Ok(Chain {
             id,
+            tenant,
             nodes,
             first,
             warnings,

@@ -11,7 +11,7 @@ use super::Chain;
 use super::message::Message;
 use crate::alarm_rules;
 use crate::decode::KeyValue;
-use crate::ids::{AlarmId, EntityId, RuleChainId, RuleNodeId};
+use crate::ids::{AlarmId, EntityId, RuleChainId, RuleNodeId, TenantId};
 use crate::model::{Alarm, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 
@@ -112,6 +112,9 @@ pub trait Host {
     fn new_alarm_id(&self) -> AlarmId;
 
     fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>>;
+
+    /// A chain reads and changes what is its tenant's.
+    fn tenant_of(&self, entity: EntityId) -> TenantId;
 
     /// Where messages of the originator's profile begin.
     fn default_chain(&self, originator: EntityId) -> Option<RuleChainId>;

@@ -8,7 +8,7 @@ use super::compile::Chain;
 use super::host::{Continuation, DebugEvent, Host};
 use super::message::{Data, Message};
 use super::nodes::{At, Label, Outcome};
-use crate::ids::{RuleChainId, Uuid};
+use crate::ids::{EntityId, RuleChainId, Uuid};
 use serde_json::Value as Json;
 
 /// Nodes that one message passes, with all that comes of it; a circle ends here.
@@ -48,6 +48,20 @@ pub struct FailedAt {
 }
 
 impl Run {
+    /// Without having passed a node.
+    pub fn failed(chain: RuleChainId, error: &str) -> Run {
+        let failure = Failure {
+            chain,
+            node: String::new(),
+            error: error.to_owned(),
+            at: None,
+        };
+        Run {
+            failures: vec![failure],
+            ..Run::default()
+        }
+    }
+
     /// With what another run did.
     pub fn add(&mut self, other: Run) {
         self.executions += other.executions;
@@ -161,6 +175,14 @@ pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: 
     let said = source.kind.tick(tenant, service, host);
     let mut runner = Runner::new(None, host);
     match said {
+        Ok(Some(message)) if runner.host.tenant_of(message.originator) != chain.tenant => {
+            runner.run.failures.push(Failure {
+                chain: chain.id,
+                node: source.name.to_string(),
+                error: strange(message.originator),
+                at: None,
+            });
+        }
         Ok(Some(message)) => runner.tell(chain, node, None, vec![("Success".into(), Rc::new(message))]),
         Ok(None) => {}
         Err(error) => runner.run.failures.push(Failure {
@@ -237,6 +259,10 @@ impl<'a, 'h> Runner<'a, 'h> {
     }
 
     fn go_on(&mut self, task: &Task<'a>, label: Label, message: Rc<Message<'a>>) {
+        let originator = message.originator;
+        if originator != task.message.originator && self.host.tenant_of(originator) != task.chain.tenant {
+            return self.fail(task, strange(originator));
+        }
         let debugging = task.chain.nodes[task.node].debugging;
         if debugging.wants_all(|| self.host.now_ms()) {
             self.debug(task, &message, Some(&label), None);
@@ -284,7 +310,8 @@ impl<'a, 'h> Runner<'a, 'h> {
                 format!("{DEPTH_MAX} rule chains within each other: is there a circle?"),
             );
         }
-        let Some(chain) = self.host.chain(id) else {
+        let chain = self.host.chain(id).filter(|chain| chain.tenant == task.chain.tenant);
+        let Some(chain) = chain else {
             return self.fail(&task, format!("there is no rule chain {id}"));
         };
         let Some(first) = chain.first else { return };
@@ -355,6 +382,14 @@ impl<'a, 'h> Runner<'a, 'h> {
             message,
         });
     }
+}
+
+fn strange(originator: EntityId) -> String {
+    format!(
+        "there is no {} {} in this tenant",
+        originator.kind.name(),
+        originator.id
+    )
 }
 
 fn failed_at(task: &Task<'_>) -> FailedAt {

@@ -218,6 +218,13 @@ impl Entities {
             profile.tenant_id,
             profile.id,
         )?;
+        self.check_defaults(
+            "Device",
+            profile.tenant_id,
+            profile.default_rule_chain_id,
+            profile.default_dashboard_id,
+            profile.default_queue_name.as_deref(),
+        )?;
         if profile.profile_data.is_null() {
             profile.profile_data = crate::model::default_profile_data();
         }

@@ -7,7 +7,7 @@ use crate::chain::default_root_chain;
 use crate::ids::{CustomerId, EntityType, TenantId, UserId};
 use crate::model::{
     ApiUsageState, Asset, AssetProfile, AuditLog, Authority, Customer, Dashboard, Device, DeviceProfile, Entity,
-    OtaPackage, Rpc, RuleChain, Tenant, User, UserCredentials,
+    OtaPackage, QueueStats, Rpc, RuleChain, Tenant, User, UserCredentials,
 };
 use crate::page::PageLink;
 use crate::repository::{Change, Selection};
@@ -44,6 +44,9 @@ impl Entities {
             ..AssetProfile::default()
         };
         let mut root_chain = default_root_chain(tenant_id);
+        if let Some(metadata) = &mut root_chain.metadata {
+            self.identify_nodes(metadata, &[], now_ms);
+        }
         changes.push(self.put(&mut device_profile, None, now_ms)?);
         changes.push(self.put(&mut asset_profile, None, now_ms)?);
         changes.push(self.put(&mut root_chain, None, now_ms)?);
@@ -256,6 +259,30 @@ impl Entities {
         self.put_alone(state, None, now_ms)
     }
 
+    /// That of a queue in this node, made with the first message.
+    pub fn queue_stats(
+        &self,
+        tenant: TenantId,
+        queue: &str,
+        service: &str,
+        now_ms: i64,
+    ) -> Result<QueueStats, EntityError> {
+        let _changing = self.changing();
+        self.get::<Tenant>(tenant.0)?;
+        let name = format!("{queue}_{service}");
+        if let Some(known) = self.find_by_name(tenant.0, &name)? {
+            return Ok(known);
+        }
+        let stats = QueueStats {
+            tenant_id: tenant,
+            queue_name: queue.to_owned(),
+            service_id: service.to_owned(),
+            name,
+            ..QueueStats::default()
+        };
+        self.put_alone(stats, None, now_ms)
+    }
+
     /// All entities of the tenant, but not its telemetry.
     pub fn delete_tenant(&self, id: TenantId) -> Result<Tenant, EntityError> {
         let _changing = self.changing();
@@ -273,6 +300,7 @@ impl Entities {
             OtaPackage::KIND,
             AuditLog::KIND,
             ApiUsageState::KIND,
+            QueueStats::KIND,
             User::KIND,
             Customer::KIND,
         ] {

@@ -1,8 +1,8 @@
 //! Assets, dashboards, rule chains and relations.
 
 use super::{Entities, EntityError, check_name, delete_with_all};
-use crate::ids::{AssetProfileId, EntityId, RuleChainId, TenantId};
-use crate::model::{Asset, AssetProfile, Dashboard, DeviceProfile, Entity, Relation, RuleChain};
+use crate::ids::{AssetProfileId, DashboardId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
+use crate::model::{Asset, AssetProfile, Dashboard, DeviceProfile, Entity, Queue, Relation, RuleChain};
 use crate::page::PageLink;
 use crate::repository::{Change, Selection};
 
@@ -57,7 +57,87 @@ impl Entities {
         if let Some(stored) = &stored {
             profile.tenant_id = stored.tenant_id;
         }
+        self.check_defaults(
+            "Asset",
+            profile.tenant_id,
+            profile.default_rule_chain_id,
+            profile.default_dashboard_id,
+            profile.default_queue_name.as_deref(),
+        )?;
         self.put_alone(profile, stored.as_ref(), now_ms)
+    }
+
+    /// What a profile names is its tenant's.
+    pub(super) fn check_defaults(
+        &self,
+        what: &str,
+        tenant: TenantId,
+        chain: Option<RuleChainId>,
+        dashboard: Option<DashboardId>,
+        queue: Option<&str>,
+    ) -> Result<(), EntityError> {
+        if let Some(id) = chain {
+            let chain: Option<RuleChain> = self.find(id.0)?;
+            if chain.is_none_or(|chain| chain.tenant_id != tenant) {
+                return Err(EntityError::invalid("Can't assign non-existent rule chain!"));
+            }
+        }
+        if let Some(id) = dashboard {
+            let dashboard: Option<Dashboard> = self.find(id.0)?;
+            if dashboard.is_none_or(|dashboard| dashboard.tenant_id != tenant) {
+                return Err(EntityError::invalid("Can't assign non-existent dashboard!"));
+            }
+        }
+        let Some(name) = queue.filter(|name| !name.is_empty()) else {
+            return Ok(());
+        };
+        let is_default = Queue::defaults().iter().any(|queue| queue.name == name);
+        if is_default || self.stored_queues()?.iter().any(|queue| queue.name == name) {
+            return Ok(());
+        }
+        Err(EntityError::invalid(format!(
+            "{what} profile is referring to non-existent queue!"
+        )))
+    }
+
+    /// Profiles that an entity is the default of.
+    fn check_no_default(
+        &self,
+        what: &str,
+        tenant: TenantId,
+        is_meant: impl Fn(&DeviceProfile) -> bool,
+        is_meant_too: impl Fn(&AssetProfile) -> bool,
+    ) -> Result<(), EntityError> {
+        let mut used_by = None;
+        self.repository.for_each(AssetProfile::KIND, &mut |record| {
+            let profile = record.read::<AssetProfile>();
+            if profile.is_ok_and(|profile| profile.tenant_id == tenant && is_meant_too(&profile)) {
+                used_by = Some("asset");
+            }
+        })?;
+        self.repository.for_each(DeviceProfile::KIND, &mut |record| {
+            let profile = record.read::<DeviceProfile>();
+            if profile.is_ok_and(|profile| profile.tenant_id == tenant && is_meant(&profile)) {
+                used_by = Some("device");
+            }
+        })?;
+        match used_by {
+            Some(kind) => Err(EntityError::invalid(format!(
+                "The {what} referenced by the {kind} profiles cannot be deleted!"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    pub fn delete_dashboard(&self, dashboard: &Dashboard) -> Result<(), EntityError> {
+        let is_it = |id: Option<DashboardId>| id.is_some() && id == dashboard.id;
+        self.check_no_default(
+            "dashboard",
+            dashboard.tenant_id,
+            |profile| is_it(profile.default_dashboard_id),
+            |profile| is_it(profile.default_dashboard_id),
+        )?;
+        self.delete(dashboard)
     }
 
     pub fn delete_asset_profile(&self, id: AssetProfileId) -> Result<(), EntityError> {
@@ -86,7 +166,7 @@ impl Entities {
         self.put_alone(dashboard, stored.as_ref(), now_ms)
     }
 
-    /// Of assets and dashboards, which nothing refers to in a way that would forbid it.
+    /// Of assets, which nothing refers to in a way that would forbid it.
     pub fn delete<E: Entity>(&self, entity: &E) -> Result<(), EntityError> {
         let _changing = self.changing();
         let id = entity.id().ok_or(EntityError::NotFound)?;
@@ -125,6 +205,19 @@ impl Entities {
             ..stored.clone()
         };
         self.put_alone(chain, Some(&stored), now_ms)
+    }
+
+    /// An identifier for each node that has none, or one of a node that is not in `known`: that of another chain's is not to be had.
+    pub fn identify_nodes(&self, metadata: &mut serde_json::Value, known: &[Uuid], now_ms: i64) {
+        for node in metadata["nodes"].as_array_mut().into_iter().flatten() {
+            let id = node["id"]["id"].as_str().and_then(Uuid::parse);
+            if id.is_some_and(|id| known.contains(&id)) {
+                continue;
+            }
+            let id = self.new_id(now_ms);
+            node["id"] = serde_json::json!(EntityId::new(EntityType::RuleNode, id));
+            node["createdTime"] = id.created_ms().into();
+        }
     }
 
     pub fn root_chain(&self, tenant: TenantId) -> Result<Option<RuleChain>, EntityError> {
@@ -174,11 +267,12 @@ impl Entities {
                 "Deletion of Root Tenant Rule Chain is prohibited!",
             ));
         }
-        if self.repository.count(DeviceProfile::KIND, &of_parent(id.0))? > 0 {
-            return Err(EntityError::invalid(
-                "The rule chain referenced by the device profiles cannot be deleted!",
-            ));
-        }
+        self.check_no_default(
+            "rule chain",
+            chain.tenant_id,
+            |profile| profile.default_rule_chain_id == Some(id),
+            |profile| profile.default_rule_chain_id == Some(id),
+        )?;
         Ok(self.repository.apply(&delete_with_all(id.entity()))?)
     }
 

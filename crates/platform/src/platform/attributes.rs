@@ -109,8 +109,8 @@ impl Platform {
         match entity.kind {
             EntityType::Device => self.entities.directory().device(DeviceId(entity.id)).is_none(),
             EntityType::Alarm => matches!(repository.alarm(AlarmId(entity.id)), Ok(None)),
-            // Parts of others, which are not stored by themselves.
-            EntityType::RuleNode | EntityType::QueueStats => false,
+            // A part of its chain, which is not stored by itself.
+            EntityType::RuleNode => false,
             _ => matches!(repository.get(entity), Ok(None)),
         }
     }
@@ -132,7 +132,7 @@ impl Platform {
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
         let tenant = visit.tenant_of(entity);
         // What a tenant used is nothing that it uses.
-        let is_counted = is_new && entity.kind != EntityType::ApiUsageState;
+        let is_counted = is_new && !matches!(entity.kind, EntityType::ApiUsageState | EntityType::QueueStats);
         for (ts_ms, values) in telemetry.groups() {
             for value in values {
                 visit

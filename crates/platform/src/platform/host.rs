@@ -16,7 +16,8 @@ use crate::chain::{
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, TenantId};
 use crate::limits::ApiFeature;
-use crate::model::{Alarm, Attribute, Relation, Scope};
+use crate::model::{Alarm, Attribute, MAIN_QUEUE, Relation, Scope};
+use crate::queue_statistics::{Exception, Fate};
 use crate::repository::RelationSelection;
 use crate::usage::Counter;
 
@@ -65,7 +66,7 @@ impl<'v> Visit<'v> {
         for effect in effects {
             if let Ok(said) = alarm_message(&effect, message) {
                 let done = chain::run(chain, said, self);
-                self.finish(message.originator, effect.alarm.tenant_id, &done);
+                self.finish(message.originator, effect.alarm.tenant_id, None, &done);
             }
         }
     }
@@ -83,15 +84,37 @@ impl<'v> Visit<'v> {
     }
 
     /// Counts what a run did that is not tried again.
-    pub fn finish(&mut self, originator: EntityId, tenant: TenantId, done: &Run) {
+    pub fn finish(&mut self, originator: EntityId, tenant: TenantId, queue: Option<&str>, done: &Run) {
         if self.is_replay {
             return;
         }
         self.count_run(tenant, done);
+        let fate = if done.failures.is_empty() {
+            Fate::Successful
+        } else {
+            Fate::Failed
+        };
+        self.count_fate(tenant, queue, fate, done);
         self.core.stats.failed_messages_total += u64::from(!done.failures.is_empty());
         for failure in &done.failures {
             self.outlet.failed(originator, &failure.node, &failure.error);
         }
+    }
+
+    pub fn count_fate(&mut self, tenant: TenantId, queue: Option<&str>, fate: Fate, done: &Run) {
+        let queue = self
+            .core
+            .queues
+            .named(queue)
+            .map_or(MAIN_QUEUE, |queue| queue.name.as_str());
+        self.core.queue_statistics.count(tenant, queue, fate, || {
+            let failure = done.failures.last()?;
+            Some(Exception {
+                chain: failure.chain,
+                node: failure.node.clone(),
+                message: failure.error.clone(),
+            })
+        });
     }
 
     pub fn count_run(&mut self, tenant: TenantId, done: &Run) {
@@ -111,12 +134,12 @@ impl<'v> Visit<'v> {
         while let Some((queue, then)) = self.core.queue.pop_front() {
             let originator = then.message.originator;
             let tenant = self.tenant_of(originator);
-            if let Some(queue) = self.retrying_queue(Some(&queue)) {
-                self.run_in_queue(&queue, tenant, Work::Resume(then));
+            if let Some(retrying) = self.retrying_queue(Some(&queue)) {
+                self.run_in_queue(&retrying, tenant, Work::Resume(then));
                 continue;
             }
             let done = chain::resume(then, "Success", None, self);
-            self.finish(originator, tenant, &done);
+            self.finish(originator, tenant, Some(&queue), &done);
         }
     }
 
@@ -204,6 +227,10 @@ impl Host for Visit<'_> {
 
     fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>> {
         self.core.chains.get(&id).cloned()
+    }
+
+    fn tenant_of(&self, entity: EntityId) -> TenantId {
+        Visit::tenant_of(self, entity)
     }
 
     fn default_chain(&self, originator: EntityId) -> Option<RuleChainId> {

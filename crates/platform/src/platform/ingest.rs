@@ -9,10 +9,10 @@ use super::host::Visit;
 use super::retries::Work;
 use super::{Core, Outlet, Platform};
 use crate::activity::ActivityEvent;
-use crate::chain::{self, Chain, Continuation, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY};
+use crate::chain::{self, Chain, Continuation, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, Run};
 use crate::decode::{DecodeError, KeyValue, RpcRequest, Telemetry, attributes};
 use crate::directory::DeviceEntry;
-use crate::ids::{DeviceId, Uuid};
+use crate::ids::{DeviceId, RuleChainId, TenantId, Uuid};
 use crate::limits::ApiFeature;
 use crate::model::DeviceProfile;
 use crate::repository::{Change, RepositoryError, StateKind};
@@ -349,14 +349,20 @@ impl Visit<'_> {
         }
     }
 
-    /// That of the profile, or the root chain.
-    fn chain_of(&self, sender: &Sender) -> Option<Arc<Chain>> {
-        let own = sender
-            .profile
-            .as_ref()
-            .and_then(|profile| profile.default_rule_chain_id);
-        let id = own.or_else(|| self.core.roots.get(&sender.entry.tenant).copied())?;
-        self.core.chains.get(&id).cloned()
+    /// That of the profile, if there is one, or the tenant's root chain.
+    fn chain_of(&mut self, sender: &Sender) -> Option<Arc<Chain>> {
+        let tenant = sender.entry.tenant;
+        let profile = sender.profile.as_ref();
+        let own = profile.and_then(|profile| profile.default_rule_chain_id);
+        let found = self.core.chain_or_root(own, tenant);
+        if found.is_none() {
+            let nothing = Run::failed(
+                RuleChainId::NULL,
+                "the tenant has no root rule chain: nothing was done with a message",
+            );
+            self.finish(sender.id.entity(), tenant, None, &nothing);
+        }
+        found
     }
 
     pub fn run(&mut self, sender: &Sender, message: Message<'_>) {
@@ -376,7 +382,7 @@ impl Visit<'_> {
         }
         self.apply_rules_beside(&chain, &message);
         let done = chain::run(&chain, message, self);
-        self.finish(sender.id.entity(), sender.entry.tenant, &done);
+        self.finish(sender.id.entity(), sender.entry.tenant, queue, &done);
     }
 
     /// What alarm rules say without a message: from their node on, or from the start of a chain that has none.
@@ -399,7 +405,15 @@ impl Visit<'_> {
             }
             None => chain::run(&chain, message, self),
         };
-        self.finish(sender.id.entity(), sender.entry.tenant, &done);
+        self.finish(sender.id.entity(), sender.entry.tenant, None, &done);
+    }
+}
+
+impl Core {
+    pub fn chain_or_root(&self, id: Option<RuleChainId>, tenant: TenantId) -> Option<Arc<Chain>> {
+        let chain = |id: RuleChainId| self.chains.get(&id).filter(|chain| chain.tenant == tenant);
+        let root = || chain(self.roots.get(&tenant).copied()?);
+        id.and_then(chain).or_else(root).cloned()
     }
 }
 

@@ -56,6 +56,7 @@ use crate::entities::Entities;
 use crate::ids::{DeviceId, DeviceProfileId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::limits::{ApiFeature, ApiState, TenantLimits};
 use crate::model::RuleChain;
+use crate::queue_statistics::QueueStatistics;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Usage;
 use off_times::OffTimes;
@@ -155,6 +156,7 @@ struct Core {
     chains: HashMap<RuleChainId, Arc<Chain>>,
     roots: HashMap<TenantId, RuleChainId>,
     slow_scripts: SlowScripts,
+    queue_statistics: QueueStatistics,
     rules: HashMap<DeviceProfileId, Arc<Rules>>,
     transports: HashMap<DeviceProfileId, Arc<Transport>>,
     devices: HashMap<DeviceId, DeviceState>,

@@ -56,6 +56,6 @@ impl Visit<'_> {
             ts_ms: now_ms,
         };
         let done = chain::run(&chain, message, self);
-        self.finish(news.entity, news.tenant, &done);
+        self.finish(news.entity, news.tenant, None, &done);
     }
 }

@@ -26,9 +26,10 @@ const ROWS_MAX: usize = 1_000;
 const ALARMS_MAX: usize = 100_000;
 
 /// Those besides devices that have telemetry, the more frequent first.
-const KINDS: [EntityType; 9] = [
+const KINDS: [EntityType; 10] = [
     EntityType::Asset,
     EntityType::ApiUsageState,
+    EntityType::QueueStats,
     EntityType::Tenant,
     EntityType::Customer,
     EntityType::User,
@@ -138,7 +139,7 @@ impl Platform {
                 continue;
             };
             let tenant = match kind {
-                EntityType::ApiUsageState => return Ok(Some(self.options.usage_ttl_days)),
+                EntityType::ApiUsageState | EntityType::QueueStats => return Ok(Some(self.options.usage_ttl_days)),
                 EntityType::Tenant => TenantId(entity),
                 _ => TenantId(record.row.tenant),
             };

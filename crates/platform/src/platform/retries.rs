@@ -16,6 +16,7 @@ use super::{Core, HashMap, Platform};
 use crate::chain::{self, Continuation, Data, FailedAt, Message, Metadata, Run};
 use crate::ids::{CustomerId, EntityId, RuleChainId, TenantId, Uuid};
 use crate::model::{MAIN_QUEUE, ProcessingKind, Queue, SubmitKind};
+use crate::queue_statistics::Fate;
 use crate::repository::{Change, StateKind};
 
 /// Of all messages that wait, as they are stored.
@@ -33,7 +34,7 @@ impl Queues {
     }
 
     /// One that is not there is Main.
-    fn named(&self, name: Option<&str>) -> Option<&Arc<Queue>> {
+    pub fn named(&self, name: Option<&str>) -> Option<&Arc<Queue>> {
         let named = name.and_then(|name| self.0.get(name));
         named.or_else(|| self.0.get(MAIN_QUEUE))
     }
@@ -301,6 +302,7 @@ impl Visit<'_> {
         self.keeps_failed = false;
         self.count_run(waiting.tenant, &done);
         if done.failures.is_empty() {
+            self.count_fate(waiting.tenant, Some(&waiting.queue), Fate::Successful, &done);
             return true;
         }
         waiting.tries += 1;
@@ -311,16 +313,20 @@ impl Visit<'_> {
         let queue = self.core.queues.named(Some(&waiting.queue)).cloned();
         let strategy = queue.filter(|queue| queue.is_retrying());
         let Some(strategy) = strategy.as_ref().and_then(|queue| queue.processing_strategy.as_ref()) else {
+            self.count_fate(waiting.tenant, Some(&waiting.queue), Fate::Failed, &done);
             self.give_up(waiting);
             return true;
         };
+        let is_last = strategy.retries > 0 && waiting.tries > strategy.retries;
+        let is_last = is_last || done.failures.iter().all(|failure| failure.at.is_none());
+        let fate = if is_last { Fate::Failed } else { Fate::FailedForNow };
+        self.count_fate(waiting.tenant, Some(&waiting.queue), fate, &done);
         let failed: Vec<_> = done
             .failures
             .into_iter()
             .filter_map(|failure| Some((failure.chain, *failure.at?)))
             .collect();
-        let is_last = strategy.retries > 0 && waiting.tries > strategy.retries;
-        if is_last || failed.is_empty() {
+        if is_last {
             self.give_up(waiting);
             return true;
         }
@@ -341,13 +347,16 @@ impl Visit<'_> {
 
     fn perform(&mut self, work: &Work) -> Run {
         match work {
-            Work::Message { chain, message } => match self.core.chains.get(chain).cloned() {
-                Some(chain) => {
-                    self.apply_rules_beside(&chain, message);
-                    chain::run(&chain, message.clone(), self)
+            Work::Message { chain, message } => {
+                let tenant = self.tenant_of(message.originator);
+                match self.core.chain_or_root(Some(*chain), tenant) {
+                    Some(chain) => {
+                        self.apply_rules_beside(&chain, message);
+                        chain::run(&chain, message.clone(), self)
+                    }
+                    None => Run::failed(*chain, "the rule chain was deleted while the message waited"),
                 }
-                None => Run::default(),
-            },
+            }
             Work::Resume(then) => chain::resume(then.clone(), "Success", None, self),
             Work::Failed(all) => {
                 let mut whole = Run::default();

@@ -8,6 +8,7 @@ use super::{IngestError, Outlet, Platform};
 use crate::alarm_rules::Event;
 use crate::chain::{self, Data, Message, Metadata, alarm_message};
 use crate::ids::{CustomerId, DeviceId, TenantId};
+use crate::queue_statistics::QueueCounts;
 use crate::repository::{Change, StateKind};
 use crate::usage::{Counter, UsagePoint};
 
@@ -73,6 +74,11 @@ impl Platform {
         self.core().usage.report()
     }
 
+    /// How messages fared in the queues of tenants since the last time.
+    pub fn take_queue_counts(&self) -> Vec<(TenantId, Vec<QueueCounts>)> {
+        self.core().queue_statistics.take()
+    }
+
     /// Of this month.
     pub fn usage(&self, tenant: TenantId, counter: Counter) -> u64 {
         self.core().usage.get(tenant, counter)
@@ -125,7 +131,7 @@ impl Visit<'_> {
             };
             let service = self.platform.options.service.clone();
             let done = chain::tick(&chain, node, tenant.0, &service, self);
-            self.finish(tenant.entity(), tenant, &done);
+            self.finish(tenant.entity(), tenant, None, &done);
         }
     }
 
@@ -154,7 +160,7 @@ impl Visit<'_> {
                 chain::resume(call.then, "Failure", Some(body), self)
             }
         };
-        self.finish(originator, tenant, &done);
+        self.finish(originator, tenant, None, &done);
     }
 
     fn check_silence(&mut self) {

@@ -214,9 +214,12 @@ fn pages(
             customer: None,
             ..selection.clone()
         },
-        EntityType::Device | EntityType::Asset | EntityType::Customer | EntityType::User | EntityType::RuleChain => {
-            selection.clone()
-        }
+        EntityType::Device
+        | EntityType::Asset
+        | EntityType::Customer
+        | EntityType::User
+        | EntityType::RuleChain
+        | EntityType::QueueStats => selection.clone(),
         other => {
             return Err(Failure::bad_request(format!(
                 "Entities of type {other} cannot be queried"

@@ -278,6 +278,7 @@ impl Flags<'_> {
             topic: pattern(self.text("topic").unwrap_or_default(), "icus")?,
             qos,
             retain: self.is_set("retain"),
+            burst_s: 0.0,
             rate: (interval_ms > 0).then(|| 1000.0 / f64::from(interval_ms)),
             window: if qos > 0 { inflight } else { 0 },
             messages: 0,

@@ -86,6 +86,32 @@ fn other_chains_put_out_to_where_they_were_entered() {
 }
 
 #[test]
+fn a_chain_of_another_tenant_is_not_entered() {
+    let theirs = json!({"firstNodeIndex": 0, "nodes": [log()]});
+    let stranger = TenantId(Uuid([0xee; 16]));
+    let mut host = TestHost::default();
+    host.chains
+        .insert(OTHER, Arc::new(Chain::compile(stranger, OTHER, &theirs).unwrap()));
+    let outer = chain(&[input()], &[]);
+    let done = run(&outer, message("A", json!({})), &mut host);
+    assert_eq!(done.failures[0].error, format!("there is no rule chain {OTHER}"));
+    assert!(host.logged.is_empty());
+}
+
+#[test]
+#[cfg(feature = "script")]
+fn a_generator_speaks_for_its_own_tenant() {
+    for (originator, failures) in [(Uuid([0xee; 16]), 1), (DEVICE.id, 0)] {
+        let configuration = json!({"msgCount": 2, "periodInSeconds": 5, "originatorId": originator, "originatorType": "DEVICE",
+            "jsScript": "return {msg: {}, metadata: {}, msgType: 'POST_TELEMETRY_REQUEST'};"});
+        let nodes = [node("debug.TbMsgGeneratorNode", "n", &configuration), log()];
+        let mut host = TestHost::default();
+        let done = tick(&chain(&nodes, &[(0, "Success", 1)]), 0, TENANT.id, "node-1", &mut host);
+        assert_eq!((done.failures.len(), host.logged.len()), (failures, 1 - failures));
+    }
+}
+
+#[test]
 fn connections_of_old_files_lead_into_other_chains() {
     let metadata = json!({"firstNodeIndex": 0, "nodes": [log()], "connections": [],
         "ruleChainConnections": [{"fromIndex": 0, "type": "Success", "targetRuleChainId": {"entityType": "RULE_CHAIN", "id": OTHER.0}}]});

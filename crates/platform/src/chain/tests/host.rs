@@ -10,7 +10,7 @@ use timeseries::{TimedValue, Value};
 use super::super::*;
 use crate::alarm_rules::{Action, Condition, Effect};
 use crate::decode::KeyValue;
-use crate::ids::{AlarmId, EntityId, RuleChainId, Uuid};
+use crate::ids::{AlarmId, EntityId, RuleChainId, TenantId, Uuid};
 use crate::model::{Alarm, AlarmSeverity, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 
@@ -49,6 +49,14 @@ impl Host for TestHost {
 
     fn chain(&self, id: RuleChainId) -> Option<Arc<Chain>> {
         self.chains.get(&id).cloned()
+    }
+
+    fn tenant_of(&self, entity: EntityId) -> TenantId {
+        if entity.id == Uuid([0xee; 16]) {
+            TenantId(entity.id)
+        } else {
+            super::TENANT_ID
+        }
     }
 
     fn default_chain(&self, _: EntityId) -> Option<RuleChainId> {

@@ -1,0 +1,91 @@
+//! What profiles name: it has to be there, and is then not to be deleted.
+
+use serde_json::{Value, json};
+
+use crate::server::{SYSADMIN, Server, id, refused};
+
+const NOBODYS: &str = "ffffffff-0000-11f0-8000-000000000000";
+
+#[test]
+fn profiles_name_what_their_tenant_has() {
+    let server = Server::start();
+    let made = |target: &str, name: &str| server.post(target, json!({name: "mine"})).ok().json();
+    let chain = made("/api/ruleChain", "name");
+    let dashboard = made("/api/dashboard", "title");
+    let other = another_tenants(&server);
+    let own_profile = |of: &str| {
+        let body = json!({"name": "p", "type": "DEFAULT", "transportType": "DEFAULT"});
+        server.post(&format!("/api/{of}Profile"), body).ok().json()
+    };
+    for (of, title) in [("device", "Device"), ("asset", "Asset")] {
+        let profile = own_profile(of);
+        let save = |field: &str, value: Value| {
+            let mut changed = profile.clone();
+            (changed[field], changed["version"]) = (value, Value::Null);
+            server.post(&format!("/api/{of}Profile"), changed)
+        };
+        let unknown = |kind: &str| json!({"entityType": kind, "id": NOBODYS});
+        let no_queue = format!("{title} profile is referring to non-existent queue!");
+        for (field, value, message) in [
+            (
+                "defaultRuleChainId",
+                unknown("RULE_CHAIN"),
+                "Can't assign non-existent rule chain!",
+            ),
+            (
+                "defaultRuleChainId",
+                other.clone(),
+                "Can't assign non-existent rule chain!",
+            ),
+            (
+                "defaultDashboardId",
+                unknown("DASHBOARD"),
+                "Can't assign non-existent dashboard!",
+            ),
+            ("defaultQueueName", json!("Nobodys"), &no_queue),
+        ] {
+            assert_eq!(refused(&save(field, value.clone()), 400, 31), message, "{of} {value}");
+        }
+        save("defaultQueueName", json!("HighPriority")).ok();
+        for (field, entity, what, list) in [
+            ("defaultRuleChainId", &chain, "rule chain", "ruleChain"),
+            ("defaultDashboardId", &dashboard, "dashboard", "dashboard"),
+        ] {
+            save(field, entity["id"].clone()).ok();
+            let target = format!("/api/{list}/{}", id(entity));
+            let message = format!("The {what} referenced by the {of} profiles cannot be deleted!");
+            assert_eq!(refused(&server.delete(&target), 400, 31), message);
+            save(field, Value::Null).ok();
+        }
+    }
+    server.delete(&format!("/api/ruleChain/{}", id(&chain))).ok();
+    server.delete(&format!("/api/dashboard/{}", id(&dashboard))).ok();
+}
+
+/// The root rule chain of another tenant.
+fn another_tenants(server: &Server) -> Value {
+    let tenant = server
+        .as_user(SYSADMIN, "POST", "/api/tenant", &json!({"title": "Other"}))
+        .ok()
+        .json();
+    let tenant = platform::ids::TenantId(platform::ids::Uuid::parse(&id(&tenant)).unwrap());
+    let root = server.devices.entities().root_chain(tenant).unwrap().unwrap();
+    json!(root.id.unwrap())
+}
+
+#[test]
+fn a_node_has_no_identifier_of_another_chains_node() {
+    let server = Server::start();
+    let chains = server.get("/api/ruleChains?pageSize=10&page=0").ok().json();
+    let root = id(&chains["data"][0]);
+    let theirs = server.get(&format!("/api/ruleChain/{root}/metadata")).ok().json()["nodes"][0].clone();
+    let chain = server.post("/api/ruleChain", json!({"name": "mine"})).ok().json();
+    let save = |node: &Value| {
+        let metadata = json!({"ruleChainId": chain["id"], "firstNodeIndex": 0, "nodes": [node], "connections": [],
+            "ruleChainConnections": null});
+        server.post("/api/ruleChain/metadata", metadata).ok().json()["nodes"][0].clone()
+    };
+    let saved = save(&theirs);
+    assert_ne!(id(&saved), id(&theirs));
+    assert_eq!(id(&save(&saved)), id(&saved), "its own is kept");
+}

@@ -1,0 +1,102 @@
+//! How messages fared in the queues of tenants, as ThingsBoard's rule engine counts it.
+
+use hashbrown::HashMap;
+
+use crate::ids::{RuleChainId, TenantId};
+
+/// Since they were taken.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QueueCounts {
+    pub queue: Box<str>,
+    pub successful: u64,
+    /// Given up.
+    pub failed: u64,
+    /// Tried again later.
+    pub failed_for_now: u64,
+    /// The last one.
+    pub exception: Option<Exception>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exception {
+    pub chain: RuleChainId,
+    pub node: String,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Fate {
+    Successful,
+    Failed,
+    FailedForNow,
+}
+
+impl QueueCounts {
+    pub fn total(&self) -> u64 {
+        self.successful + self.failed + self.failed_for_now
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct QueueStatistics(HashMap<TenantId, Vec<QueueCounts>>);
+
+impl QueueStatistics {
+    pub fn count(&mut self, tenant: TenantId, queue: &str, fate: Fate, exception: impl FnOnce() -> Option<Exception>) {
+        // A tenant has few queues.
+        let queues = self.0.entry(tenant).or_default();
+        let index = queues.iter().position(|counts| &*counts.queue == queue);
+        let index = index.unwrap_or_else(|| {
+            queues.push(QueueCounts {
+                queue: queue.into(),
+                ..QueueCounts::default()
+            });
+            queues.len() - 1
+        });
+        let counts = &mut queues[index];
+        match fate {
+            Fate::Successful => counts.successful += 1,
+            Fate::Failed => counts.failed += 1,
+            Fate::FailedForNow => counts.failed_for_now += 1,
+        }
+        if let Some(exception) = exception() {
+            counts.exception = Some(exception);
+        }
+    }
+
+    /// Of those that had any message.
+    pub fn take(&mut self) -> Vec<(TenantId, Vec<QueueCounts>)> {
+        std::mem::take(&mut self.0).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Uuid;
+
+    #[test]
+    fn messages_are_counted_by_tenant_and_queue() {
+        let (a, b) = (TenantId(Uuid([1; 16])), TenantId(Uuid([2; 16])));
+        let mut statistics = QueueStatistics::default();
+        let exception = |message: &str| Exception {
+            chain: RuleChainId::NULL,
+            node: "n".to_owned(),
+            message: message.to_owned(),
+        };
+        statistics.count(a, "Main", Fate::Successful, || None);
+        statistics.count(a, "HighPriority", Fate::FailedForNow, || Some(exception("first")));
+        statistics.count(a, "HighPriority", Fate::Failed, || Some(exception("last")));
+        statistics.count(a, "HighPriority", Fate::Successful, || None);
+        statistics.count(b, "Main", Fate::Successful, || None);
+        let mut all = statistics.take();
+        all.sort_by_key(|(tenant, _)| tenant.0);
+        assert_eq!((all.len(), all[0].1.len(), all[1].1[0].total()), (2, 2, 1));
+        let high = &all[0].1[1];
+        assert_eq!(
+            (&*high.queue, high.successful, high.failed, high.failed_for_now),
+            ("HighPriority", 1, 1, 1)
+        );
+        assert_eq!(high.exception, Some(exception("last")));
+        assert!(statistics.take().is_empty());
+    }
+}
