@@ -30,6 +30,16 @@ pub enum Update {
     Alarm { action: Action, alarm: Box<Alarm> },
 }
 
+impl Update {
+    /// Whose values these are.
+    pub fn entity(&self) -> Option<EntityId> {
+        match self {
+            Update::Telemetry { entity, .. } | Update::Attributes { entity, .. } => Some(*entity),
+            Update::Alarm { .. } => None,
+        }
+    }
+}
+
 /// A watcher that a subscription of the dashboard may ask for so much; what it does not take is not kept for it.
 const QUEUE_MAX: usize = 4096;
 

@@ -22,6 +22,7 @@ use super::call::Person;
 use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
 use super::operation::Later;
+use super::socket::Seats;
 use super::token::{Claims, REFRESH_SCOPE, Signer, TokenError};
 use crate::admins::{Admins, Role};
 use crate::guard::KEY_PREFIX;
@@ -29,16 +30,13 @@ use crate::guard::KEY_PREFIX;
 /// Sessions that were logged out and whose tokens have not expired yet. Beyond them the one that expires first is forgotten.
 const LOGGED_OUT_MAX: usize = 100_000;
 
-/// WebSockets at the same time: they are no requests, and last.
-const WATCHERS_MAX: usize = 200;
-
 /// The device platform as its users reach it.
 pub struct World {
     devices: Arc<Devices>,
     signer: Signer,
     logged_out: Mutex<HashMap<String, i64>>,
     docs: OnceLock<Bytes>,
-    watchers: Arc<Semaphore>,
+    watchers: Arc<Seats>,
     exports: Arc<Semaphore>,
     audit_counts: Counts,
 }
@@ -57,7 +55,7 @@ impl World {
             signer: Signer::open_or_create(data_dir)?,
             logged_out: Mutex::default(),
             docs: OnceLock::new(),
-            watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
+            watchers: Arc::default(),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             audit_counts: Counts::default(),
         })
@@ -128,7 +126,7 @@ impl World {
     }
 
     /// WebSockets at the same time.
-    pub fn watchers(&self) -> &Arc<Semaphore> {
+    pub fn watchers(&self) -> &Arc<Seats> {
         &self.watchers
     }
 

@@ -290,3 +290,56 @@ fn what_may_not_be_watched_is_refused() {
     socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1}]}));
     assert_eq!(socket.close_code(), 1008);
 }
+
+#[test]
+fn a_device_that_is_not_the_customers_any_more_is_not_shown_any_more() {
+    let server = Server::start();
+    let (customer, device) = (server.customer(), server.device("d"));
+    server
+        .post(&format!("/api/customer/{customer}/device/{device}"), Value::Null)
+        .ok();
+    save(&server, &device, 1_000, json!({"v": 1}));
+    let mut socket = Socket::of(&server, CUSTOMER);
+    socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1, "keys": "v"}],
+        "attrSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 2, "scope": "SERVER_SCOPE", "keys": "a"}]}));
+    assert_eq!(socket.next()["subscriptionId"], 1);
+    assert_eq!(socket.next()["subscriptionId"], 2);
+    let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": device}},
+        "latestValues": [{"type": "TIME_SERIES", "key": "v"}], "pageLink": {"pageSize": 10, "page": 0}});
+    socket.send(&json!({"cmds": [{"type": "ENTITY_DATA", "cmdId": 3, "query": query,
+        "latestCmd": {"keys": [{"type": "TIME_SERIES", "key": "v"}]}}]}));
+    assert_eq!(socket.next()["cmdId"], 3);
+    server.delete(&format!("/api/customer/device/{device}")).ok();
+    save(&server, &device, 2_000, json!({"v": "secret"}));
+    let mut told =
+        [socket.next(), socket.next()].map(|frame| (frame["subscriptionId"].clone(), frame["errorCode"].clone()));
+    told.sort_by_key(|(id, _)| id.as_i64());
+    assert_eq!(told, [(json!(1), json!(3)), (json!(2), json!(3))]);
+    // Whatever else comes comes after it.
+    save(&server, &device, 3_000, json!({"v": "secret"}));
+    socket.send(&json!({"cmds": [{"type": "ENTITY_COUNT", "cmdId": 4, "query": {"entityFilter": {"type": "entityType", "entityType": "DEVICE"}}}]}));
+    assert_eq!(socket.next()["cmdId"], 4);
+}
+
+#[test]
+fn nobody_takes_all_the_places() {
+    let server = Server::start();
+    let open = |target: &str| Socket::open(&server, target);
+    let mut strangers: Vec<Socket> = (0..100).map_while(|_| open("/api/ws").ok()).collect();
+    assert_eq!(strangers.len(), 30, "that have not logged in");
+    // Who logs in is none of them any more.
+    let count = json!({"type": "ENTITY_COUNT", "cmdId": 1, "query": {"entityFilter": {"type": "entityType", "entityType": "DEVICE"}}});
+    strangers[0].send(&json!({"authCmd": {"cmdId": 0, "token": server.token(CUSTOMER)}, "cmds": [count]}));
+    assert_eq!(strangers[0].next()["cmdId"], 1);
+    strangers.push(open("/api/ws").unwrap());
+    let of = |user: &str| -> Vec<Socket> {
+        let target = format!("/api/ws/plugins/telemetry?token={}", server.token(user));
+        (0..200).map_while(|_| open(&target).ok()).collect()
+    };
+    let customers = of(CUSTOMER);
+    assert_eq!(customers.len(), 99, "of a customer");
+    assert_eq!(of(TENANT).len(), 50, "of the tenant, customers and all");
+    // One too many logs in.
+    strangers[1].send(&json!({"authCmd": {"cmdId": 0, "token": server.token(CUSTOMER)}}));
+    assert_eq!(strangers[1].close_code(), 1013);
+}

@@ -6,10 +6,9 @@
 
 mod commands;
 mod frames;
+mod seats;
 mod session;
 mod subscription;
-
-use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -17,7 +16,6 @@ use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::auth::person_of;
 use super::failure::{Code, Failure};
@@ -26,6 +24,7 @@ use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::guard::Need;
 use crate::websocket::upgrade;
+pub use seats::Seats;
 use session::Session;
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -66,18 +65,17 @@ async fn open(State(app): State<App>, mut request: Request) -> Result<Response, 
         Some(token) => Some((person_of(&app, token.clone(), false).await?, token)),
         None => None,
     };
-    let Ok(permit) = Arc::clone(world.watchers()).try_acquire_owned() else {
+    let Some(seat) = world.watchers().take(login.as_ref().map(|(person, _)| person)) else {
         let failure = Failure::new(Code::TooManyRequests, "Too many WebSockets are open");
         return Err(failure.with_status(StatusCode::SERVICE_UNAVAILABLE));
     };
     let (response, on_upgrade) = upgrade(&mut request)?;
-    let session = Session::new(app, &world, login);
-    tokio::spawn(serve(session, on_upgrade, permit));
+    let session = Session::new(app, &world, login, seat);
+    tokio::spawn(serve(session, on_upgrade));
     Ok(response)
 }
 
-async fn serve(session: Session, on_upgrade: OnUpgrade, permit: OwnedSemaphorePermit) {
-    let _permit = permit;
+async fn serve(session: Session, on_upgrade: OnUpgrade) {
     // A client that went before the upgrade was done needs nothing.
     if let Ok(upgraded) = on_upgrade.await {
         let (reader, writer) = frames::split(upgraded);

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use devices::{Update, Updates};
-use platform::ids::Uuid;
+use platform::ids::{DeviceId, EntityType, Uuid};
+use platform::model::Authority;
 use tokio::io::ReadHalf;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -16,6 +17,7 @@ use super::super::failure::Failure;
 use super::super::world::World;
 use super::commands::{Command, EntityDataCommand, Message};
 use super::frames::{Heard, Reader, Stream, Writer};
+use super::seats::Seat;
 use super::subscription::{Entities, Frame, Subscription, failure, history_frame};
 use crate::app::App;
 
@@ -33,10 +35,12 @@ const CHECK_EVERY: Duration = Duration::from_secs(20);
 const CHECKS_PER_COUNT: u32 = 3;
 
 const POLICY_VIOLATION: u16 = 1008;
+const TRY_AGAIN_LATER: u16 = 1013;
 
 pub struct Session {
     app: App,
     login: Option<(Person, String)>,
+    seat: Seat,
     updates: Updates,
     subscriptions: HashMap<i64, Subscription>,
     watched: HashSet<Uuid>,
@@ -46,11 +50,12 @@ pub struct Session {
 type Ended = Option<u16>;
 
 impl Session {
-    pub fn new(app: App, world: &World, login: Option<(Person, String)>) -> Session {
+    pub fn new(app: App, world: &World, login: Option<(Person, String)>, seat: Seat) -> Session {
         let updates = world.devices().subscribe(QUEUE);
         Session {
             app,
             login,
+            seat,
             updates,
             subscriptions: HashMap::new(),
             watched: HashSet::new(),
@@ -111,6 +116,7 @@ impl Session {
         };
         if let Some(auth) = message.auth_cmd.take() {
             match person_of(&self.app, auth.token.clone(), false).await {
+                Ok(person) if !self.seat.log_in(&person) => return Ok(Some(TRY_AGAIN_LATER)),
                 Ok(person) => self.login = Some((person, auth.token)),
                 Err(_) => return Ok(Some(POLICY_VIOLATION)),
             }
@@ -253,6 +259,10 @@ impl Session {
         if self.updates.take_missed() > 0 {
             return self.show_all(writer).await;
         }
+        if self.is_of_another_customer(update) {
+            self.drop_what_may_not_be_seen(writer).await?;
+            return Ok(None);
+        }
         let shown = self.subscriptions.iter_mut();
         let frames: Vec<Frame> = shown
             .filter_map(|(id, subscription)| subscription.shows(*id, update))
@@ -321,10 +331,57 @@ impl Session {
             return Ok(Some(POLICY_VIOLATION));
         }
         writer.ping().await?;
+        self.drop_what_may_not_be_seen(writer).await?;
         if is_counting {
             self.look(None, writer).await?;
         }
         Ok(None)
+    }
+}
+
+impl Session {
+    /// A device that was the customer's when it was asked for.
+    fn is_of_another_customer(&self, update: &Update) -> bool {
+        let (Some((person, _)), Some(entity), Some(world)) = (&self.login, update.entity(), self.app.world()) else {
+            return false;
+        };
+        if person.authority != Authority::CustomerUser || person.screen.is_some() || entity.kind != EntityType::Device {
+            return false;
+        }
+        let directory = world.platform().entities().directory();
+        directory
+            .device(DeviceId(entity.id))
+            .is_none_or(|device| device.customer != person.customer)
+    }
+
+    /// What a customer watches may be another's by now. Of a tenant's administrators it is as before.
+    async fn drop_what_may_not_be_seen(&mut self, writer: &mut Writer) -> io::Result<()> {
+        let is_admin = |(person, _): &(Person, String)| person.authority != Authority::CustomerUser;
+        if self.subscriptions.is_empty() || self.login.as_ref().is_none_or(is_admin) {
+            return Ok(());
+        }
+        let Ok(call) = self.call() else { return Ok(()) };
+        let mut subscriptions = std::mem::take(&mut self.subscriptions);
+        let looked = self.app.block(move || {
+            let mut frames = Vec::new();
+            subscriptions.retain(|id, subscription| match subscription.forget_strangers(&call) {
+                Ok(()) => true,
+                Err(problem) => {
+                    frames.push(failure(*id, subscription.is_old(), &problem));
+                    false
+                }
+            });
+            (subscriptions, frames)
+        });
+        let Ok((subscriptions, frames)) = looked.await else {
+            return Err(io::ErrorKind::Other.into());
+        };
+        self.subscriptions = subscriptions;
+        self.watch();
+        for frame in frames {
+            writer.text(&frame.to_string()).await?;
+        }
+        Ok(())
     }
 }
 

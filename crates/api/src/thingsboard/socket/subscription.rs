@@ -243,6 +243,25 @@ impl Subscription {
         Ok((subscription, count_frame(id, "ALARM_COUNT_DATA", last)))
     }
 
+    /// Whether it is of the older kind of commands.
+    pub fn is_old(&self) -> bool {
+        matches!(self, Subscription::Telemetry { .. } | Subscription::Attributes { .. })
+    }
+
+    /// Leaves out what may not be seen any more; an error if that is all of it.
+    pub fn forget_strangers(&mut self, call: &Call) -> Result<(), Failure> {
+        match self {
+            Subscription::Telemetry { entity, .. } => call.check_id(*entity, Verb::ReadTelemetry),
+            Subscription::Attributes { entity, .. } => call.check_id(*entity, Verb::ReadAttributes),
+            Subscription::Entities(entities) => {
+                entities.ids.retain(|id| call.check_id(*id, Verb::Read).is_ok());
+                Ok(())
+            }
+            // They are asked for anew each time.
+            Subscription::EntityCount { .. } | Subscription::Alarms { .. } | Subscription::AlarmCount { .. } => Ok(()),
+        }
+    }
+
     /// Whom to watch for it.
     pub fn watched(&self) -> Vec<Uuid> {
         match self {
