@@ -48,6 +48,10 @@ fn root<'k>(document: &Document, key: &'k str) -> Result<(&'static [Field], Vec<
         .filter(|(_, group)| name == "*" || **group == name)
         .map(|(index, _)| format!("group.{index}"))
         .collect();
+    let is_table = |field: &&Field| field.name == name && matches!(field.kind, Kind::Table(_));
+    if roots.is_empty() && schema::SCENARIO.iter().any(|field| is_table(&field)) {
+        return Ok((schema::SCENARIO, vec![String::new()], key));
+    }
     if roots.is_empty() {
         let hint = match did_you_mean(name, names.iter().copied()) {
             none if none.is_empty() => format!("; there are `{}`", names.join("`, `")),

@@ -205,6 +205,15 @@ fn single_values_are_set_by_the_name_of_the_group() {
     assert_eq!((publishers.clients, publishers.keep_alive_s), (1000, 60));
     let publish = publishers.publish.as_ref().unwrap();
     assert_eq!((publish.rate, &publish.payload), (Some(20.0), &Payload::SmartMeter));
+    let fleet = set(&[
+        "platform.profile=METER",
+        "platform.keys=a,b",
+        "platform.alarms_clear=true",
+    ])
+    .unwrap()
+    .platform
+    .unwrap();
+    assert_eq!((fleet.profile.as_str(), fleet.alarms_clear), ("METER", true));
     let publish = set(&[
         "publishers.publish.payload.template=${truth}",
         "publishers.publish.rate=none",
