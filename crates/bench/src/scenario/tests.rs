@@ -209,6 +209,7 @@ fn single_values_are_set_by_the_name_of_the_group() {
         "platform.profile=METER",
         "platform.keys=a,b",
         "platform.alarms_clear=true",
+        "*.user_name=m-%i",
     ])
     .unwrap()
     .platform
