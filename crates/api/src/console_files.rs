@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-CrZ-E5eO.js",
+        path: "/assets/About-_uw_LTWg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-CrZ-E5eO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-_uw_LTWg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-DMHnttFv.js",
+        path: "/assets/Access-CzDJUShs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-DMHnttFv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-CzDJUShs.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-TKI946wX.js",
+        path: "/assets/Account-B2qEA3s1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-TKI946wX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-B2qEA3s1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-NMZWMbXA.js",
+        path: "/assets/Action-IfseT0t8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-NMZWMbXA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-IfseT0t8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,15 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-DeYFpQaB.js",
+        path: "/assets/Actions-mDwZqiMG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-DeYFpQaB.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-BYtZPLr3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-BYtZPLr3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-mDwZqiMG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-CkCoU3QT.js",
+        path: "/assets/AlarmTable-CyybDcGp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CkCoU3QT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CyybDcGp.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Alarms-gLygPtHY.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-gLygPtHY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,21 +100,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Audit-Ac0FvsnQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-Ac0FvsnQ.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DFtIz6tV.js",
+        path: "/assets/Backup-BZR5NJRN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DFtIz6tV.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Backup-BjpeCxCQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-BjpeCxCQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-BZR5NJRN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-BUDLX6mi.js",
+        path: "/assets/BanForm-C5bSBaKS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-BUDLX6mi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-C5bSBaKS.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-BMrhsiPr.js",
+        path: "/assets/Bans-BS67c5PV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-BMrhsiPr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-BS67c5PV.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CVyhGA2e.js",
+        path: "/assets/Benchmarks-C2z66Xmg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CVyhGA2e.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-C2z66Xmg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-DfGvGxlC.js",
+        path: "/assets/Certificates-Blmmlx6W.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DfGvGxlC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-Blmmlx6W.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,21 +160,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-Bi5UbRuR.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-Bi5UbRuR.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chain-DBDUB1ls.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-DBDUB1ls.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-B4rW64vT.js",
+        path: "/assets/Chain-DS5RZVVt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-B4rW64vT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-DS5RZVVt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +178,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-ZrglSrAs.js",
+        path: "/assets/Chains-ECChsaqT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-ZrglSrAs.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-ECChsaqT.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-C6bBIuao.js",
+        path: "/assets/ChangedMeanwhile-DRYN5EoH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-C6bBIuao.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DRYN5EoH.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-BbWOduia.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-BbWOduia.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +202,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-BmIl5ZJQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-BmIl5ZJQ.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Client-C_w3QOMz.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Client-DZxqh4B6.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Client-DZxqh4B6.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-BwlnNgnK.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-BwlnNgnK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,9 +226,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-Cm8cEZL5.js",
+        path: "/assets/Configuration-BQ9cODIr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-Cm8cEZL5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BQ9cODIr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -232,21 +238,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-DqRLWCF2.js",
+        path: "/assets/Connector-BW99Wn-G.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-DqRLWCF2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-BW99Wn-G.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-C5uwNoc8.js",
+        path: "/assets/Connectors-CVSVilFd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-C5uwNoc8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CVSVilFd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-CggJoKY9.js",
+        path: "/assets/ConsoleUsers-CTQwAktd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CggJoKY9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CTQwAktd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,15 +262,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-DaaIwEWf.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-DaaIwEWf.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Copy-COg8h5u6.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Copy-COg8h5u6.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboard-C_cHJjqe.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C_cHJjqe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,21 +280,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-CtfCm6Kp.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CtfCm6Kp.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Dashboards-B08AWsJ1.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Dashboards-B08AWsJ1.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-C_Y7HqqD.js",
+        path: "/assets/Dashboards-BlopFtAR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C_Y7HqqD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BlopFtAR.js.gz"),
         is_gzip: true,
     },
     File {
@@ -298,15 +298,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-o9nKeOkO.js",
+        path: "/assets/Definition-xvodHo7M.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-o9nKeOkO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-xvodHo7M.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-Dwf83jZ6.js",
+        path: "/assets/DefinitionName-DexB0cIu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-Dwf83jZ6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DexB0cIu.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Device-ByxzQoUm.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Device-ByxzQoUm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,21 +322,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-iQeSucIZ.js",
+        path: "/assets/DeviceForm-_x_Zo3yS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-iQeSucIZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-_x_Zo3yS.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-CpFk5K1E.js",
+        path: "/assets/Devices-BCJrc5AG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CpFk5K1E.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-Bg2UXXwb.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-Bg2UXXwb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BCJrc5AG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,9 +346,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-DAj9dMup.js",
+        path: "/assets/EntityChoice-iqjcGB1l.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DAj9dMup.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-iqjcGB1l.js.gz"),
         is_gzip: true,
     },
     File {
@@ -376,15 +376,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-eRMyzUj7.js",
+        path: "/assets/History-DHLBEBcs.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-eRMyzUj7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-DHLBEBcs.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-C1NWH2Kp.js",
+        path: "/assets/Home--xy3qxMK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-C1NWH2Kp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home--xy3qxMK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -394,9 +394,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BKj-MOf8.js",
+        path: "/assets/ImportButton-BfCsl-EB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BKj-MOf8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BfCsl-EB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -406,15 +406,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-CeWlAyNB.js",
+        path: "/assets/Keys-C81chSCE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-CeWlAyNB.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Logs-C5naj470.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-C5naj470.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-C81chSCE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -424,15 +418,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Logs-MnUxR0XH.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-MnUxR0XH.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-CW24Emo-.js",
+        path: "/assets/MqttClient-CtFiFgDS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CW24Emo-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CtFiFgDS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,9 +460,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-DkXr69Vq.js",
+        path: "/assets/Payload-DwDnuC1y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-DkXr69Vq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-DwDnuC1y.js.gz"),
         is_gzip: true,
     },
     File {
@@ -472,15 +472,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-DdP2eV6g.js",
+        path: "/assets/Profile-D14EZqBZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-DdP2eV6g.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-D14EZqBZ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-BAO7YCoR.js",
+        path: "/assets/Profiles-imOS_mox.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BAO7YCoR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-imOS_mox.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/PublishForm-7bFc4yNB.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-7bFc4yNB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,27 +496,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-BFL89lmE.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BFL89lmE.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Refused-BISm5v5D.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-BISm5v5D.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Refused-CiR-6I0r.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Refused-CiR-6I0r.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-BoCnjkf_.js",
+        path: "/assets/Refused-Dq4ycxMJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-BoCnjkf_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-Dq4ycxMJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -520,15 +514,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Retained-Dcwhdn04.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-Dcwhdn04.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Rule-BcDeSUxx.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-CTQu5Vr-.js",
+        path: "/assets/Rule-sXYiCRf0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-CTQu5Vr-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-sXYiCRf0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,27 +538,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-CoSjPNB8.js",
+        path: "/assets/RuleFlow-B4TlFMpD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CoSjPNB8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-B4TlFMpD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-DaKqMF8d.js",
+        path: "/assets/Rules-Bml2dAok.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-DaKqMF8d.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-CmFQvUZN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-CmFQvUZN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-Bml2dAok.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-D9BFCRi6.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-D9BFCRi6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,15 +574,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-DLktkVfQ.js",
+        path: "/assets/Source-DyT9ojqC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-DLktkVfQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-DyT9ojqC.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BOHuN31C.js",
+        path: "/assets/Sources-qZckhc0V.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BOHuN31C.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-qZckhc0V.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Subscriptions-Bp2j__m2.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-Bp2j__m2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -592,27 +598,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-DNeAo7JP.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DNeAo7JP.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-DmwZ9L9-.js",
+        path: "/assets/Topics-DguQu2AP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-DmwZ9L9-.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Usage-Cjidwd6D.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-Cjidwd6D.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-DguQu2AP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,15 +616,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-B_OJADyh.js",
+        path: "/assets/Usage-Z9pA5Dbz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-B_OJADyh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-Z9pA5Dbz.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-CmBGq0sb.js",
+        path: "/assets/Users-BIbHj7rr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-CmBGq0sb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BIbHj7rr.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/aliases-DG_4OCN-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-DG_4OCN-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -640,9 +640,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-oD_T-0iq.js",
+        path: "/assets/connection-BTxuukkH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-oD_T-0iq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-BTxuukkH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -664,15 +664,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-D_UpCTmn.js",
+        path: "/assets/following.svelte-BNRiP6E7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-D_UpCTmn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-BNRiP6E7.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-DS3XRuvi.js",
+        path: "/assets/index-CCE8PqOt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-DS3XRuvi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-CCE8PqOt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -724,9 +724,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-UMWS2Wel.js",
+        path: "/assets/watch.svelte-BPn-A_rx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-UMWS2Wel.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-BPn-A_rx.js.gz"),
         is_gzip: true,
     },
 ];

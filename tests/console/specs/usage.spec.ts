@@ -2,7 +2,7 @@
 import { expect, open, test } from "../support/test";
 import { Platform } from "../support/platform";
 
-test.use({ hasPlatform: true });
+test.use({ hasPlatform: true, nodeOf: "usage" });
 
 interface Usage { transportMessages: number; transportDataPoints: number }
 
@@ -21,4 +21,19 @@ test("messages and points of devices are counted for the tenant", async ({ conso
   await expect(tile("Messages")).toHaveText(String(transportMessages));
   await expect(tile("Points sent")).toHaveText(String(transportDataPoints));
   await expect(page.getByRole("region", { name: "Messages per hour", exact: true })).toBeVisible();
+});
+
+test("how messages fare in the rule engine is shown by the minute, with the last failure", async ({ console: page, node }) => {
+  test.setTimeout(120_000);
+  const platform = await Platform.open(node, "Main");
+  const [chain] = ((await platform.call("GET", "/api/ruleChains?pageSize=10&page=0")) as { data: { id: object; name: string }[] }).data;
+  const choosy = { type: "org.thingsboard.rule.engine.filter.TbJsFilterNode", name: "Picky", additionalInfo: {}, configuration: { scriptLang: "JS", jsScript: "return msg.no.such;" } };
+  await platform.call("POST", "/api/ruleChain/metadata", { ruleChainId: chain!.id, firstNodeIndex: 0, nodes: [choosy], connections: [], ruleChainConnections: null });
+  await platform.device("failing");
+  expect(await node.publish("v1/devices/me/telemetry", '{"a": 1}', "-u", "failing", "-q", "1")).toBe(0);
+  await open(page, "usage");
+  const failures = page.getByRole("table", { name: "Failures in the queue Main" });
+  // Counted each minute.
+  await expect(failures.getByRole("row", { name: /Root Rule Chain Picky .*such/ }).first()).toBeVisible({ timeout: 90_000 });
+  await expect(page.getByRole("region", { name: "Messages per minute in the queue Main", exact: true })).toBeVisible();
 });

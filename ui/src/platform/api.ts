@@ -123,6 +123,21 @@ export async function usageState(signal?: AbortSignal): Promise<EntityId | null>
   return found.data[0]?.entityId ?? null;
 }
 
+/** Whose time series say how messages fared in a queue of the tenant. */
+export interface QueueStats { id: EntityId; queueName: string; serviceId: string; name: string }
+export const queueStats = (signal?: AbortSignal) => ask<Page<QueueStats>>("GET", "/api/queueStats", { query: { page: 0, pageSize: 100, sortProperty: "name" }, signal });
+/** The last message that a rule node failed at. */
+export interface RuleEngineException { at: number; chain: string | null; node: string; message: string }
+export async function exceptions(of: EntityId, from: number, signal?: AbortSignal): Promise<RuleEngineException[]> {
+  const key = "ruleEngineException";
+  const found = await points(of, [key], { startTs: from, endTs: Date.now(), agg: "NONE", limit: 1_000 }, signal);
+  const read = ({ ts, value }: Point): RuleEngineException => {
+    const said = value as { ruleChainName: string | null; ruleNodeName: string; message: string };
+    return { at: ts, chain: said.ruleChainName, node: said.ruleNodeName, message: said.message };
+  };
+  return (found[key] ?? []).map(read).reverse();
+}
+
 export interface NodeEvent {
   id: EntityId;
   createdTime: number;
