@@ -185,6 +185,28 @@ test("values, gauges and tables are of several devices, each with its name", asy
   await expect(widget("table").getByRole("row")).toHaveText([/a-fan-1 ?speed ?10/, /a-fan-2 ?speed ?20\.5/]);
 });
 
+test("on a telephone a chart with many lines stays as high as it is", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const entityList: string[] = [];
+  for (const name of ["a", "b", "c", "d"]) entityList.push(await platform.device(`a-telephone-with-a-long-name-${name}`));
+  const datasources = [{ type: "entity", entityAliasId: "l", dataKeys: [{ name: "temperature", type: "timeseries" }] }];
+  const configuration = {
+    widgets: { w: { typeFullFqn: "system.time_series_chart", type: "timeseries", row: 0, col: 0, sizeX: 12, sizeY: 5, config: { title: "Many", datasources } } },
+    entityAliases: { l: { id: "l", alias: "l", filter: { type: "entityList", resolveMultiple: true, entityType: "DEVICE", entityList } } },
+  };
+  const one = (await platform.call("POST", "/api/dashboard", { title: "Telephone", configuration })) as { id: { id: string } };
+  await page.setViewportSize({ width: 360, height: 740 });
+  await open(page, `dashboards/${one.id.id}`);
+  const widget = page.getByRole("region", { name: "Many", exact: true });
+  await expect(widget.getByRole("listitem")).toHaveCount(4);
+  const height = async () => (await widget.boundingBox())?.height ?? 0;
+  const before = await height();
+  // Each answer draws it anew.
+  for (let n = 0; n < 2; n += 1) await page.waitForResponse((answer) => answer.url().includes("/values/timeseries"));
+  expect(await height()).toBe(before);
+  expect(before).toBeLessThan(400);
+});
+
 test("a switch sets an attribute or telemetry, with the values that ThingsBoard has for it", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const device = await platform.device("a-lamp");
