@@ -1,6 +1,6 @@
 // No page has a fault that axe finds, light or dark, nor is one too wide for a telephone.
 import AxeBuilder from "@axe-core/playwright";
-import { PAGES } from "../support/pages";
+import { address, PAGES } from "../support/pages";
 import { expect, open, test } from "../support/test";
 
 test.use({ isFurnished: true });
@@ -95,4 +95,52 @@ test("axe finds nothing on the login page", async ({ page, node }) => {
   await page.goto(node.url);
   await expect(page.getByRole("button", { name: "Log in", exact: true })).toBeVisible();
   expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+  // What is on a button can be read when the pointer is over it, too.
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme });
+    await page.getByRole("button", { name: "Log in", exact: true }).hover();
+    expect.soft((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+  }
+});
+
+test("axe finds nothing where dashboards are edited, in kiosk and on a screen", async ({ console: page, node }) => {
+  test.setTimeout(120_000);
+  const made = (await node.call("POST", "/api/v1/api-keys", { name: "axe-screen", role: "viewer", dashboard: address("{plant}") })) as { secret: string };
+  const fault = async (name: string) => {
+    await expect(page.getByText("Loading…")).toHaveCount(0);
+    const { violations } = await new AxeBuilder({ page }).analyze();
+    expect.soft(violations.map((violation) => `${name}: ${violation.id}: ${violation.nodes.map((one) => one.html).slice(0, 3).join(" ")}`)).toEqual([]);
+    expect.soft(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), name).toBeLessThanOrEqual(0);
+  };
+  for (const [colorScheme, width] of [["light", 1280], ["dark", 360]] as const) {
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width, height: 900 });
+    await open(page, "dashboards/{plant}?edit");
+    await expect(page.getByRole("button", { name: "Add a widget…", exact: true })).toBeVisible();
+    await fault("edit");
+    await open(page, "dashboards/{plant}?kiosk");
+    await expect(page.getByRole("button", { name: "Leave", exact: true })).toBeVisible();
+    await fault("kiosk");
+    await open(page, `screen/{plant}?key=${made.secret}`);
+    await expect(page.getByRole("button", { name: "Leave", exact: true })).toHaveCount(0);
+    await expect(page.getByRole("heading", { level: 1, name: "Plant", exact: true })).toBeVisible();
+    await fault("screen");
+    await open(page, "screen/{plant}");
+    await expect(page.getByRole("heading", { level: 1, name: "Nothing is shown here", exact: true })).toBeVisible();
+    await fault("screen without a key");
+    await open(page, "home");
+  }
+});
+
+test("axe finds nothing on the page for the first password", async ({ page, node }) => {
+  const made = (await node.call("POST", "/api/v1/console-users", { name: "axe", role: "viewer" })) as { password: string };
+  await page.goto(node.url);
+  await page.getByLabel("User", { exact: true }).fill("axe");
+  await page.getByLabel("Password", { exact: true }).fill(made.password);
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await expect(page.getByRole("heading", { name: "Set a password of your own", exact: true })).toBeVisible();
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme });
+    expect.soft((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+  }
 });

@@ -20,6 +20,8 @@ test("from the start of the binary to a device's chart on a dashboard in three m
   person_s += PERSON_S.paste + PERSON_S.fill + PERSON_S.click;
   await logIn(page, node);
   for (const step of ["Make a first device", "Have it send telemetry"]) await expect(page.getByRole("listitem").filter({ hasText: step })).toContainText("To do:");
+  // Nobody has connected yet: how to begin is seen without scrolling.
+  await expect(page.getByRole("link", { name: "a device, with its chart on a dashboard", exact: true })).toBeInViewport();
   await click(page.getByRole("link", { name: "a device, with its chart on a dashboard", exact: true }));
   await click(page.getByRole("form", { name: "New tenant", exact: true }).getByRole("button", { name: "Create", exact: true }));
   await click(page.getByRole("button", { name: "New device…", exact: true }));
@@ -47,6 +49,8 @@ test("from the start of the binary to a device's chart on a dashboard in three m
   await page.getByRole("link", { name: "Home", exact: true }).click();
   const checklist = page.getByRole("region", { name: "Getting started", exact: true });
   for (const step of ["Make a first device", "Have it send telemetry"]) await expect(checklist.getByRole("listitem").filter({ hasText: step })).toContainText("Done:");
+  // By now charts say more.
+  await expect(checklist).not.toBeInViewport();
   await page.goBack();
   await expect(chart).toBeVisible();
   // A second chart goes to the same dashboard, below the first.

@@ -141,3 +141,55 @@ test("where nothing was typed, and where it was saved, nobody is asked", async (
   await open(page, "bans");
   await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
 });
+
+test("another type or connector alone is work, too; the first ones, which the form chooses, are not", async ({ console: page, node }) => {
+  for (const name of ["one", "two"]) await node.call("POST", "/api/v1/connectors", { type: "mqtt", name, config: { server: "127.0.0.1:9", client_id: name } });
+  const question = page.getByRole("dialog", { name: "Leave without saving?", exact: true });
+  const bans = page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Bans", exact: true });
+  for (const [path, label, others] of [["connectors/new", "Type", ["redis"]], ["actions/new", "Type", ["mqtt"]], ["sources/new", "Connector", ["two"]]] as const) {
+    await open(page, path);
+    const choice = page.getByRole("combobox", { name: label, exact: true });
+    if (path === "sources/new") await page.getByRole("combobox", { name: "Type", exact: true }).selectOption("mqtt");
+    await expect(choice).not.toHaveValue("");
+    const before = await choice.inputValue();
+    for (const other of others) await choice.selectOption(other);
+    await bans.click();
+    await question.getByRole("button", { name: "Cancel", exact: true }).click();
+    await expect(choice).toHaveValue(others[0]);
+    if (path === "sources/new") {
+      await bans.click();
+      await question.getByRole("button", { name: "Leave", exact: true }).click();
+    } else {
+      await choice.selectOption(before);
+      await bans.click();
+    }
+    await expect(page.getByRole("heading", { level: 1, name: "Bans", exact: true })).toBeVisible();
+  }
+});
+
+test("who goes back, and stays on what is not saved, has all pages before and behind as they were", async ({ console: page }) => {
+  const question = page.getByRole("dialog", { name: "Leave without saving?", exact: true });
+  const field = page.getByLabel("Description", { exact: true });
+  const hash = () => page.evaluate(() => location.hash);
+  for (const path of ["clients", "topics", "rules/new", "bans"]) {
+    await open(page, path);
+    await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+  }
+  await page.goBack();
+  await field.fill("mine");
+  const length = await page.evaluate(() => history.length);
+  for (const go of [-1, -2, 1]) {
+    await page.evaluate((by) => { history.go(by); }, go);
+    await question.getByRole("button", { name: "Cancel", exact: true }).click();
+    await expect.poll(hash).toBe("#/rules/new");
+    await expect(field).toHaveValue("mine");
+  }
+  expect(await page.evaluate(() => history.length)).toBe(length);
+  // The one behind is still there, and so are those before.
+  for (const [by, to] of [[1, "#/bans"], [-1, "#/rules/new"], [-1, "#/topics"], [-1, "#/clients"], [2, "#/rules/new"]] as const) {
+    await page.evaluate((way) => { history.go(way); }, by);
+    if (to === "#/bans") await question.getByRole("button", { name: "Leave", exact: true }).click();
+    await expect.poll(hash).toBe(to);
+  }
+  await expect(field).toHaveValue("");
+});

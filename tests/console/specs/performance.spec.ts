@@ -3,13 +3,13 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { connect } from "node:net";
 import type { Page } from "@playwright/test";
+import { longestTask } from "../support/measure";
 import { until, type Node } from "../support/node";
 import { expect, open, test } from "../support/test";
 
 const CLIENTS = 10_000;
 const MESSAGES_PER_S = 10_000;
 const LONG_TASK_MS = 200;
-const WATCHED_MS = 5_000;
 
 /** The load tool against the node, until it is killed. */
 function bench(node: Node, ...options: string[]): ChildProcess {
@@ -17,22 +17,6 @@ function bench(node: Node, ...options: string[]): ChildProcess {
 }
 
 const numbers = async (node: Node) => (await node.call("GET", "/api/v1/stats")) as { connections: { current: number } };
-
-/** The longest task of the page while it is looked at, in milliseconds. */
-async function longestTask(page: Page, until: () => Promise<unknown> = () => page.waitForTimeout(WATCHED_MS)): Promise<number> {
-  await page.evaluate(() => {
-    const seen = { longest: 0 };
-    const observer = new PerformanceObserver((list) => { for (const task of list.getEntries()) seen.longest = Math.max(seen.longest, task.duration); });
-    observer.observe({ type: "longtask" });
-    Object.assign(window, { tasks: { seen, observer } });
-  });
-  await until();
-  return page.evaluate(() => {
-    const { seen, observer } = (window as unknown as { tasks: { seen: { longest: number }; observer: PerformanceObserver } }).tasks;
-    observer.disconnect();
-    return seen.longest;
-  });
-}
 
 /** What is in use when nothing is left to be collected. */
 async function heapBytes(page: Page): Promise<number> {

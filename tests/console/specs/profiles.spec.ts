@@ -19,6 +19,8 @@ test("an alarm rule is built; a device of the profile raises the alarm, and clea
   await raise.getByLabel("Value", { exact: true }).fill("900");
   await form.getByRole("button", { name: "Clear by a rule…", exact: true }).click();
   const clear = form.getByRole("region", { name: "Clears", exact: true });
+  await expect(raise.getByRole("combobox", { name: "Raised", exact: true })).toHaveValue("SIMPLE");
+  await expect(clear.getByRole("combobox", { name: "Cleared", exact: true })).toHaveValue("SIMPLE");
   await clear.getByLabel("Key", { exact: true }).fill("temperature");
   await clear.getByRole("combobox", { name: "Comparison", exact: true }).selectOption("LESS");
   await clear.getByLabel("Value", { exact: true }).fill("800");

@@ -154,3 +154,109 @@ test("a switch shows how the device stands: by an attribute, and by asking it", 
   end.abort();
   await lives;
 });
+
+test("values, gauges and tables are of several devices, each with its name", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  for (const [name, speed] of [["a-fan-1", 10], ["a-fan-2", 20.5]] as const) {
+    await platform.device(name);
+    expect(await node.publish("v1/devices/me/telemetry", `{"speed": ${speed}}`, "-u", name, "-q", "1")).toBe(0);
+  }
+  const id = await made(platform, "Fans");
+  await open(page, `dashboards/${id}`);
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  for (const kind of ["value", "gauge", "table"]) {
+    await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+    await dialog.getByRole("combobox", { name: "Shows", exact: true }).selectOption(kind);
+    await dialog.getByLabel("Title", { exact: true }).fill(kind);
+    for (const label of ["a-fan-1", "a-fan-2"]) await dialog.getByRole("combobox", { name: "Device", exact: true }).selectOption({ label });
+    await dialog.getByRole("button", { name: "Key speed", exact: true }).click();
+    if (kind !== "table") await dialog.getByLabel("Unit", { exact: true }).fill("rpm");
+    await dialog.getByRole("button", { name: "Add", exact: true }).click();
+    await expect(dialog).toBeHidden();
+  }
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  await page.reload();
+  const widget = (name: string) => page.getByRole("region", { name, exact: true });
+  await expect(widget("value")).toContainText(/a-fan-1\s*10\s*rpm\s*speed.*a-fan-2\s*20\.5\s*rpm/s);
+  await expect(widget("gauge").getByRole("meter", { name: "a-fan-1 speed", exact: true })).toHaveAttribute("aria-valuetext", "10 rpm");
+  await expect(widget("gauge").getByRole("meter", { name: "a-fan-2 speed", exact: true })).toHaveAttribute("aria-valuetext", "20.5 rpm");
+  await expect(widget("table").getByRole("row")).toHaveText([/a-fan-1 ?speed ?10/, /a-fan-2 ?speed ?20\.5/]);
+});
+
+test("on a telephone a chart with many lines stays as high as it is", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const entityList: string[] = [];
+  for (const name of ["a", "b", "c", "d"]) entityList.push(await platform.device(`a-telephone-with-a-long-name-${name}`));
+  const datasources = [{ type: "entity", entityAliasId: "l", dataKeys: [{ name: "temperature", type: "timeseries" }] }];
+  const configuration = {
+    widgets: { w: { typeFullFqn: "system.time_series_chart", type: "timeseries", row: 0, col: 0, sizeX: 12, sizeY: 5, config: { title: "Many", datasources } } },
+    entityAliases: { l: { id: "l", alias: "l", filter: { type: "entityList", resolveMultiple: true, entityType: "DEVICE", entityList } } },
+  };
+  const one = (await platform.call("POST", "/api/dashboard", { title: "Telephone", configuration })) as { id: { id: string } };
+  await page.setViewportSize({ width: 360, height: 740 });
+  await open(page, `dashboards/${one.id.id}`);
+  const widget = page.getByRole("region", { name: "Many", exact: true });
+  await expect(widget.getByRole("listitem")).toHaveCount(4);
+  const height = async () => (await widget.boundingBox())?.height ?? 0;
+  const before = await height();
+  // Each answer draws it anew.
+  for (let n = 0; n < 2; n += 1) await page.waitForResponse((answer) => answer.url().includes("/values/timeseries"));
+  expect(await height()).toBe(before);
+  expect(before).toBeLessThan(400);
+});
+
+test("a switch sets an attribute or telemetry, with the values that ThingsBoard has for it", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const device = await platform.device("a-lamp");
+  const attribute = async (scope: string, key: string) => ((await platform.call("GET", `/api/plugins/telemetry/DEVICE/${device}/values/attributes/${scope}?keys=${key}`)) as { value: unknown }[]).map(({ value }) => value);
+  const constant = (value: unknown) => ({ valueToData: { type: "CONSTANT", constantValue: value } });
+  const set = (scope: string, key: string) => ({ action: "SET_ATTRIBUTE", setAttribute: { scope, key } });
+  const get = (scope: string, key: string, on: unknown) => ({ action: "GET_ATTRIBUTE", getAttribute: { scope, key }, dataToValue: { type: "NONE", compareToValue: on } });
+  const widgets = Object.fromEntries([
+    ["Lamp", "system.single_switch", { initialState: get("SHARED_SCOPE", "lamp", "LIT"), onUpdateState: { ...set("SHARED_SCOPE", "lamp"), ...constant("LIT") }, offUpdateState: { ...set("SHARED_SCOPE", "lamp"), ...constant("DARK") } }],
+    ["Mode", "system.power_button", { initialState: get("SERVER_SCOPE", "mode", true), onUpdateState: { ...set("SERVER_SCOPE", "mode"), ...constant(true) }, offUpdateState: { ...set("SERVER_SCOPE", "mode"), valueToData: { type: "FUNCTION", valueToDataFunction: "return false;" } } }],
+  ].map(([title, typeFullFqn, settings], n) => [String(title), { typeFullFqn, type: "rpc", row: n * 4, col: 0, sizeX: 6, sizeY: 3, config: { title, targetDevice: { type: "entity", entityAliasId: "a" }, settings } }]));
+  const entityAliases = { a: { id: "a", alias: "a", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id: device } } } };
+  await open(page, "dashboards");
+  await page.locator("input[type=file]").setInputFiles({ name: "l.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ title: "Lamps", configuration: { widgets, entityAliases } })) });
+  const dialog = page.getByRole("dialog");
+  await expect(dialog.getByRole("listitem")).toHaveText(["Mode: the function that makes what it sends is not run: it sends true or false."]);
+  await dialog.getByRole("link", { name: "Open it", exact: true }).click();
+  const one = (title: string) => page.getByRole("switch", { name: title, exact: true });
+  await expect(one("Lamp")).toHaveText("not known");
+  for (const [text, lamp] of [["on", "LIT"], ["off", "DARK"]] as const) {
+    await one("Lamp").click();
+    await expect(one("Lamp")).toHaveText(text);
+    expect(await attribute("SHARED_SCOPE", "lamp")).toEqual([lamp]);
+  }
+  await one("Mode").click();
+  await expect(one("Mode")).toHaveText("on");
+  expect(await attribute("SERVER_SCOPE", "mode")).toEqual([true]);
+  // One that is made here.
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  for (const [title, what, key] of [["Pump", "sets a shared attribute", "pump"], ["Mark", "saves telemetry", "mark"]] as const) {
+    await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+    await dialog.getByRole("combobox", { name: "Shows", exact: true }).selectOption("switch");
+    await dialog.getByLabel("Title", { exact: true }).fill(title);
+    await dialog.getByRole("combobox", { name: "Device", exact: true }).selectOption({ label: "a-lamp" });
+    await dialog.getByRole("combobox", { name: "What it does", exact: true }).selectOption(what);
+    await dialog.getByLabel("Key it sets", { exact: true }).fill(key);
+    await expect(dialog.getByLabel("Key", { exact: true })).toHaveValue(key);
+    await dialog.getByRole("button", { name: "Add", exact: true }).click();
+    await expect(dialog).toBeHidden();
+  }
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  for (const title of ["Pump", "Mark"]) {
+    await one(title).click();
+    await expect(one(title)).toHaveText("on");
+  }
+  expect(await attribute("SHARED_SCOPE", "pump")).toEqual([true]);
+  const all = Object.values(((await platform.call("GET", `/api/dashboard/${new URL(page.url()).hash.split("/")[2]}`)) as Kept).configuration.widgets);
+  const settings = (title: string) => all.find((widget) => widget.config.title === title)?.config.settings;
+  // As ThingsBoard has it; what came from there is as it came.
+  expect(settings("Pump")).toMatchObject({ initialState: { action: "GET_ATTRIBUTE", getAttribute: { scope: "SHARED_SCOPE", key: "pump" } }, onUpdateState: { action: "SET_ATTRIBUTE", setAttribute: { scope: "SHARED_SCOPE", key: "pump" }, valueToData: { type: "CONSTANT", constantValue: true } } });
+  expect(settings("Lamp")).toEqual(widgets["Lamp"]?.config.settings);
+});

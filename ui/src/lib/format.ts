@@ -38,9 +38,11 @@ export function bytes(n: Maybe<number>): string {
 export function span(seconds: Maybe<number>): string {
   if (seconds === null || seconds === undefined) return NONE;
   const [d, h, m, s] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
-  if (d) return `${d} d ${h} h`;
-  if (h) return `${h} h ${m} min`;
-  return m ? `${m} min ${s} s` : `${s} s`;
+  // The two largest; a second one of nothing is left out.
+  const of = (large: string, n: number, unit: string) => (n ? `${large} ${n} ${unit}` : large);
+  if (d) return of(`${d} d`, h, "h");
+  if (h) return of(`${h} h`, m, "min");
+  return m ? of(`${m} min`, s, "s") : `${s} s`;
 }
 
 /** Today only the time. */

@@ -1,23 +1,40 @@
 // Where in the console we are: the part of the address behind `#`, so that the server need not know.
 import { unsaved } from "./unsaved.svelte";
 
+/** Kept with each entry of the browser's history: how many are before it. */
+interface Kept { at: number }
+
 class Router {
   #hash = $state(location.hash);
   /** Where the console itself leads, after something was saved or deleted: nobody is asked then. */
   #own = "";
+  #at = (history.state as Kept | null)?.at ?? 0;
+  #isAsking = false;
 
   constructor() {
+    history.replaceState({ at: this.#at } satisfies Kept, "");
     addEventListener("hashchange", () => void this.#follow(location.hash));
   }
 
   async #follow(hash: string): Promise<void> {
     const isOwn = hash === this.#own;
     this.#own = "";
+    const before = this.#at;
+    // One without it is new, and comes after the one that was in sight.
+    this.#at = (history.state as Kept | null)?.at ?? before + 1;
+    history.replaceState({ at: this.#at } satisfies Kept, "");
     if (!isOwn && path(hash) !== path(this.#hash) && unsaved.is) {
-      // The address has changed by now; it is that of the page in sight until one has answered.
-      history.replaceState(null, "", this.#hash || "#/");
-      if (!await unsaved.mayLeave()) return;
-      history.replaceState(null, "", hash);
+      // The address has changed by now. Until one has answered it is that of the page in sight, in its own place of the history.
+      const way = this.#at - before;
+      history.go(-way);
+      if (this.#isAsking) return;
+      this.#isAsking = true;
+      const mayLeave = await unsaved.mayLeave();
+      this.#isAsking = false;
+      if (!mayLeave) return;
+      this.#own = hash;
+      history.go(way);
+      return;
     }
     this.#hash = hash;
   }

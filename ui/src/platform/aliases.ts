@@ -1,6 +1,6 @@
-// Whom the aliases of a dashboard stand for where the server has to look: devices of a type, what is related, what has a name.
+// Whom the aliases of a dashboard stand for where the server has to look: devices of a type, what is related, what has a name, what a filter lets through.
 import { ask } from "./api";
-import type { Dashboard } from "./dashboard";
+import { aliased, filtered, list, object, sourcesOf, text, type Configuration, type View } from "./dashboard";
 import type { EntityId, Json, Page } from "./model";
 
 /** Filters that the server looks for. The others name their entities, or are not known. */
@@ -9,29 +9,71 @@ const FOUND_MAX = 100;
 
 export interface Found { entities: Map<string, EntityId[]>; /** Why some were not found, in words. */ failed: string[] }
 
-/** By alias. `current` is what the state is about. */
-export async function find({ configuration }: Dashboard, current: EntityId | undefined, signal: AbortSignal): Promise<Found> {
+/** Of a dashboard, what is to be looked for. */
+export interface Asked { aliases: Record<string, Json>; filters: Record<string, Json>; /** Those of an alias that a filter lets through. */ pairs: [string, string][] }
+
+export function asked({ entityAliases, filters, widgets }: Configuration): Asked {
+  const pairs = Object.values(widgets ?? {}).flatMap(sourcesOf).map((source): [string, string] => [text(source["entityAliasId"]), text(source["filterId"])])
+    .filter(([alias, filter]) => entityAliases?.[alias] && filters?.[filter]);
+  return { aliases: entityAliases ?? {}, filters: filters ?? {}, pairs: [...new Map(pairs.map((pair) => [filtered(...pair), pair])).values()] };
+}
+
+/** By alias, and by alias with its filter. `current` is what the state is about. */
+export async function find({ aliases, filters, pairs }: Asked, current: EntityId | undefined, signal: AbortSignal): Promise<Found> {
   const failed: string[] = [];
-  const sought = Object.entries(configuration?.entityAliases ?? {}).flatMap(([id, alias]): [string, Json, string][] => {
-    const filter = (alias["filter"] ?? {}) as Json;
-    return SOUGHT.includes(String(filter["type"])) ? [[id, filter, String(alias["alias"] ?? id)]] : [];
-  });
-  const entities = await Promise.all(sought.map(async ([id, filter, name]): Promise<[string, EntityId[]]> => {
-    const root = filter["rootStateEntity"] === true ? (current ?? filter["defaultStateEntity"]) : filter["rootEntity"];
-    // What is related to nothing is nothing.
-    if (filter["rootStateEntity"] === true && !(root as EntityId | null | undefined)?.id) return [id, []];
+  const view: View = current ? { entity: current } : {};
+  const isSought = (id: string) => SOUGHT.includes(text(object(aliases[id]?.["filter"])["type"]));
+  const ways = [...Object.keys(aliases).filter(isSought).map((id): [string, string, Json[]] => [id, id, []]), ...pairs.map(([id, filter]): [string, string, Json[]] => [filtered(id, filter), id, keyFilters(filters[filter] ?? {})])];
+  const entities = await Promise.all(ways.map(async ([id, alias, keys]): Promise<[string, EntityId[]]> => {
+    const wanted = isSought(alias) ? sought(object(aliases[alias]?.["filter"]), current) : listed(aliased(alias, aliases, view));
+    if (!wanted) return [id, []];
     try {
-      return [id, await query({ ...filter, ...(root ? { rootEntity: root } : {}) }, filter["resolveMultiple"] === false ? 1 : FOUND_MAX, signal)];
+      return [id, await query(wanted, keys, wanted["resolveMultiple"] === false ? 1 : FOUND_MAX, signal)];
     } catch (error) {
-      failed.push(`${name}: ${error instanceof Error ? error.message : String(error)}`);
+      failed.push(`${text(aliases[alias]?.["alias"]) || alias}: ${error instanceof Error ? error.message : String(error)}`);
       return [id, []];
     }
   }));
   return { entities: new Map(entities), failed };
 }
 
-async function query(entityFilter: Json, pageSize: number, signal: AbortSignal): Promise<EntityId[]> {
+function sought(filter: Json, current: EntityId | undefined): Json | undefined {
+  const root = filter["rootStateEntity"] === true ? (current ?? filter["defaultStateEntity"]) : filter["rootEntity"];
+  // What is related to nothing is nothing.
+  if (filter["rootStateEntity"] === true && !(root as EntityId | null | undefined)?.id) return undefined;
+  return { ...filter, ...(root ? { rootEntity: root } : {}) };
+}
+
+function listed(entities: EntityId[]): Json | undefined {
+  const [first] = entities;
+  return first && { type: "entityList", entityType: first.entityType, entityList: entities.map(({ id }) => id) };
+}
+
+/** As a query has them: one of each condition, without what ThingsBoard's own form keeps beside them. */
+function keyFilters(filter: Json): Json[] {
+  return list(filter["keyFilters"]).flatMap(({ key, valueType, predicates, predicate }) => (predicate ? [{ key, valueType, predicate }] : list(predicates).map((one) => ({ key, valueType, predicate: plain(one) }))));
+}
+
+function plain(info: Json): Json {
+  const predicate = object(info["keyFilterPredicate"] ?? info);
+  return predicate["type"] === "COMPLEX" ? { ...predicate, predicates: list(predicate["predicates"]).map(plain) } : predicate;
+}
+
+/** Fields of entities, by entity. */
+export async function fields(entities: EntityId[], names: string[], signal: AbortSignal): Promise<Map<string, Record<string, string>>> {
+  const entityFields = names.map((key) => ({ type: "ENTITY_FIELD", key }));
+  const kinds = [...new Set(entities.map(({ entityType }) => entityType))];
+  const pages = await Promise.all(kinds.map((kind) => {
+    const entityFilter = listed(entities.filter(({ entityType }) => entityType === kind));
+    return ask<Page<Row>>("POST", "/api/entitiesQuery/find", { body: { entityFilter, pageLink: { page: 0, pageSize: FOUND_MAX }, entityFields, latestValues: [] }, signal });
+  }));
+  return new Map(pages.flatMap(({ data }) => data.map(({ entityId, latest }) => [entityId.id, Object.fromEntries(Object.entries(latest["ENTITY_FIELD"] ?? {}).map(([name, { value }]) => [name, value]))])));
+}
+
+interface Row { entityId: EntityId; latest: Record<string, Record<string, { value: string }>> }
+
+async function query(entityFilter: Json, keyFilters: Json[], pageSize: number, signal: AbortSignal): Promise<EntityId[]> {
   const name = { type: "ENTITY_FIELD", key: "name" };
-  const body = { entityFilter, pageLink: { page: 0, pageSize, sortOrder: { key: name, direction: "ASC" } }, entityFields: [name], latestValues: [] };
-  return (await ask<Page<{ entityId: EntityId }>>("POST", "/api/entitiesQuery/find", { body, signal })).data.map((one) => one.entityId);
+  const body = { entityFilter, keyFilters, pageLink: { page: 0, pageSize, sortOrder: { key: name, direction: "ASC" } }, entityFields: [name], latestValues: [] };
+  return (await ask<Page<Row>>("POST", "/api/entitiesQuery/find", { body, signal })).data.map((one) => one.entityId);
 }

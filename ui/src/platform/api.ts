@@ -55,6 +55,7 @@ export const points = (entity: EntityId, names: string[], window: Window, signal
 
 export const attributes = (entity: EntityId, scope: Scope, signal?: AbortSignal) => ask<Attribute[]>("GET", `/api/plugins/telemetry/${of(entity)}/values/attributes/${scope}`, { signal });
 export const saveAttributes = (entity: EntityId, scope: Scope, body: Json) => ask<void>("POST", `/api/plugins/telemetry/${of(entity)}/attributes/${scope}`, { body });
+export const saveTelemetry = (entity: EntityId, body: Json) => ask<void>("POST", `/api/plugins/telemetry/${of(entity)}/timeseries/ANY`, { body });
 export const deleteAttribute = (entity: EntityId, scope: Scope, key: string) => ask<void>("DELETE", `/api/plugins/telemetry/${of(entity)}/${scope}`, { query: { keys: key } });
 
 export const callDevice = (id: string, isTwoWay: boolean, body: { method: string; params: unknown; timeout: number }) =>

@@ -14,11 +14,15 @@ export interface View { state?: string | undefined; entity?: EntityId | undefine
 export interface State { id: string; name: string; isRoot: boolean }
 /** Where it is known what a switch has switched: nowhere, by asking the device, in an attribute, or in telemetry. */
 export const STANDINGS = ["none", "rpc", "SHARED_SCOPE", "CLIENT_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
-export interface Standing { from: (typeof STANDINGS)[number]; /** A method, or a key. */ name: string }
+export interface Standing { from: (typeof STANDINGS)[number]; /** A method, or a key. */ name: string; /** The value that is on. */ on: unknown }
+/** What a switch does: it calls the device, sets an attribute, or saves telemetry. */
+export const TURNINGS = ["rpc", "SHARED_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
+export interface Turn { by: (typeof TURNINGS)[number]; /** A method, or a key. */ name: string; value: unknown }
 /** A button that leads to another state. */
 export interface Lead { name: string; state: string; hasEntity: boolean }
+export interface WidgetKey { name: string; label: string; type: "timeseries" | "attribute" | "entityField"; unit: string; digits: number | undefined }
 /** What is shown of whom. */
-export interface WidgetSource { entities: EntityId[]; keys: { name: string; label: string; isAttribute: boolean }[] }
+export interface WidgetSource { entities: EntityId[]; keys: WidgetKey[] }
 export interface Widget {
   id: string;
   /** None: ThingsBoard has it, the console does not. */
@@ -39,8 +43,7 @@ export interface Widget {
   unit: string;
   min: number;
   max: number;
-  /** What a switch calls. */
-  method: string;
+  turns: { on: Turn; off: Turn };
   /** How it knows what the device is. */
   standing: Standing;
   /** Markdown; `${key}` stands for a value. */
@@ -68,6 +71,7 @@ export interface Configuration extends Json {
   widgets?: Record<string, Json>;
   states?: Record<string, Json>;
   entityAliases?: Record<string, Json>;
+  filters?: Record<string, Json>;
 }
 export interface Dashboard extends Json { id?: EntityId; title: string; configuration: Configuration | null }
 
@@ -109,7 +113,7 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
   const config = object(json["config"]);
   const settings = object(config["settings"]);
   const kind = kindOf(json);
-  const sources = sourcesOf(json).map((source): WidgetSource => ({ entities: entitiesOf(source, configuration, view), keys: keysOf(source) }));
+  const sources = sourcesOf(json).map((source): WidgetSource => ({ entities: entitiesOf(source, configuration, view), keys: keysOf(source, config) }));
   const entities = [...new Map(sources.flatMap((source) => source.entities).map((one) => [one.id, one])).values()];
   const hasOwnWindow = config["useDashboardTimewindow"] === false;
   const place = (name: keyof Place, otherwise: number) => number(at[name], number(json[name], otherwise));
@@ -129,7 +133,7 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
     unit: text(config["units"]),
     min: number(settings["minValue"], number(settings["tickMin"], 0)),
     max: number(settings["maxValue"], number(settings["tickMax"], 100)),
-    method: text(settings["method"]) || text(object(object(settings["onUpdateState"])["executeRpc"])["method"]) || text(settings["setValueMethod"]) || "setValue",
+    turns: { on: turnOf(settings, true), off: turnOf(settings, false) },
     standing: standingOf(settings),
     text: text(settings["markdownTextPattern"]),
     latitudeKey: text(settings["latKeyName"]) || "latitude",
@@ -143,22 +147,41 @@ function standingOf(settings: Json): Standing {
   const initial = object(settings["initialState"]);
   const [rpc, attribute, series] = [object(initial["executeRpc"]), object(initial["getAttribute"]), object(initial["getTimeSeries"])];
   const scope = STANDINGS.find((one) => one === attribute["scope"]);
-  if (initial["action"] === "EXECUTE_RPC") return { from: "rpc", name: text(rpc["method"]) || "getState" };
-  if (initial["action"] === "GET_ATTRIBUTE") return { from: scope ?? "SHARED_SCOPE", name: text(attribute["key"]) || "state" };
-  if (initial["action"] === "GET_TIME_SERIES") return { from: "timeseries", name: text(series["key"]) || "state" };
+  const on = object(initial["dataToValue"])["compareToValue"] ?? true;
+  if (initial["action"] === "EXECUTE_RPC") return { from: "rpc", name: text(rpc["method"]) || "getState", on };
+  if (initial["action"] === "GET_ATTRIBUTE") return { from: scope ?? "SHARED_SCOPE", name: text(attribute["key"]) || "state", on };
+  if (initial["action"] === "GET_TIME_SERIES") return { from: "timeseries", name: text(series["key"]) || "state", on };
   const key = text(settings["valueKey"]) || "value";
-  if (settings["retrieveValueMethod"] === "rpc") return { from: "rpc", name: text(settings["getValueMethod"]) || "getValue" };
-  if (settings["retrieveValueMethod"] === "attribute") return { from: "SERVER_SCOPE", name: key };
-  return settings["retrieveValueMethod"] === "timeseries" ? { from: "timeseries", name: key } : { from: "none", name: "" };
+  if (settings["retrieveValueMethod"] === "rpc") return { from: "rpc", name: text(settings["getValueMethod"]) || "getValue", on };
+  if (settings["retrieveValueMethod"] === "attribute") return { from: "SERVER_SCOPE", name: key, on };
+  return settings["retrieveValueMethod"] === "timeseries" ? { from: "timeseries", name: key, on } : { from: "none", name: "", on };
 }
 
-function switchSettings({ method, standing: { from, name } }: Widget, before: Json): Json {
+/** What a switch has set for on and off, whichever of ThingsBoard's it is. */
+export const updates = (settings: Json, to: boolean): Json => object(to ? (settings["onUpdateState"] ?? settings["checkState"]) : (settings["offUpdateState"] ?? settings["uncheckState"]));
+
+function turnOf(settings: Json, to: boolean): Turn {
+  const json = updates(settings, to);
+  const data = object(json["valueToData"]);
+  const value = data["type"] === "CONSTANT" ? (data["constantValue"] ?? null) : data["type"] === "NONE" ? null : to;
+  const attribute = object(json["setAttribute"]);
+  if (json["action"] === "SET_ATTRIBUTE") return { by: attribute["scope"] === "SERVER_SCOPE" ? "SERVER_SCOPE" : "SHARED_SCOPE", name: text(attribute["key"]) || "state", value };
+  if (json["action"] === "ADD_TIME_SERIES") return { by: "timeseries", name: text(object(json["putTimeSeries"])["key"]) || "state", value };
+  return { by: "rpc", name: text(object(json["executeRpc"])["method"]) || text(settings["method"]) || text(settings["setValueMethod"]) || "setValue", value };
+}
+
+function switchSettings({ turns, standing: { from, name, on } }: Widget, before: Json): Json {
   const initial: Json = from === "none" ? { action: "DO_NOTHING", defaultValue: false }
     : from === "rpc" ? { action: "EXECUTE_RPC", executeRpc: { requestTimeout: 5_000, ...object(object(before["initialState"])["executeRpc"]), method: name } }
     : from === "timeseries" ? { action: "GET_TIME_SERIES", getTimeSeries: { key: name, subscribeForUpdates: true } }
     : { action: "GET_ATTRIBUTE", getAttribute: { scope: from, key: name, subscribeForUpdates: true } };
-  const turn = (to: boolean): Json => ({ action: "EXECUTE_RPC", executeRpc: { method, requestTimeout: 5_000, requestPersistent: false }, valueToData: { type: "CONSTANT", constantValue: to } });
-  return { method, initialState: { defaultValue: false, dataToValue: { type: "NONE", compareToValue: true }, ...object(before["initialState"]), ...initial }, onUpdateState: turn(true), offUpdateState: turn(false) };
+  const turn = ({ by, name: key, value }: Turn): Json => ({
+    ...(by === "rpc" ? { action: "EXECUTE_RPC", executeRpc: { method: key, requestTimeout: 5_000, requestPersistent: false } }
+      : by === "timeseries" ? { action: "ADD_TIME_SERIES", putTimeSeries: { key } }
+      : { action: "SET_ATTRIBUTE", setAttribute: { scope: by, key } }),
+    valueToData: { type: "CONSTANT", constantValue: value },
+  });
+  return { initialState: { defaultValue: false, dataToValue: { type: "NONE", compareToValue: on }, ...object(before["initialState"]), ...initial }, onUpdateState: turn(turns.on), offUpdateState: turn(turns.off) };
 }
 
 const AGGREGATIONS: Aggregation[] = ["NONE", "AVG", "MIN", "MAX", "SUM", "COUNT"];
@@ -206,7 +229,7 @@ export function kindOf(json: Json): Kind | undefined {
   if (/^system\.maps(_v2)?\.(openstreetmap|google_maps|here_map|tencent_maps)$/.test(fqn) && json["type"] === "latest") return "map";
   if (/alarms_table/.test(fqn)) return "alarms";
   if (/attributes_card|latest|entities_table|timeseries_table/.test(fqn) && json["type"] !== "alarm") return "table";
-  return /switch|toggle/.test(fqn) && json["type"] === "rpc" ? "switch" : undefined;
+  return /switch|toggle|power_button/.test(fqn) && json["type"] === "rpc" ? "switch" : undefined;
 }
 
 export function sourcesOf(json: Json): Json[] {
@@ -215,11 +238,24 @@ export function sourcesOf(json: Json): Json[] {
   return all.length === 0 && config["alarmSource"] ? [object(config["alarmSource"])] : all;
 }
 
-const keysOf = (source: Json): WidgetSource["keys"] => list(source["dataKeys"]).filter((key) => text(key["name"])).map((key) => ({ name: text(key["name"]), label: text(key["label"]) || text(key["name"]), isAttribute: key["type"] === "attribute" }));
+/** After the point. */
+function digitsOf({ decimals }: Json): number | undefined {
+  return typeof decimals === "number" && decimals >= 0 && decimals <= 15 ? Math.floor(decimals) : undefined;
+}
 
-function entitiesOf(source: Json, { entityAliases }: Configuration, view: View): EntityId[] {
+const KEY_TYPES: WidgetKey["type"][] = ["attribute", "entityField"];
+
+const keysOf = (source: Json, config: Json): WidgetSource["keys"] => list(source["dataKeys"]).filter((key) => text(key["name"])).map((key) => ({
+  name: text(key["name"]), label: text(key["label"]) || text(key["name"]), type: KEY_TYPES.find((type) => type === key["type"]) ?? "timeseries", unit: text(key["units"]), digits: digitsOf(key) ?? digitsOf(config),
+}));
+
+/** Under which those of an alias are found that a filter lets through. */
+export const filtered = (alias: string, filter: string): string => `${alias} ${filter}`;
+
+function entitiesOf(source: Json, { entityAliases, filters }: Configuration, view: View): EntityId[] {
   if (source["type"] === "device" && source["deviceId"]) return [{ entityType: "DEVICE", id: text(source["deviceId"]) }];
-  return aliased(text(source["entityAliasId"]), entityAliases, view);
+  const [alias, filter] = [text(source["entityAliasId"]), text(source["filterId"])];
+  return filters?.[filter] ? (view.found?.get(filtered(alias, filter)) ?? []) : aliased(alias, entityAliases, view);
 }
 
 function targetOf(config: Json, { entityAliases }: Configuration, view: View): EntityId | undefined {
@@ -230,7 +266,7 @@ function targetOf(config: Json, { entityAliases }: Configuration, view: View): E
 
 const entityIn = (json: Json): EntityId[] => (json["id"] ? [{ entityType: text(json["entityType"]), id: text(json["id"]) }] : []);
 
-function aliased(id: string, aliases: Configuration["entityAliases"], view: View): EntityId[] {
+export function aliased(id: string, aliases: Configuration["entityAliases"], view: View): EntityId[] {
   const found = view.found?.get(id);
   if (found) return found;
   const filter = object(object(aliases?.[id])["filter"]);
@@ -306,7 +342,7 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
       config: {
         ...config, title: one.title, showTitle: true, units: one.unit, ...timeOf(one, was, config),
         ...(type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source, ...others] } : { datasources: [source, ...others] }),
-        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" && (was?.kind !== "switch" || one.method !== was.method || JSON.stringify(one.standing) !== JSON.stringify(was.standing)) ? switchSettings(one, object(config["settings"])) : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
+        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" && (was?.kind !== "switch" || JSON.stringify(one.turns) !== JSON.stringify(was.turns) || JSON.stringify(one.standing) !== JSON.stringify(was.standing)) ? switchSettings(one, object(config["settings"])) : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
       },
     },
   };
@@ -362,7 +398,7 @@ export function remove(dashboard: Dashboard, id: string, view: View = {}): Dashb
 /** A new widget below all others. */
 export function fresh(kind: Kind, all: Widget[]): Widget {
   const row = Math.max(0, ...all.map((one) => one.place.row + one.place.sizeY));
-  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], sources: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, method: "setValue", standing: { from: "none", name: "" }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
+  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], sources: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, turns: { on: { by: "rpc", name: "setValue", value: true }, off: { by: "rpc", name: "setValue", value: false } }, standing: { from: "none", name: "", on: true }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
 }
 
 /** Of a new widget. */

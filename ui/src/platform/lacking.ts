@@ -1,10 +1,10 @@
 // What of a dashboard the console does not show, in words, widget by widget: for whoever brings one from ThingsBoard.
 import { SOUGHT } from "./aliases";
-import { kindOf, list, object, sourcesOf, text, type Configuration, type Dashboard, type Kind } from "./dashboard";
+import { kindOf, list, object, sourcesOf, text, updates, type Configuration, type Dashboard, type Kind } from "./dashboard";
 import type { Json } from "./model";
 
 const NAMED = ["singleEntity", "entityList", "stateEntity"];
-const KEYS = ["timeseries", "attribute"];
+const KEYS = ["timeseries", "attribute", "entityField"];
 
 export interface Lack { title: string; what: string[] }
 
@@ -18,14 +18,27 @@ export function lacking({ configuration }: Dashboard): Lack[] {
 function ofWidget(json: Json, configuration: Configuration): string[] {
   const kind = kindOf(json);
   if (!kind) return [`the console has no widget of type ${text(json["typeFullFqn"]) || text(json["typeAlias"]) || text(json["type"]) || "unknown"}`];
+  const settings = object(object(json["config"])["settings"]);
   const sources = kind === "switch" ? [object(object(json["config"])["targetDevice"])] : sourcesOf(json);
-  return [...new Set(sources.flatMap((source) => [...ofSource(source, configuration), ...list(source["dataKeys"]).flatMap((key) => ofKey(key, kind))]))];
+  return [...new Set([...ofSettings(settings, kind), ...sources.flatMap((source) => [...ofSource(source, configuration), ...list(source["dataKeys"]).flatMap((key) => ofKey(key, kind))])])];
 }
 
-function ofSource(source: Json, { entityAliases }: Configuration): string[] {
+/** Functions are scripts of ThingsBoard's own pages, which the console does not run. */
+function ofSettings(settings: Json, kind: Kind): string[] {
+  if (kind === "text" && settings["useMarkdownTextFunction"] === true) return ["its text is made by a function, which is not run"];
+  if (kind !== "switch") return [];
+  const isFunction = (json: unknown) => object(json)["type"] === "FUNCTION";
+  const told = [updates(settings, true), updates(settings, false)].some((one) => isFunction(one["valueToData"]));
+  return [
+    ...(isFunction(object(settings["initialState"])["dataToValue"]) ? ["the function that tells on from off is not run: true, 1 and on are on"] : []),
+    ...(told ? ["the function that makes what it sends is not run: it sends true or false"] : []),
+  ];
+}
+
+function ofSource(source: Json, { entityAliases, filters }: Configuration): string[] {
   const type = text(source["type"]);
   if (type && !["entity", "device"].includes(type)) return [`its datasource is of type ${type}`];
-  const lacks = source["filterId"] ? ["its filter is not applied: all entities of the alias are shown"] : [];
+  const lacks = source["filterId"] && !filters?.[text(source["filterId"])] ? ["its filter is not in the dashboard: all entities of the alias are shown"] : [];
   const id = text(source["entityAliasId"]);
   if (!id) return lacks;
   const alias = entityAliases?.[id];
@@ -42,6 +55,10 @@ function ofKey(key: Json, kind: Kind): string[] {
   const [name, type] = [text(key["name"]), text(key["type"]) || "timeseries"];
   if (kind === "alarms" || kind === "switch") return [];
   if (!KEYS.includes(type)) return [`its key ${name} is of type ${type}`];
-  if (type === "attribute" && kind === "chart") return [`its key ${name} is an attribute, which has no history`];
-  return key["usePostProcessing"] === true || text(key["postFuncBody"]) ? [`its key ${name} is shown without its function`] : [];
+  if (type !== "timeseries" && kind === "chart") return [`its key ${name} is ${type === "attribute" ? "an attribute" : "a field of the entity"}, which has no history`];
+  const isOfCells = object(key["settings"])["useCellContentFunction"] === true;
+  return [
+    ...(key["usePostProcessing"] === true || text(key["postFuncBody"]) ? [`its key ${name} is shown without its post-processing function`] : []),
+    ...(isOfCells ? [`its key ${name} is shown without the function of its cells`] : []),
+  ];
 }
