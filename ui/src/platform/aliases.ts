@@ -1,7 +1,8 @@
 // Whom the aliases of a dashboard stand for where the server has to look: devices of a type, what is related, what has a name, what a filter lets through.
-import { ask } from "./api";
+import { ask, deviceInfo } from "./api";
 import { aliased, filtered, list, object, sourcesOf, text, type Configuration, type View } from "./dashboard";
 import type { EntityId, Json, Page } from "./model";
+import { tenancy } from "./tenancy.svelte";
 
 /** Filters that the server looks for. The others name their entities, or are not known. */
 export const SOUGHT = ["entityName", "entityType", "deviceType", "assetType", "relationsQuery", "deviceSearchQuery", "assetSearchQuery", "apiUsageState"];
@@ -61,6 +62,11 @@ function plain(info: Json): Json {
 
 /** Fields of entities, by entity. */
 export async function fields(entities: EntityId[], names: string[], signal: AbortSignal): Promise<Map<string, Record<string, string>>> {
+  // A screen may not query; it reads the devices that its dashboard names.
+  if (tenancy.isScreen) {
+    const infos = await Promise.all(entities.filter(({ entityType }) => entityType === "DEVICE").map(({ id }) => deviceInfo(id, signal).catch(() => undefined)));
+    return new Map(infos.flatMap((info) => (info ? [[info.id.id, Object.fromEntries(names.map((name) => [name, String(info[name] ?? "")]))] as const] : [])));
+  }
   const entityFields = names.map((key) => ({ type: "ENTITY_FIELD", key }));
   const kinds = [...new Set(entities.map(({ entityType }) => entityType))];
   const pages = await Promise.all(kinds.map((kind) => {
