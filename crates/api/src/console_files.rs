@@ -22,15 +22,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-D6-S4iAl.js",
+        path: "/assets/About-DGsqcy4b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-D6-S4iAl.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Access-BvJy1R_P.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-BvJy1R_P.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-DGsqcy4b.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +34,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-CywLT-bB.js",
+        path: "/assets/Access-sk_jH4DM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-CywLT-bB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-sk_jH4DM.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Account-BXFSWNWa.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Account-BXFSWNWa.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Action-B3tlyUxn.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-B3tlyUxn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,21 +58,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-kfq0Vxw1.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-kfq0Vxw1.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/ActionState-CFssit82.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-CFssit82.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-Dh82hy6Q.js",
+        path: "/assets/Actions-BBV49VNe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-Dh82hy6Q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-BBV49VNe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-CwbeRqJz.js",
+        path: "/assets/AlarmTable-F16XLndq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CwbeRqJz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-F16XLndq.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-D_aY1thf.js",
+        path: "/assets/Alarms-BI75310v.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-D_aY1thf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BI75310v.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DrqLrl6m.js",
+        path: "/assets/Audit-TvyCttt8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DrqLrl6m.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-TvyCttt8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-D6ya2u9Z.js",
+        path: "/assets/Backup-Dg-SP2on.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-D6ya2u9Z.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-Dg-SP2on.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +124,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-lpPSbri-.js",
+        path: "/assets/BanForm-CxKHxOhc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-lpPSbri-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CxKHxOhc.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-CdCuoCan.js",
+        path: "/assets/Bans-C-xYYY47.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-CdCuoCan.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-C-xYYY47.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CyCYuyjM.js",
+        path: "/assets/Benchmarks-BXyQGBhw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CyCYuyjM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-BXyQGBhw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +148,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-CUm7weYQ.js",
+        path: "/assets/Certificates-DE66r9QX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CUm7weYQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DE66r9QX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,9 +160,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-BUrIkHyI.js",
+        path: "/assets/Chain-BEodWkcm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-BUrIkHyI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-BEodWkcm.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,21 +172,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-B-HkwZw_.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-B-HkwZw_.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chains-D99oCkhJ.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chains-D99oCkhJ.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-BYr_Bl9_.js",
+        path: "/assets/Chains-DHfO7hpT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-BYr_Bl9_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-DHfO7hpT.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ChangedMeanwhile-BJ8-1-oq.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-BJ8-1-oq.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-Cf6Rmz2V.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-Cf6Rmz2V.js.gz"),
         is_gzip: true,
     },
     File {
@@ -196,15 +202,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-DUUZ2RE_.js",
+        path: "/assets/Client-C5PBOW8P.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-DUUZ2RE_.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Client-B7diHcME.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-B7diHcME.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-C5PBOW8P.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,9 +220,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-DaJMavuU.js",
+        path: "/assets/Clients-D8mnMMA0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-DaJMavuU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-D8mnMMA0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -232,21 +232,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-ImWpb0J2.js",
+        path: "/assets/Configuration-xrktjGXg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-ImWpb0J2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-xrktjGXg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-D1iix_Jb.js",
+        path: "/assets/Connector-9ltq9lZt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-D1iix_Jb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-9ltq9lZt.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-BIBkZyvm.js",
+        path: "/assets/Connectors-Dv7CSHBK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BIBkZyvm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-Dv7CSHBK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,9 +256,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-Di68dBLZ.js",
+        path: "/assets/ConsoleUsers-uok7iuta.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Di68dBLZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-uok7iuta.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,9 +274,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-Cx1zwru7.js",
+        path: "/assets/Dashboard-DJkXOZ7y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-Cx1zwru7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DJkXOZ7y.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,15 +286,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-BxXS7Uvy.js",
+        path: "/assets/Dashboards-CUBwxuCr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BxXS7Uvy.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Definition-By-ZY8b4.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-By-ZY8b4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CUBwxuCr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -304,9 +298,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-Bfo-_ts9.js",
+        path: "/assets/Definition-QoUl9fPJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-Bfo-_ts9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-QoUl9fPJ.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/DefinitionName-D7xqtBa8.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-D7xqtBa8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,21 +322,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-VjjiL_Id.js",
+        path: "/assets/Device-e0VPbl2M.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-VjjiL_Id.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-e0VPbl2M.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-Bv-LS9vV.js",
+        path: "/assets/DeviceForm-ByqhiPan.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-Bv-LS9vV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-ByqhiPan.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-BUwRIpv5.js",
+        path: "/assets/Devices-BetcbGo9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-BUwRIpv5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BetcbGo9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -352,9 +352,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-DR4CtBmv.js",
+        path: "/assets/EntityChoice-DkrNeJAH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DR4CtBmv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DkrNeJAH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -382,15 +382,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-km1wAaiV.js",
+        path: "/assets/History-DM51qmwk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-km1wAaiV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-DM51qmwk.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-B2r4t0wv.js",
+        path: "/assets/Home-BpJnCWVO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-B2r4t0wv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-BpJnCWVO.js.gz"),
         is_gzip: true,
     },
     File {
@@ -400,9 +400,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-ChYTd44O.js",
+        path: "/assets/ImportButton-DNFm49QE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-ChYTd44O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DNFm49QE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -412,15 +412,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-DybrHed4.js",
+        path: "/assets/Keys-DfmzptNW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-DybrHed4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-DfmzptNW.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-Bq4b65Hk.js",
+        path: "/assets/Logs-B6YIItt7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-Bq4b65Hk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-B6YIItt7.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,15 +430,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-BOv1hw0S.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BOv1hw0S.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-CGDnPzlT.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CGDnPzlT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -466,15 +466,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-ByPCYAre.js",
+        path: "/assets/Payload-D83CVYhw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-ByPCYAre.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profile-C9rmuokS.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-C9rmuokS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-D83CVYhw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,9 +478,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-BFmcGcJD.js",
+        path: "/assets/Profile-DYQ8YjGC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BFmcGcJD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-DYQ8YjGC.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profiles-a_vQidOQ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-a_vQidOQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,15 +496,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-BjNpor-6.js",
+        path: "/assets/PublishForm-O92NWKbR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BjNpor-6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-O92NWKbR.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-CW6s9L5o.js",
+        path: "/assets/Refused-BxlxNNM1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-CW6s9L5o.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-BxlxNNM1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,9 +514,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-CFQ6Jb4r.js",
+        path: "/assets/Retained-Ca_M0lJv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-CFQ6Jb4r.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-Ca_M0lJv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,15 +526,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-0VrPK_8C.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-0VrPK_8C.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Rule-BcDeSUxx.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-tX-WEyCn.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-tX-WEyCn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -544,21 +544,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-DPSffCVB.js",
+        path: "/assets/RuleFlow-CysRhfN-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-DPSffCVB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CysRhfN-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CAm3Myja.js",
+        path: "/assets/Rules-CHGzd0a_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CAm3Myja.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-CHGzd0a_.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-CMYGllZH.js",
+        path: "/assets/Screen-BJi_ENi5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-CMYGllZH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-BJi_ENi5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -580,21 +580,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-BkRAjXpl.js",
+        path: "/assets/Source-C7KIhqpF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-BkRAjXpl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-C7KIhqpF.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BkAKDVXY.js",
+        path: "/assets/Sources-B1BxtMcW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BkAKDVXY.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Subscriptions-BPjhJcKF.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BPjhJcKF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-B1BxtMcW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -604,15 +598,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Subscriptions-DFY_CtPc.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DFY_CtPc.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-_yqyrg93.js",
+        path: "/assets/Topics-CstHL0IC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-_yqyrg93.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-CstHL0IC.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Usage-CPkQfjEr.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-CPkQfjEr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -622,21 +628,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-DgTqqLhS.js",
+        path: "/assets/Users-BU70bu58.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-DgTqqLhS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BU70bu58.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-W74NrFm-.js",
+        path: "/assets/aliases-CSAUXwDn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-W74NrFm-.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/aliases-DX6QPbZU.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-DX6QPbZU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-CSAUXwDn.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,9 +646,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-B5RH4D_L.js",
+        path: "/assets/connection-DiUZlDUg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-B5RH4D_L.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-DiUZlDUg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -670,21 +670,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-O3Z9zm_m.js",
+        path: "/assets/following.svelte-DnbclwVC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-O3Z9zm_m.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DnbclwVC.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/index-B9epUZ6e.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-B9epUZ6e.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/index-BZn39MTy.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/index-BZn39MTy.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/index-D9okohoB.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-D9okohoB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -730,9 +730,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-D_haiDIa.js",
+        path: "/assets/watch.svelte-B2eEWfpT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-D_haiDIa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B2eEWfpT.js.gz"),
         is_gzip: true,
     },
 ];
