@@ -462,24 +462,6 @@ async fn what_a_target_turns_away_is_told_and_stops_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_on_its_way_when_the_buffer_was_purged_does_not_wait_again() {
-    for failure in [Failure::Busy("no".to_owned()), Failure::Away("gone".to_owned())] {
-        let scratch = scratch();
-        let buffer = open(&scratch, BufferMode::Disk);
-        let sink = Arc::new(Script::new(move |_, _| Err(failure.clone())).gated());
-        let action = start(&buffer, &sink, &config());
-        append(&buffer, 0..10_000, 1);
-        until("a batch is on its way", || sink.seen().in_flight == 1).await;
-        action.purge();
-        until("the others are gone", || action.stats().dropped.purged > 0).await;
-        sink.gate.add_permits(1);
-        until("nothing waits", || action.stats().queued_messages == 0).await;
-        assert_eq!(action.stats().dropped.purged, 10_000);
-        action.stop(PATIENCE).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sink_that_keeps_the_order_gets_several_batches_in_their_order() {
     let scratch = scratch();
     let buffer = open(&scratch, BufferMode::Disk);
