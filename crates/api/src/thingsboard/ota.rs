@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use super::call::{Call, Verb};
+use super::call::{Call, Verb, missing};
 use super::export::{permit, streamed};
 use super::failure::Failure;
 use super::lists::list_query;
@@ -60,10 +60,10 @@ pub fn endpoints() -> Vec<Endpoint> {
             "Those of the profile that have none of this type of their own.",
         )
         .returns_json("The number."),
-        get("/api/otaPackage/info/{otaPackageId}", "get_ota_package_info", Who::TENANT, read)
-            .says("Read a package", "Without its bytes.")
+        get("/api/otaPackage/info/{otaPackageId}", "get_ota_package_info", Who::TENANT, read_info)
+            .says("Read a package", "Without its bytes; each of the tenant, also for users of customers.")
             .returns_json("The package."),
-        get("/api/otaPackage/{otaPackageId}", "get_ota_package", Who::TENANT, read)
+        get("/api/otaPackage/{otaPackageId}", "get_ota_package", Who::TENANT_ADMIN, read)
             .says("Read a package", "Without its bytes, which `download` has.")
             .returns_json("The package."),
         get("/api/otaPackage/{otaPackageId}/download", "download_ota_package", Who::TENANT_ADMIN, download)
@@ -154,6 +154,13 @@ fn page(call: &Call, query: OtaQuery, selection: Selection) -> Outcome<Page<OtaP
 
 fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<OtaPackage> {
     Ok(Json(call.entity(id, Verb::Read)?))
+}
+
+/// Customers' users see what packages there are: devices of theirs name them.
+fn read_info(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<OtaPackage> {
+    let package = call.entities().find::<OtaPackage>(id)?;
+    let package = package.filter(|package| package.tenant_id == call.tenant());
+    Ok(Json(package.ok_or_else(|| missing(OtaPackageId(id).entity()))?))
 }
 
 fn download(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<Response, Failure> {

@@ -23,13 +23,10 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "A new one has default profiles and a root rule chain.",
             )
             .returns_json("The tenant."),
-        get("/api/tenant/{tenantId}", "get_tenant", Who::ANY, read)
-            .says(
-                "Read a tenant",
-                "Whoever is no system administrator can read the own one only.",
-            )
+        get("/api/tenant/{tenantId}", "get_tenant", Who::ADMINS, read)
+            .says("Read a tenant", "Tenant administrators can read their own one only.")
             .returns_json("The tenant."),
-        get("/api/tenant/info/{tenantId}", "get_tenant_info", Who::ANY, info)
+        get("/api/tenant/info/{tenantId}", "get_tenant_info", Who::ADMINS, info)
             .says(
                 "Read a tenant and what belongs to it",
                 "With its tenant profile's name.",

@@ -159,6 +159,12 @@ fn each_authority_may_do_what_it_may() {
         .post(&format!("/api/customer/{customer}/device/{own}"), Value::Null)
         .ok();
     let page = "pageSize=10&page=0";
+    let profile = server.get("/api/deviceProfileInfo/default").ok().json();
+    let package = json!({"title": "app", "version": "1", "type": "FIRMWARE", "url": "http://127.0.0.1/app",
+        "deviceProfileId": profile["id"]});
+    let package = id(&server.post("/api/otaPackage", package).ok().json());
+    let tenant = server.get("/api/auth/user").ok().json()["tenantId"]["id"].clone();
+    let tenant = tenant.as_str().unwrap();
     // User, method, target, status; a code follows from the status.
     let cases: Vec<(&str, &str, String, u16)> = vec![
         (SYSADMIN, "GET", format!("/api/tenants?{page}"), 200),
@@ -204,6 +210,18 @@ fn each_authority_may_do_what_it_may() {
             200,
         ),
         (CUSTOMER, "GET", format!("/api/deviceProfiles?{page}"), 403),
+        (SYSADMIN, "GET", format!("/api/tenant/{tenant}"), 200),
+        (TENANT, "GET", format!("/api/tenant/{tenant}"), 200),
+        (CUSTOMER, "GET", format!("/api/tenant/{tenant}"), 403),
+        (SYSADMIN, "GET", format!("/api/tenant/info/{tenant}"), 200),
+        (TENANT, "GET", format!("/api/tenant/info/{tenant}"), 200),
+        (CUSTOMER, "GET", format!("/api/tenant/info/{tenant}"), 403),
+        (TENANT, "GET", format!("/api/otaPackage/{package}"), 200),
+        (CUSTOMER, "GET", format!("/api/otaPackage/{package}"), 403),
+        (SYSADMIN, "GET", format!("/api/otaPackage/{package}"), 403),
+        (CUSTOMER, "GET", format!("/api/otaPackage/info/{package}"), 200),
+        (CUSTOMER, "GET", format!("/api/otaPackage/{package}/download"), 403),
+        (CUSTOMER, "GET", format!("/api/otaPackages?{page}"), 200),
     ];
     for (user, method, target, status) in cases {
         let answer = server.as_user(user, method, &target, &Value::Null);
