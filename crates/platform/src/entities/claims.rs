@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Entities, EntityError};
 use crate::decode::Claim;
 use crate::directory::Directory;
-use crate::ids::{CustomerId, DeviceId, TenantId};
+use crate::ids::{CustomerId, DeviceId, TenantId, Uuid};
 use crate::model::{Device, DeviceCredentials};
 use crate::repository::{Change, Repository, RepositoryError, StateKind};
 
@@ -79,7 +79,7 @@ impl Place {
         Place {
             is_unused,
             expiration_time,
-            device: DeviceId::NULL,
+            device: DeviceId(Uuid([0; 16])),
         }
     }
 }
@@ -431,7 +431,6 @@ fn used_up(device: DeviceId, claim: &WaitingClaim, now_ms: i64) -> Result<Change
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Uuid;
 
     const NOW: i64 = 1_700_000_000_000;
 
