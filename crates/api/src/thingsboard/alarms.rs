@@ -443,6 +443,9 @@ fn save(call: &Call, (): (), _: NoQuery, Body(body): Body<AlarmBody>) -> Outcome
     if let Some(id) = alarm.id {
         call.alarm(id, Verb::Write)?;
     }
+    if let Some(assignee) = alarm.assignee_id {
+        call.entity::<User>(assignee.0, Verb::Read)?;
+    }
     let originator = call.record(alarm.originator, Verb::Read)?;
     alarm.tenant_id = call.tenant();
     alarm.customer_id = Some(platform::ids::CustomerId(originator.row.customer));

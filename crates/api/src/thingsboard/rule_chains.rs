@@ -438,7 +438,9 @@ fn renamed(metadata: &Value, ids: &[(RuleChainId, RuleChainId)]) -> Result<Value
     }
     let mut metadata: Value = serde_json::from_str(&text).map_err(|error| Failure::bad_request(error.to_string()))?;
     for node in metadata["nodes"].as_array_mut().into_iter().flatten() {
-        node["id"] = Value::Null;
+        if let Some(fields) = node.as_object_mut() {
+            fields.insert("id".to_owned(), Value::Null);
+        }
     }
     Ok(metadata)
 }

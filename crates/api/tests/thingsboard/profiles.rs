@@ -89,3 +89,52 @@ fn a_node_has_no_identifier_of_another_chains_node() {
     assert_ne!(id(&saved), id(&theirs));
     assert_eq!(id(&save(&saved)), id(&saved), "its own is kept");
 }
+
+#[test]
+fn strange_nodes_are_refused() {
+    let server = Server::start();
+    let chain = server.post("/api/ruleChain", json!({"name": "mine"})).ok().json();
+    for nodes in [json!([1]), json!([null]), json!([[]])] {
+        let metadata = json!({"ruleChainId": chain["id"], "firstNodeIndex": 0, "nodes": nodes, "connections": []});
+        refused(&server.post("/api/ruleChain/metadata", metadata.clone()), 400, 31);
+        let import = json!({"ruleChains": [chain], "metadata": [metadata]});
+        let results = server.post("/api/ruleChains/import?overwrite=true", import).ok().json();
+        assert!(
+            results[0]["error"].as_str().unwrap().contains("expected an object"),
+            "{results}"
+        );
+    }
+}
+
+#[test]
+fn fields_of_entities_hold_no_secrets() {
+    let server = Server::start();
+    let profile = server
+        .post(
+            "/api/deviceProfile",
+            json!({"name": "p", "type": "DEFAULT", "transportType": "DEFAULT", "provisionDeviceKey": "secret"}),
+        )
+        .ok()
+        .json();
+    let field = |key: &str| json!({"type": "ENTITY_FIELD", "key": key});
+    let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": profile["id"]},
+        "entityFields": [field("name"), field("provisionDeviceKey"), field("profileData")], "pageLink": {"pageSize": 1, "page": 0}});
+    for user in [crate::server::TENANT, crate::server::CUSTOMER] {
+        let found = server
+            .as_user(user, "POST", "/api/entitiesQuery/find", &query)
+            .ok()
+            .body;
+        assert!(
+            !found.contains("secret") && !found.contains("provisionConfiguration"),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn an_alarm_is_assigned_to_nobody_elses_users() {
+    let server = Server::start();
+    let originator = json!({"entityType": "DEVICE", "id": server.device("d")});
+    let body = json!({"type": "hot", "originator": originator, "severity": "MAJOR", "assigneeId": {"entityType": "USER", "id": NOBODYS}});
+    refused(&server.post("/api/alarm", body), 404, 32);
+}

@@ -11,6 +11,7 @@ use crate::ids::{RuleChainId, RuleNodeId, TenantId, Uuid};
 
 /// Nodes beyond this are refused.
 pub const NODES_MAX: usize = 10_000;
+const CONNECTIONS_MAX: usize = 10_000;
 
 #[derive(Debug)]
 pub struct Chain {
@@ -158,6 +159,14 @@ impl Chain {
         let list = metadata["nodes"].as_array().unwrap_or(&empty);
         if list.len() > NODES_MAX {
             return Err(wrong(format!("more than {NODES_MAX} nodes")));
+        }
+        if let Some(strange) = list.iter().find(|node| !node.is_object()) {
+            return Err(wrong(format!("a node is {strange}, expected an object")));
+        }
+        let connections =
+            ["connections", "ruleChainConnections"].map(|name| metadata[name].as_array().map_or(0, Vec::len));
+        if connections.iter().sum::<usize>() > CONNECTIONS_MAX {
+            return Err(wrong(format!("more than {CONNECTIONS_MAX} connections")));
         }
         let mut warnings = Vec::new();
         let mut nodes: Vec<Node> = list

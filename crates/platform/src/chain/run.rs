@@ -221,6 +221,14 @@ impl<'a, 'h> Runner<'a, 'h> {
     fn step(&mut self, task: Task<'a>) {
         let node = &task.chain.nodes[task.node];
         self.run.executions += 1;
+        // More can never be passed.
+        if self.tasks.len() > STEPS_MAX {
+            self.tasks.clear();
+            return self.fail(
+                &task,
+                format!("the message would pass more than {STEPS_MAX} nodes: is there a circle?"),
+            );
+        }
         node.counts.message();
         let originator = task.message.originator;
         let has_script = node.kind.has_script();

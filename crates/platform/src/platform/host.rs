@@ -22,6 +22,8 @@ use crate::repository::RelationSelection;
 use crate::usage::Counter;
 
 /// Whoever sends a call says that its time is over; if that does not happen it is given up so much later.
+/// In which a node for alarm rules is sought.
+const CHAINS_SEEN_MAX: usize = 50;
 const ANSWER_GRACE_MS: i64 = 5_000;
 
 /// One call of the platform: everything that messages change, and where effects go.
@@ -56,7 +58,7 @@ impl<'v> Visit<'v> {
 
     /// A chain without a device profile node gets the alarm rules all the same: what becomes of alarms are messages of its own.
     pub fn apply_rules_beside(&mut self, chain: &Arc<Chain>, message: &Message<'_>) {
-        if self.has_rules_node(chain, 0) {
+        if self.has_rules_node(chain, &mut Vec::new()) {
             return;
         }
         let effects = match self.apply_rules(message) {
@@ -71,15 +73,18 @@ impl<'v> Visit<'v> {
         }
     }
 
-    /// Itself, or a chain that it leads into.
-    fn has_rules_node(&self, chain: &Chain, depth: usize) -> bool {
+    /// Itself, or a chain that it leads into. Each is looked at once.
+    fn has_rules_node(&self, chain: &Chain, seen: &mut Vec<RuleChainId>) -> bool {
+        seen.push(chain.id);
         chain.has_device_profile_node()
-            || (depth < 5
+            || (seen.len() < CHAINS_SEEN_MAX
                 && chain.entered_chains().any(|id| {
-                    self.core
+                    let entered = self
+                        .core
                         .chains
                         .get(&id)
-                        .is_some_and(|entered| self.has_rules_node(entered, depth + 1))
+                        .filter(|entered| entered.tenant == chain.tenant);
+                    !seen.contains(&id) && entered.is_some_and(|entered| self.has_rules_node(entered, seen))
                 }))
     }
 

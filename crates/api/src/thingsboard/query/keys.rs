@@ -32,6 +32,25 @@ pub enum KeyType {
     AlarmField,
 }
 
+/// Of an entity, as ThingsBoard has them; other members may be secrets.
+const FIELDS: [&str; 15] = [
+    "firstName",
+    "lastName",
+    "email",
+    "title",
+    "country",
+    "state",
+    "city",
+    "address",
+    "address2",
+    "zip",
+    "phone",
+    "additionalInfo",
+    "queueName",
+    "serviceId",
+    "edgeType",
+];
+
 impl KeyType {
     pub fn name(self) -> &'static str {
         match self {
@@ -106,7 +125,8 @@ impl Row {
             "name" => text(&row.name),
             "label" => text(&row.label),
             "type" if matches!(self.record.kind, EntityType::Device | EntityType::Asset) => text(&row.subtype),
-            name => self.json_field(name),
+            name if FIELDS.contains(&name) => self.json_field(name),
+            _ => None,
         }
     }
 

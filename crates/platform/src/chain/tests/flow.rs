@@ -48,6 +48,27 @@ fn a_circle_ends() {
 }
 
 #[test]
+fn many_connections_end_too() {
+    let many: Vec<(usize, &str, usize)> = (0..9_000).map(|_| (0, "Success", 0)).collect();
+    let mut host = TestHost::default();
+    let ended = run(&chain(&[log()], &many), message(POST_TELEMETRY, json!({})), &mut host);
+    assert!(
+        ended.executions < 10 && ended.failures[0].error.contains("circle"),
+        "{ended:?}"
+    );
+    let too_many: Vec<Json> = (0..10_001)
+        .map(|_| json!({"fromIndex": 0, "toIndex": 0, "type": "Success"}))
+        .collect();
+    for metadata in [
+        json!({"firstNodeIndex": 0, "nodes": [log()], "connections": too_many}),
+        json!({"nodes": [1], "connections": []}),
+        json!({"nodes": [log(), "x"], "connections": []}),
+    ] {
+        assert!(Chain::compile(TENANT_ID, CHAIN, &metadata).is_err());
+    }
+}
+
+#[test]
 fn branches_run_in_the_order_of_their_connections() {
     let named = |name: &str| node("action.TbLogNode", name, &json!({}));
     let nodes = [named("0"), named("1"), named("2"), named("3"), named("4")];

@@ -290,13 +290,25 @@ impl Parser {
         let name = self.next()?;
         if name == "map" {
             self.expect("<")?;
-            let key = self.kind()?;
+            let key = self.kind_of_one()?;
             self.expect(",")?;
-            let value = self.kind()?;
+            let value = self.kind_of_one()?;
             self.expect(">")?;
             return Ok(Kind::Map(Box::new(key), Box::new(value)));
         }
-        Ok(match name.as_str() {
+        Ok(Self::plain_kind(&name))
+    }
+
+    /// Within a map there is no map.
+    fn kind_of_one(&mut self) -> Result<Kind, String> {
+        match self.next()?.as_str() {
+            "map" => Err("a map has no maps as keys or values".to_owned()),
+            name => Ok(Self::plain_kind(name)),
+        }
+    }
+
+    fn plain_kind(name: &str) -> Kind {
+        match name {
             "double" => Kind::Double,
             "float" => Kind::Float,
             "int32" => Kind::Int32,
@@ -313,7 +325,7 @@ impl Parser {
             "string" => Kind::String,
             "bytes" => Kind::Bytes,
             other => Kind::Named(other.trim_start_matches('.').to_owned()),
-        })
+        }
     }
 
     fn enumeration(&mut self, scope: &str) -> Result<(), String> {
