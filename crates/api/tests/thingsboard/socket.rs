@@ -343,3 +343,93 @@ fn nobody_takes_all_the_places() {
     strangers[1].send(&json!({"authCmd": {"cmdId": 0, "token": server.token(CUSTOMER)}}));
     assert_eq!(strangers[1].close_code(), 1013);
 }
+
+#[test]
+fn whether_a_device_has_an_active_alarm() {
+    let server = Server::start();
+    let device = server.device("d");
+    let originator = json!({"entityType": "DEVICE", "id": device});
+    let mut socket = Socket::of(&server, TENANT);
+    socket.send(&json!({"cmds": [{"type": "ALARM_STATUS", "cmdId": 1, "originatorId": originator, "severityList": ["CRITICAL"]}]}));
+    let status = |frame: Value| {
+        (
+            frame["cmdId"].clone(),
+            frame["active"].clone(),
+            frame["cmdUpdateType"].clone(),
+        )
+    };
+    let expected = |is_active: bool| (json!(1), json!(is_active), json!("ALARM_STATUS"));
+    assert_eq!(status(socket.next()), expected(false));
+    let raise = |kind: &str, severity: &str| {
+        let body = json!({"type": kind, "originator": originator, "severity": severity});
+        id(&server.post("/api/alarm", body).ok().json())
+    };
+    raise("warm", "MINOR");
+    let alarm = raise("hot", "CRITICAL");
+    assert_eq!(status(socket.next()), expected(true), "of no other severity");
+    server.post(&format!("/api/alarm/{alarm}/clear"), Value::Null).ok();
+    assert_eq!(status(socket.next()), expected(false));
+    socket.send(&json!({"cmds": [{"type": "ALARM_STATUS_UNSUBSCRIBE", "cmdId": 1}]}));
+    raise("hot", "CRITICAL");
+    // There are no notifications; the next answer is that of the next command.
+    socket.send(&json!({"cmds": [{"type": "MARK_ALL_NOTIFICATIONS_AS_READ", "cmdId": 2}, {"type": "NOTIFICATIONS_COUNT", "cmdId": 3},
+        {"type": "NOTIFICATIONS", "cmdId": 4, "limit": 10}]}));
+    let count = socket.next();
+    assert_eq!((&count["cmdId"], &count["totalUnreadCount"]), (&json!(3), &json!(0)));
+    assert_eq!(socket.next()["notifications"], json!([]));
+    let stranger = server.device("not the customer's");
+    let mut customer = Socket::of(&server, CUSTOMER);
+    customer.send(&json!({"cmds": [{"type": "ALARM_STATUS", "cmdId": 1, "originatorId": {"entityType": "DEVICE", "id": stranger}}]}));
+    assert_eq!(customer.next()["errorCode"], 3);
+}
+
+#[test]
+fn aggregates_are_compared_with_those_of_a_time_before() {
+    let server = Server::start();
+    let device = server.device("d");
+    for (ts, value) in [(1_000, 1), (2_000, 3), (11_000, 10), (12_000, 20), (30_000, 99)] {
+        save(&server, &device, ts, json!({"v": value}));
+    }
+    let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": device}},
+        "pageLink": {"pageSize": 10, "page": 0}});
+    let key =
+        |id: i64, agg: &str| json!({"id": id, "key": "v", "agg": agg, "previousStartTs": 0, "previousEndTs": 10_000});
+    let mut only_before = key(3, "COUNT");
+    only_before["previousValueOnly"] = json!(true);
+    let keys = [
+        key(1, "AVG"),
+        key(2, "MAX"),
+        only_before,
+        json!({"id": 4, "key": "none", "agg": "SUM"}),
+    ];
+    let mut socket = Socket::of(&server, TENANT);
+    socket.send(&json!({"cmds": [{"type": "ENTITY_DATA", "cmdId": 1, "query": query,
+        "aggHistoryCmd": {"startTs": 10_000, "endTs": 20_000, "keys": keys}}]}));
+    let frame = socket.next();
+    let aggregates = &frame["data"]["data"][0]["aggLatest"];
+    let values = |id: &str| {
+        (
+            aggregates[id]["current"]["value"].clone(),
+            aggregates[id]["previous"]["value"].clone(),
+        )
+    };
+    assert_eq!(values("1"), (json!("15.0"), json!("2.0")), "{frame}");
+    assert_eq!(values("2"), (json!("20"), json!("3")), "{frame}");
+    assert_eq!(values("3"), (Value::Null, json!("2")), "{frame}");
+    assert_eq!(aggregates["4"], json!({"current": null, "previous": null}));
+    // Up to now.
+    let now = crate::server::now_ms();
+    save(&server, &device, now - 1_000, json!({"v": 7}));
+    socket.send(&json!({"cmds": [{"type": "ENTITY_DATA", "cmdId": 2, "query": query,
+        "aggTsCmd": {"startTs": now - 60_000, "timeWindow": 60_000, "keys": [{"id": 5, "key": "v", "agg": "SUM"}]}}]}));
+    let frame = loop {
+        let frame = socket.next();
+        if frame["cmdId"] == 2 {
+            break frame;
+        }
+    };
+    assert_eq!(
+        frame["data"]["data"][0]["aggLatest"]["5"]["current"]["value"], "7",
+        "{frame}"
+    );
+}

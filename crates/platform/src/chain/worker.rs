@@ -12,11 +12,13 @@ use rustix::process::{Pid, setpriority_process};
 use rustix::thread::gettid;
 
 use super::realm::Realms;
-use super::script::{Call, ScriptError, TIME_MAX};
+use super::script::{Call, ScriptError};
 use crate::ids::TenantId;
 
-/// After this, a script cannot be ended. Much more than it may take: the machine may be busy.
-const PATIENCE: Duration = Duration::from_millis(2_500);
+/// A script that has not ended after so many looks cannot be ended: much more than it may take, for the machine may be busy. One that
+/// stands still for a while misses one look.
+const LOOKS: u32 = 60;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Scripts of a tenant that could not be ended and still run: with so many none of the tenant's is run.
 const LEFT_MAX: usize = 2;
 const LEFT_NICE: i32 = 19;
@@ -28,6 +30,7 @@ struct Worker {
     calls: SyncSender<Call>,
     answers: Receiver<Answer>,
     thread: Arc<OnceLock<Pid>>,
+    is_left: Arc<Mutex<bool>>,
 }
 
 thread_local! {
@@ -51,21 +54,29 @@ pub fn call(call: Call) -> Answer {
         };
         let gone = || ScriptError::Failed("the thread of scripts has ended".to_owned());
         running.calls.send(call).map_err(|_| gone())?;
-        match running.answers.recv_timeout(TIME_MAX + PATIENCE) {
-            Ok(answer) => {
-                *worker = Some(running);
-                answer
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                left(tenant, |left| *left += 1);
-                if let Some(thread) = running.thread.get() {
-                    // It gets what time nobody else wants. If it cannot be told, it gets more.
-                    let _ = setpriority_process(Some(*thread), LEFT_NICE);
+        for _ in 0..LOOKS {
+            match running.answers.recv_timeout(LOOK_EVERY) {
+                Ok(answer) => {
+                    *worker = Some(running);
+                    return answer;
                 }
-                Err(ScriptError::Endless)
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
             }
-            Err(RecvTimeoutError::Disconnected) => Err(gone()),
         }
+        let mut is_left = running.is_left.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(answer) = running.answers.try_recv() {
+            drop(is_left);
+            *worker = Some(running);
+            return answer;
+        }
+        *is_left = true;
+        left(tenant, |left| *left += 1);
+        if let Some(thread) = running.thread.get() {
+            // It gets what time nobody else wants. If it cannot be told, it gets more.
+            let _ = setpriority_process(Some(*thread), LEFT_NICE);
+        }
+        Err(ScriptError::Endless)
     })
 }
 
@@ -74,12 +85,20 @@ fn start() -> std::io::Result<Worker> {
     let (done, answers) = sync_channel(1);
     let thread = Arc::new(OnceLock::new());
     let known = Arc::clone(&thread);
+    let is_left = Arc::new(Mutex::new(false));
+    let was_left = Arc::clone(&is_left);
     let work = move || {
         known.get_or_init(gettid);
         let mut realms = Realms::default();
         for call in todo {
-            if done.send(realms.call(&call)).is_err() {
-                left(call.tenant, |left| *left -= 1);
+            let answer = realms.call(&call);
+            let was_left = was_left.lock().unwrap_or_else(PoisonError::into_inner);
+            if *was_left {
+                return left(call.tenant, |left| *left -= 1);
+            }
+            // There is room for one: nobody waits here. A caller that is gone needs none.
+            if done.send(answer).is_err() {
+                return;
             }
         }
     };
@@ -87,7 +106,12 @@ fn start() -> std::io::Result<Worker> {
         .name("scripts".to_owned())
         .stack_size(STACK_BYTES)
         .spawn(work)?;
-    Ok(Worker { calls, answers, thread })
+    Ok(Worker {
+        calls,
+        answers,
+        thread,
+        is_left,
+    })
 }
 
 fn left<T>(tenant: TenantId, act: impl FnOnce(&mut usize) -> T) -> T {

@@ -25,6 +25,8 @@ pub struct Message {
     alarm_data_unsubscribe_cmds: Vec<Value>,
     alarm_count_cmds: Vec<Value>,
     alarm_count_unsubscribe_cmds: Vec<Value>,
+    alarm_status_cmds: Vec<Value>,
+    alarm_status_unsubscribe_cmds: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -39,10 +41,27 @@ pub enum Command {
     Attributes(OldCommand),
     History(OldCommand),
     Entities(Box<EntityDataCommand>),
-    EntityCount { id: i64, query: Value },
-    Alarms { id: i64, query: Value },
-    AlarmCount { id: i64, query: Value },
+    EntityCount {
+        id: i64,
+        query: Value,
+    },
+    Alarms {
+        id: i64,
+        query: Value,
+    },
+    AlarmCount {
+        id: i64,
+        query: Value,
+    },
+    AlarmStatus(AlarmStatusCommand),
+    /// Of which there are none.
+    Notifications {
+        id: i64,
+        is_count: bool,
+    },
     Unsubscribe(i64),
+    /// Asks for no answer.
+    Nothing,
 }
 
 /// Of one entity.
@@ -62,6 +81,18 @@ pub struct OldCommand {
     pub unsubscribe: bool,
     #[serde(flatten)]
     pub window: WindowFields,
+}
+
+/// Whether an entity has any active alarm of these.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AlarmStatusCommand {
+    pub cmd_id: i64,
+    pub originator_id: EntityId,
+    #[serde(default)]
+    pub type_list: Option<Vec<String>>,
+    #[serde(default)]
+    pub severity_list: Option<Vec<String>>,
 }
 
 /// Of history.
@@ -90,6 +121,38 @@ pub struct EntityDataCommand {
     pub ts_cmd: Option<SeriesCommand>,
     #[serde(default)]
     pub history_cmd: Option<SeriesCommand>,
+    /// Up to now.
+    #[serde(default)]
+    pub agg_ts_cmd: Option<AggregateCommand>,
+    #[serde(default)]
+    pub agg_history_cmd: Option<AggregateCommand>,
+}
+
+/// One value of a time and, to compare, one of a time before.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AggregateCommand {
+    pub keys: Vec<AggregateKey>,
+    #[serde(default)]
+    pub start_ts: i64,
+    #[serde(default)]
+    pub end_ts: i64,
+    #[serde(default)]
+    pub time_window: i64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AggregateKey {
+    pub id: i64,
+    pub key: String,
+    pub agg: String,
+    #[serde(default)]
+    pub previous_start_ts: Option<i64>,
+    #[serde(default)]
+    pub previous_end_ts: Option<i64>,
+    #[serde(default)]
+    pub previous_value_only: Option<bool>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -132,10 +195,12 @@ impl Message {
             (self.entity_count_cmds, "ENTITY_COUNT"),
             (self.alarm_data_cmds, "ALARM_DATA"),
             (self.alarm_count_cmds, "ALARM_COUNT"),
+            (self.alarm_status_cmds, "ALARM_STATUS"),
             (self.entity_data_unsubscribe_cmds, "ENTITY_DATA_UNSUBSCRIBE"),
             (self.entity_count_unsubscribe_cmds, "ENTITY_COUNT_UNSUBSCRIBE"),
             (self.alarm_data_unsubscribe_cmds, "ALARM_DATA_UNSUBSCRIBE"),
             (self.alarm_count_unsubscribe_cmds, "ALARM_COUNT_UNSUBSCRIBE"),
+            (self.alarm_status_unsubscribe_cmds, "ALARM_STATUS_UNSUBSCRIBE"),
         ];
         let typed = self.cmds.into_iter().map(|json| {
             let kind = json["type"].as_str().unwrap_or_default().to_owned();
@@ -172,6 +237,13 @@ fn command(kind: &str, json: Value) -> Result<Command, (i64, String)> {
             id,
             query: query(&json),
         },
+        "ALARM_STATUS" => {
+            let command = serde_json::from_value(json).map_err(|error| (id, error.to_string()))?;
+            Command::AlarmStatus(command)
+        }
+        "NOTIFICATIONS" => Command::Notifications { id, is_count: false },
+        "NOTIFICATIONS_COUNT" => Command::Notifications { id, is_count: true },
+        "MARK_NOTIFICATIONS_AS_READ" | "MARK_ALL_NOTIFICATIONS_AS_READ" => Command::Nothing,
         kind if kind.ends_with("_UNSUBSCRIBE") => Command::Unsubscribe(id),
         other => return Err((id, format!("Command {other:?} is not supported"))),
     })

@@ -18,7 +18,7 @@ use super::super::world::World;
 use super::commands::{Command, EntityDataCommand, Message};
 use super::frames::{Heard, Reader, Stream, Writer};
 use super::seats::Seat;
-use super::subscription::{Entities, Frame, Subscription, failure, history_frame};
+use super::subscription::{Entities, Frame, Subscription, failure, history_frame, no_notifications};
 use crate::app::App;
 
 /// Of one connection.
@@ -143,7 +143,9 @@ impl Session {
             Command::EntityCount { id, .. } | Command::Alarms { id, .. } | Command::AlarmCount { id, .. } => {
                 (*id, false)
             }
-            Command::Unsubscribe(id) => (*id, false),
+            Command::AlarmStatus(status) => (status.cmd_id, false),
+            Command::Unsubscribe(id) | Command::Notifications { id, .. } => (*id, false),
+            Command::Nothing => return None,
         };
         let is_end = match &command {
             Command::Telemetry(old) | Command::Attributes(old) => old.unsubscribe,
@@ -154,6 +156,9 @@ impl Session {
             self.subscriptions.remove(&id);
             self.watch();
             return None;
+        }
+        if let Command::Notifications { is_count, .. } = command {
+            return Some(no_notifications(id, is_count));
         }
         let is_of_screen = self.login.as_ref().is_some_and(|(person, _)| person.screen.is_some());
         let frame = match command {
@@ -196,7 +201,7 @@ impl Session {
             (_, Some(query)) => Box::new(Entities::new(query.clone())),
             (_, None) => return Err(Failure::bad_request("The command has no query")),
         };
-        let history = entities.change(command);
+        let once = entities.change(command);
         let call = self.call()?;
         let found = self.app.block(move || entities.find(&call).map(|()| entities));
         let mut entities = found.await??;
@@ -206,7 +211,7 @@ impl Session {
         let call = self.call()?;
         let read = self.app.block(move || {
             call.platform().settle();
-            let frame = entities.frame(&call, id, history.as_ref())?;
+            let frame = entities.frame(&call, id, &once)?;
             Ok::<_, Failure>((entities, frame))
         });
         let (entities, frame) = read.await??;
@@ -219,6 +224,7 @@ impl Session {
         let entity = match command {
             Command::Telemetry(old) | Command::Attributes(old) => old.entity().map(|entity| entity.id),
             Command::Alarms { .. } | Command::AlarmCount { .. } => tenant,
+            Command::AlarmStatus(status) => Some(status.originator_id.id),
             _ => None,
         };
         entity.map_or(Ok(()), |entity| self.watch_one(entity))
@@ -395,7 +401,8 @@ fn make(call: &Call, id: i64, command: Command) -> Result<(Option<Subscription>,
         Command::EntityCount { query, .. } => some(Subscription::entity_count(call, id, &query)?),
         Command::Alarms { query, .. } => some(Subscription::alarms(call, id, &query)?),
         Command::AlarmCount { query, .. } => some(Subscription::alarm_count(call, id, &query)?),
-        Command::Entities(_) | Command::Unsubscribe(_) => {
+        Command::AlarmStatus(status) => some(Subscription::alarm_status(call, id, &status)?),
+        Command::Entities(_) | Command::Unsubscribe(_) | Command::Notifications { .. } | Command::Nothing => {
             return Err(Failure::bad_request("The command makes no such subscription"));
         }
     })

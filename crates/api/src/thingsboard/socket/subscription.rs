@@ -16,7 +16,10 @@ use super::super::query::{
 };
 use super::super::telemetry::{Window, explain, point_json};
 use super::super::values;
-use super::commands::{EntityDataCommand, LatestCommand, OldCommand, SeriesCommand, WindowFields};
+use super::commands::{
+    AggregateCommand, AggregateKey, AlarmStatusCommand, EntityDataCommand, LatestCommand, OldCommand, SeriesCommand,
+    WindowFields,
+};
 
 pub enum Subscription {
     Telemetry {
@@ -43,6 +46,11 @@ pub enum Subscription {
         tenant: Uuid,
         last: usize,
     },
+    AlarmStatus {
+        entity: EntityId,
+        query: Value,
+        last: bool,
+    },
 }
 
 /// Of a page of entities.
@@ -51,6 +59,7 @@ pub struct Entities {
     ids: HashSet<EntityId>,
     latest: Option<LatestCommand>,
     series: Option<SeriesCommand>,
+    aggregates: Option<AggregateCommand>,
     newest: HashMap<(Uuid, String), i64>,
 }
 
@@ -82,6 +91,63 @@ fn new_frame(id: i64, kind: &str, data: Value, update: Value) -> Frame {
 
 fn count_frame(id: i64, kind: &str, count: usize) -> Frame {
     json!({"cmdId": id, "errorCode": 0, "errorMsg": null, "count": count, "cmdUpdateType": kind})
+}
+
+fn status_frame(id: i64, is_active: bool) -> Frame {
+    json!({"cmdId": id, "errorCode": 0, "errorMsg": null, "active": is_active, "cmdUpdateType": "ALARM_STATUS"})
+}
+
+pub fn no_notifications(id: i64, is_count: bool) -> Frame {
+    let mut frame = json!({"cmdId": id, "errorCode": 0, "errorMsg": null, "totalUnreadCount": 0, "sequenceNumber": 0,
+        "cmdUpdateType": "NOTIFICATIONS_COUNT"});
+    if !is_count {
+        frame["cmdUpdateType"] = "NOTIFICATIONS".into();
+        (frame["update"], frame["notifications"]) = (Value::Null, json!([]));
+    }
+    frame
+}
+
+/// What an entity command asks for now and not again.
+#[derive(Default)]
+pub struct Once {
+    history: Option<SeriesCommand>,
+    aggregates: Option<AggregateCommand>,
+}
+
+impl AggregateCommand {
+    fn compared(&self, call: &Call, entity: EntityId, key: &AggregateKey) -> Result<Value, Failure> {
+        let value = |start: i64, end: i64| {
+            let window = WindowFields {
+                start_ts: start,
+                end_ts: end,
+                interval: Some(end.saturating_sub(start).max(1).into()),
+                limit: Some(1),
+                agg: Some(key.agg.clone()),
+                ..WindowFields::default()
+            };
+            let all = history(call, entity, std::slice::from_ref(&key.key), &window)?;
+            let point = all.first().and_then(|points| points.first());
+            Ok::<_, Failure>(point.map(|point| point_json(point, false)))
+        };
+        let end = match self.time_window {
+            0 => self.end_ts,
+            window if self.end_ts == 0 => call.now_ms.max(self.start_ts.saturating_add(window)),
+            _ => self.end_ts,
+        };
+        let start = match self.time_window {
+            0 => self.start_ts,
+            window => end.saturating_sub(window),
+        };
+        let current = match key.previous_value_only {
+            Some(true) => None,
+            _ => value(start, end)?,
+        };
+        let previous = match (key.previous_start_ts, key.previous_end_ts) {
+            (Some(start), Some(end)) => value(start, end)?,
+            _ => None,
+        };
+        Ok(json!({"current": current, "previous": previous}))
+    }
 }
 
 impl WindowFields {
@@ -243,6 +309,18 @@ impl Subscription {
         Ok((subscription, count_frame(id, "ALARM_COUNT_DATA", last)))
     }
 
+    pub fn alarm_status(call: &Call, id: i64, command: &AlarmStatusCommand) -> Result<(Subscription, Frame), Failure> {
+        let entity = command.originator_id;
+        call.check_id(entity, Verb::Read)?;
+        let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": entity}, "statusList": ["ACTIVE"],
+            "typeList": command.type_list, "severityList": command.severity_list});
+        let last = count_of_alarms(call, &query)? > 0;
+        Ok((
+            Subscription::AlarmStatus { entity, query, last },
+            status_frame(id, last),
+        ))
+    }
+
     /// Whether it is of the older kind of commands.
     pub fn is_old(&self) -> bool {
         matches!(self, Subscription::Telemetry { .. } | Subscription::Attributes { .. })
@@ -253,6 +331,7 @@ impl Subscription {
         match self {
             Subscription::Telemetry { entity, .. } => call.check_id(*entity, Verb::ReadTelemetry),
             Subscription::Attributes { entity, .. } => call.check_id(*entity, Verb::ReadAttributes),
+            Subscription::AlarmStatus { entity, .. } => call.check_id(*entity, Verb::Read),
             Subscription::Entities(entities) => {
                 entities.ids.retain(|id| call.check_id(*id, Verb::Read).is_ok());
                 Ok(())
@@ -265,7 +344,9 @@ impl Subscription {
     /// Whom to watch for it.
     pub fn watched(&self) -> Vec<Uuid> {
         match self {
-            Subscription::Telemetry { entity, .. } | Subscription::Attributes { entity, .. } => vec![entity.id],
+            Subscription::Telemetry { entity, .. }
+            | Subscription::Attributes { entity, .. }
+            | Subscription::AlarmStatus { entity, .. } => vec![entity.id],
             Subscription::Entities(entities) => entities.watched(),
             Subscription::EntityCount { .. } => Vec::new(),
             Subscription::Alarms { tenant, .. } | Subscription::AlarmCount { tenant, .. } => vec![*tenant],
@@ -331,9 +412,11 @@ impl Subscription {
                 let data = attributes(call, *entity, *scope, keys.as_deref())?;
                 Some(old_frame(id, data))
             }
-            Subscription::Entities(entities) => Some(entities.frame(call, id, None)?),
+            Subscription::Entities(entities) => Some(entities.frame(call, id, &Once::default())?),
             Subscription::Alarms { query, .. } => Some(alarms_frame(id, json!(alarms_page(call, query)?), Value::Null)),
-            Subscription::EntityCount { .. } | Subscription::AlarmCount { .. } => self.look(call, id, None)?,
+            Subscription::EntityCount { .. } | Subscription::AlarmCount { .. } | Subscription::AlarmStatus { .. } => {
+                self.look(call, id, None)?
+            }
         })
     }
 
@@ -346,6 +429,14 @@ impl Subscription {
             },
             Subscription::AlarmCount { query, last, .. } => changed_count(last, count_of_alarms(call, query)?)
                 .map(|count| count_frame(id, "ALARM_COUNT_DATA", count)),
+            Subscription::AlarmStatus { query, last, .. } => {
+                let is_active = count_of_alarms(call, query)? > 0;
+                (std::mem::replace(last, is_active) != is_active).then(|| status_frame(id, is_active))
+            }
+            // Of a time that goes on.
+            Subscription::Entities(entities) if alarm.is_none() && entities.aggregates.is_some() => {
+                Some(entities.frame(call, id, &Once::default())?)
+            }
             Subscription::EntityCount { query, last } if alarm.is_none() => {
                 changed_count(last, count(call, query)?).map(|count| count_frame(id, "COUNT_DATA", count))
             }
@@ -403,12 +494,13 @@ impl Entities {
             ids: HashSet::new(),
             latest: None,
             series: None,
+            aggregates: None,
             newest: HashMap::new(),
         }
     }
 
-    /// A command for entities that are shown already changes what is asked of them.
-    pub fn change(&mut self, command: EntityDataCommand) -> Option<SeriesCommand> {
+    /// A command for entities that are shown already changes what is asked of them. Gives what is asked once.
+    pub fn change(&mut self, command: EntityDataCommand) -> Once {
         if let Some(query) = command.query {
             self.query = query;
         }
@@ -418,7 +510,13 @@ impl Entities {
         if command.ts_cmd.is_some() {
             self.series = command.ts_cmd;
         }
-        command.history_cmd
+        if command.agg_ts_cmd.is_some() {
+            self.aggregates = command.agg_ts_cmd;
+        }
+        Once {
+            history: command.history_cmd,
+            aggregates: command.agg_history_cmd,
+        }
     }
 
     /// Which they are now.
@@ -433,7 +531,7 @@ impl Entities {
     }
 
     /// All of it, anew.
-    pub fn frame(&mut self, call: &Call, id: i64, history_of: Option<&SeriesCommand>) -> Result<Frame, Failure> {
+    pub fn frame(&mut self, call: &Call, id: i64, once: &Once) -> Result<Frame, Failure> {
         let mut found = find(call, &self.query)?;
         let mut page = found.page(call, &self.query)?;
         self.ids.clear();
@@ -444,7 +542,7 @@ impl Entities {
                 merge(&mut shown["latest"], more);
             }
             let mut series = Map::new();
-            for command in self.series.iter().chain(history_of) {
+            for command in self.series.iter().chain(&once.history) {
                 let all = history(call, row.id(), &command.keys, &command.window)?;
                 for (key, points) in command.keys.iter().zip(&all) {
                     series.insert(
@@ -454,6 +552,11 @@ impl Entities {
                 }
             }
             shown["timeseries"] = series.into();
+            for command in self.aggregates.iter().chain(&once.aggregates) {
+                for key in &command.keys {
+                    shown["aggLatest"][key.id.to_string()] = command.compared(call, row.id(), key)?;
+                }
+            }
         }
         let mut frame = new_frame(id, "ENTITY_DATA", json!(page), Value::Null);
         frame["allowedEntities"] = super::super::query::CANDIDATES_MAX.into();
