@@ -396,3 +396,19 @@ fn tokens(text: &str) -> Result<Vec<String>, String> {
     }
     Ok(tokens)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_hold_no_maps_however_many() {
+        let nested = |depth: usize| {
+            let (open, close) = ("map<string, ".repeat(depth), ">".repeat(depth));
+            format!("syntax = \"proto3\"; message M {{ {open}int32{close} values = 1; }}")
+        };
+        assert!(Schema::parse(&nested(1)).is_ok());
+        assert!(Schema::parse(&nested(2)).is_err());
+        assert!(Schema::parse(&nested(20_000)).is_err());
+    }
+}
