@@ -11,6 +11,7 @@ use platform::chain::{External, NodeError};
 use platform::entities::Entities;
 use platform::ids::{DeviceId, EntityId, TenantId};
 use platform::model::{Device, DeviceProfile, ProcessingKind, Queue, SubmitKind, Tenant};
+use platform::repository::Change;
 use platform::{Incoming, IngestError, Options, Outlet, Platform, Said, SqliteRepository};
 use scratch::Scratch;
 use serde_json::{Value as Json, json};
@@ -80,6 +81,9 @@ fn open(directory: &Scratch, options: Options) -> (Platform, Arc<ColumnStore>) {
     (opened, store)
 }
 
+/// A queue that is deleted after the profile has named it.
+const GONE: &str = "Gone";
+
 impl World {
     /// Two devices whose messages go to this queue: they are logged, sent to the other system, and stored when it has taken them.
     fn new(queue: Option<&str>) -> World {
@@ -102,7 +106,18 @@ impl World {
             ..DeviceProfile::default()
         };
         profile.default_queue_name = queue.map(str::to_owned);
+        let gone = queue.filter(|name| *name == GONE).map(|name| {
+            let queue = Queue {
+                name: name.to_owned(),
+                ..Queue::defaults().into_iter().next().unwrap()
+            };
+            entities.save_queue(queue, NOW).unwrap().id.unwrap()
+        });
         entities.save_device_profile(profile, NOW).unwrap();
+        if let Some(queue) = gone {
+            entities.repository().apply(&[Change::Delete(queue.entity())]).unwrap();
+            platform.reload_queues().unwrap();
+        }
         let device = |name: &str| Device {
             tenant_id: tenant,
             name: name.to_owned(),
@@ -280,8 +295,8 @@ fn what_each_queue_does_with_a_failure() {
         (Some("HighPriority"), 6, &[0, 5, 10, 15, 20, 25, 30], true),
         (Some("SequentialByOriginator"), 3, &[0, 5, 10, 15], true),
         (Some("SequentialByOriginator"), 4, &[0, 5, 10, 15], false),
-        // One that there is not is Main.
-        (Some("Nowhere"), 1, &[0], false),
+        // One that there is no more is Main.
+        (Some(GONE), 1, &[0], false),
     ];
     for (queue, refusals, expected, is_stored) in rows {
         let mut world = World::new(queue);
