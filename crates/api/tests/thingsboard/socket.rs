@@ -433,3 +433,24 @@ fn aggregates_are_compared_with_those_of_a_time_before() {
         "{frame}"
     );
 }
+
+#[test]
+fn another_login_sees_nothing_of_the_first() {
+    let server = Server::start();
+    let device = server.device("not the customer's");
+    let mut socket = Socket::of(&server, TENANT);
+    socket.send(&json!({"tsSubCmds": [{"entityType": "DEVICE", "entityId": device, "cmdId": 1, "keys": "v"}]}));
+    assert_eq!(socket.next()["subscriptionId"], 1);
+    let count = json!({"type": "ENTITY_COUNT", "cmdId": 2, "query": {"entityFilter": {"type": "entityType", "entityType": "DEVICE"}}});
+    // The same user with a newer token goes on.
+    socket.send(&json!({"authCmd": {"cmdId": 0, "token": server.token(TENANT)}, "cmds": [count]}));
+    assert_eq!(socket.next()["cmdId"], 2);
+    save(&server, &device, 1_000, json!({"v": 1}));
+    assert_eq!(socket.next()["subscriptionId"], 1);
+    socket.send(&json!({"authCmd": {"cmdId": 0, "token": server.token(CUSTOMER)}, "cmds": [count]}));
+    assert_eq!(socket.next()["cmdId"], 2);
+    save(&server, &device, 2_000, json!({"v": "secret"}));
+    let count = json!({"type": "ENTITY_COUNT", "cmdId": 3, "query": {"entityFilter": {"type": "entityType", "entityType": "DEVICE"}}});
+    socket.send(&json!({"cmds": [count]}));
+    assert_eq!(socket.next()["cmdId"], 3);
+}

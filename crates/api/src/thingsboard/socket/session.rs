@@ -117,7 +117,14 @@ impl Session {
         if let Some(auth) = message.auth_cmd.take() {
             match person_of(&self.app, auth.token.clone(), false).await {
                 Ok(person) if !self.seat.log_in(&person) => return Ok(Some(TRY_AGAIN_LATER)),
-                Ok(person) => self.login = Some((person, auth.token)),
+                Ok(person) => {
+                    // What another one was shown is not this one's.
+                    if self.login.as_ref().is_some_and(|(before, _)| before.id != person.id) {
+                        self.subscriptions.clear();
+                        self.watch();
+                    }
+                    self.login = Some((person, auth.token));
+                }
                 Err(_) => return Ok(Some(POLICY_VIOLATION)),
             }
         }
