@@ -1,12 +1,14 @@
 //! Firmware and software: uploaded over REST, told to devices as attributes, fetched in chunks over MQTT and HTTP; and what the audit
 //! log has of it.
 
+use platform::ids::Uuid;
+use platform::model::{Device, OtaPackage, OtaPackageType};
 use serde_json::{Value as Json, json};
 
 use crate::http::request;
 use crate::rest::Rest;
 use crate::support::*;
-use crate::world::login;
+use crate::world::{NOW, beside, login};
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
 const FIRMWARE: &str = "the firmware of a meter, 34 bytes.";
@@ -436,4 +438,43 @@ fn a_large_package_is_in_memory_only_in_pieces() {
     let (status, answer) = rest.form(&path, "b0undary", &cut);
     assert_eq!(status, 400, "{answer}");
     assert_eq!(upload(&rest, &package, "checksumAlgorithm=MD5", "whole").0, 200);
+}
+
+/// The process ended between the change and telling devices.
+#[test]
+fn devices_that_were_not_told_of_their_package_are_told_at_the_next_start() {
+    let mut server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let device = rest.device("Meter", "TOKEN");
+    let id = Uuid::parse(&device).expect("an id");
+    beside(&mut server, |devices| {
+        let entities = devices.entities();
+        let stored: Device = entities.get(id).expect("the device");
+        let package = OtaPackage {
+            tenant_id: stored.tenant_id,
+            device_profile_id: stored.device_profile_id,
+            kind: OtaPackageType::Firmware,
+            title: "meter".to_owned(),
+            version: "1.10".to_owned(),
+            url: Some("http://example.com/1.10".to_owned()),
+            ..OtaPackage::default()
+        };
+        let package = entities.save_ota_package(package, NOW).expect("a package");
+        let changed = Device {
+            firmware_id: package.id.map(|id| id.entity()),
+            ..stored
+        };
+        entities.save_device(changed, None, NOW).expect("the device is saved");
+    });
+    let rest = Rest::login(&server);
+    let path = format!("/api/plugins/telemetry/DEVICE/{device}/values");
+    rest.wait_for(
+        &server,
+        &format!("{path}/attributes/SHARED_SCOPE?keys=fw_version"),
+        |found| found[0]["value"] == "1.10",
+    );
+    // As it is written: a version is no number.
+    rest.wait_for(&server, &format!("{path}/timeseries"), |latest| {
+        latest["fw_state"][0]["value"] == "INITIATED" && latest["target_fw_version"][0]["value"] == "1.10"
+    });
 }

@@ -12,13 +12,17 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use platform::ids::{DeviceId, RpcId, Uuid};
+use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
 use platform::model::Rpc;
+use platform::{Load, Shares};
 use serde_json::Value as Json;
 use tokio::sync::oneshot;
 
-/// Calls that wait at the same time; more are refused.
-const CALLS_MAX: usize = 100_000;
+/// Calls that wait at the same time, which tenants share; more are refused.
+const CALLS_MAX: Load = Load {
+    count: 100_000,
+    bytes: 256 << 20,
+};
 /// Of one device.
 const CALLS_OF_DEVICE_MAX: usize = 1000;
 /// How often a call is sent again that is not acknowledged, if the call does not say less.
@@ -36,6 +40,18 @@ pub struct Call {
     pub expires_ms: i64,
     /// It is kept over a restart, and what becomes of it can be asked for.
     pub keeping: Option<Keeping>,
+}
+
+impl Call {
+    /// In memory while it waits: what is kept is there twice.
+    fn weight(&self) -> usize {
+        let texts = self.method.len() + self.params.len();
+        let kept = self
+            .keeping
+            .as_ref()
+            .map_or(0, |keeping| texts + 3 * keeping.additional_info.to_string().len() + 512);
+        texts + kept + 256
+    }
 }
 
 /// Of a call that is kept.
@@ -113,6 +129,8 @@ enum Stage {
 
 #[derive(Debug)]
 pub struct Waiting {
+    tenant: TenantId,
+    bytes: usize,
     pub method: String,
     pub params: String,
     pub is_one_way: bool,
@@ -125,9 +143,12 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    pub fn new(call: Call, caller: Caller, kept: Option<Box<Rpc>>) -> Waiting {
+    pub fn new(tenant: TenantId, call: Call, caller: Caller, kept: Option<Box<Rpc>>) -> Waiting {
+        let bytes = call.weight();
         let retries = call.keeping.and_then(|keeping| keeping.retries);
         Waiting {
+            tenant,
+            bytes,
             method: call.method,
             params: call.params,
             is_one_way: call.is_one_way,
@@ -185,11 +206,22 @@ pub struct Calls {
     count: AtomicUsize,
 }
 
-#[derive(Default)]
 struct Inner {
+    shares: Shares,
     waiting: BTreeMap<(DeviceId, i32), Waiting>,
     due: BTreeSet<(i64, DeviceId, i32)>,
     made: i32,
+}
+
+impl Default for Inner {
+    fn default() -> Inner {
+        Inner {
+            shares: Shares::new(CALLS_MAX),
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
+            made: 0,
+        }
+    }
 }
 
 impl Calls {
@@ -205,9 +237,9 @@ impl Calls {
     }
 
     /// The number under which the device is called.
-    pub fn next_id(&self, device: DeviceId) -> Result<i32, CallError> {
+    pub fn next_id(&self, device: DeviceId, tenant: TenantId, call: &Call) -> Result<i32, CallError> {
         let mut inner = self.lock();
-        if inner.waiting.len() >= CALLS_MAX || inner.of_device(device).count() >= CALLS_OF_DEVICE_MAX {
+        if !inner.shares.has_room(tenant, call.weight()) || inner.of_device(device).count() >= CALLS_OF_DEVICE_MAX {
             return Err(CallError::TooMany);
         }
         inner.made = (inner.made & i32::MAX).wrapping_add(1) & i32::MAX;
@@ -217,6 +249,8 @@ impl Calls {
     pub fn insert(&self, device: DeviceId, id: i32, waiting: Waiting) {
         let mut inner = self.lock();
         inner.made = inner.made.max(id);
+        inner.remove(device, id);
+        inner.shares.add(waiting.tenant, waiting.bytes);
         inner.due.insert((waiting.due_ms(), device, id));
         inner.waiting.insert((device, id), waiting);
         self.counted(&inner);
@@ -347,6 +381,7 @@ impl Inner {
     fn remove(&mut self, device: DeviceId, id: i32) -> Option<Waiting> {
         let waiting = self.waiting.remove(&(device, id))?;
         self.due.remove(&(waiting.due_ms(), device, id));
+        self.shares.remove(waiting.tenant, waiting.bytes);
         Some(waiting)
     }
 
@@ -386,6 +421,7 @@ impl Inner {
 mod tests {
     use super::*;
 
+    const TENANT: TenantId = TenantId(Uuid([5; 16]));
     const DEVICE: DeviceId = DeviceId(Uuid([1; 16]));
     const ONE: Over = Over {
         session: Uuid([1; 16]),
@@ -404,13 +440,23 @@ mod tests {
                 ..Keeping::default()
             }),
         };
-        Waiting::new(call, Caller::None, is_kept.then(Box::default))
+        Waiting::new(TENANT, call, Caller::None, is_kept.then(Box::default))
+    }
+
+    fn small() -> Call {
+        Call {
+            method: "m".into(),
+            params: "{}".into(),
+            is_one_way: false,
+            expires_ms: 1000,
+            keeping: None,
+        }
     }
 
     fn calls(all: impl IntoIterator<Item = Waiting>) -> Calls {
         let calls = Calls::default();
         for waiting in all {
-            let id = calls.next_id(DEVICE).unwrap();
+            let id = calls.next_id(DEVICE, TENANT, &small()).unwrap();
             calls.insert(DEVICE, id, waiting);
         }
         calls
@@ -464,7 +510,30 @@ mod tests {
     #[test]
     fn a_device_has_room_for_so_many() {
         let calls = calls((0..CALLS_OF_DEVICE_MAX).map(|_| waiting(false, false, 0)));
-        assert_eq!(calls.next_id(DEVICE), Err(CallError::TooMany));
-        assert!(calls.next_id(DeviceId(Uuid([2; 16]))).is_ok());
+        assert_eq!(calls.next_id(DEVICE, TENANT, &small()), Err(CallError::TooMany));
+        assert!(calls.next_id(DeviceId(Uuid([2; 16])), TENANT, &small()).is_ok());
+    }
+
+    #[test]
+    fn large_calls_of_one_tenant_leave_room_for_others() {
+        let calls = Calls::default();
+        let other = TenantId(Uuid([6; 16]));
+        let large = Call {
+            params: "x".repeat(1 << 20),
+            ..small()
+        };
+        for n in 0..128_u32 {
+            let mut device = [3; 16];
+            device[..4].copy_from_slice(&n.to_le_bytes());
+            let device = DeviceId(Uuid(device));
+            match calls.next_id(device, TENANT, &large) {
+                Ok(id) => calls.insert(device, id, Waiting::new(TENANT, large.clone(), Caller::None, None)),
+                Err(error) => assert_eq!((error, n), (CallError::TooMany, 127)),
+            }
+        }
+        assert_eq!(calls.count(), 127);
+        assert!(calls.next_id(DEVICE, other, &large).is_ok());
+        calls.take_due(1000, |_| true);
+        assert!(calls.next_id(DEVICE, TENANT, &large).is_ok());
     }
 }

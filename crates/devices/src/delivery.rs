@@ -5,7 +5,7 @@
 
 use platform::News;
 use platform::decode::{Downlink, gateway_rpc_request, rpc_request};
-use platform::ids::{DeviceId, RpcId, Uuid};
+use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
 use platform::model::{Rpc, RpcRequestBody, RpcStatus};
 use serde_json::{Value as Json, json};
 
@@ -43,9 +43,10 @@ impl Hub {
         if is_late && call.keeping.is_none() {
             return Err(CallError::Timeout);
         }
-        let id = self.calls.next_id(device)?;
+        let tenant = self.tenant_of(device);
+        let id = self.calls.next_id(device, tenant, &call)?;
         let Some(keeping) = &call.keeping else {
-            self.calls.insert(device, id, Waiting::new(call, caller, None));
+            self.calls.insert(device, id, Waiting::new(tenant, call, caller, None));
             return Ok(Begun::Waits(id));
         };
         let mut rpc = self.new_rpc(device, id, &call, keeping, now_ms);
@@ -64,19 +65,22 @@ impl Hub {
         })?;
         self.tell_chains(vec![rpc.clone()]);
         if !is_late {
-            let waiting = Waiting::new(call, Caller::None, Some(Box::new(rpc)));
+            let waiting = Waiting::new(tenant, call, Caller::None, Some(Box::new(rpc)));
             self.calls.insert(device, id, waiting);
         }
         Ok(Begun::Kept(rpc_id))
     }
 
+    pub fn tenant_of(&self, device: DeviceId) -> TenantId {
+        let directory = self.platform.entities().directory();
+        directory.device(device).map(|entry| entry.tenant).unwrap_or_default()
+    }
+
     fn new_rpc(&self, device: DeviceId, id: i32, call: &Call, keeping: &Keeping, now_ms: i64) -> Rpc {
-        let entities = self.platform.entities();
-        let tenant = entities.directory().device(device).map(|entry| entry.tenant);
         let mut rpc = Rpc {
-            id: Some(RpcId(entities.new_id(now_ms))),
+            id: Some(RpcId(self.platform.entities().new_id(now_ms))),
             created_time: now_ms,
-            tenant_id: tenant.unwrap_or_default(),
+            tenant_id: self.tenant_of(device),
             device_id: device,
             expiration_time: call.expires_ms,
             additional_info: keeping.additional_info.clone(),
@@ -107,7 +111,7 @@ impl Hub {
                 }),
             };
             let (device, is_delivered) = (rpc.device_id, rpc.status == RpcStatus::Delivered);
-            let waiting = Waiting::new(call, Caller::None, Some(Box::new(rpc)));
+            let waiting = Waiting::new(rpc.tenant_id, call, Caller::None, Some(Box::new(rpc)));
             let waiting = if is_delivered { waiting.delivered() } else { waiting };
             self.calls.insert(device, body.number, waiting);
         }

@@ -122,7 +122,7 @@ pub struct Login {
 
 /// The platform at work. Stops when it is dropped, or told to.
 pub struct Devices {
-    hub: Arc<Hub>,
+    pub(crate) hub: Arc<Hub>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -354,9 +354,6 @@ impl Devices {
     pub async fn ask(&self, device: DeviceId, body: &[u8], timeout: Duration) -> Result<Option<String>, Full> {
         let (sender, receiver) = oneshot::channel();
         let expires_ms = unix_ms().saturating_add(timeout.as_millis() as i64);
-        let id = self.hub.asked.next_id(device).map_err(|error| Full {
-            because: error.to_string(),
-        })?;
         let asked = Call {
             method: String::new(),
             params: String::new(),
@@ -364,7 +361,11 @@ impl Devices {
             expires_ms,
             keeping: None,
         };
-        let waiting = Waiting::new(asked, Caller::Outside(sender), None);
+        let tenant = self.hub.tenant_of(device);
+        let id = self.hub.asked.next_id(device, tenant, &asked).map_err(|error| Full {
+            because: error.to_string(),
+        })?;
+        let waiting = Waiting::new(tenant, asked, Caller::Outside(sender), None);
         self.hub.asked.insert(device, id, waiting);
         let entry = Entry {
             id,

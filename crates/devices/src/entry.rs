@@ -47,9 +47,11 @@ pub enum Kind {
     SaveAttributes = 23,
     /// As [`Kind::SaveAttributes`]; the body is an array of keys.
     DeleteAttributes = 24,
+    /// As [`Kind::Save`]; texts that look like numbers stay texts.
+    SaveTexts = 25,
 }
 
-const KINDS: [Kind; 24] = [
+const KINDS: [Kind; 25] = [
     Kind::Telemetry,
     Kind::Attributes,
     Kind::RpcRequest,
@@ -74,6 +76,7 @@ const KINDS: [Kind; 24] = [
     Kind::SoftwareChunk,
     Kind::SaveAttributes,
     Kind::DeleteAttributes,
+    Kind::SaveTexts,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -430,8 +430,8 @@ impl Entry<'_> {
 
 /// Of users, past the batches.
 fn is_saved(kind: Kind) -> bool {
-    use Kind::{DeleteAttributes, Save, SaveAttributes, SaveWithTtl};
-    matches!(kind, Save | SaveWithTtl | SaveAttributes | DeleteAttributes)
+    use Kind::{DeleteAttributes, Save, SaveAttributes, SaveTexts, SaveWithTtl};
+    matches!(kind, Save | SaveWithTtl | SaveTexts | SaveAttributes | DeleteAttributes)
 }
 
 /// What the platform takes in batches.

@@ -29,6 +29,9 @@ use crate::updates::Update;
 const TRIES: usize = 20;
 const TRY_AGAIN: Duration = Duration::from_millis(10);
 
+/// Of what a log node says: devices decide how long it is.
+const LOGGED_BYTES_MAX: usize = 1024;
+
 /// A message for the session of a device.
 pub struct Downward {
     pub session: Uuid,
@@ -195,7 +198,13 @@ impl Outlet for Out<'_> {
     }
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str) {
-        tracing::info!(chain = %chain.0, node, text, "a rule chain says");
+        let end = text.floor_char_boundary(LOGGED_BYTES_MAX);
+        let cut = text.len() - end;
+        let text = &text[..end];
+        match cut {
+            0 => tracing::info!(chain = %chain.0, node, text, "a rule chain says"),
+            _ => tracing::info!(chain = %chain.0, node, text, cut_bytes = cut, "a rule chain says"),
+        }
     }
 
     fn debug(&mut self, tenant: TenantId, event: &DebugEvent<'_>) {

@@ -38,6 +38,10 @@ impl Processed {
         }
     }
 
+    pub fn has_reached(&self, end: Lsn) -> bool {
+        end <= lock(&self.waiting).upto
+    }
+
     /// Done when all before `end` has been processed.
     pub fn wait_for(&self, end: Lsn) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();

@@ -298,7 +298,11 @@ impl Hub {
             (Kind::SaveWithTtl, Some((ttl_s, body))) => (u32::from_le_bytes(*ttl_s), body),
             _ => (0, entry.body),
         };
-        let telemetry = Telemetry::decode(body, entry.received_ms, &self.options.platform.limits);
+        let limits = Limits {
+            casts_texts: entry.kind != Kind::SaveTexts,
+            ..self.options.platform.limits
+        };
+        let telemetry = Telemetry::decode(body, entry.received_ms, &limits);
         match (kind, telemetry) {
             (Some(kind), Ok(telemetry)) => {
                 let entity = EntityId::new(*kind, entry.device);

@@ -23,8 +23,8 @@ pub struct Sessions(Mutex<Inner>);
 struct Inner {
     online: Map<Uuid, Online>,
     behind: Map<DeviceId, Behind>,
-    /// By gateway and name.
-    names: Map<(Uuid, Box<str>), DeviceId>,
+    /// Of each gateway, by name; none is empty. One that came behind another gateway since is here too.
+    names: Map<Uuid, Map<Box<str>, DeviceId>>,
     connections: u64,
 }
 
@@ -106,7 +106,7 @@ impl Sessions {
         let was_gateway = inner.online.remove(&session).is_some_and(|online| online.is_gateway);
         if was_gateway {
             inner.behind.retain(|_, behind| behind.gateway != session);
-            inner.names.retain(|(gateway, _), _| *gateway != session);
+            inner.names.remove(&session);
         }
     }
 
@@ -197,31 +197,65 @@ impl Sessions {
             None => return,
         }
         if inner.behind.len() >= BEHIND_MAX {
-            inner.behind.clear();
-            inner.names.clear();
+            inner.forget_half_of_most();
         }
         let name: Box<str> = name.into();
         // Another one had this name before.
-        let before = inner.names.insert((gateway, name.clone()), device);
+        let before = inner.names.entry(gateway).or_default().insert(name.clone(), device);
         if let Some(before) = before.filter(|before| *before != device) {
-            inner.behind.remove(&before);
+            inner.remove_if_behind(gateway, before);
         }
         inner.behind.insert(device, Behind { gateway, name });
     }
 
     pub fn remove_behind(&self, gateway: Uuid, name: &str) {
         let mut inner = self.lock();
-        if let Some(device) = inner.names.remove(&(gateway, name.into())) {
-            inner.behind.remove(&device);
+        let Some(names) = inner.names.get_mut(&gateway) else {
+            return;
+        };
+        let device = names.remove(name);
+        if names.is_empty() {
+            inner.names.remove(&gateway);
+        }
+        if let Some(device) = device {
+            inner.remove_if_behind(gateway, device);
         }
     }
 
     pub fn behind(&self, gateway: Uuid, name: &str) -> Option<DeviceId> {
-        self.lock().names.get(&(gateway, name.into())).copied()
+        self.lock().names.get(&gateway)?.get(name).copied()
     }
 }
 
 impl Inner {
+    /// Room for others. A device that is forgotten is told nothing until its gateway speaks for it again.
+    fn forget_half_of_most(&mut self) {
+        let most = self.names.iter().max_by_key(|(_, names)| names.len());
+        let Some((gateway, count)) = most.map(|(gateway, names)| (*gateway, names.len())) else {
+            return;
+        };
+        tracing::warn!(
+            %gateway,
+            devices = count,
+            max = BEHIND_MAX,
+            "too many devices are behind gateways: half of those of the gateway that has most are forgotten"
+        );
+        let names = self.names.get_mut(&gateway).into_iter();
+        let forgotten = names.flat_map(|names| names.extract_if(|_, _| true).take(count.div_ceil(2)));
+        let forgotten: Vec<DeviceId> = forgotten.map(|(_, device)| device).collect();
+        for device in forgotten {
+            self.remove_if_behind(gateway, device);
+        }
+        self.names.retain(|_, names| !names.is_empty());
+    }
+
+    /// It may have come behind another one since.
+    fn remove_if_behind(&mut self, gateway: Uuid, device: DeviceId) {
+        if self.behind.get(&device).is_some_and(|behind| behind.gateway == gateway) {
+            self.behind.remove(&device);
+        }
+    }
+
     fn target(&self, session: Uuid, subscription: Subscription) -> Option<Target> {
         let online = self.online.get(&session)?;
         let (_, qos) = online.subscriptions.iter().find(|(known, _)| *known == subscription)?;
@@ -252,5 +286,44 @@ mod tests {
         assert_eq!(sessions.behind(gateway, "A"), Some(second));
         assert_eq!(sessions.all_behind(gateway), [second]);
         assert!(sessions.ways(first, Wanted::Attributes).is_empty());
+    }
+
+    #[test]
+    fn a_device_that_went_to_another_gateway_stays_there() {
+        let sessions = Sessions::default();
+        let [first, second] = [8, 9].map(|n| Uuid([n; 16]));
+        let device = DeviceId(Uuid([1; 16]));
+        for gateway in [first, second] {
+            sessions.connected(gateway, 0, false);
+            sessions.put_behind(gateway, "A", device);
+        }
+        sessions.remove_behind(first, "A");
+        assert_eq!(sessions.all_behind(second), [device]);
+        sessions.remove_behind(second, "A");
+        assert!(sessions.all_behind(second).is_empty());
+    }
+
+    #[test]
+    fn the_gateway_with_most_devices_makes_room_for_others() {
+        let sessions = Sessions::default();
+        let [small, large] = [8, 9].map(|n| Uuid([n; 16]));
+        let device = |gateway: u8, n: usize| {
+            let mut id = [gateway; 16];
+            id[..8].copy_from_slice(&n.to_le_bytes());
+            DeviceId(Uuid(id))
+        };
+        sessions.connected(small, 0, false);
+        sessions.connected(large, 0, false);
+        sessions.put_behind(small, "A", device(8, 0));
+        for n in 0..BEHIND_MAX {
+            sessions.put_behind(large, &n.to_string(), device(9, n));
+        }
+        assert_eq!(sessions.all_behind(small).len(), 1);
+        let left = sessions.all_behind(large).len();
+        assert!((BEHIND_MAX / 2..BEHIND_MAX).contains(&left), "{left}");
+        assert!(
+            sessions.behind(large, &(BEHIND_MAX - 1).to_string()).is_some(),
+            "the last"
+        );
     }
 }

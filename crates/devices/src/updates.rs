@@ -38,10 +38,36 @@ impl Update {
             Update::Alarm { .. } => None,
         }
     }
+
+    /// In memory, about.
+    fn bytes(&self) -> usize {
+        let values: usize = match self {
+            Update::Telemetry { values, .. } => values.iter().map(|(key, value)| weight(key, value)).sum(),
+            Update::Attributes { updated, deleted, .. } => {
+                let updated = updated.iter().map(|attribute| weight(&attribute.key, &attribute.value));
+                let deleted = deleted.iter().map(|key| key.len() + 32);
+                updated.sum::<usize>() + deleted.sum::<usize>()
+            }
+            Update::Alarm { alarm, .. } => {
+                512 + 3 * alarm.details.as_ref().map_or(0, |details| details.to_string().len())
+            }
+        };
+        128 + values
+    }
+}
+
+fn weight(key: &str, value: &Value) -> usize {
+    let text = match value {
+        Value::String(text) | Value::Json(text) => text.len(),
+        _ => 0,
+    };
+    64 + key.len() + text
 }
 
 /// A watcher that a subscription of the dashboard may ask for so much; what it does not take is not kept for it.
 const QUEUE_MAX: usize = 4096;
+/// Of what waits for one watcher.
+const QUEUE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Default)]
 pub struct Watchers {
@@ -57,9 +83,13 @@ struct Inner {
     by_entity: HashMap<Uuid, Vec<Arc<Watcher>>, foldhash::fast::RandomState>,
 }
 
+/// With its weight.
+type Queued = (Arc<Update>, usize);
+
 struct Watcher {
     number: u64,
-    sender: mpsc::Sender<Arc<Update>>,
+    sender: mpsc::Sender<Queued>,
+    queued_bytes: AtomicUsize,
     missed: AtomicU64,
 }
 
@@ -67,7 +97,7 @@ struct Watcher {
 pub struct Updates {
     watchers: Arc<Watchers>,
     watcher: Arc<Watcher>,
-    receiver: mpsc::Receiver<Arc<Update>>,
+    receiver: mpsc::Receiver<Queued>,
     entities: Vec<Uuid>,
 }
 
@@ -77,6 +107,7 @@ impl Updates {
         let watcher = Watcher {
             number: watchers.made.fetch_add(1, Relaxed),
             sender,
+            queued_bytes: AtomicUsize::new(0),
             missed: AtomicU64::new(0),
         };
         Updates {
@@ -103,17 +134,37 @@ impl Updates {
     }
 
     pub async fn next(&mut self) -> Option<Arc<Update>> {
-        self.receiver.recv().await
+        let queued = self.receiver.recv().await?;
+        Some(self.watcher.taken(queued))
     }
 
     /// What came and was not taken yet.
     pub fn try_next(&mut self) -> Option<Arc<Update>> {
-        self.receiver.try_recv().ok()
+        let queued = self.receiver.try_recv().ok()?;
+        Some(self.watcher.taken(queued))
     }
 
     /// How many had no room since the last time: what it shows has to be read anew.
     pub fn take_missed(&self) -> u64 {
         self.watcher.missed.swap(0, Relaxed)
+    }
+}
+
+impl Watcher {
+    fn taken(&self, (update, bytes): Queued) -> Arc<Update> {
+        self.queued_bytes.fetch_sub(bytes, Relaxed);
+        update
+    }
+
+    /// False: there is no room for it. A single one that is larger than all of the room is taken.
+    fn put(&self, update: &Arc<Update>, bytes: usize) -> bool {
+        let before = self.queued_bytes.fetch_add(bytes, Relaxed);
+        let has_room = before == 0 || before + bytes <= QUEUE_BYTES_MAX;
+        let is_taken = has_room && self.sender.try_send((Arc::clone(update), bytes)).is_ok();
+        if !is_taken {
+            self.queued_bytes.fetch_sub(bytes, Relaxed);
+        }
+        is_taken
     }
 }
 
@@ -162,13 +213,14 @@ impl Watchers {
             return;
         }
         let update = Arc::new(make());
+        let bytes = update.bytes();
         let mut told: Vec<u64> = Vec::new();
         for watcher in watchers {
             if told.contains(&watcher.number) {
                 continue;
             }
             told.push(watcher.number);
-            if watcher.sender.try_send(Arc::clone(&update)).is_err() {
+            if !watcher.put(&update, bytes) {
                 watcher.missed.fetch_add(1, Relaxed);
                 self.dropped_total.fetch_add(1, Relaxed);
             }
@@ -212,5 +264,25 @@ mod tests {
         assert_eq!((updates.take_missed(), updates.take_missed()), (1, 0));
         drop(updates);
         assert_eq!(watchers.count(), 0);
+    }
+
+    #[test]
+    fn large_updates_wait_until_their_bytes_are_too_many() {
+        let watched = Uuid([1; 16]);
+        let watchers = Arc::new(Watchers::default());
+        let mut updates = Updates::new(&watchers, QUEUE_MAX);
+        updates.watch(watched);
+        let large = |bytes: usize| Update::Telemetry {
+            entity: EntityId::new(EntityType::Device, watched),
+            ts_ms: 0,
+            values: vec![("text".into(), Value::String("x".repeat(bytes).into()))],
+        };
+        for _ in 0..20 {
+            watchers.tell(&[watched], || large(1 << 20));
+        }
+        let taken = std::iter::from_fn(|| updates.try_next()).count();
+        assert_eq!((taken, updates.take_missed()), (7, 13));
+        watchers.tell(&[watched], || large(QUEUE_BYTES_MAX));
+        assert!(updates.try_next().is_some(), "one alone is taken whatever it weighs");
     }
 }

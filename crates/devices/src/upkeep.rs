@@ -1,5 +1,5 @@
 //! The thread that does background work on what is stored: the time-series store's flushing, merging and dropping of what is too old;
-//! which entities' points are kept how long; old alarms and calls.
+//! which entities' points are kept how long; old alarms and calls; what follows from changes of entities.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +15,7 @@ use crate::hub::{Hub, unix_ms};
 use crate::ingest::error_chain;
 use crate::lifecycle::{EntityEvent, What};
 use crate::stats::Counters;
+use crate::unfinished::Unfinished;
 
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between looks for alarms and calls that are too old, unless a profile of tenants changes.
@@ -31,6 +32,7 @@ pub fn run(hub: &Arc<Hub>) {
     let store = hub.platform.store();
     let mut next_clean_up = (None, 0);
     let mut next_events_ms = 0;
+    let mut unfinished = Unfinished::default();
     let mut next_statistics_ms = unix_ms().saturating_add(STATISTICS_MS);
     while !hub.is_stopping.load(Relaxed) {
         if hub.is_flush_wanted.swap(false, Relaxed)
@@ -55,6 +57,7 @@ pub fn run(hub: &Arc<Hub>) {
             next_clean_up = (version, now_ms.saturating_add(CLEAN_UP_MS));
             hub.clean_up(now_ms);
         }
+        hub.finish(&mut unfinished);
         if now_ms >= next_events_ms {
             next_events_ms = now_ms.saturating_add(EVENTS_MS);
             hub.keep_events();

@@ -25,6 +25,7 @@ mod platform;
 mod queue_statistics;
 pub mod repository;
 mod retention;
+mod shares;
 mod sqlite;
 mod usage;
 
@@ -38,5 +39,6 @@ pub use platform::{
 };
 pub use queue_statistics::{Exception, QueueCounts};
 pub use retention::TimesToLive;
+pub use shares::{Load, Shares};
 pub use sqlite::{FILE_NAME, OpenError as SqliteOpenError, SqliteRepository};
 pub use usage::{Counter, UsagePoint};

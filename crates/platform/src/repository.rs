@@ -120,6 +120,10 @@ pub enum StateKind {
     EntityEvents = 8,
     /// Until when and with which secret a device may be claimed.
     Claim = 9,
+    /// Of an entity that was deleted: its points and states are to go too.
+    Deleted = 10,
+    /// Of a device or a profile of devices: its packages were changed, and devices are to be told.
+    OtaUntold = 11,
 }
 
 /// Which entities; what is `None` does not matter.

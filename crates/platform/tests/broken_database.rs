@@ -14,9 +14,9 @@ use platform::entities::EntityError;
 use platform::ids::EntityType;
 use platform::model::{Alarm, AlarmSeverity, Device, DeviceCredentials, Scope};
 use platform::repository::{RepositoryError, Selection};
-use platform::{AlarmChange, AttributesChange, IngestError};
+use platform::{AlarmChange, AttributesChange, Incoming, IngestError, Said};
 use rusqlite::Connection;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use timeseries::{Position, Value};
 
 /// Beside the platform, on the same file.
@@ -237,4 +237,38 @@ fn attributes_of_users_are_stored_when_the_database_is_back() {
         found,
         [("mode", &Value::String("eco".into())), ("target", &Value::Long(21))]
     );
+}
+
+#[test]
+fn what_stands_behind_a_change_that_lost_against_another_is_not_lost_with_it() {
+    let mut f = fixture();
+    let device = f.meter(json!({"type": "SIMPLE"}));
+    let database = Database::of(&f);
+    database
+        .0
+        .execute_batch(
+            "CREATE TRIGGER refuse_alarm BEFORE INSERT ON alarm BEGIN SELECT RAISE(ABORT, 'alarm.originator'); END",
+        )
+        .unwrap();
+    database.refuse("INSERT ON attribute WHEN NEW.key = 'mode'");
+    let said = [
+        Said::Telemetry(br#"{"batteryLevel":10}"#),
+        Said::Attributes(br#"{"mode":"eco"}"#),
+    ];
+    let batch = [1, 2].map(|at| Incoming {
+        at: Position(at),
+        device,
+        received_ms: NOW,
+        said: said[at as usize - 1],
+    });
+    let ingested = f.platform.ingest(&batch, Position(2), NOW, &mut f.seen).unwrap();
+    assert!(!ingested.is_written);
+    database.repair();
+    f.platform.ingest(&[], Position(3), NOW, &mut f.seen).unwrap();
+    let found = f
+        .platform
+        .attributes(device.entity(), Scope::ClientScope, None)
+        .unwrap();
+    assert_eq!(found[0].value, Value::String("eco".into()));
+    assert_eq!(f.platform.stats().refused_changes_total, 1, "the alarm");
 }

@@ -128,7 +128,8 @@ async fn keep(caller: &Caller, kind: Kind, body: &[u8]) -> Result<StatusCode, Pr
 
 async fn get_attributes(State(app): State<App>, caller: Caller, Query(keys): Query<Keys>) -> Result<Response, Problem> {
     caller.check(Kind::AttributesRequest)?;
-    let request = AttributesRequest::from_query(keys.client_keys.as_deref(), keys.shared_keys.as_deref());
+    let request =
+        AttributesRequest::from_query(keys.client_keys.as_deref(), keys.shared_keys.as_deref()).map_err(refused)?;
     if !caller.devices.catch_up().await {
         return Err(Problem::unavailable(
             "what devices said is processed with a delay of more than 10 seconds; try again later",

@@ -140,7 +140,7 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let asset: Asset = call.entity(id, Verb::Delete)?;
     call.entities().delete(&asset)?;
     call.deleted(&asset);
-    call.delete_telemetry(id)
+    Ok(())
 }
 
 fn of_tenant(call: &Call, (): (), query: AssetQuery, (): ()) -> Outcome<Value> {

@@ -149,17 +149,6 @@ impl Call {
         }
     }
 
-    /// All of an entity that is gone.
-    pub fn delete_telemetry(&self, entity: Uuid) -> Result<(), Failure> {
-        let all = timeseries::Delete {
-            entity: entity.into(),
-            keys: None,
-            range: i64::MIN..i64::MAX,
-            latest: timeseries::LatestAfterDelete::Remove,
-        };
-        Ok(self.platform().store().delete(&all)?)
-    }
-
     fn check(&self, record: &Record, verb: Verb) -> Result<(), Failure> {
         let id = EntityId::new(record.kind, record.row.id);
         let may = match self.person.authority {

@@ -99,7 +99,7 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let customer: Customer = call.entity(id, Verb::Delete)?;
     call.entities().delete_customer(CustomerId(id), call.now_ms)?;
     call.deleted(&customer);
-    call.delete_telemetry(id)
+    Ok(())
 }
 
 fn list(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Customer>> {

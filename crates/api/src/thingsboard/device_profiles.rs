@@ -275,7 +275,7 @@ fn save_device_profile(
     profile.tenant_id = call.tenant();
     let saved = call.entities().save_device_profile(profile, call.now_ms)?;
     call.world.devices().reload_profile(saved.id.unwrap_or_default());
-    super::ota::profile_saved(call, &saved, stored.as_ref())?;
+    super::ota::saved(call, saved.id.unwrap_or_default().0)?;
     Ok(call.saved(stored.is_none(), saved))
 }
 

@@ -252,16 +252,17 @@ pub fn prepare(call: &Call, mut device: Device) -> Result<(Device, Option<Device
     device.tenant_id = call.tenant();
     if let Some(stored) = stored.as_ref().filter(|_| is_customer) {
         device.customer_id = stored.customer_id;
+        device.keep_gateway(stored);
     }
     Ok((device, stored))
 }
 
-/// What the platform knows of a device by its profile is forgotten with the profile.
+/// What the platform knows of a device by the rules of its profile is forgotten with the profile.
 pub fn follow(call: &Call, saved: &Device, stored: Option<&Device>) -> Result<(), Failure> {
     if stored.is_some_and(|stored| stored.device_profile_id != saved.device_profile_id) {
-        call.platform().forget_device(saved.id.unwrap_or_default())?;
+        call.platform().forget_alarm_rules(saved.id.unwrap_or_default())?;
     }
-    super::ota::device_saved(call, saved, stored)
+    super::ota::saved(call, saved.id.unwrap_or_default().0)
 }
 
 fn read(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Device> {
@@ -278,9 +279,9 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     let id = device.id.unwrap_or_default();
     call.deleted(&device);
     call.entities().delete_device(id)?;
-    call.platform().forget_device(id)?;
+    call.platform().device_deleted(id);
     call.world.device_changed(id);
-    call.delete_telemetry(id.0)
+    Ok(())
 }
 
 fn credentials(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<DeviceCredentials> {

@@ -7,9 +7,10 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use devices::Untold;
 use platform::Page;
 use platform::entities::{OTA_PART_BYTES, OtaUpload};
-use platform::ids::{DeviceId, OtaPackageId, Uuid};
+use platform::ids::{OtaPackageId, Uuid};
 use platform::model::{Device, DeviceProfile, Entity, OtaPackage, OtaPackageType};
 use platform::repository::Selection;
 use schemars::JsonSchema;
@@ -29,8 +30,6 @@ use crate::guard::{Need, Who};
 
 /// Of a request with the bytes of a package: they, and what is around them.
 const UPLOAD_BYTES_MAX: usize = platform::entities::OTA_BYTES_MAX + (64 << 10);
-/// Devices of a profile that are told of its packages in one transaction.
-const TOLD_AT_ONCE: usize = 100;
 const UPLOAD: &str = "/api/otaPackage/{otaPackageId}";
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -286,62 +285,16 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
     Ok(())
 }
 
-/// After a device was saved: it is told of packages that have become others.
-pub fn device_saved(call: &Call, saved: &Device, stored: Option<&Device>) -> Result<(), Failure> {
-    let has_any = |device: &Device| device.firmware_id.is_some() || device.software_id.is_some();
-    let profile_has_any = || {
-        let directory = call.entities().directory();
-        let profile = saved.device_profile_id.and_then(|id| directory.profile(id));
-        profile.is_some_and(|profile| profile.firmware_id.is_some() || profile.software_id.is_some())
-    };
-    let may_differ = match stored {
-        None => has_any(saved) || profile_has_any(),
-        Some(stored) => has_any(saved) || has_any(stored) || stored.device_profile_id != saved.device_profile_id,
-    };
-    if may_differ {
-        tell(call, &[saved.id.unwrap_or_default()])?;
-    }
-    Ok(())
-}
-
-/// After a profile was saved: all of its devices that have none of their own.
-pub fn profile_saved(call: &Call, saved: &DeviceProfile, stored: Option<&DeviceProfile>) -> Result<(), Failure> {
-    let ids = |profile: &DeviceProfile| (profile.firmware_id, profile.software_id);
-    if stored.map(ids).unwrap_or_default() == ids(saved) {
+/// After a device or a profile was saved: devices whose packages have become others are told.
+pub fn saved(call: &Call, id: Uuid) -> Result<(), Failure> {
+    if !call.entities().is_untold_of_ota(id)? {
         return Ok(());
     }
-    let of_profile: Vec<DeviceId> = {
-        let directory = call.entities().directory();
-        let all = directory.devices();
-        all.filter(|(_, entry)| Some(entry.profile) == saved.id)
-            .map(|(id, _)| id)
-            .collect()
-    };
-    // Bounded, so that what devices say has its turn in between.
-    of_profile
-        .chunks(TOLD_AT_ONCE)
-        .try_for_each(|devices| tell(call, devices))
-}
-
-/// One transaction for what is stored of all of them, and one wait for the log.
-fn tell(call: &Call, devices: &[DeviceId]) -> Result<(), Failure> {
-    for kind in [OtaPackageType::Firmware, OtaPackageType::Software] {
-        let mut outlet = call.world.outlet();
-        let targets = call.platform().tell_of_ota(devices, kind, call.now_ms, &mut outlet)?;
-        drop(outlet);
-        let mut kept = Vec::with_capacity(targets.len());
-        for (device, target) in targets {
-            let body = target.to_string();
-            kept.push(
-                call.world
-                    .keep_telemetry(device.entity(), body.as_bytes(), call.now_ms)?,
-            );
-        }
-        for kept in kept {
-            kept.wait().map_err(full)?;
-        }
-    }
-    Ok(())
+    let told = call.world.devices().tell_of_ota(id);
+    told.map_err(|error| match error {
+        Untold::Entities(error) => error.into(),
+        Untold::Log(error) => full(error),
+    })
 }
 
 impl FromParameter for OtaPackageType {

@@ -1,8 +1,11 @@
 //! Telemetry and attributes of any entity: keys, values, history with aggregation, saving, deleting.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use axum::Json;
+use axum::http::StatusCode;
+use devices::Devices;
 use platform::decode::{Limits, Telemetry, attributes as decode_attributes};
 use platform::ids::{EntityId, EntityType, Uuid};
 use platform::model::{Attribute, Scope};
@@ -17,7 +20,7 @@ use timeseries::{
 use super::call::{Call, Verb};
 use super::failure::{Code, Failure};
 use super::lists::{comma_separated, empty_is_none};
-use super::operation::{FromParameter, Later, NoQuery, Outcome, Raw, delete, delete_later, get, post_later};
+use super::operation::{FromParameter, Later, NoQuery, Outcome, Raw, delete_later, get, post_later};
 use super::values;
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
@@ -130,7 +133,7 @@ fn writing() -> Vec<Endpoint> {
 
 fn deleting() -> Vec<Endpoint> {
     vec![
-        delete(
+        delete_later(
             "/api/plugins/telemetry/{entityType}/{entityId}/timeseries/delete",
             "delete_timeseries",
             Who::ANY,
@@ -138,7 +141,7 @@ fn deleting() -> Vec<Endpoint> {
         )
         .says(
             "Delete telemetry",
-            "Of some keys: all of it, or that of a range of time.",
+            "Of some keys: all of it, or that of a range of time; that too which was acknowledged and not stored yet.",
         )
         .returns_empty("Deleted."),
         delete_later(
@@ -538,9 +541,9 @@ fn delete_device_attributes(
     delete_attributes(call, (EntityType::Device, id, scope), query, ())
 }
 
-fn delete_timeseries(call: &Call, of: Of, query: DeleteQuery, (): ()) -> Result<(), Failure> {
+fn delete_timeseries(call: &Call, of: Of, query: DeleteQuery, (): ()) -> Result<Later, Failure> {
     let entity = entity(call, of, Verb::WriteTelemetry)?;
-    let keys = comma_separated(&query.keys);
+    let keys: Vec<String> = comma_separated(&query.keys).into_iter().map(str::to_owned).collect();
     if keys.is_empty() {
         return Err(Failure::bad_request("Empty keys: ''"));
     }
@@ -558,12 +561,28 @@ fn delete_timeseries(call: &Call, of: Of, query: DeleteQuery, (): ()) -> Result<
         (_, Some(true)) => LatestAfterDelete::Rewrite,
         _ => LatestAfterDelete::Remove,
     };
-    Ok(store(call).delete(&Delete {
-        entity: entity.id.into(),
-        keys: Some(&keys),
-        range,
-        latest,
-    })?)
+    let devices = Arc::clone(call.world.devices());
+    let delete = move |devices: &Devices| {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        devices.platform().store().delete(&Delete {
+            entity: entity.id.into(),
+            keys: Some(&keys),
+            range,
+            latest,
+        })
+    };
+    Ok(Box::pin(async move {
+        // Points that are acknowledged and come into the store behind the deletion would stay.
+        if !devices.catch_up().await {
+            return Err(Failure::new(
+                Code::General,
+                "what devices said is processed with a delay of more than 10 seconds; try again later",
+            )
+            .with_status(StatusCode::SERVICE_UNAVAILABLE));
+        }
+        let deleted = tokio::task::spawn_blocking(move || delete(&devices)).await;
+        Ok(deleted.map_err(|error| Failure::new(Code::General, error.to_string()))??)
+    }))
 }
 
 impl FromParameter for Scope {

@@ -106,11 +106,10 @@ fn remove(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Result<(), Failure> {
         call.platform().reload_chain(chain, call.now_ms)?;
     }
     for device in devices {
-        call.platform().forget_device(device)?;
+        call.platform().device_deleted(device);
         call.world.device_changed(device);
-        call.delete_telemetry(device.0)?;
     }
-    call.delete_telemetry(id)
+    Ok(())
 }
 
 fn list(call: &Call, (): (), query: PageQuery, (): ()) -> Outcome<Page<Tenant>> {

@@ -247,10 +247,16 @@ fn each_authority_may_do_what_it_may() {
         .json();
     device["label"] = json!("mine");
     device["customerId"] = Value::Null;
+    device["additionalInfo"] = json!({"description": "near the door", "gateway": true});
     let saved = server.as_user(CUSTOMER, "POST", "/api/device", &device).ok().json();
     assert_eq!(
         (&saved["label"], saved["customerId"]["id"].as_str()),
         (&json!("mine"), Some(&*customer))
+    );
+    // A gateway speaks for devices of others.
+    assert_eq!(
+        saved["additionalInfo"],
+        json!({"description": "near the door", "gateway": false})
     );
     refused(
         &server.as_user(CUSTOMER, "POST", "/api/device", &json!({"name": "new"})),

@@ -1,5 +1,8 @@
 //! Telemetry and attributes: saved, read in all forms, aggregated, deleted, refused.
 
+use std::time::Duration;
+
+use platform::ids::Uuid;
 use serde_json::{Value, json};
 
 use crate::server::{Server, TENANT, refused};
@@ -147,6 +150,39 @@ fn telemetry_is_deleted_as_asked() {
     );
     delete("keys=b&deleteAllDataForKeys=true").ok();
     assert_eq!(device.get("keys/timeseries"), json!(["a"]));
+}
+
+#[test]
+fn nothing_is_left_of_a_device_that_is_deleted() {
+    let server = Server::start();
+    let id = server.device("d");
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}/timeseries/ANY");
+    server.post(&path, json!({"ts": T, "values": {"a": 1}})).ok();
+    // What was acknowledged right before may not be stored yet.
+    for n in 0..100 {
+        server
+            .post(&path, json!({"ts": T + n, "values": {"a": n, "b": n}}))
+            .ok();
+    }
+    server.delete(&format!("/api/device/{id}")).ok();
+    let entities = server.devices.entities();
+    let store = server.devices.platform().store();
+    let entity: timeseries::EntityId = Uuid::parse(&id).unwrap().into();
+    while !entities.deleted().unwrap().is_empty() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(store.keys(entity).unwrap(), Vec::<Box<str>>::new());
+}
+
+#[test]
+fn what_is_acknowledged_and_then_deleted_does_not_come_back() {
+    let device = Device::new();
+    for n in 0..20 {
+        device.save(json!({"ts": T + n, "values": {"a": n}}));
+        let path = format!("{}/timeseries/delete?keys=a&deleteAllDataForKeys=true", device.path);
+        device.server.delete(&path).ok();
+        assert_eq!(device.get("keys/timeseries"), json!([]));
+    }
 }
 
 #[test]

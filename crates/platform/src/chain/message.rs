@@ -140,6 +140,16 @@ impl Message<'_> {
         }
     }
 
+    /// In memory, about: JSON that is not text takes several times its length.
+    pub fn weight(&self) -> usize {
+        let metadata = self
+            .metadata
+            .0
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 64);
+        3 * self.json().to_string().len() + metadata.sum::<usize>() + 256
+    }
+
     /// With everything of its own.
     pub fn into_owned(self) -> Message<'static> {
         let json = self.json().into_owned();

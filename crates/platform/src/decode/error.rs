@@ -21,6 +21,9 @@ pub enum DecodeError {
     TextTooLong {
         max: usize,
     },
+    TooManyKeys {
+        max: usize,
+    },
 }
 
 impl DecodeError {
@@ -40,6 +43,12 @@ impl fmt::Display for DecodeError {
                 write!(f, "the message has more than {max} values: send several messages")
             }
             DecodeError::KeyTooLong { max } => write!(f, "a key has more than {max} bytes: take a shorter one"),
+            DecodeError::TooManyKeys { max } => {
+                write!(
+                    f,
+                    "the request names more than {max} keys: ask for all, or send several requests"
+                )
+            }
             DecodeError::TextTooLong { max } => write!(f, "a value has more than {max} bytes: send it in parts"),
         }
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::error::DecodeError;
-use super::request::Claim;
+use super::request::{Claim, check_keys};
 use super::telemetry::Telemetry;
 use super::values::{KeyValue, Limits, Members, push_values};
 
@@ -23,7 +23,7 @@ pub fn gateway_parts(payload: &[u8]) -> Result<Vec<GatewayPart<'_>>, DecodeError
         DecodeError::Form { .. } => DecodeError::form("an object with a member for each device"),
         other => other,
     })?;
-    let parts = members.0.into_iter();
+    let parts = members.all()?.into_iter();
     Ok(parts.map(|(device, raw)| GatewayPart { device, raw }).collect())
 }
 
@@ -91,6 +91,7 @@ impl GatewayAttributesRequest {
         })?;
         let is_list = raw.key.is_none();
         let keys = raw.key.map(|key| vec![key]).or(raw.keys);
+        check_keys(keys.as_ref().map_or(0, Vec::len))?;
         Ok(GatewayAttributesRequest {
             id: raw.id,
             device: raw.device,

@@ -29,18 +29,18 @@ impl AttributesRequest {
             other => other,
         })?;
         Ok(AttributesRequest {
-            client_keys: lists.client_keys.as_deref().map(split_keys),
-            shared_keys: lists.shared_keys.as_deref().map(split_keys),
+            client_keys: lists.client_keys.as_deref().map(split_keys).transpose()?,
+            shared_keys: lists.shared_keys.as_deref().map(split_keys).transpose()?,
         })
     }
 
     /// As HTTP has them, in the query.
-    pub fn from_query(client_keys: Option<&str>, shared_keys: Option<&str>) -> AttributesRequest {
-        let lists = |keys: Option<&str>| keys.filter(|keys| !keys.is_empty()).map(split_keys);
-        AttributesRequest {
-            client_keys: lists(client_keys),
-            shared_keys: lists(shared_keys),
-        }
+    pub fn from_query(client_keys: Option<&str>, shared_keys: Option<&str>) -> Result<AttributesRequest, DecodeError> {
+        let lists = |keys: Option<&str>| keys.filter(|keys| !keys.is_empty()).map(split_keys).transpose();
+        Ok(AttributesRequest {
+            client_keys: lists(client_keys)?,
+            shared_keys: lists(shared_keys)?,
+        })
     }
 
     /// Neither list: everything.
@@ -49,8 +49,20 @@ impl AttributesRequest {
     }
 }
 
-fn split_keys(keys: &str) -> Vec<String> {
-    keys.split(',').map(str::to_owned).collect()
+/// Keys of a list in a request; each of them is looked up by itself.
+const KEYS_MAX: usize = 1000;
+
+fn split_keys(keys: &str) -> Result<Vec<String>, DecodeError> {
+    check_keys(keys.bytes().filter(|byte| *byte == b',').count() + 1)?;
+    let names = keys.split(',').map(str::trim).filter(|key| !key.is_empty());
+    Ok(names.map(str::to_owned).collect())
+}
+
+pub(super) fn check_keys(count: usize) -> Result<(), DecodeError> {
+    if count > KEYS_MAX {
+        return Err(DecodeError::TooManyKeys { max: KEYS_MAX });
+    }
+    Ok(())
 }
 
 /// A call of the device to the server.
@@ -142,8 +154,13 @@ mod tests {
 
     #[test]
     fn requests_for_attributes() {
-        let keys = |text: &str| Some(split_keys(text));
+        let keys = |text: &str| Some(text.split(',').map(str::to_owned).collect());
         let cases = [
+            (
+                r#"{"clientKeys":"a,,b,","sharedKeys":","}"#,
+                keys("a,b"),
+                Some(Vec::new()),
+            ),
             (r#"{"clientKeys":"a,b","sharedKeys":"c"}"#, keys("a,b"), keys("c")),
             (r#"{"sharedKeys":"c"}"#, None, keys("c")),
             ("{}", None, None),
@@ -156,7 +173,10 @@ mod tests {
             assert_eq!(AttributesRequest::decode(payload.as_bytes()), Ok(expected));
         }
         assert!(AttributesRequest::decode(b"[]").is_err());
-        assert!(AttributesRequest::from_query(None, Some("")).is_everything());
+        assert!(AttributesRequest::from_query(None, Some("")).unwrap().is_everything());
+        let many = format!(r#"{{"clientKeys":"{}"}}"#, ",".repeat(1000));
+        let refused = AttributesRequest::decode(many.as_bytes());
+        assert_eq!(refused, Err(DecodeError::TooManyKeys { max: 1000 }));
     }
 
     #[test]

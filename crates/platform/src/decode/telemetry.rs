@@ -6,9 +6,9 @@ use std::ops::Range;
 use serde_json::value::RawValue;
 
 use super::error::DecodeError;
-use super::values::{Document, KeyValue, Limits, Members, push_values, unquote};
+use super::values::{KeyValue, Limits, Members, for_each_object, push_values, unquote};
 
-/// Values of one message in the order in which they came, in groups of one time each.
+/// Values of one message in the order in which they came, in groups of one time each; none is empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Telemetry<'a> {
     values: Vec<KeyValue<'a>>,
@@ -19,14 +19,7 @@ impl<'a> Telemetry<'a> {
     /// `now_ms` is the time of values without one.
     pub fn decode(payload: &'a [u8], now_ms: i64, limits: &Limits) -> Result<Telemetry<'a>, DecodeError> {
         let mut telemetry = Telemetry::default();
-        match serde_json::from_slice(payload)? {
-            Document::Object(members) => telemetry.push(members, now_ms, limits)?,
-            Document::Array(all) => {
-                for members in all {
-                    telemetry.push(members, now_ms, limits)?;
-                }
-            }
-        }
+        for_each_object(payload, true, |members| telemetry.push(members, now_ms, limits))?;
         Ok(telemetry)
     }
 
@@ -36,16 +29,15 @@ impl<'a> Telemetry<'a> {
         now_ms: i64,
         limits: &Limits,
     ) -> Result<Telemetry<'a>, DecodeError> {
-        const EXPECTED: &str = "an array of telemetry objects for each device";
-        let Ok(Document::Array(all)) = serde_json::from_str(raw.get()) else {
-            return Err(DecodeError::form(EXPECTED));
-        };
         let mut telemetry = Telemetry::default();
-        for mut members in all {
-            members.0.retain(|(key, _)| key != "metadata");
-            telemetry.push(members, now_ms, limits)?;
+        let read = for_each_object(raw.get().as_bytes(), false, |members| {
+            telemetry.push(members.without("metadata"), now_ms, limits)
+        });
+        match read {
+            Ok(()) => Ok(telemetry),
+            Err(DecodeError::Form { .. }) => Err(DecodeError::form("an array of telemetry objects for each device")),
+            Err(error) => Err(error),
         }
-        Ok(telemetry)
     }
 
     /// Values that are known already, of one time.
@@ -63,7 +55,9 @@ impl<'a> Telemetry<'a> {
         };
         let start = self.values.len();
         push_values(&mut self.values, members, limits)?;
-        self.groups.push((ts_ms, start..self.values.len()));
+        if self.values.len() > start {
+            self.groups.push((ts_ms, start..self.values.len()));
+        }
         Ok(())
     }
 
@@ -81,15 +75,7 @@ impl<'a> Telemetry<'a> {
 
 /// Time and values, if the object has both members.
 fn timed<'a>(members: &Members<'a>) -> Result<Option<(i64, Members<'a>)>, DecodeError> {
-    let find = |name: &str| {
-        members
-            .0
-            .iter()
-            .rev()
-            .find(|(key, _)| key == name)
-            .map(|(_, raw)| raw.get())
-    };
-    let (Some(ts), Some(values)) = (find("ts"), find("values")) else {
+    let (Some(ts), Some(values)) = (members.find("ts"), members.find("values")) else {
         return Ok(None);
     };
     let ts_ms = time(ts).ok_or_else(|| DecodeError::form("milliseconds since 1970 in ts"))?;
@@ -180,6 +166,27 @@ mod tests {
             assert!(decode(payload).is_err(), "{payload}");
         }
         assert!(Telemetry::decode(b"{\"a\":\"\xff\"}", NOW, &Limits::default()).is_err());
+    }
+
+    #[test]
+    fn objects_without_values_are_no_groups() {
+        let many = format!("[{}{{\"a\":1}},{{\"a\":null}}]", "{},".repeat(100_000));
+        let telemetry = Telemetry::decode(many.as_bytes(), NOW, &Limits::default()).unwrap();
+        assert_eq!(telemetry.groups().count(), 1);
+    }
+
+    #[test]
+    fn what_is_too_much_is_not_read_to_its_end() {
+        let members: String = (0..100_001).map(|n| format!("\"{n}\":null,")).collect();
+        let cases = [
+            format!("[{}broken", "{\"a\":1},".repeat(10_001)),
+            format!("{{{members}\"a\":1}}"),
+            format!("{{\"ts\":1,\"values\":{{{members}\"a\":1}}}}"),
+        ];
+        for payload in cases {
+            let refused = decode(&payload);
+            assert!(matches!(refused, Err(DecodeError::TooManyPoints { .. })), "{refused:?}");
+        }
     }
 
     #[test]

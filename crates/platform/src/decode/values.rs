@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use timeseries::Value;
 
@@ -17,6 +17,8 @@ pub struct Limits {
     pub points_max: usize,
     pub key_bytes_max: usize,
     pub text_bytes_max: usize,
+    /// Texts that look like numbers are numbers.
+    pub casts_texts: bool,
 }
 
 impl Default for Limits {
@@ -25,6 +27,7 @@ impl Default for Limits {
             points_max: 10_000,
             key_bytes_max: 255,
             text_bytes_max: 1 << 20,
+            casts_texts: true,
         }
     }
 }
@@ -35,8 +38,36 @@ pub struct KeyValue<'a> {
     pub value: Value,
 }
 
+/// Members that are looked at, `null` included: of a gateway they are devices.
+const MEMBERS_MAX: usize = 100_000;
+
 /// Members of an object, values as they are written.
-pub(super) struct Members<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(super) struct Members<'a> {
+    kept: Vec<(Cow<'a, str>, &'a RawValue)>,
+    has_more: bool,
+}
+
+impl<'a> Members<'a> {
+    /// Without those of a name.
+    pub fn without(mut self, name: &str) -> Members<'a> {
+        self.kept.retain(|(key, _)| key != name);
+        self
+    }
+
+    /// The last one of a name.
+    pub fn find(&self, name: &str) -> Option<&'a str> {
+        let mut newest_first = self.kept.iter().rev();
+        let found = newest_first.find(|(key, _)| key == name)?;
+        Some(found.1.get())
+    }
+
+    pub fn all(self) -> Result<Vec<(Cow<'a, str>, &'a RawValue)>, DecodeError> {
+        match self.has_more {
+            true => Err(DecodeError::TooManyPoints { max: MEMBERS_MAX }),
+            false => Ok(self.kept),
+        }
+    }
+}
 
 /// A key, borrowed where it has no escapes.
 struct Key<'a>(Cow<'a, str>);
@@ -79,43 +110,79 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-        let mut members = Vec::with_capacity(map.size_hint().unwrap_or(4));
+        let mut kept = Vec::new();
+        let mut has_more = false;
         while let Some(Key(key)) = map.next_key()? {
-            members.push((key, map.next_value()?));
+            let value = map.next_value()?;
+            if kept.len() < MEMBERS_MAX {
+                kept.push((key, value));
+            } else {
+                has_more = true;
+            }
         }
-        Ok(Members(members))
+        Ok(Members { kept, has_more })
     }
 }
 
-/// An object, or an array of them.
-pub(super) enum Document<'a> {
-    Object(Members<'a>),
-    Array(Vec<Members<'a>>),
+/// Gives a document of an array of objects, or of a bare one where that is taken, object by object to `each`: none of them is kept.
+pub(super) fn for_each_object<'a>(
+    document: &'a [u8],
+    takes_bare: bool,
+    each: impl FnMut(Members<'a>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let mut refused = None;
+    let mut deserializer = serde_json::Deserializer::from_slice(document);
+    let objects = Objects {
+        takes_bare,
+        each,
+        refused: &mut refused,
+    };
+    let read = deserializer.deserialize_any(objects).and_then(|()| deserializer.end());
+    match refused {
+        Some(error) => Err(error),
+        None => read.map_err(DecodeError::from),
+    }
 }
 
-impl<'de> Deserialize<'de> for Document<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Document<'de>, D::Error> {
-        struct DocumentVisitor;
-        impl<'de> Visitor<'de> for DocumentVisitor {
-            type Value = Document<'de>;
+struct Objects<'r, F> {
+    takes_bare: bool,
+    each: F,
+    refused: &'r mut Option<DecodeError>,
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object or an array of objects")
-            }
+impl<F> Objects<'_, F> {
+    fn give<'de, E: de::Error>(&mut self, members: Members<'de>) -> Result<(), E>
+    where
+        F: FnMut(Members<'de>) -> Result<(), DecodeError>,
+    {
+        (self.each)(members).map_err(|error| {
+            let told = E::custom(&error);
+            *self.refused = Some(error);
+            told
+        })
+    }
+}
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Document<'de>, A::Error> {
-                MembersVisitor.visit_map(map).map(Document::Object)
-            }
+impl<'de, F: FnMut(Members<'de>) -> Result<(), DecodeError>> Visitor<'de> for Objects<'_, F> {
+    type Value = ();
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Document<'de>, A::Error> {
-                let mut all = Vec::new();
-                while let Some(members) = seq.next_element()? {
-                    all.push(members);
-                }
-                Ok(Document::Array(all))
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or an array of objects")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, map: A) -> Result<(), A::Error> {
+        if !self.takes_bare {
+            return Err(de::Error::invalid_type(de::Unexpected::Map, &"an array of objects"));
         }
-        deserializer.deserialize_any(DocumentVisitor)
+        let members = MembersVisitor.visit_map(map)?;
+        self.give(members)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<(), A::Error> {
+        while let Some(members) = seq.next_element()? {
+            self.give(members)?;
+        }
+        Ok(())
     }
 }
 
@@ -125,7 +192,7 @@ pub(super) fn push_values<'a>(
     members: Members<'a>,
     limits: &Limits,
 ) -> Result<(), DecodeError> {
-    for (key, raw) in members.0 {
+    for (key, raw) in members.all()? {
         let Some(value) = value(raw.get(), limits)? else {
             continue;
         };
@@ -148,7 +215,8 @@ pub(super) fn value(raw: &str, limits: &Limits) -> Result<Option<Value>, DecodeE
         Some(b'n') => return Ok(None),
         Some(b't') => Value::Bool(true),
         Some(b'f') => Value::Bool(false),
-        Some(b'"') => string_value(&unquote(raw)?),
+        Some(b'"') if limits.casts_texts => string_value(&unquote(raw)?),
+        Some(b'"') => Value::String(unquote(raw)?.into()),
         Some(b'{' | b'[') => Value::Json(compact(raw).into_owned().into()),
         _ => number::typed(raw),
     };
@@ -206,7 +274,7 @@ pub fn attributes<'a>(payload: &'a [u8], limits: &Limits) -> Result<Vec<KeyValue
         DecodeError::Form { .. } => DecodeError::form("an object of attributes"),
         other => other,
     })?;
-    let mut values = Vec::with_capacity(members.0.len());
+    let mut values = Vec::new();
     push_values(&mut values, members, limits)?;
     Ok(values)
 }
@@ -248,6 +316,7 @@ mod tests {
             points_max: 1,
             key_bytes_max: 3,
             text_bytes_max: 3,
+            ..Limits::default()
         };
         let cases = [
             (r#"{"a":1,"b":2}"#, DecodeError::TooManyPoints { max: 1 }),

@@ -3,8 +3,10 @@
 use super::{Entities, EntityError, check_name, delete_with_all, random_text};
 use crate::credentials;
 use crate::decode::Transport;
-use crate::ids::{CustomerId, DeviceId, DeviceProfileId, TenantId};
-use crate::model::{CredentialsType, Customer, Device, DeviceCredentials, DeviceProfile, Entity};
+use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityId, TenantId};
+use crate::model::{
+    CredentialsType, Customer, Device, DeviceCredentials, DeviceProfile, Entity, Relation, RelationGroup,
+};
 use crate::page::PageLink;
 use crate::repository::{Change, Selection};
 
@@ -50,15 +52,10 @@ impl Entities {
         let mut changes = self.resolve_profile(&mut device, now_ms)?;
         let packages = (device.firmware_id, device.software_id);
         self.check_ota(packages, device.tenant_id, device.device_profile_id)?;
-        device.customer_id = Some(device.customer_id.unwrap_or_default());
-        device.device_data.get_or_insert_with(default_device_data);
-        changes.push(self.put(&mut device, stored.as_ref(), now_ms)?);
+        changes.extend(self.put_device(&mut device, stored.as_ref(), now_ms)?);
         changes.extend(along);
         if stored.is_none() {
-            credentials.device_id = device.id.unwrap_or_default();
-            credentials.id = None;
-            credentials::normalize(&mut credentials)?;
-            changes.push(self.put(&mut credentials, None, now_ms)?);
+            changes.push(self.put_credentials_of(&device, &mut credentials, now_ms)?);
         }
         self.repository.apply(&changes)?;
         let mut directory = self.directory_mut();
@@ -68,6 +65,81 @@ impl Entities {
             directory.put_credentials(&credentials);
         }
         Ok(device)
+    }
+
+    fn put_device(
+        &self,
+        device: &mut Device,
+        stored: Option<&Device>,
+        now_ms: i64,
+    ) -> Result<impl Iterator<Item = Change>, EntityError> {
+        device.customer_id = Some(device.customer_id.unwrap_or_default());
+        device.device_data.get_or_insert_with(default_device_data);
+        let put = self.put(device, stored, now_ms)?;
+        Ok([put].into_iter().chain(self.untold_device(device, stored)))
+    }
+
+    fn put_credentials_of(
+        &self,
+        device: &Device,
+        credentials: &mut DeviceCredentials,
+        now_ms: i64,
+    ) -> Result<Change, EntityError> {
+        credentials.device_id = device.id.unwrap_or_default();
+        credentials.id = None;
+        credentials::normalize(credentials)?;
+        self.put(credentials, None, now_ms)
+    }
+
+    /// New devices that a gateway speaks for, like this one but for their names, with their relations to it: in one transaction. Those
+    /// that the tenant has room for, and whose names can be names; one alone is an error otherwise.
+    pub fn create_behind(
+        &self,
+        gateway: EntityId,
+        mut like: Device,
+        names: &[&str],
+        now_ms: i64,
+    ) -> Result<Vec<Device>, EntityError> {
+        let _changing = self.changing();
+        let room = self.room_for(Device::KIND, like.tenant_id)?;
+        if room == 0 {
+            return Err(EntityError::Limit(Device::KIND));
+        }
+        if let [name] = names {
+            check_name("Device name", name)?;
+        }
+        self.check_customer("device", like.tenant_id, like.customer_id)?;
+        let mut changes = self.resolve_profile(&mut like, now_ms)?;
+        let mut made = Vec::new();
+        let names = names.iter().filter(|name| check_name("Device name", name).is_ok());
+        for name in names.take(room) {
+            let mut device = Device {
+                name: (*name).to_owned(),
+                ..like.clone()
+            };
+            let mut credentials = DeviceCredentials {
+                credentials_id: Some(random_text()),
+                ..DeviceCredentials::default()
+            };
+            changes.extend(self.put_device(&mut device, None, now_ms)?);
+            changes.push(self.put_credentials_of(&device, &mut credentials, now_ms)?);
+            changes.push(Change::PutRelation(Relation {
+                from: gateway,
+                to: device.id.unwrap_or_default().entity(),
+                kind: Relation::CREATED.to_owned(),
+                group: RelationGroup::Common,
+                additional_info: None,
+            }));
+            made.push((device, credentials));
+        }
+        self.repository.apply(&changes)?;
+        let mut directory = self.directory_mut();
+        read_profiles(&changes).for_each(|profile| directory.put_profile(profile));
+        for (device, credentials) in &made {
+            directory.put_device(device);
+            directory.put_credentials(credentials);
+        }
+        Ok(made.into_iter().map(|(device, _)| device).collect())
     }
 
     pub(super) fn check_customer(
@@ -229,6 +301,7 @@ impl Entities {
             profile.profile_data = crate::model::default_profile_data();
         }
         let mut changes = vec![self.put(&mut profile, stored.as_ref(), now_ms)?];
+        changes.extend(Entities::untold_profile(&profile, stored.as_ref()));
         if let Some(stored) = stored.filter(|stored| stored.name != profile.name) {
             changes.extend(self.rename_type(&stored, &profile.name, now_ms)?);
         }

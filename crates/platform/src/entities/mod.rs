@@ -17,6 +17,7 @@ mod queues;
 mod rpcs;
 mod tenant_profiles;
 mod things;
+mod unfinished;
 
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -137,12 +138,14 @@ impl Entities {
 
 /// Everything that hangs on an entity and goes with it.
 fn delete_with_all(id: EntityId) -> Vec<Change> {
-    vec![
+    let mut changes = vec![
         Change::Delete(id),
         Change::DeleteRelationsOf(id),
         Change::DeleteAttributesOf(id.id),
         Change::DeleteAlarmsOf(id.id),
-    ]
+    ];
+    changes.extend(unfinished::is_deleted(id));
+    changes
 }
 
 fn fill_random(bytes: &mut [u8]) {

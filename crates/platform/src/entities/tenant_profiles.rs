@@ -172,20 +172,26 @@ impl Entities {
 
     /// Before an entity is made for the tenant.
     pub(super) fn check_limit(&self, kind: EntityType, tenant: TenantId) -> Result<(), EntityError> {
+        match self.room_for(kind, tenant)? {
+            0 => Err(EntityError::Limit(kind)),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many more the tenant may have.
+    pub(super) fn room_for(&self, kind: EntityType, tenant: TenantId) -> Result<usize, EntityError> {
         let limit = self
             .directory()
             .limits(tenant)
             .map_or(0, |limits| limits.entities(kind));
         if limit == 0 {
-            return Ok(());
+            return Ok(usize::MAX);
         }
         let selection = Selection {
             tenant: Some(tenant.0),
             ..Selection::default()
         };
-        match self.repository.count(kind, &selection)? as u64 >= limit {
-            true => Err(EntityError::Limit(kind)),
-            false => Ok(()),
-        }
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Ok(limit.saturating_sub(self.repository.count(kind, &selection)?))
     }
 }

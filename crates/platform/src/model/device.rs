@@ -1,7 +1,7 @@
 //! Devices and what they log in with.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Entity, PlainId, Row, identity, or_default, row};
 use crate::ids::{CustomerId, DeviceId, DeviceProfileId, EntityId, EntityType, TenantId, Uuid};
@@ -39,6 +39,18 @@ impl Device {
     /// May speak for other devices.
     pub fn is_gateway(&self) -> bool {
         self.flag("gateway")
+    }
+
+    /// As the stored one is: a gateway speaks for all devices of its tenant, which only its administrators decide.
+    pub fn keep_gateway(&mut self, stored: &Device) {
+        if self.is_gateway() == stored.is_gateway() {
+            return;
+        }
+        let info = self.additional_info.get_or_insert_with(|| Value::Object(Map::new()));
+        if !info.is_object() {
+            *info = Value::Object(Map::new());
+        }
+        info["gateway"] = Value::Bool(stored.is_gateway());
     }
 
     /// Activity of a device behind this gateway moves its last activity, not just sets the device active.

@@ -1,5 +1,7 @@
 //! Attributes as everyone sees them: those that are stored, those of the batch, and the activity of devices.
 
+use std::collections::BTreeMap;
+
 use timeseries::{EntityId as SeriesId, Position, Value};
 
 use super::host::Visit;
@@ -269,7 +271,7 @@ impl Visit<'_> {
         self.run(&sender, message);
     }
 
-    /// As it is with the changes of this batch.
+    /// As it is with the changes of this batch; in the order of keys.
     pub fn known_attributes(
         &self,
         entity: EntityId,
@@ -282,27 +284,30 @@ impl Visit<'_> {
             .entities
             .repository()
             .attributes(entity.id, scope, Some(&names));
-        let mut found = stored.map_err(Box::new)?;
-        if entity.kind == EntityType::Device && scope == Scope::ServerScope {
-            let device = self.core.devices.get(&DeviceId(entity.id));
-            found.extend(names.iter().filter_map(|key| {
-                Some(Attribute {
-                    key: (*key).to_owned(),
-                    value: device?.activity.attribute(key)?,
-                    last_update_ms: self.now_ms,
-                })
-            }));
-        }
+        let named = |attribute: Attribute| (attribute.key.clone(), attribute);
+        let mut found: BTreeMap<String, Attribute> = stored.map_err(Box::new)?.into_iter().map(named).collect();
+        let device = self.core.devices.get(&DeviceId(entity.id));
+        let device = device.filter(|_| entity.kind == EntityType::Device && scope == Scope::ServerScope);
         for key in names {
+            if let Some(value) = device.and_then(|device| device.activity.attribute(key)) {
+                let attribute = Attribute {
+                    key: key.to_owned(),
+                    value,
+                    last_update_ms: self.now_ms,
+                };
+                found.insert(key.to_owned(), attribute);
+            }
             match self.core.pending.attribute(entity.id, scope, key) {
                 None => {}
-                Some(changed) => {
-                    found.retain(|known| known.key != key);
-                    found.extend(changed.cloned());
+                Some(Some(changed)) => {
+                    found.insert(key.to_owned(), changed.clone());
+                }
+                Some(None) => {
+                    found.remove(key);
                 }
             }
         }
-        Ok(found)
+        Ok(found.into_values().collect())
     }
 
     pub fn known_latest(

@@ -8,7 +8,7 @@ use timeseries::{Position, TimedValue};
 
 use super::retries::Work;
 use super::slow_scripts::is_slow;
-use super::{Core, Outlet, Platform, WaitingCall};
+use super::{Core, Outlet, Platform};
 use crate::alarm_rules::{Action, Effect};
 use crate::chain::{
     self, Chain, Continuation, DebugEvent, External, Host, Message, NodeError, RpcCall, Run, Saving, alarm_message,
@@ -166,16 +166,14 @@ impl<'v> Visit<'v> {
     }
 
     pub fn stored_alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError> {
-        let pending = self.core.pending.alarms().rev().find(|alarm| alarm.id == Some(id));
-        match pending {
+        match self.core.pending.alarm(id) {
             Some(alarm) => Ok(Some(alarm.clone())),
             None => Ok(self.platform.entities.repository().alarm(id).map_err(Box::new)?),
         }
     }
 
     pub fn active_alarm_of(&self, originator: EntityId, kind: &str) -> Result<Option<Alarm>, NodeError> {
-        let is_same = |alarm: &&Alarm| alarm.originator == originator && alarm.kind == kind;
-        if let Some(pending) = self.core.pending.alarms().rev().find(is_same) {
+        if let Some(pending) = self.core.pending.alarm_of(originator.id, kind) {
             return Ok((!pending.cleared).then(|| pending.clone()));
         }
         Ok(self
@@ -358,15 +356,15 @@ impl Host for Visit<'_> {
         if self.is_replay {
             return Ok(());
         }
-        if self.core.calls.len() >= self.platform.options.waiting_calls_max {
+        let tenant = self.tenant_of(device);
+        if !self.core.calls.has_room(tenant, &then) {
             self.core.stats.dropped_calls_total += 1;
             return Err(NodeError::new("too many calls to devices wait for their answers"));
         }
-        self.core.calls_made += 1;
-        let number = self.core.calls_made;
+        let number = self.core.calls.number();
         self.outlet.call_device(DeviceId(device.id), number, &call)?;
         let expires_ms = call.expires_ms.saturating_add(ANSWER_GRACE_MS);
-        self.core.calls.insert(number, WaitingCall { then, expires_ms });
+        self.core.calls.insert(number, tenant, then, expires_ms);
         Ok(())
     }
 

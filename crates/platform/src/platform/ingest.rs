@@ -175,10 +175,18 @@ impl Platform {
             Ok(()) => {}
             Err(RepositoryError::Unique { .. } | RepositoryError::Version { .. }) => {
                 // One of them lost against a change from elsewhere: the others are applied one by one.
-                for change in &changes {
+                for (index, change) in changes.iter().enumerate() {
                     match repository.apply(std::slice::from_ref(change)) {
-                        Err(RepositoryError::Unique { .. }) => core.stats.refused_changes_total += 1,
-                        other => other?,
+                        Ok(()) => {}
+                        Err(RepositoryError::Unique { .. } | RepositoryError::Version { .. }) => {
+                            core.stats.refused_changes_total += 1;
+                        }
+                        Err(error) => {
+                            changes.truncate(count);
+                            let rest = changes.into_iter().skip(index);
+                            rest.for_each(|change| core.pending.push_change(change));
+                            return Err(error);
+                        }
                     }
                 }
             }

@@ -33,6 +33,7 @@ mod retention;
 mod retries;
 mod slow_scripts;
 mod tick;
+mod waiting_calls;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -64,6 +65,7 @@ use pending::Pending;
 use retention::Retention;
 use retries::{Queues, Retries};
 use slow_scripts::SlowScripts;
+use waiting_calls::WaitingCalls;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -177,8 +179,7 @@ struct Core {
     applied: Position,
     /// The last batch that was processed.
     processed: Position,
-    calls: HashMap<u64, WaitingCall>,
-    calls_made: u64,
+    calls: WaitingCalls,
     /// Behind checkpoints, with the names of their queues.
     queue: VecDeque<(Box<str>, Continuation)>,
     queues: Queues,
@@ -209,11 +210,6 @@ struct DeviceState {
 struct DeviceAlarms {
     rules: Arc<Rules>,
     state: State,
-}
-
-struct WaitingCall {
-    then: Continuation,
-    expires_ms: i64,
 }
 
 struct Periodic {
@@ -257,7 +253,10 @@ impl From<RepositoryError> for OpenError {
 impl Platform {
     /// Compiles all chains and reads what machines kept.
     pub fn open(entities: Arc<Entities>, store: Arc<dyn Store>, options: Options) -> Result<Platform, OpenError> {
-        let mut core = Core::default();
+        let mut core = Core {
+            calls: WaitingCalls::new(options.waiting_calls_max),
+            ..Core::default()
+        };
         let repository = entities.repository();
         let mut chains = Vec::new();
         repository.for_each(EntityType::RuleChain, &mut |record| {
@@ -397,21 +396,26 @@ impl Platform {
             .is_some_and(|device| device.activity.is_active)
     }
 
-    /// After a device was deleted, or given another profile.
-    pub fn forget_device(&self, id: DeviceId) -> Result<(), RepositoryError> {
+    /// After it was deleted; what is stored of it goes with [`Entities::forget_deleted`].
+    pub fn device_deleted(&self, id: DeviceId) {
         let mut core = self.core();
         core.devices.remove(&id);
         core.changed_counters.remove(&id);
         core.changed_activity.remove(&id);
-        core.gateway_names.retain(|_, device| *device != id);
-        let forget = |state| Change::PutState {
-            state,
+    }
+
+    /// A device was given another profile: what the rules of the one before counted is nothing to those of the new one.
+    pub fn forget_alarm_rules(&self, id: DeviceId) -> Result<(), RepositoryError> {
+        let mut core = self.core();
+        if let Some(device) = core.devices.get_mut(&id) {
+            device.alarms = None;
+        }
+        core.changed_counters.remove(&id);
+        self.entities.repository().apply(&[Change::PutState {
+            state: StateKind::AlarmRules,
             id: id.0,
             bytes: None,
-        };
-        self.entities
-            .repository()
-            .apply(&[forget(StateKind::AlarmRules), forget(StateKind::Activity)])
+        }])
     }
 }
 

@@ -4,14 +4,14 @@
 use std::borrow::Cow;
 
 use serde_json::Value as Json;
-use timeseries::Value;
+use timeseries::{TimedValue, Value};
 
 use super::host::Visit;
 use super::{AttributesChange, Outlet, Platform};
 use crate::chain::NodeError;
 use crate::decode::KeyValue;
 use crate::entities::EntityError;
-use crate::ids::DeviceId;
+use crate::ids::{DeviceId, EntityId};
 use crate::model::{OtaPackage, OtaPackageType, Scope};
 
 /// Of shared attributes, behind the prefix.
@@ -27,11 +27,12 @@ const KEYS: [&str; 7] = [
 
 impl Platform {
     /// After the package of this kind of these devices may have become another one: all of them in one transaction. What is to be saved
-    /// as telemetry of each that has a new one: its target. Devices that are gone are left out.
+    /// as telemetry of each that has a new one: its target; `is_again`: of those too whose telemetry has another target. Devices that are
+    /// gone are left out.
     pub fn tell_of_ota(
         &self,
         devices: &[DeviceId],
-        kind: OtaPackageType,
+        (kind, is_again): (OtaPackageType, bool),
         now_ms: i64,
         outlet: &mut dyn Outlet,
     ) -> Result<Vec<(DeviceId, Json)>, EntityError> {
@@ -41,7 +42,7 @@ impl Platform {
         for device in devices {
             match self.entities.ota_package_of(*device, kind) {
                 Ok(package) => {
-                    let target = visit.tell_of_ota(*device, kind, package)?;
+                    let target = visit.tell_of_ota(*device, (kind, is_again), package)?;
                     targets.extend(target.map(|target| (*device, target)));
                 }
                 Err(EntityError::NotFound) => {}
@@ -58,7 +59,7 @@ impl Visit<'_> {
     fn tell_of_ota(
         &mut self,
         device: DeviceId,
-        kind: OtaPackageType,
+        (kind, is_again): (OtaPackageType, bool),
         package: Option<OtaPackage>,
     ) -> Result<Option<Json>, NodeError> {
         let (entity, prefix) = (device.entity(), kind.prefix());
@@ -82,14 +83,18 @@ impl Visit<'_> {
                 .iter()
                 .any(|known| known.key == set.key && known.value == set.value)
         };
-        if !set.iter().any(is_new) && gone.is_empty() {
+        let is_known = !set.iter().any(is_new) && gone.is_empty();
+        let is_shown = !is_again || self.is_target(entity, prefix, package.as_ref())?;
+        if is_known && is_shown {
             return Ok(None);
         }
         if !gone.is_empty() {
             self.change_attributes(entity, Scope::SharedScope, AttributesChange::Delete(&gone))?;
         }
         let Some(package) = package else { return Ok(None) };
-        self.change_attributes(entity, Scope::SharedScope, AttributesChange::Save(&set))?;
+        if !is_known {
+            self.change_attributes(entity, Scope::SharedScope, AttributesChange::Save(&set))?;
+        }
         let mut target = serde_json::Map::new();
         target.insert(format!("target_{prefix}_title"), package.title.into());
         target.insert(format!("target_{prefix}_version"), package.version.into());
@@ -97,6 +102,18 @@ impl Visit<'_> {
         target.insert(format!("target_{prefix}_ts"), self.now_ms.into());
         target.insert(format!("{prefix}_state"), "INITIATED".into());
         Ok(Some(target.into()))
+    }
+}
+
+impl Visit<'_> {
+    /// The telemetry of the device shows this package as its target, or there is none.
+    fn is_target(&self, device: EntityId, prefix: &str, package: Option<&OtaPackage>) -> Result<bool, NodeError> {
+        let Some(package) = package else { return Ok(true) };
+        let keys = ["title", "version"].map(|key| format!("target_{prefix}_{key}"));
+        let latest = self.known_latest(device, &keys)?;
+        let wanted = [&package.title, &package.version];
+        let is_same = |(latest, wanted): (&Option<TimedValue>, &String)| matches!(latest, Some(TimedValue { value: Value::String(shown), .. }) if **shown == **wanted);
+        Ok(latest.iter().zip(wanted).all(is_same))
     }
 }
 

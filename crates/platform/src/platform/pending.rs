@@ -1,10 +1,13 @@
-//! What a batch of messages has to have written: points, in a form without a text per key, and changes of entities.
+//! What a batch of messages has to have written: points, in a form without a text per key, and changes of entities. What later messages
+//! of the batch ask for is found without a look at all of it.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use timeseries::{EntityId, Point, TimedValue, Value};
 
-use crate::ids::Uuid;
+use super::HashMap;
+use crate::ids::{AlarmId, Uuid};
 use crate::model::{Alarm, Attribute, Scope};
 use crate::repository::Change;
 
@@ -15,7 +18,20 @@ pub struct Pending {
     points: Vec<PendingPoint>,
     /// One of the points has one of its own.
     has_ttls: bool,
+    newest: RefCell<Newest>,
     changes: Vec<Change>,
+    /// The last change of each, by its place in `changes`.
+    attributes: HashMap<(Uuid, Scope), HashMap<String, usize>>,
+    alarms: HashMap<AlarmId, usize>,
+    /// By originator and type.
+    alarms_of: HashMap<Uuid, HashMap<String, usize>>,
+}
+
+/// The newest point of each series, by its place: as far as somebody has asked.
+#[derive(Debug, Default)]
+struct Newest {
+    seen: usize,
+    of: HashMap<EntityId, HashMap<String, usize>>,
 }
 
 #[derive(Debug)]
@@ -70,35 +86,56 @@ impl Pending {
         self.keys.clear();
         self.points.clear();
         self.has_ttls = false;
+        self.newest = RefCell::default();
     }
 
     /// The newest of this batch; the last one of equal times.
     pub fn latest(&self, entity: Uuid, key: &str) -> Option<TimedValue> {
-        let entity = EntityId::from(entity);
-        let points = self
-            .points
-            .iter()
-            .filter(|point| point.entity == entity && self.keys[point.key.clone()] == *key);
-        let newest = points.max_by_key(|point| point.ts_ms)?;
+        let mut newest = self.newest.borrow_mut();
+        let Newest { seen, of } = &mut *newest;
+        for (place, point) in self.points.iter().enumerate().skip(*seen) {
+            let known = of.entry(point.entity).or_default();
+            let known = known.entry_ref(&self.keys[point.key.clone()]).or_insert(place);
+            if self.points[*known].ts_ms <= point.ts_ms {
+                *known = place;
+            }
+        }
+        *seen = self.points.len();
+        let point = &self.points[*of.get(&EntityId::from(entity))?.get(key)?];
         Some(TimedValue {
-            ts_ms: newest.ts_ms,
-            value: newest.value.clone(),
+            ts_ms: point.ts_ms,
+            value: point.value.clone(),
         })
     }
 
     pub fn push_change(&mut self, change: Change) {
+        let place = self.changes.len();
+        match &change {
+            Change::PutAttribute {
+                entity,
+                scope,
+                attribute: Attribute { key, .. },
+            }
+            | Change::DeleteAttribute { entity, scope, key } => {
+                let of_entity = self.attributes.entry((*entity, *scope)).or_default();
+                of_entity.insert(key.clone(), place);
+            }
+            Change::PutAlarm { alarm, .. } => {
+                self.alarms.insert(alarm.id.unwrap_or_default(), place);
+                let of_originator = self.alarms_of.entry(alarm.originator.id).or_default();
+                of_originator.insert(alarm.kind.clone(), place);
+            }
+            _ => {}
+        }
         self.changes.push(change);
     }
 
     /// Replaces what the batch has of the same alarm already.
     pub fn push_alarm(&mut self, alarm: &Alarm, propagated_to: Vec<Uuid>) {
-        let same = self.changes.iter_mut().rev().find_map(|change| match change {
-            Change::PutAlarm { alarm: known, .. } if known.id == alarm.id => Some(known),
-            _ => None,
-        });
-        match same {
-            Some(known) => known.clone_from(alarm),
-            None => self.changes.push(Change::PutAlarm {
+        let place = self.alarms.get(&alarm.id.unwrap_or_default());
+        match place.and_then(|place| self.changes.get_mut(*place)) {
+            Some(Change::PutAlarm { alarm: known, .. }) => known.clone_from(alarm),
+            _ => self.push_change(Change::PutAlarm {
                 alarm: alarm.clone(),
                 propagated_to,
             }),
@@ -110,31 +147,121 @@ impl Pending {
     }
 
     pub fn take_changes(&mut self) -> Vec<Change> {
+        self.attributes.clear();
+        self.alarms.clear();
+        self.alarms_of.clear();
         std::mem::take(&mut self.changes)
     }
 
-    /// Of an alarm that is not in the repository yet.
-    pub fn alarms(&self) -> impl DoubleEndedIterator<Item = &Alarm> {
-        self.changes.iter().filter_map(|change| match change {
-            Change::PutAlarm { alarm, .. } => Some(alarm),
+    /// That is not in the repository yet, or not as it is now.
+    pub fn alarm(&self, id: AlarmId) -> Option<&Alarm> {
+        self.alarm_at(*self.alarms.get(&id)?)
+    }
+
+    /// The last one that was made.
+    pub fn alarm_of(&self, originator: Uuid, kind: &str) -> Option<&Alarm> {
+        self.alarm_at(*self.alarms_of.get(&originator)?.get(kind)?)
+    }
+
+    fn alarm_at(&self, place: usize) -> Option<&Alarm> {
+        match self.changes.get(place) {
+            Some(Change::PutAlarm { alarm, .. }) => Some(alarm),
             _ => None,
-        })
+        }
     }
 
     /// What the batch did to an attribute; the inner `None`: deleted.
     pub fn attribute(&self, of: Uuid, in_scope: Scope, key: &str) -> Option<Option<&Attribute>> {
-        self.changes.iter().rev().find_map(|change| match change {
-            Change::PutAttribute {
-                entity,
-                scope,
-                attribute,
-            } if *entity == of && *scope == in_scope && attribute.key == key => Some(Some(attribute)),
-            Change::DeleteAttribute {
-                entity,
-                scope,
-                key: deleted,
-            } if *entity == of && *scope == in_scope && deleted == key => Some(None),
-            _ => None,
-        })
+        let place = *self.attributes.get(&(of, in_scope))?.get(key)?;
+        match self.changes.get(place)? {
+            Change::PutAttribute { attribute, .. } => Some(Some(attribute)),
+            _ => Some(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::EntityType;
+
+    const ENTITY: Uuid = Uuid([1; 16]);
+    const OTHER: Uuid = Uuid([2; 16]);
+
+    fn put(pending: &mut Pending, key: &str, value: i64) {
+        pending.push_change(Change::PutAttribute {
+            entity: ENTITY,
+            scope: Scope::ClientScope,
+            attribute: Attribute {
+                key: key.to_owned(),
+                value: Value::Long(value),
+                last_update_ms: 1,
+            },
+        });
+    }
+
+    fn value_of(pending: &Pending, key: &str) -> Option<Option<Value>> {
+        let found = pending.attribute(ENTITY, Scope::ClientScope, key);
+        found.map(|known| known.map(|attribute| attribute.value.clone()))
+    }
+
+    #[test]
+    fn the_last_change_of_an_attribute_counts_until_it_is_taken() {
+        let mut pending = Pending::default();
+        assert_eq!(value_of(&pending, "a"), None);
+        put(&mut pending, "a", 1);
+        put(&mut pending, "a", 2);
+        put(&mut pending, "b", 3);
+        assert_eq!(value_of(&pending, "a"), Some(Some(Value::Long(2))));
+        pending.push_change(Change::DeleteAttribute {
+            entity: ENTITY,
+            scope: Scope::ClientScope,
+            key: "a".to_owned(),
+        });
+        assert_eq!(value_of(&pending, "a"), Some(None));
+        assert_eq!(value_of(&pending, "b"), Some(Some(Value::Long(3))));
+        assert_eq!(pending.attribute(OTHER, Scope::ClientScope, "b"), None);
+        assert_eq!(pending.attribute(ENTITY, Scope::SharedScope, "b"), None);
+        assert_eq!(pending.take_changes().len(), 4);
+        assert_eq!(value_of(&pending, "b"), None);
+    }
+
+    #[test]
+    fn the_newest_point_is_found_whenever_it_came() {
+        let mut pending = Pending::default();
+        let mut push = |key: &str, ts_ms, value| {
+            pending.push_point(ENTITY, key, ts_ms, Value::Long(value), 0);
+            pending.latest(ENTITY, "a").map(|newest| (newest.ts_ms, newest.value))
+        };
+        assert_eq!(push("b", 9, 0), None);
+        assert_eq!(push("a", 5, 1), Some((5, Value::Long(1))));
+        assert_eq!(push("a", 4, 2), Some((5, Value::Long(1))), "an older one");
+        assert_eq!(push("a", 5, 3), Some((5, Value::Long(3))), "the last of equal times");
+        assert_eq!(push("a", 6, 4), Some((6, Value::Long(4))));
+        assert_eq!(pending.latest(OTHER, "a"), None);
+        pending.clear_points();
+        assert_eq!(pending.latest(ENTITY, "a"), None);
+    }
+
+    #[test]
+    fn an_alarm_is_there_once_as_it_is_now() {
+        let originator = crate::ids::EntityId::new(EntityType::Device, ENTITY);
+        let alarm = |id: u8, cleared| Alarm {
+            id: Some(AlarmId(Uuid([id; 16]))),
+            originator,
+            kind: "hot".to_owned(),
+            cleared,
+            ..Alarm::default()
+        };
+        let mut pending = Pending::default();
+        pending.push_alarm(&alarm(7, false), Vec::new());
+        pending.push_alarm(&alarm(7, true), Vec::new());
+        assert!(pending.alarm_of(ENTITY, "hot").unwrap().cleared);
+        pending.push_alarm(&alarm(8, false), Vec::new());
+        assert!(!pending.alarm_of(ENTITY, "hot").unwrap().cleared, "the last one made");
+        assert!(pending.alarm(AlarmId(Uuid([7; 16]))).unwrap().cleared);
+        assert_eq!(pending.alarm_of(ENTITY, "cold"), None);
+        assert_eq!(pending.take_changes().len(), 2);
+        assert_eq!(pending.alarm_of(ENTITY, "hot"), None);
     }
 }

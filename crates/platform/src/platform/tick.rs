@@ -136,28 +136,22 @@ impl Visit<'_> {
     }
 
     fn expire_calls(&mut self) {
-        let now_ms = self.now_ms;
-        let calls = self.core.calls.iter();
-        let expired: Vec<u64> = calls
-            .filter(|(_, call)| call.expires_ms <= now_ms)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in expired {
+        for number in self.core.calls.expired(self.now_ms) {
             self.go_on(number, Err("TIMEOUT"));
         }
     }
 
     fn go_on(&mut self, number: u64, answer: Result<serde_json::Value, &str>) {
-        let Some(call) = self.core.calls.remove(&number) else {
+        let Some(then) = self.core.calls.remove(number) else {
             return;
         };
-        let originator = call.then.message.originator;
+        let originator = then.message.originator;
         let tenant = self.tenant_of(originator);
         let done = match answer {
-            Ok(body) => chain::resume(call.then, "Success", Some(body), self),
+            Ok(body) => chain::resume(then, "Success", Some(body), self),
             Err(error) => {
                 let body = serde_json::json!({"error": error});
-                chain::resume(call.then, "Failure", Some(body), self)
+                chain::resume(then, "Failure", Some(body), self)
             }
         };
         self.finish(originator, tenant, None, &done);

@@ -1,5 +1,6 @@
 //! A platform over the real stores, and an outlet that says in short what came out.
 
+use std::fs;
 use std::sync::Arc;
 
 use crate::scratch::Scratch;
@@ -95,6 +96,18 @@ pub fn fixture() -> Fixture {
 }
 
 impl Fixture {
+    /// Commits in the write-ahead log of the database since its last reset: the last frame of each has the size of the database in it.
+    pub fn commits(&self) -> usize {
+        let mut path = self.directory.path().join(platform::FILE_NAME).into_os_string();
+        path.push("-wal");
+        let log = fs::read(path).unwrap();
+        let number = |at: usize| u32::from_be_bytes(log[at..at + 4].try_into().unwrap()) as usize;
+        let (page_bytes, salts) = (number(8), &log[16..24]);
+        let frames = (32..log.len()).step_by(24 + page_bytes);
+        let is_valid = |at: &usize| log.len() >= at + 24 && log[at + 8..at + 16] == *salts;
+        frames.take_while(is_valid).filter(|at| number(at + 4) > 0).count()
+    }
+
     pub fn device(&self, name: &str, kind: &str, info: Json) -> DeviceId {
         let device = Device {
             tenant_id: self.tenant,

@@ -3,11 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod fixture;
+mod gateways;
 mod ota;
 #[path = "../scratch/mod.rs"]
 mod scratch;
-
-use std::sync::Arc;
 
 use fixture::{Fixture, NOW, fixture};
 use platform::chain::{Export, RootShape, root_metadata};
@@ -380,78 +379,6 @@ fn thresholds_of_owners_follow_their_attributes() {
     assert_eq!(alarms(f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#))), 0);
     set(&mut f, 15);
     assert_eq!(alarms(f.say(device, 2, Said::Telemetry(br#"{"batteryLevel":10}"#))), 1);
-}
-
-#[test]
-fn gateways_speak_for_devices() {
-    let mut f = fixture();
-    let gateway = f.device("G", "", json!({"gateway": true}));
-    f.say(gateway, 0, Said::GatewayConnect(br#"{"device":"A","type":"thermo"}"#));
-    f.say(
-        gateway,
-        1,
-        Said::GatewayTelemetry(br#"{"A":[{"ts":1700000000005,"values":{"t":1}}],"B":[{"t":2}]}"#),
-    );
-    f.say(gateway, 2, Said::GatewayAttributes(br#"{"A":{"model":"x"}}"#));
-    let find = |name: &str| {
-        f.platform
-            .entities()
-            .find_by_name::<Device>(f.tenant.0, name)
-            .unwrap()
-            .unwrap()
-    };
-    let (a, b) = (find("A"), find("B"));
-    assert_eq!((a.kind.as_str(), b.kind.as_str()), ("thermo", "default"));
-    assert_eq!(f.points(a.id.unwrap().entity(), "t"), [(5, Value::Long(1))]);
-    assert_eq!(f.points(b.id.unwrap().entity(), "t"), [(1, Value::Long(2))]);
-    let plain = f.device("P", "", Json::Null);
-    let refused = f.say(plain, 4, Said::GatewayTelemetry(br#"{"A":[{"t":1}]}"#));
-    assert!(refused[0].contains("no gateway"), "{refused:?}");
-}
-
-#[test]
-fn what_a_gateway_says_badly_of_one_device_keeps_nothing_from_the_others() {
-    let mut f = fixture();
-    let gateway = f.device("G", "", json!({"gateway": true}));
-    let said = f.say(
-        gateway,
-        0,
-        Said::GatewayTelemetry(br#"{"A":[{"t":1}],"B":{"t":1},"C":[{"t":1},7],"D":[{"t":4}]}"#),
-    );
-    assert!(said.iter().any(|said| said.contains("device \"B\"")), "{said:?}");
-    let said = f.say(
-        gateway,
-        1,
-        Said::GatewayAttributes(br#"{"A":{"m":1},"B":5,"D":{"m":4}}"#),
-    );
-    assert!(said.iter().any(|said| said.contains("device \"B\"")), "{said:?}");
-    let find = |name: &str| f.platform.entities().find_by_name::<Device>(f.tenant.0, name).unwrap();
-    for (name, value) in [("A", 1), ("D", 4)] {
-        let device = find(name).unwrap().id.unwrap().entity();
-        assert_eq!(f.points(device, "t"), [(0, Value::Long(value))], "{name}");
-        let attributes = f.platform.attributes(device, Scope::ClientScope, None).unwrap();
-        assert_eq!(attributes[0].value, Value::Long(value), "{name}");
-    }
-    assert!(find("B").is_none() && find("C").is_none());
-}
-
-#[test]
-fn a_gateway_means_the_device_that_has_the_name_now() {
-    let mut f = fixture();
-    let gateway = f.device("G", "", json!({"gateway": true}));
-    f.say(gateway, 0, Said::GatewayTelemetry(br#"{"A":[{"t":1}]}"#));
-    let entities = Arc::clone(f.platform.entities());
-    let tenant = f.tenant.0;
-    let find = |name: &str| entities.find_by_name::<Device>(tenant, name).unwrap().unwrap();
-    let mut first = find("A");
-    first.name = "Renamed".to_owned();
-    let first = entities.save_device(first, None, NOW).unwrap().id.unwrap().entity();
-    f.say(gateway, 1, Said::GatewayTelemetry(br#"{"A":[{"t":2}]}"#));
-    let second = find("A").id.unwrap().entity();
-    assert_eq!(f.points(first, "t"), [(0, Value::Long(1))]);
-    assert_eq!(f.points(second, "t"), [(1, Value::Long(2))]);
-    f.say(gateway, 2, Said::GatewayTelemetry(br#"{"A":[{"t":3}]}"#));
-    assert_eq!(f.points(first, "t").len() + f.points(second, "t").len(), 3);
 }
 
 #[test]

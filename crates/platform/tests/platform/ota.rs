@@ -1,7 +1,5 @@
 //! Devices are told of their packages, many in one transaction.
 
-use std::fs;
-
 use platform::ids::DeviceId;
 use platform::model::{DeviceProfile, OtaPackage, OtaPackageType, Scope};
 use serde_json::Value as Json;
@@ -10,18 +8,6 @@ use timeseries::Value;
 use crate::fixture::{Fixture, NOW, fixture};
 
 const DEVICES: usize = 20;
-
-/// Commits in the write-ahead log of the database since its last reset: the last frame of each has the size of the database in it.
-fn commits(f: &Fixture) -> usize {
-    let mut path = f.directory.path().join(platform::FILE_NAME).into_os_string();
-    path.push("-wal");
-    let log = fs::read(path).unwrap();
-    let number = |at: usize| u32::from_be_bytes(log[at..at + 4].try_into().unwrap()) as usize;
-    let (page_bytes, salts) = (number(8), &log[16..24]);
-    let frames = (32..log.len()).step_by(24 + page_bytes);
-    let is_valid = |at: &usize| log.len() >= at + 24 && log[at + 8..at + 16] == *salts;
-    frames.take_while(is_valid).filter(|at| number(at + 4) > 0).count()
-}
 
 #[test]
 fn one_transaction_tells_all_devices_and_once() {
@@ -46,16 +32,16 @@ fn one_transaction_tells_all_devices_and_once() {
     // One is gone meanwhile: the others are told all the same.
     entities.delete_device(devices[3]).unwrap();
 
-    let before = commits(&f);
+    let before = f.commits();
     let tell = |f: &mut Fixture| {
         let told = f
             .platform
-            .tell_of_ota(&devices, OtaPackageType::Firmware, NOW, &mut f.seen)
+            .tell_of_ota(&devices, (OtaPackageType::Firmware, false), NOW, &mut f.seen)
             .unwrap();
         (told, f.seen.take())
     };
     let (told, seen) = tell(&mut f);
-    assert_eq!(commits(&f) - before, 1);
+    assert_eq!(f.commits() - before, 1);
     assert_eq!((told.len(), told[0].0), (DEVICES - 1, devices[0]));
     assert_eq!(told[0].1["target_fw_version"], "2");
     let to_devices = seen.iter().filter(|seen| seen.starts_with("to device "));

@@ -1,8 +1,10 @@
 //! Nodes that store telemetry and attributes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Mutex;
+
+use timeseries::Value;
 
 use super::Outcome;
 use crate::chain::host::{Host, NodeError, Saving};
@@ -154,11 +156,8 @@ impl SaveAttributesNode {
         if self.only_changed && !values.is_empty() {
             let keys: Vec<String> = values.iter().map(|attribute| attribute.key.clone()).collect();
             let known = host.attributes(message.originator, scope, &keys)?;
-            values.retain(|new| {
-                !known
-                    .iter()
-                    .any(|known| known.key == new.key && known.value == new.value)
-            });
+            let known: HashMap<&str, &Value> = known.iter().map(|known| (&*known.key, &known.value)).collect();
+            values.retain(|new| known.get(&*new.key) != Some(&&new.value));
         }
         if !values.is_empty() {
             let notifies = self.notifies_device || message.metadata.get("notifyDevice") == Some("true");
