@@ -522,16 +522,16 @@ mod tests {
             params: "x".repeat(1 << 20),
             ..small()
         };
-        for n in 0..128_u32 {
+        for n in 0..129_u32 {
             let mut device = [3; 16];
             device[..4].copy_from_slice(&n.to_le_bytes());
             let device = DeviceId(Uuid(device));
             match calls.next_id(device, TENANT, &large) {
                 Ok(id) => calls.insert(device, id, Waiting::new(TENANT, large.clone(), Caller::None, None)),
-                Err(error) => assert_eq!((error, n), (CallError::TooMany, 127)),
+                Err(error) => assert_eq!((error, n), (CallError::TooMany, 128)),
             }
         }
-        assert_eq!(calls.count(), 127);
+        assert_eq!(calls.count(), 128);
         assert!(calls.next_id(DEVICE, other, &large).is_ok());
         calls.take_due(1000, |_| true);
         assert!(calls.next_id(DEVICE, TENANT, &large).is_ok());

@@ -193,6 +193,14 @@ pub trait Repository: Send + Sync {
     fn active_alarm(&self, originator: Uuid, kind: &str) -> Result<Option<Alarm>, RepositoryError>;
 
     /// The newest first, unless the link says otherwise.
+    /// As [`Repository::alarms`], of these entities, each with the one that shows it: one that several of them show is there for each.
+    fn alarms_of(
+        &self,
+        entities: &[Uuid],
+        selection: &AlarmSelection,
+        link: &PageLink,
+    ) -> Result<Page<(Uuid, Alarm)>, RepositoryError>;
+
     fn alarms(&self, selection: &AlarmSelection, link: &PageLink) -> Result<Page<Alarm>, RepositoryError>;
 
     fn alarm_types(&self, tenant: Uuid) -> Result<Vec<String>, RepositoryError>;

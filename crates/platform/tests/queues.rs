@@ -562,3 +562,30 @@ fn what_waits_is_bounded_and_a_changed_chain_ends_it() {
     );
     assert_eq!(world.platform.stats().waiting_retries, 0);
 }
+
+#[test]
+fn one_tenant_among_others_does_not_hold_them() {
+    let options = Options {
+        queued_max: 4,
+        ..Options::default()
+    };
+    let mut world = World::with(None, options);
+    let another = Tenant {
+        title: "Another".to_owned(),
+        ..Tenant::default()
+    };
+    let start = world.platform.entities().create_tenant(another, NOW).unwrap();
+    world.platform.reload_chain(start.root_chain.id.unwrap(), NOW).unwrap();
+    world.strategy(ProcessingKind::RetryFailed, 0);
+    for value in 1..=4 {
+        world.other.refuses(value, 100);
+    }
+    let said = world.say(0, 0, &[1, 2, 3, 4]);
+    let given_up = said
+        .iter()
+        .filter(|said| said.contains("too many messages of this tenant"));
+    assert_eq!(given_up.count(), 2, "{said:?}");
+    let stats = world.platform.stats();
+    assert_eq!((stats.waiting_retries, stats.failed_messages_total), (2, 2));
+    assert_eq!(world.say(0, 1, &[5]), ["log", "took 5"]);
+}

@@ -8,6 +8,7 @@ use std::hash::BuildHasher;
 use foldhash::quality::FixedState;
 use hashbrown::{HashMap, HashTable};
 
+use crate::config::Config;
 use crate::head::NO_SLOT;
 use crate::value::{EntityId, TimedValue, Value, ValueRef};
 
@@ -29,6 +30,7 @@ pub(crate) struct SeriesEntry {
 pub(crate) struct EntityEntry {
     pub id: EntityId,
     pub class: u8,
+    series_count: u16,
     first_series: u32,
     last_series: u32,
 }
@@ -113,12 +115,18 @@ impl Catalog {
         self.series_of(entity, key)
     }
 
+    pub fn has_room(&self, entity: Option<u32>, config: &Config) -> bool {
+        let of_entity = entity.map_or(0, |entity| self.entities[entity as usize].series_count);
+        self.series.len() < config.series_max && of_entity < config.keys_max
+    }
+
     pub fn add_entity(&mut self, id: EntityId, class: u8) -> u32 {
         let index = self.entities.len() as u32;
         reserve(&mut self.entities);
         self.entities.push(EntityEntry {
             id,
             class,
+            series_count: 0,
             first_series: NONE,
             last_series: NONE,
         });
@@ -161,6 +169,7 @@ impl Catalog {
             latest: None,
         });
         let owner = &mut self.entities[entity as usize];
+        owner.series_count = owner.series_count.saturating_add(1);
         match std::mem::replace(&mut owner.last_series, index) {
             NONE => owner.first_series = index,
             last => self.series[last as usize].next = index,

@@ -23,6 +23,7 @@ use crate::files::Files;
 use crate::head::Heads;
 use crate::manifest::{self, Manifest};
 use crate::merge::ReadCounters;
+use crate::read::Room;
 use crate::segment::{self, Segment};
 use crate::series_log;
 use crate::state::State;
@@ -234,8 +235,9 @@ impl Store for ColumnStore {
     }
 
     fn query(&self, entity: EntityId, keys: &[&str], query: &Query) -> Result<Vec<Vec<TimedValue>>, StoreError> {
+        let mut room = Room::default();
         keys.iter()
-            .map(|key| self.query_series(Series { entity, key }, query))
+            .map(|key| self.query_series(Series { entity, key }, query, &mut room))
             .collect()
     }
 
@@ -251,7 +253,7 @@ impl Store for ColumnStore {
     fn set_series_classes(&self, classes: &[(Series<'_>, Option<Class>)]) -> Result<(), StoreError> {
         let mut state = self.change();
         for (series, class) in classes {
-            state.set_series_class(*series, *class, self.config.series_max);
+            state.set_series_class(*series, *class, &self.config);
         }
         Ok(())
     }

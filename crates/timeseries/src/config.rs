@@ -8,6 +8,8 @@ pub struct Config {
     pub head_bytes_max: usize,
     /// Points of further series are refused and counted.
     pub series_max: usize,
+    /// Series of one entity.
+    pub keys_max: u16,
     /// Merged files hold points of one such stretch of time, so that old ones can be removed as a whole.
     pub window_ms: i64,
     /// So many files from memory are merged at once.
@@ -21,6 +23,7 @@ impl Default for Config {
         Config {
             head_bytes_max: 64 << 20,
             series_max: 10_000_000,
+            keys_max: 10_000,
             window_ms: 7 * 24 * 3600 * 1000,
             fresh_segments_max: 4,
             hash_seed: 0,

@@ -49,6 +49,10 @@ pub enum QueryError {
     },
     /// Times that no calendar has.
     Range,
+    /// Of texts, in one answer.
+    TooLarge {
+        max: usize,
+    },
 }
 
 impl StoreError {
@@ -118,6 +122,11 @@ impl fmt::Display for QueryError {
                 )
             }
             QueryError::TimeZone { name } => write!(f, "{name:?} is no time zone: expected a name such as Europe/Kyiv"),
+            QueryError::TooLarge { max } => write!(
+                f,
+                "the answer has more than {} MiB of texts: ask for fewer keys, a smaller limit or a shorter range",
+                max >> 20
+            ),
             QueryError::Range => write!(f, "the range has times that no calendar has"),
         }
     }

@@ -6,13 +6,35 @@ use std::sync::Arc;
 
 use crate::calendar::{Buckets, Interval};
 use crate::column_store::ColumnStore;
-use crate::error::StoreError;
+use crate::error::{QueryError, StoreError};
 use crate::flush::sources;
 use crate::merge::{Data, Mask, Plan, Rank, Source};
 use crate::segment::{Located, Segment, SegmentReader};
 use crate::store::{Aggregation, Order, Query, Series, Visit};
 use crate::summary::Accumulator;
 use crate::value::{EntityId, TimedValue, ValueRef};
+
+/// Texts of one answer.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// For the texts of an answer.
+pub(crate) struct Room {
+    left: usize,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { left: ANSWER_BYTES_MAX }
+    }
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> Result<(), StoreError> {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or(QueryError::TooLarge { max: ANSWER_BYTES_MAX })?;
+        Ok(())
+    }
+}
 
 /// What memory knew when the question came.
 struct Snapshot {
@@ -129,16 +151,21 @@ impl ColumnStore {
         Ok(())
     }
 
-    pub(crate) fn query_series(&self, series: Series<'_>, query: &Query) -> Result<Vec<TimedValue>, StoreError> {
+    pub(crate) fn query_series(
+        &self,
+        series: Series<'_>,
+        query: &Query,
+        room: &mut Room,
+    ) -> Result<Vec<TimedValue>, StoreError> {
         match query {
-            Query::Points { range, order, limit } => self.points(series, range, *order, *limit),
+            Query::Points { range, order, limit } => self.points(series, range, (*order, *limit), room),
             Query::Aggregate {
                 range,
                 interval: Interval::Millis(..=0),
                 order,
                 limit,
                 ..
-            } => self.points(series, range, *order, *limit),
+            } => self.points(series, range, (*order, *limit), room),
             Query::Aggregate {
                 range,
                 interval,
@@ -147,7 +174,7 @@ impl ColumnStore {
             } => {
                 let buckets = Buckets::new(range, interval)?;
                 let span = (buckets.range().start, buckets.range().end - 1);
-                let values = self.with_plan(series, span, |plan| aggregate(plan, &buckets, *aggregation))?;
+                let values = self.with_plan(series, span, |plan| aggregate(plan, &buckets, *aggregation, room))?;
                 Ok(values.unwrap_or_default())
             }
         }
@@ -157,14 +184,19 @@ impl ColumnStore {
         &self,
         series: Series<'_>,
         range: &Range<i64>,
-        order: Order,
-        limit: usize,
+        (order, limit): (Order, usize),
+        room: &mut Room,
     ) -> Result<Vec<TimedValue>, StoreError> {
         let mut points = Vec::new();
+        let mut has_room = Ok(());
         if limit == 0 {
             return Ok(points);
         }
         self.scan_series(series, range.clone(), order, &mut |ts_ms, value: ValueRef<'_>| {
+            has_room = room.take(value.text_bytes());
+            if has_room.is_err() {
+                return ControlFlow::Break(());
+            }
             points.push(TimedValue {
                 ts_ms,
                 value: value.to_owned(),
@@ -175,7 +207,7 @@ impl ColumnStore {
                 ControlFlow::Continue(())
             }
         })?;
-        Ok(points)
+        has_room.map(|()| points)
     }
 }
 
@@ -198,7 +230,12 @@ fn scan_plan(plan: &Plan<'_>, order: Order, visit: &mut Visit<'_>) -> Result<(),
     Ok(())
 }
 
-fn aggregate(plan: &Plan<'_>, buckets: &Buckets, aggregation: Aggregation) -> Result<Vec<TimedValue>, StoreError> {
+fn aggregate(
+    plan: &Plan<'_>,
+    buckets: &Buckets,
+    aggregation: Aggregation,
+    room: &mut Room,
+) -> Result<Vec<TimedValue>, StoreError> {
     let mut totals = vec![Accumulator::default(); buckets.len()];
     let mut near = 0;
     for window in &plan.windows {
@@ -221,7 +258,9 @@ fn aggregate(plan: &Plan<'_>, buckets: &Buckets, aggregation: Aggregation) -> Re
             near = buckets.find(rows.ts[from], near);
             let end = buckets.end(near);
             let to = from + rows.ts[from..].partition_point(|&ts_ms| ts_ms < end);
+            room.left += totals[near].text_bytes();
             totals[near].add_rows(&rows, from..to, aggregation);
+            room.take(totals[near].text_bytes())?;
             from = to;
         }
     }

@@ -102,11 +102,13 @@ pub struct Series<'a> {
     pub key: &'a str,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     pub points: u64,
     /// Not stored: a series beyond the limit, a text beyond [`TEXT_BYTES_MAX`].
     pub refused_points: u64,
+    /// Whose points these are: some of them.
+    pub refused_of: Vec<EntityId>,
     /// The position was written before: nothing was done.
     pub is_replay: bool,
 }

@@ -223,6 +223,11 @@ impl Accumulator {
         }
     }
 
+    pub fn text_bytes(&self) -> usize {
+        let bytes = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
+        bytes(&self.string) + bytes(&self.json)
+    }
+
     /// Nothing for a bucket without points that the aggregation could use.
     pub fn result(&self, aggregation: Aggregation) -> Option<Value> {
         let summary = &self.summary;

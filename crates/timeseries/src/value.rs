@@ -61,6 +61,13 @@ impl Value {
 }
 
 impl ValueRef<'_> {
+    pub(crate) fn text_bytes(self) -> usize {
+        match self {
+            ValueRef::String(text) | ValueRef::Json(text) => text.len(),
+            _ => 0,
+        }
+    }
+
     pub fn to_owned(self) -> Value {
         match self {
             ValueRef::Bool(value) => Value::Bool(value),

@@ -3,11 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use crate::column_store::{ColumnStore, lock};
+use crate::config::Config;
 use crate::error::WriteError;
 use crate::manifest::Tombstone;
 use crate::state::State;
 use crate::store::{Series, TEXT_BYTES_MAX, Written};
 use crate::value::{Class, EntityId, Point, Position, ValueRef};
+
+/// Entities whose points were refused, of one call.
+const REFUSED_TOLD_MAX: usize = 100;
 
 impl ColumnStore {
     pub(crate) fn write_points(&self, points: &[Point<'_>], position: Position) -> Result<Written, WriteError> {
@@ -39,8 +43,12 @@ impl ColumnStore {
         let deletes = state.deletes_after(position);
         let mut last = None;
         for point in points {
-            let Some(series) = state.find_or_add(point, last, self.config.series_max) else {
+            let Some(series) = state.find_or_add(point, last, &self.config) else {
                 written.refused_points += 1;
+                let of = &mut written.refused_of;
+                if of.len() < REFUSED_TOLD_MAX && of.last() != Some(&point.entity) {
+                    of.push(point.entity);
+                }
                 continue;
             };
             last = Some((point.entity, series));
@@ -109,7 +117,7 @@ impl State {
 
     /// `last`: entity and series of the point before.
     #[inline]
-    fn find_or_add(&mut self, point: &Point<'_>, last: Option<(EntityId, u32)>, series_max: usize) -> Option<u32> {
+    fn find_or_add(&mut self, point: &Point<'_>, last: Option<(EntityId, u32)>, config: &Config) -> Option<u32> {
         let is_long = match point.value {
             ValueRef::String(text) | ValueRef::Json(text) => text.len() > TEXT_BYTES_MAX,
             _ => false,
@@ -132,7 +140,7 @@ impl State {
         {
             return Some(series);
         }
-        if catalog.series.len() >= series_max {
+        if !catalog.has_room(entity, config) {
             return None;
         }
         let entity = entity.unwrap_or_else(|| catalog.add_entity(point.entity, 0));
@@ -154,12 +162,13 @@ impl State {
     }
 
     /// Without room for the series nothing happens: its points are refused, too.
-    pub(crate) fn set_series_class(&mut self, series: Series<'_>, class: Option<Class>, series_max: usize) {
+    pub(crate) fn set_series_class(&mut self, series: Series<'_>, class: Option<Class>, config: &Config) {
         let known = self.catalog.find(series.entity, series.key);
+        let has_room = || self.catalog.has_room(self.catalog.entity(series.entity), config);
         let index = match (known, class) {
             (Some(index), _) => index,
             (None, None) => return,
-            (None, Some(_)) if self.catalog.series.len() >= series_max => return,
+            (None, Some(_)) if !has_room() => return,
             (None, Some(_)) => {
                 let catalog = &mut self.catalog;
                 let entity = catalog.entity(series.entity);

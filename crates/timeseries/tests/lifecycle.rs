@@ -5,7 +5,7 @@
 use storage::model::ModelDisk;
 use timeseries::{
     Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, LatestAfterDelete, Order, Point, Position,
-    Query, Series, Store, Value, ValueRef,
+    Query, QueryError, Series, Store, StoreError, Value, ValueRef,
 };
 
 const DAY: i64 = 86_400_000;
@@ -234,4 +234,47 @@ fn latest_values_survive_a_restart_and_the_end_of_their_history() {
     assert_eq!(store.latest(device(1), &["k"]).unwrap(), latest);
     assert_eq!(store.keys(device(1)).unwrap(), ["k".into()]);
     assert_eq!(store.stats().stored_points, 0);
+}
+
+#[test]
+fn an_answer_has_so_many_texts_and_no_more() {
+    let disk = ModelDisk::from_seed(3);
+    let store = ColumnStore::open(disk.storage(), Config::default()).unwrap();
+    let text = "x".repeat(1 << 20);
+    for n in 0..40 {
+        let point = Point {
+            entity: device(1),
+            key: if n % 2 == 0 { "a" } else { "b" },
+            ts_ms: n,
+            value: ValueRef::String(&text),
+        };
+        store.write(&[point], Position(n as u64 + 1)).unwrap();
+    }
+    let points = |limit| Query::Points {
+        range: 0..100,
+        order: Order::Descending,
+        limit,
+    };
+    let largest = |interval| Query::Aggregate {
+        range: 0..40,
+        interval: Interval::Millis(interval),
+        aggregation: Aggregation::Max,
+        order: Order::Ascending,
+        limit: 0,
+    };
+    for flushed in [false, true] {
+        let is_answered = |query: &Query| {
+            let answer = store.query(device(1), &["a", "b"], query);
+            match &answer {
+                Ok(_) => true,
+                Err(StoreError::Query(QueryError::TooLarge { .. })) => false,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(is_answered(&points(16)), "{flushed}");
+        assert!(!is_answered(&points(17)), "of both keys together; {flushed}");
+        assert!(is_answered(&largest(10)), "{flushed}");
+        assert!(!is_answered(&largest(1)), "{flushed}");
+        store.flush().unwrap();
+    }
 }

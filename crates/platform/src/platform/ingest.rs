@@ -18,6 +18,8 @@ use crate::model::DeviceProfile;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Counter;
 
+const POINTS_REFUSED: &str = "points are not stored: the device has too many keys, or there are too many series";
+
 /// A message of a device, or what happened to its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
@@ -146,16 +148,25 @@ impl Platform {
         ingested.messages = batch.len() as u64;
         ingested.points = core.stats.points_total - points_before;
         ingested.is_written = self.write_pending(&mut core).is_ok();
+        self.tell_refused(&mut core, outlet);
         Ok(ingested)
+    }
+
+    fn tell_refused(&self, core: &mut Core, outlet: &mut dyn Outlet) {
+        for id in std::mem::take(&mut core.refused_of) {
+            let device = DeviceId(Uuid(id.0));
+            if self.entities.directory().device(device).is_some() {
+                outlet.failed(device.entity(), "", POINTS_REFUSED);
+            }
+        }
     }
 
     /// Points first: a crash in between replays the batch, whose points replace themselves.
     pub(super) fn write_pending(&self, core: &mut Core) -> Result<(), IngestError> {
         if let Some(position) = core.pending_position {
             self.keep_by_own_times(core).map_err(IngestError::TimeToLive)?;
-            self.store
-                .write(&core.pending.points(), position)
-                .map_err(IngestError::Store)?;
+            let written = self.store.write(&core.pending.points(), position);
+            core.refused_of.extend(written.map_err(IngestError::Store)?.refused_of);
             core.pending.clear_points();
             core.pending_position = None;
         }
@@ -245,7 +256,7 @@ impl Visit<'_> {
         }
         self.retry_due();
         self.drain_queue();
-        if self.core.retries.is_full(self.platform.options.queued_max) {
+        if self.core.retries.is_full() {
             self.platform.write_pending(self.core)?;
             return Err(IngestError::RetriesFull);
         }

@@ -189,6 +189,8 @@ struct Core {
     changed_activity: HashSet<DeviceId>,
     owner_values: OwnerValues,
     gateway_names: HashMap<(DeviceId, Box<str>), DeviceId>,
+    /// Whose points the store refused, and who is not told yet.
+    refused_of: Vec<timeseries::EntityId>,
     next_check_ms: i64,
     next_checkpoint_ms: i64,
     stats: Stats,
@@ -255,6 +257,7 @@ impl Platform {
     pub fn open(entities: Arc<Entities>, store: Arc<dyn Store>, options: Options) -> Result<Platform, OpenError> {
         let mut core = Core {
             calls: WaitingCalls::new(options.waiting_calls_max),
+            retries: Retries::new(options.queued_max),
             ..Core::default()
         };
         let repository = entities.repository();

@@ -183,7 +183,8 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::EntityType;
+    use crate::ids::{EntityType, TenantId};
+    use crate::model::AlarmSeverity;
 
     const ENTITY: Uuid = Uuid([1; 16]);
     const OTHER: Uuid = Uuid([2; 16]);
@@ -248,10 +249,8 @@ mod tests {
         let originator = crate::ids::EntityId::new(EntityType::Device, ENTITY);
         let alarm = |id: u8, cleared| Alarm {
             id: Some(AlarmId(Uuid([id; 16]))),
-            originator,
-            kind: "hot".to_owned(),
             cleared,
-            ..Alarm::default()
+            ..Alarm::new(TenantId::NULL, originator, "hot", AlarmSeverity::Major)
         };
         let mut pending = Pending::default();
         pending.push_alarm(&alarm(7, false), Vec::new());

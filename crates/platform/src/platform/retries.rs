@@ -3,10 +3,12 @@
 //! A message that waits is in the repository, in the transaction that has the position of its batch: so it is tried again after a crash.
 //! It stays there until the points of the try that went well are durable; so a try may happen twice, and points replace
 //! themselves. Nobody else waits for it, unless the queue is sequential: then what is of the same originator (or tenant, or all of the
-//! queue) waits behind it, in order. What waits is bounded: when it is full no batch is taken.
+//! queue) waits behind it, in order. What waits is bounded: when it is full no batch is taken. One tenant among others does not fill it:
+//! what fails of it beyond its share is given up.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 use timeseries::Position;
@@ -18,9 +20,14 @@ use crate::ids::{CustomerId, EntityId, RuleChainId, TenantId, Uuid};
 use crate::model::{MAIN_QUEUE, ProcessingKind, Queue, SubmitKind};
 use crate::queue_statistics::Fate;
 use crate::repository::{Change, StateKind};
+use crate::shares::{Load, Shares};
 
 /// Of all messages that wait, as they are stored.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Tries again that are made before something new has its turn.
+const RETRIED_FOR: Duration = Duration::from_millis(200);
+const NO_ROOM: &str = "too many messages of this tenant wait for their retries: it is not tried again";
 
 /// Queues by their names.
 #[derive(Default)]
@@ -87,27 +94,51 @@ struct Waiting {
     bytes: usize,
 }
 
-#[derive(Default)]
 pub(super) struct Retries {
     /// By their numbers, in the order in which they came.
     waiting: BTreeMap<u64, Waiting>,
     lanes: HashMap<Lane, VecDeque<u64>>,
     next_number: u64,
     next_due_ms: i64,
-    bytes: usize,
+    most: Load,
+    shares: Shares,
     /// Done, and forgotten when what was written behind this position is durable.
     done: Vec<(Position, u64)>,
     /// By queue, of the batch at hand: how many there were, and which failed.
     batch: HashMap<Box<str>, (u64, Vec<u64>)>,
 }
 
+impl Default for Retries {
+    fn default() -> Retries {
+        Retries::new(0)
+    }
+}
+
 impl Retries {
+    pub fn new(most: usize) -> Retries {
+        let most = Load {
+            count: most,
+            bytes: WAITING_BYTES_MAX,
+        };
+        Retries {
+            waiting: BTreeMap::new(),
+            lanes: HashMap::default(),
+            next_number: 0,
+            next_due_ms: 0,
+            most,
+            shares: Shares::new(most),
+            done: Vec::new(),
+            batch: HashMap::default(),
+        }
+    }
+
     pub fn count(&self) -> usize {
         self.waiting.len()
     }
 
-    pub fn is_full(&self, most: usize) -> bool {
-        self.waiting.len() >= most || self.bytes >= WAITING_BYTES_MAX
+    pub fn is_full(&self) -> bool {
+        let used = self.shares.used();
+        used.count >= self.most.count || used.bytes >= self.most.bytes
     }
 
     /// What a start finds; what cannot be read is gone.
@@ -136,7 +167,7 @@ impl Retries {
     }
 
     fn insert(&mut self, number: u64, waiting: Waiting) {
-        self.bytes += waiting.bytes;
+        self.shares.add(waiting.tenant, waiting.bytes);
         self.next_due_ms = self.next_due_ms.min(waiting.due_ms);
         if let Some(lane) = &waiting.lane {
             let numbers = self.lanes.entry(lane.clone()).or_default();
@@ -150,7 +181,7 @@ impl Retries {
 
     fn take(&mut self, number: u64) -> Option<Waiting> {
         let waiting = self.waiting.remove(&number)?;
-        self.bytes -= waiting.bytes;
+        self.shares.remove(waiting.tenant, waiting.bytes);
         Some(waiting)
     }
 
@@ -248,6 +279,12 @@ impl Visit<'_> {
         if !is_held && self.try_once(&mut waiting) {
             return;
         }
+        // Alone, a tenant fills it, and its devices are held. With others it would hold theirs.
+        if self.core.roots.len() > 1 && !self.core.retries.shares.has_room(tenant, 0) {
+            waiting.failures.push((String::new(), NO_ROOM.to_owned()));
+            self.count_fate(tenant, Some(&waiting.queue), Fate::Failed, &Run::default());
+            return self.give_up(&waiting);
+        }
         let number = self.core.retries.next_number;
         self.core.retries.next_number += 1;
         if !is_held && let Some((_, failed)) = self.core.retries.batch.get_mut(&waiting.queue) {
@@ -267,7 +304,11 @@ impl Visit<'_> {
             .filter(|(_, waiting)| waiting.due_ms <= self.now_ms)
             .map(|(number, _)| *number)
             .collect();
+        let begun = Instant::now();
         for number in due {
+            if begun.elapsed() > RETRIED_FOR {
+                break;
+            }
             self.retry(number);
         }
         let next = self.core.retries.waiting.values().map(|waiting| waiting.due_ms).min();

@@ -113,6 +113,33 @@ pub fn page(
     read().map_err(storage("list alarms"))?.try_map(|body| parse(&body))
 }
 
+pub fn page_of(
+    connection: &Connection,
+    entities: &[Uuid],
+    selection: &AlarmSelection,
+    link: &PageLink,
+) -> Result<Page<(Uuid, Alarm)>, RepositoryError> {
+    const SHOWN: &str = "entity_alarm JOIN alarm ON alarm.id = entity_alarm.alarm";
+    let read = || -> rusqlite::Result<Page<(Uuid, String)>> {
+        let mut conditions = conditions(selection, link.text_search.as_deref());
+        let digits = |id: &Uuid| id.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let entities = serde_json::Value::from_iter(entities.iter().map(digits)).to_string();
+        conditions.and("entity IN (SELECT unhex(value) FROM json_each(?))", entities);
+        let total = count_where(connection, SHOWN, &conditions)?;
+        let order = order(link);
+        let query = format!(
+            "SELECT entity, body FROM {SHOWN}{} ORDER BY {order}, entity LIMIT ? OFFSET ?",
+            conditions.text()
+        );
+        limit(&mut conditions, link);
+        let mut statement = connection.prepare_cached(&query)?;
+        let rows = statement.query_map(&*conditions.parameters(), |row| Ok((Uuid(row.get(0)?), row.get(1)?)))?;
+        Ok(Page::new(rows.collect::<Result<_, _>>()?, total, link))
+    };
+    let page = read().map_err(storage("list alarms"))?;
+    page.try_map(|(entity, body)| Ok((entity, parse(&body)?)))
+}
+
 fn order(link: &PageLink) -> String {
     let Some(sort) = &link.sort else {
         return "created_ms DESC, id".to_owned();

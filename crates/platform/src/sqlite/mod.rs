@@ -180,6 +180,15 @@ impl Repository for SqliteRepository {
         alarms::active(&self.read(), originator, kind)
     }
 
+    fn alarms_of(
+        &self,
+        entities: &[Uuid],
+        selection: &AlarmSelection,
+        link: &PageLink,
+    ) -> Result<Page<(Uuid, Alarm)>, RepositoryError> {
+        alarms::page_of(&self.read(), entities, selection, link)
+    }
+
     fn alarms(&self, selection: &AlarmSelection, link: &PageLink) -> Result<Page<Alarm>, RepositoryError> {
         alarms::page(&self.read(), selection, link)
     }

@@ -425,6 +425,31 @@ fn alarm_selections(repository: &dyn Repository) {
         }),
         [1_000]
     );
+    let of = |entities: &[Uuid], selection: AlarmSelection, link: PageLink| {
+        let page = repository.alarms_of(entities, &selection, &link).unwrap();
+        let shown = page.data.into_iter();
+        let shown: Vec<(Uuid, i64)> = shown.map(|(entity, alarm)| (entity, alarm.created_time)).collect();
+        (shown, page.total_elements)
+    };
+    let (first, second) = (Uuid([1; 16]), Uuid([2; 16]));
+    assert_eq!(
+        of(&[asset, first, second], any(), PageLink::new(10, 0)),
+        (vec![(second, 2_000), (asset, 2_000), (first, 1_000)], 3),
+        "for each that shows it, the newest first"
+    );
+    assert_eq!(
+        of(&[asset, first, second], any(), PageLink::new(1, 2)),
+        (vec![(first, 1_000)], 3)
+    );
+    assert_eq!(of(&[], any(), PageLink::new(10, 0)), (Vec::new(), 0));
+    let minor = AlarmSelection {
+        severities: vec![AlarmSeverity::Minor],
+        ..any()
+    };
+    assert_eq!(
+        of(&[asset, first], minor, PageLink::new(10, 0)),
+        (vec![(asset, 2_000)], 1)
+    );
     assert_eq!(
         find(AlarmSelection {
             statuses: vec![AlarmStatus::ClearedAck],

@@ -601,3 +601,21 @@ fn scripts_of_a_tenant_that_has_used_them_up_fail() {
     assert_eq!(seen, ["failed script: JS Execution is disabled due to API limits!"]);
     assert_eq!(f.platform.usage(f.tenant, Counter::Scripts), used);
 }
+
+#[test]
+fn a_device_with_too_many_keys_is_told_and_keeps_those_that_it_has() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    let body: serde_json::Map<String, Json> = (0..10_000).map(|n| (format!("k{n}"), json!(n))).collect();
+    f.say(device, 0, Said::Telemetry(Json::from(body).to_string().as_bytes()));
+    let said = f.say(device, 1, Said::Telemetry(br#"{"k7":8,"another":1}"#));
+    assert!(said.iter().any(|said| said.contains("too many keys")), "{said:?}");
+    assert_eq!(
+        f.points(device.entity(), "k7"),
+        [(0, Value::Long(7)), (1, Value::Long(8))]
+    );
+    assert!(f.points(device.entity(), "another").is_empty());
+    let other = f.device("E", "", Json::Null);
+    f.say(other, 2, Said::Telemetry(br#"{"another":1}"#));
+    assert_eq!(f.points(other.entity(), "another"), [(2, Value::Long(1))]);
+}

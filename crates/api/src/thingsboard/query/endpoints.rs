@@ -1,7 +1,9 @@
 //! The operations: finding and counting entities and alarms.
 
+use std::collections::HashMap;
+
 use axum::Json;
-use platform::ids::{EntityId, EntityType};
+use platform::ids::{EntityId, EntityType, Uuid};
 use platform::model::Alarm;
 use platform::{Page, PageLink};
 use serde::Deserialize;
@@ -149,28 +151,17 @@ fn count_alarms(call: &Call, (): (), _: NoQuery, Body(query): Body<Value>) -> Ou
     Ok(Json(count_of_alarms(call, &query)?))
 }
 
-/// What is asked of the repository, and the entity that it is asked for.
-type Asked = (Option<EntityId>, AlarmSelection);
-
-/// Alarms of the entities that the query names; of everybody's without a filter.
-fn matching(call: &Call, query: &Value, wanted: &AlarmWanted) -> Result<Vec<Asked>, Failure> {
-    let selection = wanted.selection(call)?;
+/// The entities that the query names; `None`: everybody's alarms are asked for.
+fn named(call: &Call, query: &Value) -> Result<Option<HashMap<Uuid, EntityId>>, Failure> {
     if query["entityFilter"].is_null() {
-        return Ok(vec![(None, selection)]);
+        return Ok(None);
     }
     let entities: EntityDataQuery = read(&json!({
         "entityFilter": query["entityFilter"], "keyFilters": query["keyFilters"],
         "pageLink": {"pageSize": platform::PAGE_SIZE_MAX, "page": 0},
     }))?;
     let rows = find(call, &entities)?.rows;
-    let of = |row: &super::Row| {
-        let selection = AlarmSelection {
-            entity: Some(row.record.row.id),
-            ..selection.clone()
-        };
-        (Some(row.id()), selection)
-    };
-    Ok(rows.iter().map(of).collect())
+    Ok(Some(rows.iter().map(|row| (row.id().id, row.id())).collect()))
 }
 
 fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, Failure> {
@@ -181,31 +172,16 @@ pub fn alarms_page(call: &Call, query: &Value) -> Result<Page<Value>, Failure> {
     let link: AlarmPageLink = read(&query["pageLink"])?;
     let size = link.page_size.unwrap_or(100);
     let page_link = PageLink::parse(size, link.page.unwrap_or(0), link.text_search.as_deref(), None, None)?;
+    let selection = link.wanted.selection(call)?;
     let mut names = Names::new(call);
-    let asked = matching(call, query, &link.wanted)?;
     let repository = call.entities().repository();
-    if let [(entity, selection)] = asked.as_slice() {
-        let page = repository.alarms(selection, &page_link)?;
-        return page.try_map(|alarm| data(&mut names, &alarm, *entity));
-    }
-    // The newest of all: as many of each as the page could need.
-    let needed = page_link.page.saturating_add(1).saturating_mul(page_link.page_size);
-    let first = PageLink {
-        page: 0,
-        page_size: needed.min(platform::PAGE_SIZE_MAX),
-        ..page_link.clone()
+    let Some(named) = named(call, query)? else {
+        let page = repository.alarms(&selection, &page_link)?;
+        return page.try_map(|alarm| data(&mut names, &alarm, None));
     };
-    let (mut all, mut total) = (Vec::new(), 0);
-    for (entity, selection) in &asked {
-        let page = repository.alarms(selection, &first)?;
-        total += page.total_elements;
-        all.extend(page.data.into_iter().map(|alarm| (*entity, alarm)));
-    }
-    all.sort_by_key(|(_, alarm)| std::cmp::Reverse((alarm.created_time, alarm.id)));
-    let skipped = page_link.page.saturating_mul(page_link.page_size);
-    let shown = all.into_iter().skip(skipped).take(page_link.page_size);
-    let shown = shown.map(|(entity, alarm)| data(&mut names, &alarm, entity));
-    Ok(Page::new(shown.collect::<Result<_, _>>()?, total, &page_link))
+    let ids: Vec<Uuid> = named.keys().copied().collect();
+    let page = repository.alarms_of(&ids, &selection, &page_link)?;
+    page.try_map(|(entity, alarm)| data(&mut names, &alarm, named.get(&entity).copied()))
 }
 
 /// An alarm as queries show it: with the entity that it is shown for.
@@ -218,10 +194,13 @@ pub fn data(names: &mut Names<'_>, alarm: &Alarm, entity: Option<EntityId>) -> R
 
 pub fn count_of_alarms(call: &Call, query: &Value) -> Result<usize, Failure> {
     let wanted: AlarmWanted = read(query)?;
-    let mut count = 0;
-    for (_, selection) in matching(call, query, &wanted)? {
-        let page = call.entities().repository().alarms(&selection, &PageLink::new(1, 0))?;
-        count += page.total_elements;
-    }
-    Ok(count)
+    let selection = wanted.selection(call)?;
+    let (repository, first) = (call.entities().repository(), PageLink::new(1, 0));
+    Ok(match named(call, query)? {
+        None => repository.alarms(&selection, &first)?.total_elements,
+        Some(named) => {
+            let ids: Vec<Uuid> = named.into_keys().collect();
+            repository.alarms_of(&ids, &selection, &first)?.total_elements
+        }
+    })
 }

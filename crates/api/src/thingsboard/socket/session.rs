@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use devices::{Update, Updates};
 use platform::ids::{DeviceId, EntityType, Uuid};
-use platform::model::Authority;
+use platform::model::{Alarm, Authority};
 use tokio::io::ReadHalf;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
@@ -34,6 +34,11 @@ const CHECK_EVERY: Duration = Duration::from_secs(20);
 /// Counts are looked at as often.
 const CHECKS_PER_COUNT: u32 = 3;
 
+/// Between looks at what alarms change: those that changed meanwhile are looked at together.
+const ALARMS_EVERY: Duration = Duration::from_secs(1);
+/// Alarms that changed and wait to be looked at; beyond that everything is shown anew.
+const ALARMS_MAX: usize = 1000;
+
 const POLICY_VIOLATION: u16 = 1008;
 const TRY_AGAIN_LATER: u16 = 1013;
 
@@ -44,6 +49,9 @@ pub struct Session {
     updates: Updates,
     subscriptions: HashMap<i64, Subscription>,
     watched: HashSet<Uuid>,
+    /// As they are now; not looked at before `look_at`.
+    changed_alarms: Vec<Alarm>,
+    look_at: Instant,
 }
 
 /// Whether the connection goes on; the code with which it ends.
@@ -59,6 +67,8 @@ impl Session {
             updates,
             subscriptions: HashMap::new(),
             watched: HashSet::new(),
+            changed_alarms: Vec::new(),
+            look_at: Instant::now(),
         }
     }
 
@@ -86,6 +96,7 @@ impl Session {
                     }
                     self.check(checks.is_multiple_of(CHECKS_PER_COUNT), &mut writer).await
                 }
+                () = sleep_until(self.look_at), if !self.changed_alarms.is_empty() => self.look_at_alarms(&mut writer).await,
                 () = sleep_until(login_by), if self.login.is_none() => break POLICY_VIOLATION,
             };
             match step {
@@ -284,20 +295,34 @@ impl Session {
             writer.text(&frame.to_string()).await?;
         }
         if let Update::Alarm { alarm, .. } = update {
-            self.look(Some(alarm.as_ref().clone()), writer).await?;
+            let changed = &mut self.changed_alarms;
+            if changed.len() <= ALARMS_MAX {
+                changed.retain(|known| known.id != alarm.id);
+                changed.push(alarm.as_ref().clone());
+            }
         }
         Ok(None)
     }
 
+    async fn look_at_alarms(&mut self, writer: &mut Writer) -> io::Result<Ended> {
+        self.look_at = Instant::now() + ALARMS_EVERY;
+        let changed = std::mem::take(&mut self.changed_alarms);
+        if changed.len() > ALARMS_MAX {
+            return self.show_all(writer).await;
+        }
+        self.look(changed, writer).await?;
+        Ok(None)
+    }
+
     /// Alarms that changed, and counts.
-    async fn look(&mut self, alarm: Option<platform::model::Alarm>, writer: &mut Writer) -> io::Result<()> {
+    async fn look(&mut self, alarms: Vec<Alarm>, writer: &mut Writer) -> io::Result<()> {
         let Ok(call) = self.call() else { return Ok(()) };
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
         let looked = self.app.block(move || {
             call.platform().settle();
             let mut frames = Vec::new();
             for (id, subscription) in &mut subscriptions {
-                let frame = subscription.look(&call, *id, alarm.as_ref());
+                let frame = subscription.look(&call, *id, &alarms);
                 frames.extend(frame.unwrap_or_else(|problem| Some(failure(*id, false, &problem))));
             }
             (subscriptions, frames)
@@ -346,7 +371,7 @@ impl Session {
         writer.ping().await?;
         self.drop_what_may_not_be_seen(writer).await?;
         if is_counting {
-            self.look(None, writer).await?;
+            self.look(Vec::new(), writer).await?;
         }
         Ok(None)
     }

@@ -415,18 +415,15 @@ impl Subscription {
             Subscription::Entities(entities) => Some(entities.frame(call, id, &Once::default())?),
             Subscription::Alarms { query, .. } => Some(alarms_frame(id, json!(alarms_page(call, query)?), Value::Null)),
             Subscription::EntityCount { .. } | Subscription::AlarmCount { .. } | Subscription::AlarmStatus { .. } => {
-                self.look(call, id, None)?
+                self.look(call, id, &[])?
             }
         })
     }
 
     /// What has to be looked up: alarms that changed, counts.
-    pub fn look(&mut self, call: &Call, id: i64, alarm: Option<&Alarm>) -> Result<Option<Frame>, Failure> {
+    pub fn look(&mut self, call: &Call, id: i64, alarms: &[Alarm]) -> Result<Option<Frame>, Failure> {
         Ok(match self {
-            Subscription::Alarms { query, .. } => match alarm {
-                Some(alarm) => alarm_update(call, id, query, alarm)?,
-                None => None,
-            },
+            Subscription::Alarms { query, .. } => alarm_update(call, id, query, alarms)?,
             Subscription::AlarmCount { query, last, .. } => changed_count(last, count_of_alarms(call, query)?)
                 .map(|count| count_frame(id, "ALARM_COUNT_DATA", count)),
             Subscription::AlarmStatus { query, last, .. } => {
@@ -434,10 +431,10 @@ impl Subscription {
                 (std::mem::replace(last, is_active) != is_active).then(|| status_frame(id, is_active))
             }
             // Of a time that goes on.
-            Subscription::Entities(entities) if alarm.is_none() && entities.aggregates.is_some() => {
+            Subscription::Entities(entities) if alarms.is_empty() && entities.aggregates.is_some() => {
                 Some(entities.frame(call, id, &Once::default())?)
             }
-            Subscription::EntityCount { query, last } if alarm.is_none() => {
+            Subscription::EntityCount { query, last } if alarms.is_empty() => {
                 changed_count(last, count(call, query)?).map(|count| count_frame(id, "COUNT_DATA", count))
             }
             _ => None,
@@ -449,18 +446,25 @@ fn changed_count(last: &mut usize, count: usize) -> Option<usize> {
     (std::mem::replace(last, count) != count).then_some(count)
 }
 
-/// The alarm, if it is one of those of the query as it is now; its page is asked for, so that one rule says which.
-fn alarm_update(call: &Call, id: i64, query: &Value, alarm: &Alarm) -> Result<Option<Frame>, Failure> {
+/// Those alarms that are of the query as it is now; its page is asked for, so that one rule says which.
+fn alarm_update(call: &Call, id: i64, query: &Value, alarms: &[Alarm]) -> Result<Option<Frame>, Failure> {
+    if alarms.is_empty() {
+        return Ok(None);
+    }
     let page = alarms_page(call, query)?;
-    let wanted = json!(alarm.id);
-    let shown = page.data.into_iter().find(|shown| shown["id"] == wanted);
-    let update = match shown {
-        Some(shown) => shown,
-        // It was shown, perhaps, and is not any more: the client drops what no longer fits.
-        None if call.alarm(alarm.id.unwrap_or_default(), Verb::Read).is_ok() => Names::new(call).info(alarm)?,
-        None => return Ok(None),
-    };
-    Ok(Some(alarms_frame(id, Value::Null, json!([update]))))
+    let mut updates = Vec::new();
+    for alarm in alarms {
+        let wanted = json!(alarm.id);
+        match page.data.iter().find(|shown| shown["id"] == wanted) {
+            Some(shown) => updates.push(shown.clone()),
+            // It was shown, perhaps, and is not any more: the client drops what no longer fits.
+            None if call.alarm(alarm.id.unwrap_or_default(), Verb::Read).is_ok() => {
+                updates.push(Names::new(call).info(alarm)?);
+            }
+            None => {}
+        }
+    }
+    Ok((!updates.is_empty()).then(|| alarms_frame(id, Value::Null, updates.into())))
 }
 
 fn alarms_frame(id: i64, data: Value, update: Value) -> Frame {
