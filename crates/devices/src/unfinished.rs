@@ -21,11 +21,16 @@ const TOLD_AT_ONCE: usize = 100;
 /// Between looks for devices that have not been told: whoever makes a change tells them at once.
 const LOOK_MS: i64 = 10_000;
 
+/// Every so many failures to delete points are told; one comes each second.
+const FAILURES_TOLD: u32 = 60;
+
 /// What was found, and is done at the next look.
 #[derive(Default)]
 pub struct Unfinished {
     /// With the place up to which devices may have spoken of them.
     deleted: Option<(Lsn, Vec<Uuid>)>,
+    /// In a row.
+    failures: u32,
     untold: Option<Vec<Uuid>>,
     next_look_ms: i64,
 }
@@ -76,11 +81,17 @@ impl Hub {
         let finished = self
             .delete_points(&mut unfinished.deleted)
             .map_err(|error| error_chain(&*error));
-        if let Err(error) = finished {
-            tracing::warn!(
-                error,
-                "points of entities that were deleted cannot be deleted; it is tried again"
-            );
+        match finished {
+            Ok(()) => unfinished.failures = 0,
+            Err(error) => {
+                if unfinished.failures.is_multiple_of(FAILURES_TOLD) {
+                    tracing::warn!(
+                        error,
+                        "points of entities that were deleted cannot be deleted; it is tried again"
+                    );
+                }
+                unfinished.failures = unfinished.failures.wrapping_add(1);
+            }
         }
         let now_ms = unix_ms();
         if now_ms >= unfinished.next_look_ms {

@@ -31,7 +31,9 @@ mod usage;
 
 pub use activity::{Activity, ActivityEvent, TIMEOUT_KEY};
 pub use directory::{DeviceEntry, Directory};
-pub use limits::{ApiFeature, ApiState, Bucket, LIMITED_ENTITIES, LimitError, RateLimit, TenantLimits, TransportRates};
+pub use limits::{
+    ApiFeature, ApiState, Bucket, LIMITED_ENTITIES, LimitError, RateLimit, Sockets, TenantLimits, TransportRates,
+};
 pub use page::{PAGE_SIZE_MAX, Page, PageError, PageLink, Sort, SortOrder};
 pub use platform::{
     AlarmChange, ApiStateChange, AttributesChange, Incoming, IngestError, Ingested, News, NoOutlet, OpenError, Options,

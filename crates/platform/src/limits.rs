@@ -135,18 +135,7 @@ pub struct TransportRates {
 
 impl TransportRates {
     fn parse(configuration: &Json, whose: &str) -> Result<TransportRates, LimitError> {
-        let rate = |what: &str| {
-            let key = format!("transport{whose}{what}RateLimit");
-            let refused = |problem| LimitError {
-                key: key.clone(),
-                problem,
-            };
-            match &configuration[&key] {
-                Json::Null => Ok(None),
-                Json::String(text) => RateLimit::parse(text).map_err(refused),
-                other => Err(refused(format!("{other}: expected a text such as \"100:1,2000:60\""))),
-            }
-        };
+        let rate = |what: &str| rate(configuration, &format!("transport{whose}{what}RateLimit"));
         Ok(TransportRates {
             messages: rate("Msg")?,
             telemetry_messages: rate("TelemetryMsg")?,
@@ -156,6 +145,18 @@ impl TransportRates {
 
     pub fn is_none(&self) -> bool {
         *self == TransportRates::default()
+    }
+}
+
+fn rate(configuration: &Json, key: &str) -> Result<Option<RateLimit>, LimitError> {
+    let refused = |problem| LimitError {
+        key: key.to_owned(),
+        problem,
+    };
+    match &configuration[key] {
+        Json::Null => Ok(None),
+        Json::String(text) => RateLimit::parse(text).map_err(refused),
+        other => Err(refused(format!("{other}: expected a text such as \"100:1,2000:60\""))),
     }
 }
 
@@ -230,10 +231,23 @@ pub const LIMITED_ENTITIES: [(EntityType, &str); 6] = [
     (EntityType::RuleChain, "maxRuleChains"),
 ];
 
+/// Of all of the tenant, of each customer, of each user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sockets {
+    pub tenant: u64,
+    pub customer: u64,
+    pub user: u64,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TenantLimits {
     pub tenant: TransportRates,
     pub device: TransportRates,
+    /// Of requests: all of the tenant's, and those of each customer.
+    pub rest_of_tenant: Option<RateLimit>,
+    pub rest_of_customer: Option<RateLimit>,
+    /// WebSockets at the same time; 0 is no limit.
+    pub sockets: Sockets,
     /// By [`LIMITED_ENTITIES`]; 0 is no limit.
     entities: [u64; LIMITED_ENTITIES.len()],
     /// By [`Counter`]; 0 is no limit.
@@ -254,6 +268,13 @@ impl TenantLimits {
         let mut limits = TenantLimits {
             tenant: TransportRates::parse(configuration, "Tenant")?,
             device: TransportRates::parse(configuration, "Device")?,
+            rest_of_tenant: rate(configuration, "tenantServerRestLimitsConfiguration")?,
+            rest_of_customer: rate(configuration, "customerServerRestLimitsConfiguration")?,
+            sockets: Sockets {
+                tenant: number("maxWsSessionsPerTenant")?,
+                customer: number("maxWsSessionsPerCustomer")?,
+                user: number("maxWsSessionsPerRegularUser")?,
+            },
             warn_at: WARN_AT,
             ..TenantLimits::default()
         };
@@ -283,6 +304,9 @@ impl TenantLimits {
     pub fn is_none(&self) -> bool {
         self.tenant.is_none()
             && self.device.is_none()
+            && self.rest_of_tenant.is_none()
+            && self.rest_of_customer.is_none()
+            && self.sockets == Sockets::default()
             && self.entities.iter().chain(&self.monthly).all(|limit| *limit == 0)
     }
 

@@ -18,6 +18,7 @@ use zeroize::Zeroize;
 use super::call::{Call, Person, now_ms};
 use super::failure::{Code, Failure};
 use super::operation::{Body, FromBody, NoQuery, Outcome, get, post, query_of};
+use super::shares::Admitted;
 use super::world::{TokenPair, World};
 use crate::api_keys::ApiKeys;
 use crate::app::{ApiCounters, App, unix_ms};
@@ -162,7 +163,25 @@ pub async fn admit(app: &App, who: Who, mut request: Request, next: Next) -> Res
         Ok(person) if person.screen.is_some() && !who.has_screens() => return Failure::permission().into_response(),
         Ok(person) => _ = request.extensions_mut().insert(person),
     }
-    next.run(request).await
+    let admitted = request.extensions().get().map(|person| share(app, person, &request));
+    match admitted.transpose() {
+        Ok(_admitted) => next.run(request).await,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// What the person's tenant may take with this request.
+fn share(app: &App, person: &Person, request: &Request) -> Result<Option<Admitted>, Failure> {
+    let world = world(app)?;
+    let limits = world.devices().entities().directory().limits(person.tenant).cloned();
+    if let Some(limits) = limits {
+        world.shares().check_rates(person, &limits, now_ms())?;
+    }
+    // It waits for a device, and takes nothing.
+    if super::is_waiting(request.uri().path()) {
+        return Ok(None);
+    }
+    world.shares().admit(person.tenant, app.config().limits.requests_max)
 }
 
 async fn person(app: &App, headers: &HeaderMap) -> Result<Person, Failure> {

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 use super::audit_logs::Noted;
 use super::failure::{Code, Failure};
 use super::screen::{ShownAlarms, names};
+use super::shares::Turn;
 use super::world::World;
 use crate::app::{App, unix_ms};
 
@@ -74,6 +75,11 @@ impl Call {
             noted: Mutex::default(),
             base_url: super::users::base_url(headers, app.config().tls.is_some()),
         })
+    }
+
+    /// Of the threads that may work for the tenant: to be waited for before, and held during the work.
+    pub async fn turn(&self) -> Turn {
+        self.world.shares().turn(self.person.tenant).await
     }
 
     pub fn platform(&self) -> &Platform {

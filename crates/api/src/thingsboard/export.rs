@@ -23,6 +23,7 @@ use super::call::{Call, Verb};
 use super::failure::{Code, Failure};
 use super::lists::comma_separated;
 use super::operation::get;
+use super::shares::Turn;
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
 
@@ -117,14 +118,24 @@ fn export(call: &Call, (kind, id): (EntityType, Uuid), query: ExportQuery, (): (
     Ok((headers, body).into_response())
 }
 
-/// One of few that may be under way at the same time.
-pub fn permit(call: &Call) -> Result<OwnedSemaphorePermit, Failure> {
-    Arc::clone(call.world.exports()).try_acquire_owned().map_err(|_| {
+/// One of few that may be under way at the same time, for all and for the tenant.
+pub struct Permit {
+    _of_all: OwnedSemaphorePermit,
+    _of_tenant: Turn,
+}
+
+pub fn permit(call: &Call) -> Result<Permit, Failure> {
+    let of_tenant = call.world.shares().transfer(call.tenant())?;
+    let of_all = Arc::clone(call.world.exports()).try_acquire_owned().map_err(|_| {
         Failure::new(
             Code::TooManyRequests,
             format!("{EXPORTS_MAX} exports or packages are under way; try again when one has ended"),
         )
         .retry_after(1)
+    })?;
+    Ok(Permit {
+        _of_all: of_all,
+        _of_tenant: of_tenant,
     })
 }
 
@@ -198,7 +209,7 @@ impl Write for Pieces {
 /// What the socket is given.
 struct Streamed {
     receiver: mpsc::Receiver<Piece>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl hyper::body::Body for Streamed {

@@ -35,6 +35,7 @@ mod rpc;
 mod rule_chains;
 mod screen;
 mod searches;
+mod shares;
 mod socket;
 mod telemetry;
 mod tenant_profiles;

@@ -228,7 +228,12 @@ fn describe(name: &str) -> &'static str {
 
 async fn answer(app: App, request: Request, job: Job, reads_body: bool) -> Result<Response, Failure> {
     let (call, received) = receive(&app, request, reads_body).await?;
-    app.block(move || job(&call, &received)).await?
+    let turn = call.turn().await;
+    let work = move || {
+        let _turn = turn;
+        job(&call, &received)
+    };
+    app.block(work).await?
 }
 
 /// Goes on to its end, with the entry in the audit log, also when whoever asked has gone.
@@ -252,7 +257,9 @@ async fn begin_and_wait(
     begin: Beginning,
     (method, path): (Method, &'static str),
 ) -> Result<Response, Failure> {
+    let turn = call.turn().await;
     let begun = app.block(move || {
+        let _turn = turn;
         let begun = begin(&call, &received);
         (call, received, begun)
     });

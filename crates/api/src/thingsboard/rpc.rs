@@ -213,7 +213,9 @@ async fn call_device(State(app): State<App>, request: Request, kind: Kind) -> Re
     let Body(wanted) = Body::<CallBody>::from_body(&bytes)?;
     let call = Call::new(&app, person, &parts.headers)?;
     let rpc = wanted.call(kind.is_one_way, call.now_ms);
+    let turn = call.turn().await;
     let begun = app.block(move || {
+        let _turn = turn;
         let called = call.entity::<Device>(id, Verb::Rpc).and_then(|_| {
             let called = call.world.devices().call_device(DeviceId(id), rpc);
             called.map_err(|error| explain(error, kind))

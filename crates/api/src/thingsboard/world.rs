@@ -10,10 +10,10 @@ use auth::Password;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use devices::{Devices, Full, Kept, Out, WaitingChange};
-use platform::Platform;
 use platform::entities::Entities;
 use platform::ids::{CustomerId, DeviceId, EntityId, EntityType, TenantId, UserId, Uuid};
 use platform::model::{ApiKey, Authority, Scope, User, UserCredentials};
+use platform::{Platform, Sockets};
 
 use tokio::sync::Semaphore;
 
@@ -22,6 +22,7 @@ use super::call::Person;
 use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
 use super::operation::Later;
+use super::shares::Shares;
 use super::socket::Seats;
 use super::token::{Claims, REFRESH_SCOPE, Signer, TokenError};
 use crate::admins::{Admins, Role};
@@ -38,6 +39,7 @@ pub struct World {
     docs: OnceLock<Bytes>,
     watchers: Arc<Seats>,
     exports: Arc<Semaphore>,
+    shares: Arc<Shares>,
     audit_counts: Counts,
 }
 
@@ -57,6 +59,7 @@ impl World {
             docs: OnceLock::new(),
             watchers: Arc::default(),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            shares: Arc::default(),
             audit_counts: Counts::default(),
         })
     }
@@ -123,6 +126,20 @@ impl World {
     /// Exports at the same time.
     pub fn exports(&self) -> &Arc<Semaphore> {
         &self.exports
+    }
+
+    /// What tenants have of all of this.
+    pub fn shares(&self) -> &Arc<Shares> {
+        &self.shares
+    }
+
+    /// As the profile of the person's tenant says.
+    pub fn sockets_of(&self, person: &Person) -> Sockets {
+        let directory = self.entities().directory();
+        directory
+            .limits(person.tenant)
+            .map(|limits| limits.sockets)
+            .unwrap_or_default()
     }
 
     /// WebSockets at the same time.

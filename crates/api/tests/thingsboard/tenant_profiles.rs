@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::server::{CUSTOMER, SYSADMIN, Server, TENANT, id, refused};
+use crate::socket::Socket;
 
 /// The tenant of the demonstration gets a profile with these limits; the profile.
 fn limit(server: &Server, configuration: Value) -> Value {
@@ -119,6 +120,40 @@ fn what_cannot_be_a_profile_is_refused() {
     let tenant = json!({"title": "T", "tenantProfileId": {"entityType": "TENANT_PROFILE", "id": "784f394c-42b6-11ec-8000-000000000000"}});
     let message = refused(&server.as_user(SYSADMIN, "POST", "/api/tenant", &tenant), 400, 31);
     assert_eq!(message, "Tenant is referencing to non-existent tenant profile!");
+}
+
+#[test]
+fn requests_and_websockets_have_the_limits_of_the_profile() {
+    let server = Server::start();
+    // They log in first: a login is a request of nobody.
+    for user in [TENANT, CUSTOMER, SYSADMIN] {
+        server.token(user);
+    }
+    limit(
+        &server,
+        json!({"tenantServerRestLimitsConfiguration": "5:600", "customerServerRestLimitsConfiguration": "2:600",
+            "maxWsSessionsPerRegularUser": 1}),
+    );
+    let ask = |user: &str| server.as_user(user, "GET", "/api/auth/user", &Value::Null);
+    ask(CUSTOMER).ok();
+    ask(CUSTOMER).ok();
+    let message = refused(&ask(CUSTOMER), 429, 33);
+    assert_eq!(message, "Too many requests for current customer!");
+    let message = loop {
+        let answer = ask(TENANT);
+        if answer.status != 200 {
+            break refused(&answer, 429, 33);
+        }
+    };
+    assert_eq!(message, "Too many requests for current tenant!");
+    ask(SYSADMIN).ok();
+
+    let target = format!("/api/ws/plugins/telemetry?token={}", server.token(TENANT));
+    let first = Socket::open(&server, &target).unwrap();
+    assert!(Socket::open(&server, &target).is_err());
+    drop(first);
+    let other = format!("/api/ws/plugins/telemetry?token={}", server.token(CUSTOMER));
+    Socket::open(&server, &other).unwrap();
 }
 
 #[test]

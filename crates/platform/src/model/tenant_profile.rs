@@ -53,6 +53,8 @@ pub fn default_tenant_profile_data() -> Value {
             "transportDeviceMsgRateLimit": null,
             "transportDeviceTelemetryMsgRateLimit": null,
             "transportDeviceTelemetryDataPointsRateLimit": null,
+            "tenantServerRestLimitsConfiguration": null, "customerServerRestLimitsConfiguration": null,
+            "maxWsSessionsPerTenant": 0, "maxWsSessionsPerCustomer": 0, "maxWsSessionsPerRegularUser": 0,
             "maxTransportMessages": 0, "maxTransportDataPoints": 0, "maxREExecutions": 0, "maxJSExecutions": 0,
             "maxDPStorageDays": 0, "maxCreatedAlarms": 0,
             "warnThreshold": 0,

@@ -65,7 +65,8 @@ async fn open(State(app): State<App>, mut request: Request) -> Result<Response, 
         Some(token) => Some((person_of(&app, token.clone(), false).await?, token)),
         None => None,
     };
-    let Some(seat) = world.watchers().take(login.as_ref().map(|(person, _)| person)) else {
+    let person = login.as_ref().map(|(person, _)| (person, world.sockets_of(person)));
+    let Some(seat) = world.watchers().take(person) else {
         let failure = Failure::new(Code::TooManyRequests, "Too many WebSockets are open");
         return Err(failure.with_status(StatusCode::SERVICE_UNAVAILABLE));
     };

@@ -1,8 +1,10 @@
-//! How many WebSockets are open, and whose: no tenant and no customer takes all of them, and who has not logged in takes few.
+//! How many WebSockets are open, and whose: no tenant and no customer takes all of them, and who has not logged in takes few. Profiles of
+//! tenants may allow less.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use platform::Sockets;
 use platform::ids::Uuid;
 
 use super::super::call::Person;
@@ -24,6 +26,14 @@ struct Taken {
     by_owner: HashMap<Uuid, usize>,
 }
 
+/// 0 is no limit.
+fn or_any(limit: u64) -> usize {
+    match usize::try_from(limit) {
+        Ok(limit) if limit > 0 => limit,
+        _ => usize::MAX,
+    }
+}
+
 /// Given back when it is dropped.
 pub struct Seat {
     seats: Arc<Seats>,
@@ -32,7 +42,7 @@ pub struct Seat {
 
 impl Seats {
     /// `None`: too many.
-    pub fn take(self: &Arc<Seats>, person: Option<&Person>) -> Option<Seat> {
+    pub fn take(self: &Arc<Seats>, person: Option<(&Person, Sockets)>) -> Option<Seat> {
         let mut taken = self.taken();
         let owners = taken.admit(person, SEATS_MAX)?;
         taken.all += 1;
@@ -49,11 +59,11 @@ impl Seats {
 
 impl Seat {
     /// It is this person's from now on. False: the person's tenant or customer has too many.
-    pub fn log_in(&mut self, person: &Person) -> bool {
+    pub fn log_in(&mut self, person: &Person, sockets: Sockets) -> bool {
         let mut taken = self.seats.taken();
         taken.leave(&self.owners);
         // It has its seat already.
-        match taken.admit(Some(person), usize::MAX) {
+        match taken.admit(Some((person, sockets)), usize::MAX) {
             Some(owners) => {
                 self.owners = owners;
                 true
@@ -75,13 +85,18 @@ impl Drop for Seat {
 }
 
 impl Taken {
-    fn admit(&mut self, person: Option<&Person>, most: usize) -> Option<Vec<Uuid>> {
-        let limits = match person {
+    fn admit(&mut self, person: Option<(&Person, Sockets)>, most: usize) -> Option<Vec<Uuid>> {
+        let limits: Vec<(Uuid, usize)> = match person {
             None => vec![(Uuid::NULL, OF_STRANGERS_MAX)],
-            Some(person) => [(person.tenant.0, OF_TENANT_MAX), (person.customer.0, OF_CUSTOMER_MAX)]
-                .into_iter()
-                .filter(|(owner, _)| !owner.is_null())
-                .collect(),
+            Some((person, sockets)) => [
+                (person.tenant.0, OF_TENANT_MAX, sockets.tenant),
+                (person.customer.0, OF_CUSTOMER_MAX, sockets.customer),
+                (person.id.0, SEATS_MAX, sockets.user),
+            ]
+            .into_iter()
+            .filter(|(owner, ..)| !owner.is_null())
+            .map(|(owner, most, limit)| (owner, most.min(or_any(limit))))
+            .collect(),
         };
         let count = |owner: &Uuid| self.by_owner.get(owner).copied().unwrap_or(0);
         if self.all >= most || limits.iter().any(|(owner, limit)| count(owner) >= *limit) {

@@ -20,6 +20,7 @@ use super::frames::{Heard, Reader, Stream, Writer};
 use super::seats::Seat;
 use super::subscription::{Entities, Frame, Subscription, failure, history_frame, no_notifications};
 use crate::app::App;
+use crate::problem::Problem;
 
 /// Of one connection.
 const SUBSCRIPTIONS_MAX: usize = 1000;
@@ -119,6 +120,12 @@ impl Session {
         Ok(None)
     }
 
+    fn sits(&mut self, person: &Person) -> bool {
+        let world = self.app.world();
+        let sockets = world.map(|world| world.sockets_of(person)).unwrap_or_default();
+        self.seat.log_in(person, sockets)
+    }
+
     async fn obey(&mut self, text: &str, writer: &mut Writer) -> io::Result<Ended> {
         let Ok(mut message) = serde_json::from_str::<Message>(text) else {
             let frame = failure(0, false, &Failure::bad_request("Failed to parse the message"));
@@ -127,7 +134,7 @@ impl Session {
         };
         if let Some(auth) = message.auth_cmd.take() {
             match person_of(&self.app, auth.token.clone(), false).await {
-                Ok(person) if !self.seat.log_in(&person) => return Ok(Some(TRY_AGAIN_LATER)),
+                Ok(person) if !self.sits(&person) => return Ok(Some(TRY_AGAIN_LATER)),
                 Ok(person) => {
                     // What another one was shown is not this one's.
                     if self.login.as_ref().is_some_and(|(before, _)| before.id != person.id) {
@@ -201,7 +208,7 @@ impl Session {
         }
         self.watch_ahead(&command)?;
         let call = self.call()?;
-        let (subscription, frame) = self.app.block(move || make(&call, id, command)).await??;
+        let (subscription, frame) = in_turn(&self.app, call, move |call| make(call, id, command)).await??;
         if let Some(subscription) = subscription {
             self.subscriptions.insert(id, subscription);
         }
@@ -221,15 +228,15 @@ impl Session {
         };
         let once = entities.change(command);
         let call = self.call()?;
-        let found = self.app.block(move || entities.find(&call).map(|()| entities));
+        let found = in_turn(&self.app, call, move |call| entities.find(call).map(|()| entities));
         let mut entities = found.await??;
         for entity in entities.watched() {
             self.watch_one(entity)?;
         }
         let call = self.call()?;
-        let read = self.app.block(move || {
+        let read = in_turn(&self.app, call, move |call| {
             call.platform().settle();
-            let frame = entities.frame(&call, id, &once)?;
+            let frame = entities.frame(call, id, &once)?;
             Ok::<_, Failure>((entities, frame))
         });
         let (entities, frame) = read.await??;
@@ -318,11 +325,11 @@ impl Session {
     async fn look(&mut self, alarms: Vec<Alarm>, writer: &mut Writer) -> io::Result<()> {
         let Ok(call) = self.call() else { return Ok(()) };
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let looked = self.app.block(move || {
+        let looked = in_turn(&self.app, call, move |call| {
             call.platform().settle();
             let mut frames = Vec::new();
             for (id, subscription) in &mut subscriptions {
-                let frame = subscription.look(&call, *id, &alarms);
+                let frame = subscription.look(call, *id, &alarms);
                 frames.extend(frame.unwrap_or_else(|problem| Some(failure(*id, false, &problem))));
             }
             (subscriptions, frames)
@@ -342,11 +349,11 @@ impl Session {
         while self.updates.try_next().is_some() {}
         let Ok(call) = self.call() else { return Ok(None) };
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let read = self.app.block(move || {
+        let read = in_turn(&self.app, call, move |call| {
             call.platform().settle();
             let frames: Vec<Frame> = subscriptions
                 .iter_mut()
-                .filter_map(|(id, subscription)| subscription.anew(&call, *id).transpose())
+                .filter_map(|(id, subscription)| subscription.anew(call, *id).transpose())
                 .filter_map(Result::ok)
                 .collect();
             (subscriptions, frames)
@@ -400,9 +407,9 @@ impl Session {
         }
         let Ok(call) = self.call() else { return Ok(()) };
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let looked = self.app.block(move || {
+        let looked = in_turn(&self.app, call, move |call| {
             let mut frames = Vec::new();
-            subscriptions.retain(|id, subscription| match subscription.forget_strangers(&call) {
+            subscriptions.retain(|id, subscription| match subscription.forget_strangers(call) {
                 Ok(()) => true,
                 Err(problem) => {
                     frames.push(failure(*id, subscription.is_old(), &problem));
@@ -438,4 +445,17 @@ fn make(call: &Call, id: i64, command: Command) -> Result<(Option<Subscription>,
             return Err(Failure::bad_request("The command makes no such subscription"));
         }
     })
+}
+
+async fn in_turn<R: Send + 'static>(
+    app: &App,
+    call: Call,
+    work: impl FnOnce(&Call) -> R + Send + 'static,
+) -> Result<R, Problem> {
+    let turn = call.turn().await;
+    let work = move || {
+        let _turn = turn;
+        work(&call)
+    };
+    app.block(work).await
 }
