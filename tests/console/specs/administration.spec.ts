@@ -35,6 +35,11 @@ test("a certificate is looked at, replaced by one that fits, and loaded from dis
   await expect(listener.getByText("CN=used.example", { exact: true })).toBeVisible();
   await expect(listener.getByText(/^1\d days left$/)).toBeVisible();
   await expect(listener.getByText("itself", { exact: true })).toBeVisible();
+  const button = listener.getByRole("button", { name: "Download what clients of tls.default have to trust", exact: true });
+  const [file] = await Promise.all([page.waitForEvent("download"), button.click()]);
+  expect(file.suggestedFilename()).toBe("ca.pem");
+  const trusted = (text: string) => text.replace(/\s/g, "");
+  expect(trusted(readFileSync(await file.path(), "utf8"))).toBe(trusted(readFileSync(used.certificate, "utf8")));
 
   await listener.getByRole("button", { name: "Replace the certificate of tls.default", exact: true }).click();
   const dialog = page.getByRole("dialog");

@@ -739,6 +739,8 @@ export type ListenerCertificate = {
   chain: Certificate[];
   /** Whether clients have to show one. */
   client_certificates: ClientCertificates;
+  /** The chain ends with what clients have to trust: an authority of one's own, or a certificate that is nobody's but its own. It is at `authority.pem`. Otherwise the authority is elsewhere, such as a public one, which clients trust already. */
+  has_authority: boolean;
   key_file: string;
   /** `tls.default`; `api` is the port of this API. */
   listener: string;

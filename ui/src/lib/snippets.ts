@@ -6,7 +6,7 @@ export interface Snippet { name: string; code: string; note: string }
 export interface Login { clientId: string; userName: string; password: string; hasCertificate: boolean }
 /** What it says and hears. */
 interface Talk { topic: string; payload: string; filter: string }
-interface Place { host: string; port: string; isTls: boolean }
+export interface Place { host: string; port: string; isTls: boolean; listener: string }
 
 const DEMO: Talk = { topic: "demo/hello", payload: '{"temp": 21.5}', filter: "demo/#" };
 const OF_DEVICE: Talk = { topic: "v1/devices/me/telemetry", payload: '{"temperature": 21.5}', filter: "v1/devices/me/rpc/request/+" };
@@ -17,7 +17,7 @@ const SOMEBODY: Login = { ...NOBODY, userName: "USER", password: "PASSWORD" };
 export function placeOf(hostname: string, listeners: ListenerView[], hasCertificate = false): Place | undefined {
   const tls = listeners.find((listener) => listener.transport === "tls");
   const chosen = (hasCertificate ? undefined : listeners.find((listener) => listener.transport === "tcp")) ?? tls;
-  return chosen && { host: hostname.replace(/^\[|\]$/g, ""), port: chosen.address.slice(chosen.address.lastIndexOf(":") + 1), isTls: chosen.transport === "tls" };
+  return chosen && { host: hostname.replace(/^\[|\]$/g, ""), port: chosen.address.slice(chosen.address.lastIndexOf(":") + 1), isTls: chosen.transport === "tls", listener: `${chosen.transport}.${chosen.name}` };
 }
 
 const isLocal = ({ host }: Place): boolean => host === "localhost" || host.startsWith("127.") || host === "::1";

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64ct::{Base64, Encoding};
 use net::certificate;
 use net::tls::ClientCertificates;
 use schemars::JsonSchema;
@@ -20,6 +22,7 @@ use crate::endpoint::Endpoint;
 use crate::problem::Problem;
 
 const BODY_MAX: usize = 256 * 1024;
+const PEM: &str = "application/x-pem-file";
 
 /// The listeners that have certificates.
 #[derive(Serialize, JsonSchema)]
@@ -40,6 +43,9 @@ pub struct ListenerCertificate {
     pub client_certificates: Asked,
     /// In force: the listener's own, then those up to an authority.
     pub chain: Vec<Certificate>,
+    /// The chain ends with what clients have to trust: an authority of one's own, or a certificate that is nobody's but its own. It is at
+    /// `authority.pem`. Otherwise the authority is elsewhere, such as a public one, which clients trust already.
+    pub has_authority: bool,
     /// The files, compared with what is in force.
     pub on_disk: FileState,
     /// Why the files are unusable.
@@ -101,6 +107,15 @@ pub fn endpoints() -> Vec<Endpoint> {
                 "What each TLS listener and this port show to their clients, whether the files have changed since. Never a key.",
             )
             .returns::<Certificates>("All of them."),
+        Endpoint::get("/api/v1/certificates/{listener}/authority.pem", "authority", authority)
+            .tag("Certificates")
+            .says(
+                "What clients have to trust",
+                "To be given to clients (`--cafile`): the end of the chain that the listener shows, if that has signed itself.",
+            )
+            .path_parameter("listener", "`tls.default`, or `api`.")
+            .fails(StatusCode::NOT_FOUND)
+            .returns_text(PEM, "One certificate."),
         Endpoint::put("/api/v1/certificates/{listener}", "replace_certificate", replace)
             .tag("Certificates")
             .says(
@@ -133,6 +148,38 @@ async fn list(State(app): State<App>) -> Result<Json<Certificates>, Problem> {
     let held = app.block(move || admin.list()).await?;
     let items = held.iter().map(|one| view(one, &held)).collect();
     Ok(Json(Certificates { items }))
+}
+
+async fn authority(State(app): State<App>, Path(listener): Path<String>) -> Result<Response, Problem> {
+    let admin = app.config().certificates.clone();
+    let admin = admin.ok_or_else(|| problem(&CertificateError::Unknown))?;
+    let held = app.block(move || admin.list()).await?;
+    let one = held.iter().find(|one| one.listener == listener);
+    let one = one.ok_or_else(|| problem(&CertificateError::Unknown))?;
+    let found = authority_of(one).ok_or_else(|| {
+        Problem::not_found("the chain of the listener does not end with an authority: whoever issued the certificate has it")
+    })?;
+    let name = "attachment; filename=\"ca.pem\"";
+    let headers = [(header::CONTENT_TYPE, PEM), (header::CONTENT_DISPOSITION, name)];
+    Ok((headers, pem(found)).into_response())
+}
+
+/// The last of its chain, if that has signed itself.
+fn authority_of(one: &ServerCertificate) -> Option<&[u8]> {
+    let last = one.chain.last()?;
+    let told = certificate::describe(last)?;
+    (!told.subject.is_empty() && told.subject == told.issuer).then_some(last)
+}
+
+fn pem(der: &[u8]) -> String {
+    const LINE: usize = 64;
+    let text = Base64::encode_string(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(LINE) {
+        pem.extend(line.iter().map(|byte| char::from(*byte)));
+        pem.push('\n');
+    }
+    pem + "-----END CERTIFICATE-----\n"
 }
 
 async fn replace(
@@ -210,6 +257,7 @@ fn view(one: &ServerCertificate, all: &[ServerCertificate]) -> ListenerCertifica
             ClientCertificates::Required => Asked::Required,
         },
         chain: one.chain.iter().map(|der| describe(der)).collect(),
+        has_authority: authority_of(one).is_some(),
         on_disk,
         problem,
     }

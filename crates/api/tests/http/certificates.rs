@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use api::{CertificateAdmin, CertificateError, CertificateField, OnDisk, ServerCertificate};
+use base64ct::{Base64, Encoding};
 use net::tls::ClientCertificates;
 use serde_json::json;
 
@@ -88,6 +89,13 @@ fn certificates_are_shown_and_replaced_and_keys_stay_hidden() {
     assert_eq!(certificate["names"], json!(["mqtt.example"]));
     assert_eq!(certificate["fingerprint"].as_str().unwrap().len(), 64);
     assert!(certificate["not_before_unix_ms"].as_i64() < certificate["not_after_unix_ms"].as_i64());
+
+    assert_eq!(tls["has_authority"], true);
+    let authority = node.get("/api/v1/certificates/tls.default/authority.pem").ok().body;
+    let inner: String = authority.lines().filter(|line| !line.starts_with("-----")).collect();
+    assert_eq!(Base64::decode_vec(&inner).unwrap(), kept.chain[0]);
+    assert!(authority.starts_with("-----BEGIN CERTIFICATE-----\n") && authority.lines().all(|line| line.len() <= 64));
+    node.get("/api/v1/certificates/nobody/authority.pem").problem(404);
 
     let put = |certificate: &str| {
         let body = json!({ "certificate": certificate, "key": "SESAME" });
