@@ -14,6 +14,7 @@ use crate::alarms::Alarms;
 use crate::api_keys::ApiKeys;
 use crate::audit::Audit;
 use crate::config::{ApiConfig, ConfigValue, NodeInfo};
+use crate::disk::DiskView;
 use crate::history::History;
 use crate::login_limiter::LoginLimiter;
 use crate::logins::Logins;
@@ -251,6 +252,10 @@ impl App {
 
     pub fn openapi(&self) -> &OnceLock<Bytes> {
         &self.inner.openapi
+    }
+
+    pub fn disk(&self) -> Option<DiskView> {
+        DiskView::of(self.config().data_dir.as_deref()?)
     }
 
     pub fn uptime(&self) -> Duration {

@@ -27,6 +27,7 @@ mod config;
 mod config_admin;
 mod console_files;
 mod device_api;
+mod disk;
 mod endpoint;
 mod endpoints;
 mod guard;

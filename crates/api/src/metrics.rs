@@ -13,6 +13,7 @@ mod devices;
 mod integration;
 
 use crate::app::{App, unix_ms};
+use crate::disk::DiskView;
 use crate::process::ProcessView;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -26,6 +27,7 @@ pub struct Snapshot<'a> {
     pub journal: Option<JournalView>,
     pub publish_ack_us: journal::HistogramCounts,
     pub process: ProcessView,
+    pub disk: Option<DiskView>,
     pub integration: ::integration::Measures,
     pub devices: Option<Box<::devices::Stats>>,
 }
@@ -543,6 +545,14 @@ pub const FAMILIES: &[Family] = &[
         |s, out| out.known(s.process.cpu_seconds),
     )
     .seconds(),
+    gauge("tidewire_disk_free_bytes", "Of the disk of the data directory: what may still be written.", |s, out| {
+        out.known(s.disk.map(|disk| disk.free_bytes))
+    })
+    .bytes(),
+    gauge("tidewire_disk_total_bytes", "Size of the disk of the data directory.", |s, out| {
+        out.known(s.disk.map(|disk| disk.total_bytes))
+    })
+    .bytes(),
     gauge("tidewire_process_threads", "Threads.", |s, out| {
         out.known(s.process.threads)
     }),
@@ -699,6 +709,7 @@ impl<'a> Snapshot<'a> {
             journal: app.net().journal(),
             publish_ack_us: app.net().publish_ack_us(),
             process: ProcessView::now(),
+            disk: app.disk(),
             integration: app
                 .config()
                 .engine

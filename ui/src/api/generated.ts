@@ -595,6 +595,13 @@ export type DeliveryConfig = {
   retry?: RetryConfig;
 };
 
+/** The disk on which the data directory is. */
+export type DiskView = {
+  /** What this process may still write. */
+  free_bytes: number;
+  total_bytes: number;
+};
+
 export type DropCount = {
   messages: number;
   reason: string;
@@ -705,6 +712,14 @@ export type HistoryView = {
   series: Record<string, (number | null)[]>;
   /** How far points are apart. */
   step_ms: number;
+};
+
+/** The journal, which has what has to survive a crash. */
+export type JournalNumbers = {
+  /** Not on the disk yet. */
+  backlog_bytes: number;
+  /** Of its files. */
+  file_bytes: number;
 };
 
 /** Messages that are kept, and what they weigh. */
@@ -1291,9 +1306,13 @@ export type StatsView = {
   delayed_messages: number;
   /** Connections that ended, by reason. */
   disconnects: Record<string, number>;
+  /** That of the data directory; `null`: there is none, or it is not known. */
+  disk: (DiskView | null);
   /** Messages not delivered, by reason. */
   drops: Record<string, number>;
   inflight_messages: number;
+  /** `null`: nothing is on the disk. */
+  journal: (JournalNumbers | null);
   messages: Messages;
   node: NodeView;
   /** Bytes that wait for sockets. */

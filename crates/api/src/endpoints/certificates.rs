@@ -157,7 +157,9 @@ async fn authority(State(app): State<App>, Path(listener): Path<String>) -> Resu
     let one = held.iter().find(|one| one.listener == listener);
     let one = one.ok_or_else(|| problem(&CertificateError::Unknown))?;
     let found = authority_of(one).ok_or_else(|| {
-        Problem::not_found("the chain of the listener does not end with an authority: whoever issued the certificate has it")
+        Problem::not_found(
+            "the chain of the listener does not end with an authority: whoever issued the certificate has it",
+        )
     })?;
     let name = "attachment; filename=\"ca.pem\"";
     let headers = [(header::CONTENT_TYPE, PEM), (header::CONTENT_DISPOSITION, name)];

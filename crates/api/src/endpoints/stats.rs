@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::app::{App, unix_ms};
+use crate::disk::DiskView;
 use crate::endpoint::Endpoint;
 use crate::guard::Need;
 use crate::problem::Problem;
@@ -47,8 +48,21 @@ pub struct StatsView {
     /// Connections that ended, by reason.
     pub disconnects: BTreeMap<&'static str, u64>,
     pub process: ProcessView,
+    /// `null`: nothing is on the disk.
+    pub journal: Option<JournalNumbers>,
+    /// That of the data directory; `null`: there is none, or it is not known.
+    pub disk: Option<DiskView>,
     /// Names of the node's alarms that are active.
     pub alarms: Vec<String>,
+}
+
+/// The journal, which has what has to survive a crash.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JournalNumbers {
+    /// Of its files.
+    pub file_bytes: u64,
+    /// Not on the disk yet.
+    pub backlog_bytes: u64,
 }
 
 /// From reading a PUBLISH of QoS 1 or 2 to having written its acknowledgement, the journal's commit included.
@@ -250,6 +264,11 @@ fn view(app: &App, stats: &Stats) -> StatsView {
             .map(|reason| (reason.name(), stats.disconnects[reason as usize]))
             .collect(),
         process: ProcessView::now(),
+        journal: app.net().journal().map(|journal| JournalNumbers {
+            file_bytes: journal.stats.file_bytes,
+            backlog_bytes: journal.backlog_bytes as u64,
+        }),
+        disk: app.disk(),
         alarms: app.alarms().active().into_iter().map(|alarm| alarm.name).collect(),
     }
 }

@@ -155,6 +155,8 @@ pub mod tests {
             "drops": { "expired": second, "queue_full_by_count": 2 * second, "slow_consumer": 0 },
             "disconnects": { "by_client": 8 },
             "process": { "cpu_seconds": second as f64 / 4.0, "resident_bytes": 20_000_000 },
+            "journal": { "file_bytes": 64 << 20, "backlog_bytes": 4096 },
+            "disk": { "free_bytes": 21_u64 << 30, "total_bytes": 252_u64 << 30 },
             "alarms": ["journal_full", "action:http:web"],
         })
     }

@@ -135,6 +135,7 @@ fn state_text(numbers: &Numbers) -> String {
          waiting   {:>12}   {:>10}   in flight {:>12}\n\
          retained  {:>12}   {:>10}\n\
          processor {:>12}   memory {:>12}   shards {}\n\
+         disk free {:>12}   of {:>16}   journal {:>12}   not on disk {:>9}\n\
          acknowledged within {:>9} (half), {:>9} (99 of 100)",
         of("/connections/current"),
         of("/connections/maximum"),
@@ -149,9 +150,18 @@ fn state_text(numbers: &Numbers) -> String {
         cpu,
         bytes(numbers.number("/process/resident_bytes")),
         of("/node/shards"),
+        known_bytes(numbers, "/disk/free_bytes"),
+        known_bytes(numbers, "/disk/total_bytes"),
+        known_bytes(numbers, "/journal/file_bytes"),
+        known_bytes(numbers, "/journal/backlog_bytes"),
         wait(numbers, "/publish_ack/p50_ms"),
         wait(numbers, "/publish_ack/p99_ms"),
     )
+}
+
+fn known_bytes(numbers: &Numbers, pointer: &str) -> String {
+    let known = numbers.stats.pointer(pointer).and_then(serde_json::Value::as_u64);
+    known.map_or_else(|| "–".to_owned(), bytes)
 }
 
 /// Of publishers of QoS 1 and 2, in the last second.
@@ -291,6 +301,7 @@ mod tests {
             "received         2 000/s",
             "bytes in    1000.0 KiB/s",
             "processor         25 %   memory     19.1 MiB   shards 2",
+            "disk free     21.0 GiB   of        252.0 GiB   journal     64.0 MiB   not on disk   4.0 KiB",
             "acknowledged within   0.25 ms (half),   3.50 ms (99 of 100)",
             "default     tcp://0.0.0.0:1883                      12 345         2",
             "queue_full_by_count                                     24",

@@ -1,0 +1,38 @@
+//! How much room there is on the disk of the data directory.
+
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The disk on which the data directory is.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct DiskView {
+    /// What this process may still write.
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+}
+
+impl DiskView {
+    /// `None`: the operating system does not say.
+    pub fn of(directory: &Path) -> Option<DiskView> {
+        let status = statvfs(directory).ok()?;
+        Some(DiskView {
+            free_bytes: status.f_bavail.saturating_mul(status.f_frsize),
+            total_bytes: status.f_blocks.saturating_mul(status.f_frsize),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_has_room_and_what_is_not_there_has_none() {
+        let disk = DiskView::of(&std::env::temp_dir()).unwrap();
+        assert!(disk.free_bytes <= disk.total_bytes && disk.total_bytes > 1 << 20);
+        assert!(DiskView::of(Path::new("/no/such/directory")).is_none());
+    }
+}
