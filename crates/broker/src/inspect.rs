@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use mqtt::{Properties, ProtocolVersion, QoS, ReasonCode, SubscribeFilter, SubscriptionOptions};
 
 use crate::effect::{ConnSlot, DisconnectReason, DropReason, Now, Transport};
+use crate::mail::SessionRef;
 use crate::retained::{ScanBudget, ScanCursor};
 use crate::session::{Drops, Session};
 use crate::shard::Shard;
@@ -85,6 +86,13 @@ pub struct SharedGroupView {
     pub online: usize,
     pub queued: usize,
     pub queued_bytes: usize,
+}
+
+/// A member of a group, as the home of the group knows it; the rest is known where its session lives.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedMemberView {
+    pub session: SessionRef,
+    pub qos: QoS,
 }
 
 /// Which clients a listing wants; empty fields match all. Text fields match any part, ignoring ASCII case.
@@ -237,6 +245,35 @@ impl Shard {
             queued_bytes: group.queued_bytes,
         };
         self.groups.iter().take(limit).map(view).collect()
+    }
+
+    /// At most `limit` in the order in which they came, and how many there are. `None`: the group is not here.
+    pub fn shared_members(
+        &self,
+        share_name: &str,
+        filter: &str,
+        limit: usize,
+    ) -> Option<(Vec<SharedMemberView>, usize)> {
+        let index = self.groups.find(share_name, filter)?;
+        let group = self.groups.get(index)?;
+        let view = |member: &crate::shared::Member| SharedMemberView {
+            session: member.session,
+            qos: member.options.maximum_qos,
+        };
+        let members = group.members.iter().take(limit).map(view);
+        Some((members.collect(), group.members.len()))
+    }
+
+    /// Members that are sessions of this shard; those that are gone are left out.
+    pub fn clients_of(&self, members: &[SharedMemberView]) -> Vec<(SharedMemberView, ClientView)> {
+        let view = |member: &SharedMemberView| {
+            let SessionRef {
+                session: slot, epoch, ..
+            } = member.session;
+            let session = self.core.sessions.get(slot as usize)?.as_deref()?;
+            (session.epoch == epoch).then(|| (*member, self.view(slot, session)))
+        };
+        members.iter().filter_map(view).collect()
     }
 
     /// Retained messages of this shard that match, with at most `payload_max` bytes of each payload.

@@ -62,9 +62,11 @@ pub use config::{Overlapping, PublishRate, QueueDrop, ShardConfig, ShareStrategy
 pub use device::{Device, DeviceBacklog, DeviceKey};
 pub use durable::checkpoint::Checkpointed;
 pub use effect::*;
-pub use inspect::{ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SubscriptionView};
+pub use inspect::{
+    ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SharedMemberView, SubscriptionView,
+};
 pub use journal::Health as JournalHealth;
-pub use mail::Mail;
+pub use mail::{Mail, SessionRef};
 pub use outbox::{ARENA_SOFT_LIMIT_BYTES, Outbox, Range};
 pub use publish::ServerMessage;
 pub use shard::{NodeState, Shard};

@@ -211,6 +211,11 @@ impl Shard {
         (!client_id.is_empty()).then(|| ShardId((hash(client_id) % u64::from(shards.max(1))) as u16))
     }
 
+    /// The shard in which a group that shares a subscription lives.
+    pub fn home_of_group(share_name: &str, filter: &str, shards: u16) -> ShardId {
+        crate::shared::group_home(share_name, filter, shards.max(1))
+    }
+
     pub fn open(&mut self, now: Now, conn: ConnSlot, mut peer: Peer) {
         // For as long as the connection lasts, because CONNACK tells it to the client.
         let limit = self.core.config.maximum_packet_size;

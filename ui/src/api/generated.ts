@@ -1240,6 +1240,29 @@ export type SharedGroup = {
   share_name: string;
 };
 
+/** A member of a shared subscription; the numbers are of its whole session, which may have other subscriptions. */
+export type SharedMember = {
+  client_id: string;
+  /** Sent and not acknowledged. */
+  inflight: number;
+  is_connected: boolean;
+  messages_sent: number;
+  /** Maximum QoS. */
+  qos: number;
+  /** Messages that wait for it. */
+  queued: number;
+  queued_bytes: number;
+  /** Of these it takes so many at the same time. */
+  receive_maximum: number;
+};
+
+/** Members of a group, those first for which most waits. */
+export type SharedMembers = {
+  items: SharedMember[];
+  /** How many there are. The first 2,000 that came are looked at. */
+  members: number;
+};
+
 export type SortOrder = "asc" | "desc";
 
 /** What a source has brought. */
@@ -1775,6 +1798,10 @@ export const rollBackRule = (id: string, body: RollBack, signal?: AbortSignal): 
 /** Groups of shared subscriptions */
 export const sharedGroups = (query?: { limit?: number | undefined }, signal?: AbortSignal): Promise<SharedGroup[]> =>
   request("GET", "/api/v1/shared-groups", { query, signal });
+
+/** Members of a shared subscription */
+export const sharedMembers = (query: { share_name: string; filter: string; limit?: number | undefined }, signal?: AbortSignal): Promise<SharedMembers> =>
+  request("GET", "/api/v1/shared-groups/members", { query, signal });
 
 /** All sources */
 export const sources = (signal?: AbortSignal): Promise<SourceView[]> =>

@@ -1,9 +1,11 @@
 //! Subscriptions of one client and of all, and the groups of shared subscriptions.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::{ShardId, SubscriptionView};
+use broker::{Shard, ShardId, SharedMemberView, SubscriptionView};
 use mqtt::{QoS, ReasonCode, RetainHandling, SubscriptionOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +44,32 @@ pub struct SharedGroup {
     pub online: usize,
     /// Messages that wait for a member.
     pub queued: usize,
+}
+
+/// Members of a group, those first for which most waits.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SharedMembers {
+    /// How many there are. The first 2,000 that came are looked at.
+    pub members: usize,
+    pub items: Vec<SharedMember>,
+}
+
+/// A member of a shared subscription; the numbers are of its whole session, which may have other subscriptions.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SharedMember {
+    pub client_id: String,
+    pub is_connected: bool,
+    /// Maximum QoS.
+    #[schemars(range(max = 2))]
+    pub qos: u8,
+    /// Sent and not acknowledged.
+    pub inflight: usize,
+    /// Of these it takes so many at the same time.
+    pub receive_maximum: u16,
+    /// Messages that wait for it.
+    pub queued: usize,
+    pub queued_bytes: usize,
+    pub messages_sent: u64,
 }
 
 /// A subscription to make for a client.
@@ -96,6 +124,20 @@ pub struct GroupsQuery {
     limit: Option<usize>,
 }
 
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MembersQuery {
+    /// `group` of `$share/group/filter`.
+    share_name: String,
+    /// Topic filter, as it was subscribed, without `$share/` and the name.
+    filter: String,
+    #[schemars(range(min = 1, max = 1000))]
+    limit: Option<usize>,
+}
+
+/// Members of one group that are looked at.
+const MEMBERS_LOOKED_AT: usize = 2000;
+
 pub fn endpoints() -> Vec<Endpoint> {
     const OF_CLIENT: &str = "/api/v1/clients/{client_id}/subscriptions";
     const ID: &str = "Percent-encoded, also its slashes.";
@@ -138,6 +180,15 @@ pub fn endpoints() -> Vec<Endpoint> {
             .says("Groups of shared subscriptions", "Up to `limit` of each shard.")
             .query::<GroupsQuery>()
             .returns::<Vec<SharedGroup>>("The groups."),
+        Endpoint::get("/api/v1/shared-groups/members", "shared_members", members)
+            .tag("Subscriptions")
+            .says(
+                "Members of a shared subscription",
+                "Which of them lags: what each has in flight and in its queue.",
+            )
+            .query::<MembersQuery>()
+            .fails(StatusCode::NOT_FOUND)
+            .returns::<SharedMembers>("Up to `limit` of them."),
     ]
 }
 
@@ -243,6 +294,37 @@ async fn groups(State(app): State<App>, Params(query): Params<GroupsQuery>) -> R
         queued: group.queued,
     };
     Ok(Json(of_shards.into_iter().flatten().map(view).collect()))
+}
+
+async fn members(State(app): State<App>, Params(query): Params<MembersQuery>) -> Result<Json<SharedMembers>, Problem> {
+    let limit = paging::limit(query.limit)?;
+    let home = Shard::home_of_group(&query.share_name, &query.filter, app.net().shards());
+    let found = app.on_shard(home, move |shard, _| {
+        shard.shared_members(&query.share_name, &query.filter, MEMBERS_LOOKED_AT)
+    });
+    let found = found.await?;
+    let (members, count) = found.ok_or_else(|| Problem::not_found("nobody is in such a group"))?;
+    let mut of_shards: BTreeMap<ShardId, Vec<SharedMemberView>> = BTreeMap::new();
+    for member in members {
+        of_shards.entry(member.session.shard).or_default().push(member);
+    }
+    let mut items = Vec::new();
+    for (shard, members) in of_shards {
+        let clients = app.on_shard(shard, move |shard, _| shard.clients_of(&members)).await?;
+        items.extend(clients.into_iter().map(|(member, client)| SharedMember {
+            client_id: client.client_id,
+            is_connected: client.is_connected,
+            qos: member.qos as u8,
+            inflight: client.inflight,
+            receive_maximum: client.receive_maximum,
+            queued: client.queued,
+            queued_bytes: client.queued_bytes,
+            messages_sent: client.messages_sent,
+        }));
+    }
+    items.sort_by(|a, b| (b.queued, b.inflight, &a.client_id).cmp(&(a.queued, a.inflight, &b.client_id)));
+    items.truncate(limit);
+    Ok(Json(SharedMembers { members: count, items }))
 }
 
 fn view(subscription: SubscriptionView) -> Subscription {

@@ -237,6 +237,32 @@ fn shared_groups_and_refused_clients_are_listed() {
         (&groups[0]["share_name"], &groups[0]["filter"], &groups[0]["members"]),
         (&json!("workers"), &json!("jobs/#"), &json!(1))
     );
+    let mut other = node.peer("another/member");
+    other.subscribe("$share/workers/jobs/#", QoS::AtMostOnce);
+    let members = |query: &str| node.get(&format!("/api/v1/shared-groups/members?{query}"));
+    let found = members("share_name=workers&filter=jobs/%23").ok().json();
+    assert_eq!(found["members"], 2);
+    let of = |index: usize| {
+        (
+            found["items"][index]["client_id"].clone(),
+            found["items"][index]["qos"].clone(),
+        )
+    };
+    assert_eq!(
+        (of(0), of(1)),
+        ((json!("another/member"), json!(0)), (json!("member"), json!(1)))
+    );
+    assert_eq!(
+        (&found["items"][0]["is_connected"], &found["items"][0]["queued"]),
+        (&json!(true), &json!(0))
+    );
+    let first = members("share_name=workers&filter=jobs/%23&limit=1").ok().json();
+    assert_eq!(
+        (&first["members"], first["items"].as_array().unwrap().len()),
+        (&json!(2), 1)
+    );
+    members("share_name=workers&filter=other").problem(404);
+    members("share_name=workers").problem(400);
     let (_, reason) = Peer::try_connect(node.mqtt_address(), "intruder", Some(("eve", "guess")));
     assert_eq!(reason, ReasonCode::BadUserNameOrPassword);
     let refused = node.get("/api/v1/refused-clients").ok().json();

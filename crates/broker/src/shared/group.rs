@@ -74,6 +74,10 @@ impl Groups {
         self.by_name.get(&Self::key(share_name, filter)).copied()
     }
 
+    pub fn get(&self, index: u32) -> Option<&Group> {
+        self.groups.get(index as usize)?.as_deref()
+    }
+
     pub fn get_mut(&mut self, index: u32) -> Option<&mut Group> {
         self.groups.get_mut(index as usize)?.as_deref_mut()
     }
