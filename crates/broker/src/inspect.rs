@@ -60,6 +60,29 @@ pub struct ClientView {
     pub last_drop: Option<(DropReason, u64)>,
 }
 
+/// What is too much for a list.
+#[derive(Clone, Debug)]
+pub struct ClientDetails {
+    pub client: ClientView,
+    pub will: Option<WillView>,
+    /// Of CONNECT (MQTT 5), while it is connected.
+    pub maximum_packet_size: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct WillView {
+    pub topic: String,
+    pub qos: QoS,
+    pub retain: bool,
+    pub delay_s: u32,
+    /// The beginning of it.
+    pub payload: Vec<u8>,
+    pub payload_bytes: usize,
+    /// As on the wire.
+    pub properties: Vec<u8>,
+    pub message_expiry_s: Option<u32>,
+}
+
 #[derive(Clone, Debug)]
 pub struct SubscriptionView {
     pub client_id: String,
@@ -152,6 +175,30 @@ impl Shard {
     pub fn client(&self, client_id: &str) -> Option<ClientView> {
         let slot = self.slot_of(client_id)?;
         Some(self.view(slot, self.core.session(slot)))
+    }
+
+    pub fn client_details(&self, client_id: &str, payload_max: usize) -> Option<ClientDetails> {
+        let slot = self.slot_of(client_id)?;
+        let session = self.core.session(slot);
+        let connection = session.conn.and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
+        let will = session.will.as_deref();
+        let will = will.map(|will| WillView {
+            topic: will.topic.to_string(),
+            qos: will.qos,
+            retain: will.retain,
+            delay_s: will.delay_s,
+            payload: will.payload[..will.payload.len().min(payload_max)].to_vec(),
+            payload_bytes: will.payload.len(),
+            properties: will.properties.to_vec(),
+            message_expiry_s: will.message_expiry_s,
+        });
+        Some(ClientDetails {
+            client: self.view(slot, session),
+            will,
+            maximum_packet_size: connection
+                .map(|connection| connection.maximum_packet_size)
+                .filter(|size| *size < u32::MAX),
+        })
     }
 
     pub(crate) fn view(&self, slot: u32, session: &Session) -> ClientView {

@@ -63,7 +63,8 @@ pub use device::{Device, DeviceBacklog, DeviceKey};
 pub use durable::checkpoint::Checkpointed;
 pub use effect::*;
 pub use inspect::{
-    ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SharedMemberView, SubscriptionView,
+    ClientDetails, ClientFilter, ClientView, Refusal, RetainedView, SharedGroupView, SharedMemberView,
+    SubscriptionView, WillView,
 };
 pub use journal::Health as JournalHealth;
 pub use mail::{Mail, SessionRef};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use broker::{ClientFilter, ClientView, Now, Refusal, ShardId};
+use broker::{ClientFilter, ClientView, Now, Refusal, ShardId, WillView};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,8 @@ use super::clients_in_order::{self, SortBy, SortOrder};
 use super::stats::TransportView;
 use crate::app::App;
 use crate::endpoint::Endpoint;
+use crate::message_body::{MessageProperties, PayloadEncoding};
+use crate::packet_fields;
 use crate::paging::{self, Page, Place};
 use crate::problem::Problem;
 use crate::query::Params;
@@ -60,6 +62,36 @@ pub struct Client {
     pub drops: Vec<DropCount>,
     pub last_drop: Option<LastDrop>,
 }
+
+/// A client with what is too much for a list.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ClientDetails {
+    #[serde(flatten)]
+    pub client: Client,
+    /// What is published for it when its connection ends without DISCONNECT.
+    pub will: Option<Will>,
+    /// Maximum Packet Size of CONNECT; `null`: it takes all, or is not connected.
+    pub maximum_packet_size: Option<u32>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Will {
+    pub topic: String,
+    #[schemars(range(max = 2))]
+    pub qos: u8,
+    pub retain: bool,
+    /// Seconds between the end of the connection and the publication.
+    pub delay_s: u32,
+    /// The first 4096 bytes.
+    pub payload: String,
+    pub encoding: PayloadEncoding,
+    /// Of all of it.
+    pub payload_bytes: usize,
+    pub properties: MessageProperties,
+}
+
+/// Of a will's payload.
+const WILL_BYTES_MAX: usize = 4096;
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DropCount {
@@ -139,10 +171,10 @@ pub fn endpoints() -> Vec<Endpoint> {
             .tag("Clients")
             .says(
                 "One client",
-                "With its counters, and why it last lost a message or its connection.",
+                "With its counters, its will, and why it last lost a message or its connection.",
             )
             .path_parameter("client_id", ID)
-            .returns::<Client>("The client."),
+            .returns::<ClientDetails>("The client."),
         Endpoint::delete("/api/v1/clients/{client_id}", "kick_client", kick)
             .tag("Clients")
             .says(
@@ -205,13 +237,34 @@ async fn clients(State(app): State<App>, Params(query): Params<ClientsQuery>) ->
     }))
 }
 
-async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<Client>, Problem> {
+async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result<Json<ClientDetails>, Problem> {
     let wanted = client_id.clone();
-    let (found, now) = app
-        .on_home(&client_id, move |shard, now| (shard.client(&wanted), now))
-        .await?;
+    let found = app.on_home(&client_id, move |shard, now| {
+        (shard.client_details(&wanted, WILL_BYTES_MAX), now)
+    });
+    let (found, now) = found.await?;
     let found = found.ok_or_else(|| unknown(&client_id))?;
-    Ok(Json(view(found, &ListenerNames::of(&app), now)))
+    Ok(Json(ClientDetails {
+        client: view(found.client, &ListenerNames::of(&app), now),
+        will: found.will.map(will),
+        maximum_packet_size: found.maximum_packet_size,
+    }))
+}
+
+fn will(will: WillView) -> Will {
+    let properties = MessageProperties::from_wire(&will.properties, will.message_expiry_s);
+    let is_cut = will.payload.len() < will.payload_bytes;
+    let (payload, encoding) = packet_fields::start_of(&will.payload, is_cut);
+    Will {
+        topic: will.topic,
+        qos: will.qos as u8,
+        retain: will.retain,
+        delay_s: will.delay_s,
+        payload,
+        encoding,
+        payload_bytes: will.payload_bytes,
+        properties,
+    }
 }
 
 async fn kick(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mqtt::{QoS, ReasonCode};
+use mqtt::{Property, PropertyWriter, QoS, ReasonCode, Will};
 use serde_json::{Value, json};
 
 use crate::node::Node;
@@ -338,4 +338,42 @@ fn what_a_client_has_not_acknowledged_and_what_waits_are_listed() {
             .problem(422)["field"],
         "payload_bytes"
     );
+}
+
+#[test]
+fn a_client_is_shown_with_its_will() {
+    let node = Node::start(2).with_login();
+    let mut bytes = Vec::new();
+    let mut writer = PropertyWriter::new(&mut bytes);
+    writer.put(Property::WillDelayInterval(60));
+    writer.put(Property::MessageExpiryInterval(3600));
+    writer.put(Property::ContentType("text/plain"));
+    writer.put(Property::UserProperty("plant", "north"));
+    // The last of the bytes that are shown is half of a character.
+    let payload = format!("{}grün", "x".repeat(4093));
+    let will = Will {
+        qos: QoS::AtLeastOnce,
+        retain: true,
+        properties: writer.finish(),
+        topic: "gone/meter",
+        payload: payload.as_bytes(),
+    };
+    let _peer = Peer::with_will(node.mqtt_address(), "meter", will);
+    let client = node.get("/api/v1/clients/meter").ok().json();
+    assert_eq!((&client["client_id"], &client["has_will"]), (&json!("meter"), &json!(true)));
+    let shown = &client["will"];
+    assert_eq!(
+        (&shown["topic"], &shown["qos"], &shown["retain"], &shown["delay_s"]),
+        (&json!("gone/meter"), &json!(1), &json!(true), &json!(60))
+    );
+    assert_eq!(
+        (&shown["payload"], &shown["encoding"], &shown["payload_bytes"]),
+        (&json!(payload[..4095]), &json!("plain"), &json!(4098))
+    );
+    let properties = &shown["properties"];
+    assert_eq!(properties["message_expiry_interval"], 3600);
+    assert_eq!(properties["content_type"], "text/plain");
+    assert_eq!(properties["user_properties"], json!([{"name": "plant", "value": "north"}]));
+    let _other = node.peer("none");
+    assert_eq!(node.get("/api/v1/clients/none").ok().json()["will"], Value::Null);
 }

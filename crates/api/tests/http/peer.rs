@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mqtt::{
     Connect, Decoded, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling,
-    Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions,
+    Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions, Will,
 };
 
 /// What MQTT goes over.
@@ -45,8 +45,26 @@ impl Peer {
         Peer::over(Box::new(stream), client_id, login)
     }
 
+    #[track_caller]
+    pub fn with_will(address: SocketAddr, client_id: &str, will: Will<'_>) -> Peer {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (peer, reason) = Peer::log_in(Box::new(stream), client_id, None, Some(will));
+        assert_eq!(reason, ReasonCode::Success);
+        peer
+    }
+
     /// On a connection that is there.
     pub fn over(stream: Box<dyn Wire>, client_id: &str, login: Option<(&str, &str)>) -> (Peer, ReasonCode) {
+        Peer::log_in(stream, client_id, login, None)
+    }
+
+    fn log_in(
+        stream: Box<dyn Wire>,
+        client_id: &str,
+        login: Option<(&str, &str)>,
+        will: Option<Will<'_>>,
+    ) -> (Peer, ReasonCode) {
         let mut peer = Peer {
             stream,
             bytes: Vec::new(),
@@ -60,7 +78,7 @@ impl Peer {
             // Session Expiry Interval of 1000 s, so that a session outlives its connection.
             properties: Properties::from_validated(&[0x11, 0, 0, 3, 0xe8]),
             client_id,
-            will: None,
+            will,
             user_name: login.map(|(name, _)| name),
             password: login.map(|(_, password)| password.as_bytes()),
         }));
