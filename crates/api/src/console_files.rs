@@ -16,15 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
+        path: "/assets/About-Bb-985Uq.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/About-Bb-985Uq.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/About-DGsqcy4b.js",
+        path: "/assets/Access-CVoG6JJ8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-DGsqcy4b.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-CVoG6JJ8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -34,21 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-sk_jH4DM.js",
+        path: "/assets/Account-DW_iwmNS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-sk_jH4DM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DW_iwmNS.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-BXFSWNWa.js",
+        path: "/assets/Action-B3kwiqEl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-BXFSWNWa.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-B3tlyUxn.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-B3tlyUxn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-B3kwiqEl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,9 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-BBV49VNe.js",
+        path: "/assets/Actions-DZDV3E03.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-BBV49VNe.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-DZDV3E03.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-F16XLndq.js",
+        path: "/assets/AlarmTable-Lp9IX2Ap.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-F16XLndq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-Lp9IX2Ap.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-BI75310v.js",
+        path: "/assets/Alarms-DxzKG9lH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BI75310v.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DxzKG9lH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,15 +106,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-TvyCttt8.js",
+        path: "/assets/Audit-DcFpekoZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-TvyCttt8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DcFpekoZ.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-Dg-SP2on.js",
+        path: "/assets/AuthorityFile-Dl1zjhbh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-Dg-SP2on.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-Dl1zjhbh.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Backup-Bxfrukln.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-Bxfrukln.js.gz"),
         is_gzip: true,
     },
     File {
@@ -124,21 +130,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CxKHxOhc.js",
+        path: "/assets/BanForm-1y-Yhb8Y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CxKHxOhc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-1y-Yhb8Y.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-C-xYYY47.js",
+        path: "/assets/Bans-DX_sSPsm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-C-xYYY47.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-DX_sSPsm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-BXyQGBhw.js",
+        path: "/assets/Benchmarks-D6sRWLbR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-BXyQGBhw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-D6sRWLbR.js.gz"),
         is_gzip: true,
     },
     File {
@@ -148,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-DE66r9QX.js",
+        path: "/assets/Certificates-BIDqjRNh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DE66r9QX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BIDqjRNh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,15 +166,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-BEodWkcm.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-BEodWkcm.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Chain-DBDUB1ls.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-DBDUB1ls.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chain-DUt-84Vo.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-DUt-84Vo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,21 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-DHfO7hpT.js",
+        path: "/assets/Chains-tUxF9Zhb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-DHfO7hpT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-tUxF9Zhb.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-BJ8-1-oq.js",
+        path: "/assets/ChangedMeanwhile-gZNT0jwL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-BJ8-1-oq.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-Cf6Rmz2V.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-Cf6Rmz2V.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-gZNT0jwL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +202,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-C5PBOW8P.js",
+        path: "/assets/Chart-DbZIsH5m.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-C5PBOW8P.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-DbZIsH5m.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-C_w3QOMz.css",
+        path: "/assets/Client-D04W6dx8.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-C_w3QOMz.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-D04W6dx8.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Client-HEI4ZvVE.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Client-HEI4ZvVE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,9 +226,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-D8mnMMA0.js",
+        path: "/assets/Clients-MELNe7GR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-D8mnMMA0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-MELNe7GR.js.gz"),
         is_gzip: true,
     },
     File {
@@ -232,21 +238,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-xrktjGXg.js",
+        path: "/assets/Configuration-D1NXOE1y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-xrktjGXg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-D1NXOE1y.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-9ltq9lZt.js",
+        path: "/assets/Connector-EqftLx56.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-9ltq9lZt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-EqftLx56.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-Dv7CSHBK.js",
+        path: "/assets/Connectors-BOVozDwq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-Dv7CSHBK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BOVozDwq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -256,9 +262,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-uok7iuta.js",
+        path: "/assets/ConsoleUsers-_5SbFbVx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-uok7iuta.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-_5SbFbVx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -274,9 +280,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-DJkXOZ7y.js",
+        path: "/assets/Dashboard-DsxOfmkr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DJkXOZ7y.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DsxOfmkr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,9 +292,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-CUBwxuCr.js",
+        path: "/assets/Dashboards-C2aXmDdd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CUBwxuCr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C2aXmDdd.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Definition-BdZ2yH4X.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-BdZ2yH4X.js.gz"),
         is_gzip: true,
     },
     File {
@@ -298,15 +310,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-QoUl9fPJ.js",
+        path: "/assets/DefinitionName-17chvPDw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-QoUl9fPJ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/DefinitionName-D7xqtBa8.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-D7xqtBa8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-17chvPDw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,21 +328,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-e0VPbl2M.js",
+        path: "/assets/Device-Cp20QNVv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-e0VPbl2M.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-Cp20QNVv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-ByqhiPan.js",
+        path: "/assets/DeviceForm-BtqGA_yu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-ByqhiPan.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BtqGA_yu.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-BetcbGo9.js",
+        path: "/assets/Devices-47dy71PF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-BetcbGo9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-47dy71PF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -346,15 +352,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-C4J6JmbU.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
+        path: "/assets/EntityChoice-C3P-XVM8.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C3P-XVM8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-DkrNeJAH.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DkrNeJAH.js.gz"),
+        path: "/assets/EntityChoice-C4J6JmbU.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
         is_gzip: true,
     },
     File {
@@ -382,27 +388,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-DM51qmwk.js",
+        path: "/assets/History-BuCE4YDy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-DM51qmwk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-BuCE4YDy.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-BpJnCWVO.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-BpJnCWVO.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Home-CSdTRU7W.css",
+        path: "/assets/Home-B0i_37DU.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-CSdTRU7W.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-B0i_37DU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-DNFm49QE.js",
+        path: "/assets/Home-BC1IQpWD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DNFm49QE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-BC1IQpWD.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ImportButton-Dx-NDF9H.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-Dx-NDF9H.js.gz"),
         is_gzip: true,
     },
     File {
@@ -412,15 +418,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-DfmzptNW.js",
+        path: "/assets/Keys-DOcgEFTM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-DfmzptNW.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Logs-B6YIItt7.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-B6YIItt7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-DOcgEFTM.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,15 +430,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Logs-Dislztub.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-Dislztub.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-CGDnPzlT.js",
+        path: "/assets/MqttClient-C4ayYrNW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CGDnPzlT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-C4ayYrNW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -466,9 +472,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-D83CVYhw.js",
+        path: "/assets/Payload-OOIcp71-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-D83CVYhw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-OOIcp71-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -478,15 +484,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-DYQ8YjGC.js",
+        path: "/assets/Profile-DaBV7tCb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-DYQ8YjGC.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-DaBV7tCb.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-a_vQidOQ.js",
+        path: "/assets/Profiles-DIUnceEv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-a_vQidOQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DIUnceEv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,15 +502,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-O92NWKbR.js",
+        path: "/assets/PublishForm-DozAOPam.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-O92NWKbR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-DozAOPam.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-BxlxNNM1.js",
+        path: "/assets/Refused-8K1dgUyg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-BxlxNNM1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-8K1dgUyg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,15 +520,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-Ca_M0lJv.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-Ca_M0lJv.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Retained-DLqOwYTI.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Retained-DLqOwYTI.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Retained-DkcIXl19.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-DkcIXl19.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,9 +538,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-tX-WEyCn.js",
+        path: "/assets/Rule-C_wTA2NJ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-tX-WEyCn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-C_wTA2NJ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -544,21 +550,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-CysRhfN-.js",
+        path: "/assets/RuleFlow-D4bqav5D.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CysRhfN-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-D4bqav5D.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CHGzd0a_.js",
+        path: "/assets/Rules-DcANZ2_C.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CHGzd0a_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-DcANZ2_C.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-BJi_ENi5.js",
+        path: "/assets/Screen-CoDFW4w2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-BJi_ENi5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-CoDFW4w2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -580,15 +586,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-C7KIhqpF.js",
+        path: "/assets/Source-DRV_ClHu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-C7KIhqpF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-DRV_ClHu.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-B1BxtMcW.js",
+        path: "/assets/Sources-AFSMhfI8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-B1BxtMcW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-AFSMhfI8.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Subscriptions-D1vHBpP5.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-D1vHBpP5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -598,27 +610,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-DFY_CtPc.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-DFY_CtPc.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-CstHL0IC.js",
+        path: "/assets/Topics-FP8EcrtY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-CstHL0IC.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Usage-CPkQfjEr.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-CPkQfjEr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-FP8EcrtY.js.gz"),
         is_gzip: true,
     },
     File {
@@ -628,15 +628,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-BU70bu58.js",
+        path: "/assets/Usage-Cxzjk4EN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-BU70bu58.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-Cxzjk4EN.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-CSAUXwDn.js",
+        path: "/assets/Users-C0OHzHOU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-CSAUXwDn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-C0OHzHOU.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/aliases-CJ-U7rsa.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-CJ-U7rsa.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,9 +652,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-DiUZlDUg.js",
+        path: "/assets/connection-JmzFkqXu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-DiUZlDUg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-JmzFkqXu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -670,21 +676,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-DnbclwVC.js",
+        path: "/assets/following.svelte-CJrcD4Qy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DnbclwVC.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/index-B9epUZ6e.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-B9epUZ6e.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-CJrcD4Qy.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/index-BZn39MTy.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/index-BZn39MTy.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/index-C0AgeJG5.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-C0AgeJG5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -712,12 +718,6 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/snippets-D_8f0ZrT.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/snippets-D_8f0ZrT.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/uPlot-CnsZ1jie.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/uPlot-CnsZ1jie.css.gz"),
@@ -730,9 +730,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-B2eEWfpT.js",
+        path: "/assets/watch.svelte-D6gouoY6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B2eEWfpT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-D6gouoY6.js.gz"),
         is_gzip: true,
     },
 ];

@@ -180,7 +180,9 @@ impl Shard {
     pub fn client_details(&self, client_id: &str, payload_max: usize) -> Option<ClientDetails> {
         let slot = self.slot_of(client_id)?;
         let session = self.core.session(slot);
-        let connection = session.conn.and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
+        let connection = session
+            .conn
+            .and_then(|conn| self.core.connections[conn.0 as usize].as_deref());
         let will = session.will.as_deref();
         let will = will.map(|will| WillView {
             topic: will.topic.to_string(),

@@ -24,6 +24,19 @@ test("a client is found, looked at, and disconnected", async ({ console: page, n
   await expect(page.getByText("The session has ended.")).toBeVisible();
 });
 
+test("a client's will is shown", async ({ console: page, node }) => {
+  await node.subscriber("willing", "clients/willing", "--will-topic", "gone/willing", "--will-payload", "it is gone", "--will-qos", "1", "--will-retain");
+  await open(page, "clients/willing");
+  const will = page.getByRole("region", { name: "Will", exact: true });
+  await expect(will).toContainText("gone/willing");
+  await expect(will).toContainText("1 retained");
+  await expect(will).toContainText("it is gone 10 B");
+  await expect(will).toContainText("as soon as the connection has ended");
+  await node.subscriber("unwilling", "clients/unwilling");
+  await open(page, "clients/unwilling");
+  await expect(page.getByRole("region", { name: "Will", exact: true })).toContainText("None");
+});
+
 test("a subscription is added and removed in the client's stead", async ({ console: page, node }) => {
   await node.subscriber("cellar-1", "clients/cellar");
   await open(page, "clients/cellar-1");
@@ -90,7 +103,13 @@ test("shared groups show their members", async ({ console: page, node }) => {
   await node.subscriber("worker-1", "$share/crew/jobs/#");
   await node.subscriber("worker-2", "$share/crew/jobs/#");
   await open(page, "subscriptions");
-  await expect(page.getByRole("region", { name: "Table: Shared groups", exact: true }).getByRole("row", { name: /crew jobs\/# 2 2 0/ })).toBeVisible();
+  const groups = page.getByRole("region", { name: "Table: Shared groups", exact: true });
+  await expect(groups.getByRole("row", { name: /crew jobs\/# 2 2 0/ })).toBeVisible();
+  await groups.getByRole("button", { name: "crew" }).click();
+  const members = groups.getByRole("table", { name: "Members of crew", exact: true });
+  await expect(members.getByRole("row", { name: /^worker-2 yes 0 0 0 0/ })).toBeVisible();
+  await members.getByRole("link", { name: "worker-1", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "worker-1", exact: true })).toBeVisible();
 });
 
 test("a refused client is told why, and let in", async ({ console: page, node }) => {

@@ -445,6 +445,53 @@ export type Client = {
 
 export type ClientCertificates = "none" | "optional" | "required";
 
+/** A client with what is too much for a list. */
+export type ClientDetails = {
+  /** Of the present or last connection. */
+  address: string;
+  /** QoS 2 messages received whose PUBREL has not come. */
+  awaiting_release: number;
+  bytes_received: number;
+  bytes_sent: number;
+  clean_start: boolean;
+  client_id: string;
+  connected: boolean;
+  connected_at_unix_ms: number;
+  created_at_unix_ms: number;
+  disconnected_at_unix_ms: (number | null);
+  /** Messages it did not get (or could not publish), by reason. */
+  drops: DropCount[];
+  has_will: boolean;
+  /** Sent and not acknowledged. */
+  inflight: number;
+  is_bridge: boolean;
+  keep_alive_s: number;
+  /** Why its last connection ended. */
+  last_disconnect_reason: (string | null);
+  last_drop: (LastDrop | null);
+  /** Name of the listener. */
+  listener: (string | null);
+  /** Maximum Packet Size of CONNECT; `null`: it takes all, or is not connected. */
+  maximum_packet_size: (number | null);
+  messages_received: number;
+  messages_sent: number;
+  /** Bytes that wait for the socket. */
+  output_backlog_bytes: number;
+  /** `3.1`, `3.1.1` or `5.0`. */
+  protocol_version: string;
+  queued: number;
+  queued_bytes: number;
+  receive_maximum: number;
+  /** 4294967295 never expires. */
+  session_expiry_interval_s: number;
+  subscriptions: number;
+  /** `null` without a connection. */
+  transport: (TransportView | null);
+  user_name: (string | null);
+  /** What is published for it when its connection ends without DISCONNECT. */
+  will: (Will | null);
+};
+
 /** What clients are sorted by. */
 export type ClientSort = ("client_id" | "subscriptions" | "queued" | "messages_received" | "messages_sent" | "since");
 
@@ -754,7 +801,8 @@ export type ListenerCertificate = {
   chain: Certificate[];
   /** Whether clients have to show one. */
   client_certificates: ClientCertificates;
-  /** The chain ends with what clients have to trust: an authority of one's own, or a certificate that is nobody's but its own. It is at `authority.pem`. Otherwise the authority is elsewhere, such as a public one, which clients trust already. */
+  /** The chain ends with what clients have to trust: an authority of one's own, or a certificate that is nobody's but its own. It is at
+   * `authority.pem`. Otherwise the authority is elsewhere, such as a public one, which clients trust already. */
   has_authority: boolean;
   key_file: string;
   /** `tls.default`; `api` is the port of this API. */
@@ -1443,6 +1491,20 @@ export type WaitingPage = {
   unlisted: number;
 };
 
+export type Will = {
+  /** Seconds between the end of the connection and the publication. */
+  delay_s: number;
+  encoding: PayloadEncoding;
+  /** The first 4096 bytes. */
+  payload: string;
+  /** Of all of it. */
+  payload_bytes: number;
+  properties: MessageProperties;
+  qos: number;
+  retain: boolean;
+  topic: string;
+};
+
 /** This document */
 export const openapi = (signal?: AbortSignal): Promise<unknown> =>
   request("GET", "/api/openapi.json", { signal });
@@ -1595,6 +1657,10 @@ export const reloadCertificates = (signal?: AbortSignal): Promise<Certificates> 
 export const replaceCertificate = (listener: string, body: NewCertificate, signal?: AbortSignal): Promise<Certificates> =>
   request("PUT", `/api/v1/certificates/${part(listener)}`, { body, signal });
 
+/** What clients have to trust */
+export const authority = (listener: string, signal?: AbortSignal): Promise<string> =>
+  request("GET", `/api/v1/certificates/${part(listener)}/authority.pem`, { signal });
+
 /** Clients, page by page */
 export const clients = (query?: { address?: string | undefined; client_id?: string | undefined; connected?: boolean | undefined; cursor?: string | undefined; limit?: number | undefined; order?: SortOrder | undefined; sort?: ClientSort | undefined; user_name?: string | undefined }, signal?: AbortSignal): Promise<Page5> =>
   request("GET", "/api/v1/clients", { query, signal });
@@ -1604,7 +1670,7 @@ export const kickClient = (clientId: string, query?: { end_session?: boolean | u
   request("DELETE", `/api/v1/clients/${part(clientId)}`, { query, signal });
 
 /** One client */
-export const client = (clientId: string, signal?: AbortSignal): Promise<Client> =>
+export const client = (clientId: string, signal?: AbortSignal): Promise<ClientDetails> =>
   request("GET", `/api/v1/clients/${part(clientId)}`, { signal });
 
 /** What a client has not acknowledged */
@@ -1800,7 +1866,7 @@ export const sharedGroups = (query?: { limit?: number | undefined }, signal?: Ab
   request("GET", "/api/v1/shared-groups", { query, signal });
 
 /** Members of a shared subscription */
-export const sharedMembers = (query: { share_name: string; filter: string; limit?: number | undefined }, signal?: AbortSignal): Promise<SharedMembers> =>
+export const sharedMembers = (query: { filter: string | undefined; limit?: number | undefined; share_name: string | undefined }, signal?: AbortSignal): Promise<SharedMembers> =>
   request("GET", "/api/v1/shared-groups/members", { query, signal });
 
 /** All sources */

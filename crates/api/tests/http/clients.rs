@@ -360,7 +360,10 @@ fn a_client_is_shown_with_its_will() {
     };
     let _peer = Peer::with_will(node.mqtt_address(), "meter", will);
     let client = node.get("/api/v1/clients/meter").ok().json();
-    assert_eq!((&client["client_id"], &client["has_will"]), (&json!("meter"), &json!(true)));
+    assert_eq!(
+        (&client["client_id"], &client["has_will"]),
+        (&json!("meter"), &json!(true))
+    );
     let shown = &client["will"];
     assert_eq!(
         (&shown["topic"], &shown["qos"], &shown["retain"], &shown["delay_s"]),
@@ -373,7 +376,10 @@ fn a_client_is_shown_with_its_will() {
     let properties = &shown["properties"];
     assert_eq!(properties["message_expiry_interval"], 3600);
     assert_eq!(properties["content_type"], "text/plain");
-    assert_eq!(properties["user_properties"], json!([{"name": "plant", "value": "north"}]));
+    assert_eq!(
+        properties["user_properties"],
+        json!([{"name": "plant", "value": "north"}])
+    );
     let _other = node.peer("none");
     assert_eq!(node.get("/api/v1/clients/none").ok().json()["will"], Value::Null);
 }
