@@ -152,6 +152,33 @@ fn a_backup_of_a_running_server_is_made_downloaded_and_restored() {
 }
 
 #[test]
+fn a_backup_is_cancelled_and_leaves_nothing() {
+    let server = Server::start(&Config::new(""));
+    let api = Api::of(&server);
+    // Whoever reads this waits for ever.
+    let journal = server.dir().join("data/integration/buffers/stuck/journal");
+    std::fs::create_dir_all(&journal).unwrap();
+    let pipe = journal.join(format!("{:016x}.log", 0));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let started = api.ok("POST", "/api/v1/backups", &json!({}));
+    let name = started["name"].as_str().unwrap();
+    let unfinished = server.dir().join(format!("data/backups/.{name}"));
+    server.wait_until("it is at work", |_| unfinished.join("integration").exists());
+    assert_eq!(api.get("/api/v1/backups")["running"]["name"], name);
+    api.ok("DELETE", &format!("/api/v1/backups/{name}"), &Value::Null);
+    server.wait_until("it has ended", |_| api.get("/api/v1/backups")["running"] == Value::Null);
+    let state = api.get("/api/v1/backups");
+    assert_eq!((&state["failure"], &state["items"]), (&Value::Null, &json!([])));
+    assert!(!unfinished.exists());
+    // The next one is made.
+    std::fs::remove_dir_all(journal.parent().unwrap()).unwrap();
+    api.ok("POST", "/api/v1/backups", &json!({}));
+    server.wait_until("it is made", |_| {
+        api.get("/api/v1/backups")["items"].as_array().unwrap().len() == 1
+    });
+}
+
+#[test]
 fn a_benchmark_of_this_node_runs_is_stopped_and_reports() {
     let server = Server::start(&Config::new("[benchmark]\nmax_clients = 60\nmax_duration = \"20s\"\n"));
     let api = Api::of(&server);

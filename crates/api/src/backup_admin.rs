@@ -9,12 +9,13 @@ use std::time::SystemTime;
 pub trait BackupAdmin: Send + Sync + 'static {
     fn state(&self) -> Result<BackupState, BackupError>;
 
-    /// Begins one and returns its name; it goes on on a thread of its own.
+    /// Begins one and returns its name; it goes on meanwhile.
     fn start(&self) -> Result<String, BackupError>;
 
     /// The directory of a finished one.
     fn path(&self, name: &str) -> Result<PathBuf, BackupError>;
 
+    /// Also of the one that is being made, which ends.
     fn remove(&self, name: &str) -> Result<(), BackupError>;
 }
 

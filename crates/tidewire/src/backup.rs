@@ -77,7 +77,7 @@ fn restore_into(from: &Path, data_dir: &Path) -> Result<Copied, String> {
 }
 
 /// Copies the data directory, and says that the copy is whole.
-pub fn back_up(data_dir: &Path, to: &Path) -> Result<Copied, String> {
+fn back_up(data_dir: &Path, to: &Path) -> Result<Copied, String> {
     mark::check_data_dir(data_dir)?;
     let copied = copy(data_dir, to, |_| Ok(()))?;
     match mark::write(to) {
@@ -116,18 +116,28 @@ fn report(what: &str, from: &Path, to: &Path, result: Result<Copied, String>) ->
     if let Some(bytes) = copied.platform_bytes {
         let _ = writeln!(text, "of the device platform: {}, verified", readable_bytes(bytes));
     }
-    let _ = writeln!(text, "it holds: {}", copied.holdings);
+    let _ = writeln!(text, "{HOLDS}{}", copied.holdings);
     print(&text)
 }
 
-pub struct Copied {
+const HOLDS: &str = "it holds: ";
+
+/// Of what the command has printed.
+pub fn holdings_of(printed: &str) -> &str {
+    printed
+        .lines()
+        .find_map(|line| line.strip_prefix(HOLDS))
+        .unwrap_or_default()
+}
+
+struct Copied {
     segments: usize,
     journal_bytes: u64,
     /// Beside the journal.
     files: Vec<String>,
     integration: Integration,
     platform_bytes: Option<u64>,
-    pub holdings: Holdings,
+    holdings: Holdings,
 }
 
 /// What waits for actions.

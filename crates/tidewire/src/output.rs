@@ -20,8 +20,16 @@ pub fn print(text: &str) -> ExitCode {
 }
 
 /// One line on standard error; there is nobody to tell when that fails.
+const COMPLAINT: &str = "tidewire: ";
+
 pub fn complain(message: &dyn Display) {
-    let _ = writeln!(io::stderr().lock(), "tidewire: {message}");
+    let _ = writeln!(io::stderr().lock(), "{COMPLAINT}{message}");
+}
+
+/// What another process of this program complained about.
+pub fn complaint_of(printed: &str) -> &str {
+    let printed = printed.trim();
+    printed.strip_prefix(COMPLAINT).unwrap_or(printed)
 }
 
 pub fn fail(code: u8, message: &dyn Display) -> ExitCode {

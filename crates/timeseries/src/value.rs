@@ -52,7 +52,7 @@ impl Value {
     }
 
     /// Bytes on the heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         match self {
             Value::String(text) | Value::Json(text) => text.len(),
             _ => 0,

@@ -99,10 +99,10 @@ pub fn endpoints() -> Vec<Endpoint> {
             .returns_text("application/x-tar", "The archive."),
         Endpoint::delete("/api/v1/backups/{name}", "remove_backup", remove)
             .tag("Backup")
-            .says("Delete a backup", "It is gone for good.")
+            .says("Delete a backup", "It is gone for good. The one that is being made is cancelled.")
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
-            .returns_nothing("Deleted."),
+            .returns_nothing("Deleted, or cancelled."),
     ]
 }
 

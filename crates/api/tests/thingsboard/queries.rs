@@ -296,3 +296,38 @@ fn a_device_that_is_not_connected_cannot_be_called() {
         20,
     );
 }
+
+#[test]
+fn one_answer_has_its_bounds() {
+    let fleet = fleet();
+    let path = format!("/api/plugins/telemetry/DEVICE/{}", fleet.ids[0]);
+    let text = "x".repeat(60_000);
+    fleet
+        .server
+        .post(&format!("{path}/attributes/SERVER_SCOPE"), json!({"text": text}))
+        .ok();
+    let keys = |count: usize| vec![json!({"type": "SERVER_ATTRIBUTE", "key": "text"}); count];
+    let query = |keys: Vec<Value>| {
+        json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": {"pageSize": 10, "page": 0},
+            "latestValues": keys})
+    };
+    fleet.server.post("/api/entitiesQuery/find", query(keys(1_000))).ok();
+    let too_large = refused(
+        &fleet.server.post("/api/entitiesQuery/find", query(keys(1_200))),
+        400,
+        31,
+    );
+    assert_eq!(
+        too_large,
+        "The answer has more than 64 MiB: ask for fewer keys, a smaller page or a shorter range"
+    );
+    let filter = json!({"key": {"type": "ENTITY_FIELD", "key": "name"},
+        "predicate": {"type": "STRING", "operation": "STARTS_WITH", "value": {"defaultValue": "m"}}});
+    let filtered = |count: usize| json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "keyFilters": vec![filter.clone(); count]});
+    assert_eq!(
+        fleet.server.post("/api/entitiesQuery/count", filtered(100)).ok().json(),
+        5
+    );
+    let too_many = refused(&fleet.server.post("/api/entitiesQuery/count", filtered(101)), 400, 31);
+    assert_eq!(too_many, "The query has 101 key filters: expected 100 at most");
+}

@@ -454,3 +454,29 @@ fn another_login_sees_nothing_of_the_first() {
     socket.send(&json!({"cmds": [count]}));
     assert_eq!(socket.next()["cmdId"], 3);
 }
+
+#[test]
+fn one_answer_of_entities_has_its_bound() {
+    let server = Server::start();
+    let device = server.device("wordy");
+    let path = format!("/api/plugins/telemetry/DEVICE/{device}/attributes/SERVER_SCOPE");
+    server.post(&path, json!({"text": "x".repeat(60_000)})).ok();
+    let query = json!({"entityFilter": {"type": "singleEntity", "singleEntity": {"entityType": "DEVICE", "id": device}},
+        "pageLink": {"pageSize": 10, "page": 0}});
+    let mut socket = Socket::of(&server, TENANT);
+    let mut answer = |count: usize| {
+        let keys = vec![json!({"type": "SERVER_ATTRIBUTE", "key": "text"}); count];
+        socket.send(
+            &json!({"cmds": [{"type": "ENTITY_DATA", "cmdId": count, "query": query, "latestCmd": {"keys": keys}}]}),
+        );
+        socket.next()
+    };
+    assert_eq!(answer(1_000)["errorCode"], 0);
+    let too_large = answer(1_200);
+    assert_eq!(
+        (&too_large["cmdId"], &too_large["errorCode"]),
+        (&json!(1_200), &json!(2))
+    );
+    let message = too_large["errorMsg"].as_str().unwrap();
+    assert!(message.starts_with("The answer has more than 64 MiB"), "{message}");
+}

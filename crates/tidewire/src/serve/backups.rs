@@ -1,24 +1,28 @@
-//! Backups that the API makes: directories below one of the data directory, each as `tidewire backup` makes them, one at a time.
+//! Backups that the API makes: directories below one of the data directory, one at a time, by `tidewire backup` in a process of its own,
+//! which can be ended at any point and takes no memory of the server's.
 //!
 //! One is made under a name that begins with a dot, and gets its own when it is whole: what a crash leaves is no backup, and goes at
 //! the next start. What is in one is said in a file beside it, which is not restored.
 
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::SystemTime;
 
 use api::{Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RunningBackup};
 
-use crate::backup;
+use crate::{backup, output};
 
 const DIRECTORY: &str = "backups";
 const BACKUPS_MAX: usize = 100;
 /// Of a name that is not whole yet.
 const UNFINISHED: &str = ".";
+/// Of what the process says and complains about.
+const SAID_BYTES_MAX: u64 = 64 << 10;
 
 pub struct Backups {
     data_dir: PathBuf,
@@ -38,6 +42,8 @@ struct Running {
     name: String,
     started_at: SystemTime,
     total_bytes: u64,
+    child: Child,
+    is_cancelled: bool,
 }
 
 impl Backups {
@@ -76,6 +82,31 @@ impl Backups {
             }),
             false => Ok(()),
         }
+    }
+
+    fn spawn(&self, name: &str) -> Result<Child, String> {
+        let program = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
+        Command::new(program)
+            .arg("backup")
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            .arg("--to")
+            .arg(unfinished(&self.directory, name))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("the process that makes it cannot be started: {error}"))
+    }
+
+    /// False: it is not the one that is being made.
+    fn cancel(&self, name: &str) -> io::Result<bool> {
+        let mut state = self.lock();
+        let Some(running) = state.running.as_mut().filter(|running| running.name == name) else {
+            return Ok(false);
+        };
+        running.is_cancelled = true;
+        running.child.kill().map(|()| true)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -130,38 +161,26 @@ impl BackupAdmin for Backups {
             because: format!("{} cannot be made: {error}", self.directory.display()),
         })?;
         let name = unused_name(&self.directory);
+        let files = |because: String| BackupError::Files { because };
+        let mut child = self.spawn(&name).map_err(files)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (own, directory, making) = (self.state.clone(), self.directory.clone(), name.clone());
+        let work = move || {
+            let said = stdout.map(read).unwrap_or_default();
+            let complaint = stderr.map(read).unwrap_or_default();
+            end(&own, &directory, &making, &said, &complaint);
+        };
+        if let Err(error) = thread::Builder::new().name("backup".into()).spawn(work) {
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err(files(format!("no thread for it: {error}")));
+        }
         state.running = Some(Running {
             name: name.clone(),
             started_at: SystemTime::now(),
             total_bytes,
+            child,
+            is_cancelled: false,
         });
-        let (own, data_dir, directory) = (self.state.clone(), self.data_dir.clone(), self.directory.clone());
-        let making = name.clone();
-        let work = move || {
-            let result = make(&data_dir, &directory, &making);
-            let mut state = lock(&own);
-            state.running = None;
-            state.failure = match result {
-                Ok(()) => {
-                    tracing::info!(name = making, "a backup was made");
-                    None
-                }
-                Err(because) => {
-                    tracing::error!(because, name = making, "a backup failed");
-                    Some(FailedBackup {
-                        name: making,
-                        at: SystemTime::now(),
-                        because,
-                    })
-                }
-            };
-        };
-        if let Err(error) = thread::Builder::new().name("backup".into()).spawn(work) {
-            state.running = None;
-            return Err(BackupError::Files {
-                because: format!("no thread for it: {error}"),
-            });
-        }
         Ok(name)
     }
 
@@ -172,6 +191,12 @@ impl BackupAdmin for Backups {
     }
 
     fn remove(&self, name: &str) -> Result<(), BackupError> {
+        let cancelled = self.cancel(name).map_err(|error| BackupError::Files {
+            because: format!("the process that makes it cannot be ended: {error}"),
+        })?;
+        if cancelled {
+            return Ok(());
+        }
         let path = self.path(name)?;
         // One that is gone half is no backup any more.
         let doomed = unfinished(&self.directory, name);
@@ -183,19 +208,56 @@ impl BackupAdmin for Backups {
     }
 }
 
-fn make(data_dir: &Path, directory: &Path, name: &str) -> Result<(), String> {
-    let unfinished = unfinished(directory, name);
-    let kept = backup::back_up(data_dir, &unfinished).and_then(|copied| {
-        fs::write(words_file(directory, name), copied.holdings.to_string())
-            .and_then(|()| fs::rename(&unfinished, directory.join(name)))
-            .and_then(|()| fs::File::open(directory)?.sync_all())
-            .map_err(|error: io::Error| format!("{} cannot be finished: {error}", directory.join(name).display()))
-    });
-    if kept.is_err() {
-        let _ = fs::remove_dir_all(&unfinished);
-        let _ = fs::remove_file(words_file(directory, name));
+fn read(from: impl Read) -> String {
+    let mut text = Vec::new();
+    let mut from = from.take(SAID_BYTES_MAX);
+    // What cannot be read is a process that has ended.
+    let _ = from.read_to_end(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The process has closed its output.
+fn end(own: &Mutex<State>, directory: &Path, name: &str, said: &str, complaint: &str) {
+    let failed = {
+        let mut state = lock(own);
+        let Some(running) = state.running.as_mut() else { return };
+        let ended = running.child.wait();
+        let kept = match ended {
+            _ if running.is_cancelled => Err(None),
+            Ok(status) if status.success() => keep(directory, name, backup::holdings_of(said)).map_err(Some),
+            Ok(_) if !complaint.trim().is_empty() => Err(Some(output::complaint_of(complaint).to_owned())),
+            Ok(status) => Err(Some(format!("the process that made it ended with {status}"))),
+            Err(error) => Err(Some(format!("the process that made it is gone: {error}"))),
+        };
+        match kept {
+            Ok(()) => {
+                tracing::info!(name, "a backup was made");
+                (state.running, state.failure) = (None, None);
+                return;
+            }
+            Err(failed) => failed,
+        }
+    };
+    let _ = fs::remove_dir_all(unfinished(directory, name));
+    let _ = fs::remove_file(words_file(directory, name));
+    match &failed {
+        Some(because) => tracing::error!(because, name, "a backup failed"),
+        None => tracing::info!(name, "a backup was cancelled"),
     }
-    kept
+    let mut state = lock(own);
+    state.running = None;
+    state.failure = failed.map(|because| FailedBackup {
+        name: name.to_owned(),
+        at: SystemTime::now(),
+        because,
+    });
+}
+
+fn keep(directory: &Path, name: &str, holds: &str) -> Result<(), String> {
+    fs::write(words_file(directory, name), holds)
+        .and_then(|()| fs::rename(unfinished(directory, name), directory.join(name)))
+        .and_then(|()| fs::File::open(directory)?.sync_all())
+        .map_err(|error: io::Error| format!("{} cannot be finished: {error}", directory.join(name).display()))
 }
 
 fn unfinished(directory: &Path, name: &str) -> PathBuf {

@@ -13,7 +13,7 @@ use super::super::alarms::{self, Names, severities_of, statuses_of};
 use super::super::call::Call;
 use super::super::failure::Failure;
 use super::super::operation::{Body, NoQuery, Outcome, post};
-use super::{EntityDataQuery, count, find};
+use super::{EntityDataQuery, Room, count, find};
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
 use platform::repository::AlarmSelection;
@@ -57,7 +57,7 @@ pub fn endpoints() -> Vec<Endpoint> {
 }
 
 fn find_entities(call: &Call, (): (), _: NoQuery, Body(query): Body<EntityDataQuery>) -> Outcome<Page<Value>> {
-    Ok(Json(find(call, &query)?.page(call, &query)?))
+    Ok(Json(find(call, &query)?.page(call, &query, &mut Room::default())?))
 }
 
 fn count_entities(call: &Call, (): (), _: NoQuery, Body(query): Body<EntityDataQuery>) -> Outcome<usize> {

@@ -11,7 +11,7 @@ use super::super::failure::Failure;
 use super::super::values;
 use super::candidates::candidates;
 use super::keys::{KeyType, Row, values_json};
-use super::{EntityDataQuery, Filters};
+use super::{EntityDataQuery, Filters, Room};
 
 /// One page of entities, and how many there are.
 pub struct Found {
@@ -119,12 +119,12 @@ fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
 
 impl Found {
     /// Entities with what is asked of them, as answers and subscriptions have it.
-    pub fn page(&mut self, call: &Call, query: &EntityDataQuery) -> Result<Page<Json>, Failure> {
+    pub fn page(&mut self, call: &Call, query: &EntityDataQuery, room: &mut Room) -> Result<Page<Json>, Failure> {
         let link = query.link()?;
         let mut data = Vec::with_capacity(self.rows.len());
         for row in &mut self.rows {
             let keys = query.entity_fields.iter().chain(&query.latest_values).flatten();
-            let latest = values_json(call, row, keys)?;
+            let latest = values_json(call, row, keys, room)?;
             data.push(json!({"entityId": row.id(), "latest": latest, "timeseries": {}, "aggLatest": {}}));
         }
         Ok(Page::new(data, self.total, &link))

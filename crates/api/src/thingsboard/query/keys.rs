@@ -10,6 +10,7 @@ use timeseries::Value;
 use super::super::call::Call;
 use super::super::failure::Failure;
 use super::super::values;
+use super::room::Room;
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct EntityKey {
@@ -151,6 +152,7 @@ pub fn values_json<'k>(
     call: &Call,
     row: &mut Row,
     keys: impl IntoIterator<Item = &'k EntityKey>,
+    room: &mut Room,
 ) -> Result<Json, Failure> {
     let mut latest = Map::new();
     for key in keys {
@@ -158,6 +160,7 @@ pub fn values_json<'k>(
             Some((ts_ms, value)) => (ts_ms, values::text(&value)),
             None => (0, String::new()),
         };
+        room.take(key.key.len() + text.len())?;
         let of_kind = latest.entry(key.kind.name()).or_insert_with(|| json!({}));
         of_kind[key.key.as_str()] = json!({"ts": ts_ms, "value": text});
     }

@@ -7,11 +7,13 @@ mod candidates;
 mod endpoints;
 mod find;
 mod keys;
+mod room;
 
 pub use candidates::CANDIDATES_MAX;
 pub use endpoints::{alarms_page, count_of_alarms, endpoints};
 pub use find::{count, find};
 pub use keys::{EntityKey, KeyType, Row, values_json};
+pub use room::Room;
 
 use platform::alarm_rules::ValueFilter;
 use platform::{PAGE_SIZE_MAX, PageLink, SortOrder};
@@ -54,12 +56,22 @@ pub struct KeyFilter {
     predicate: Value,
 }
 
+/// Each is asked of every entity.
+const KEY_FILTERS_MAX: usize = 100;
+
 /// The filters of a query, ready to be asked.
 struct Filters(Vec<(EntityKey, ValueFilter)>);
 
 impl EntityDataQuery {
     fn filters(&self) -> Result<Filters, Failure> {
-        let all = self.key_filters.as_deref().unwrap_or_default().iter().map(|filter| {
+        let all = self.key_filters.as_deref().unwrap_or_default();
+        if all.len() > KEY_FILTERS_MAX {
+            return Err(Failure::bad_request(format!(
+                "The query has {} key filters: expected {KEY_FILTERS_MAX} at most",
+                all.len()
+            )));
+        }
+        let all = all.iter().map(|filter| {
             let parsed = ValueFilter::parse(&filter.predicate).map_err(Failure::bad_request)?;
             Ok((filter.key.clone(), parsed))
         });

@@ -12,7 +12,7 @@ use super::super::alarms::Names;
 use super::super::call::{Call, Verb};
 use super::super::failure::Failure;
 use super::super::query::{
-    EntityDataQuery, EntityKey, KeyType, Row, alarms_page, count, count_of_alarms, find, values_json,
+    EntityDataQuery, EntityKey, KeyType, Room, Row, alarms_page, count, count_of_alarms, find, values_json,
 };
 use super::super::telemetry::{Window, explain, point_json};
 use super::super::values;
@@ -537,27 +537,31 @@ impl Entities {
     /// All of it, anew.
     pub fn frame(&mut self, call: &Call, id: i64, once: &Once) -> Result<Frame, Failure> {
         let mut found = find(call, &self.query)?;
-        let mut page = found.page(call, &self.query)?;
+        let mut room = Room::default();
+        let mut page = found.page(call, &self.query, &mut room)?;
         self.ids.clear();
         for (row, shown) in found.rows.iter_mut().zip(&mut page.data) {
             self.ids.insert(row.id());
             if let Some(latest) = &self.latest {
-                let more = values_json(call, row, &latest.keys)?;
+                let more = values_json(call, row, &latest.keys, &mut room)?;
                 merge(&mut shown["latest"], more);
             }
             let mut series = Map::new();
             for command in self.series.iter().chain(&once.history) {
                 let all = history(call, row.id(), &command.keys, &command.window)?;
                 for (key, points) in command.keys.iter().zip(&all) {
-                    series.insert(
-                        key.clone(),
-                        points.iter().map(|point| point_json(point, false)).collect(),
-                    );
+                    let mut shown = Vec::with_capacity(points.len());
+                    for point in points {
+                        room.take(point.value.heap_bytes())?;
+                        shown.push(point_json(point, false));
+                    }
+                    series.insert(key.clone(), shown.into());
                 }
             }
             shown["timeseries"] = series.into();
             for command in self.aggregates.iter().chain(&once.aggregates) {
                 for key in &command.keys {
+                    room.take(key.key.len())?;
                     shown["aggLatest"][key.id.to_string()] = command.compared(call, row.id(), key)?;
                 }
             }
