@@ -16,9 +16,9 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-Bb-985Uq.js",
+        path: "/assets/About-BvzDjFiE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-Bb-985Uq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-BvzDjFiE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -28,9 +28,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-CVoG6JJ8.js",
+        path: "/assets/Access-BNjq6xL_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-CVoG6JJ8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-BNjq6xL_.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DW_iwmNS.js",
+        path: "/assets/Account-DXbM27ol.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DW_iwmNS.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DXbM27ol.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-B3kwiqEl.js",
+        path: "/assets/Action-D-KdE0P1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-B3kwiqEl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-D-KdE0P1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,9 +64,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-DZDV3E03.js",
+        path: "/assets/Actions-sEbGt2mo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-DZDV3E03.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-sEbGt2mo.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AlarmTable-CLi4Hlnk.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CLi4Hlnk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-Lp9IX2Ap.js",
+        path: "/assets/Alarms-CFgCnHNq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-Lp9IX2Ap.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Alarms-DxzKG9lH.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DxzKG9lH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CFgCnHNq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -106,21 +106,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DcFpekoZ.js",
+        path: "/assets/Audit-DpZAqU3J.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DcFpekoZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-DpZAqU3J.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AuthorityFile-Dl1zjhbh.js",
+        path: "/assets/AuthorityFile-VC_0ABgz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-Dl1zjhbh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-VC_0ABgz.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-Bxfrukln.js",
+        path: "/assets/Backup-C4LXwFMV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-Bxfrukln.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-C4LXwFMV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -130,21 +130,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-1y-Yhb8Y.js",
+        path: "/assets/BanForm-ByCJZLls.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-1y-Yhb8Y.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-ByCJZLls.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-DX_sSPsm.js",
+        path: "/assets/Bans-DacUFu01.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-DX_sSPsm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-DacUFu01.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-D6sRWLbR.js",
+        path: "/assets/Benchmarks-CEfr8RBx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-D6sRWLbR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CEfr8RBx.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-BIDqjRNh.js",
+        path: "/assets/Certificates-CLXGMnbc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BIDqjRNh.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CLXGMnbc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,9 +172,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-DUt-84Vo.js",
+        path: "/assets/Chain-sAF_ceiw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-DUt-84Vo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-sAF_ceiw.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chains-C_ThfFIU.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-C_ThfFIU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +190,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-tUxF9Zhb.js",
+        path: "/assets/ChangedMeanwhile-uapMMTI3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-tUxF9Zhb.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ChangedMeanwhile-gZNT0jwL.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-gZNT0jwL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-uapMMTI3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,9 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-DbZIsH5m.js",
+        path: "/assets/Chart-DVVtL-vg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-DbZIsH5m.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-DVVtL-vg.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Client-8KWduOqv.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Client-8KWduOqv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -214,9 +220,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-HEI4ZvVE.js",
+        path: "/assets/Clients-C002N0IG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-HEI4ZvVE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-C002N0IG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -226,33 +232,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-MELNe7GR.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-MELNe7GR.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Configuration-BRCwU-AR.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Configuration-BRCwU-AR.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-D1NXOE1y.js",
+        path: "/assets/Configuration-BaJog6d1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-D1NXOE1y.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BaJog6d1.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-EqftLx56.js",
+        path: "/assets/Connector-DhH4QhrD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-EqftLx56.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-DhH4QhrD.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-BOVozDwq.js",
+        path: "/assets/Connectors-_llUjiMl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BOVozDwq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-_llUjiMl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,9 +262,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-_5SbFbVx.js",
+        path: "/assets/ConsoleUsers-nAkBqzYN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-_5SbFbVx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-nAkBqzYN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -280,9 +280,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-DsxOfmkr.js",
+        path: "/assets/Dashboard-D8yurCId.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-DsxOfmkr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-D8yurCId.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,15 +292,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-C2aXmDdd.js",
+        path: "/assets/Dashboards-XeyoEtor.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-C2aXmDdd.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Definition-BdZ2yH4X.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-BdZ2yH4X.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-XeyoEtor.js.gz"),
         is_gzip: true,
     },
     File {
@@ -310,9 +304,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-17chvPDw.js",
+        path: "/assets/Definition-CmhIKTAC.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-17chvPDw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-CmhIKTAC.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/DefinitionName-DRxDGGdj.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DRxDGGdj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,27 +322,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Device-45ajriry.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Device-45ajriry.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Device-Bdv78FwU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Device-Bdv78FwU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-Cp20QNVv.js",
+        path: "/assets/DeviceForm-BFof8lJ7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-Cp20QNVv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BFof8lJ7.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-BtqGA_yu.js",
+        path: "/assets/Devices-BHJrHq4Z.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BtqGA_yu.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-47dy71PF.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-47dy71PF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-BHJrHq4Z.js.gz"),
         is_gzip: true,
     },
     File {
@@ -352,9 +352,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-C3P-XVM8.js",
+        path: "/assets/EntityChoice-BrHt_HIu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C3P-XVM8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-BrHt_HIu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,9 +388,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BuCE4YDy.js",
+        path: "/assets/History-TpvpouqQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BuCE4YDy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-TpvpouqQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -400,15 +400,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-BC1IQpWD.js",
+        path: "/assets/Home-dMZlUVGw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-BC1IQpWD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-dMZlUVGw.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-Dx-NDF9H.js",
+        path: "/assets/ImportButton-I6QtU1Yr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-Dx-NDF9H.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-I6QtU1Yr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -418,9 +418,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-DOcgEFTM.js",
+        path: "/assets/Keys-BoLDihp9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-DOcgEFTM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-BoLDihp9.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Logs-BdhPdJfA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-BdhPdJfA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,21 +436,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-Dislztub.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-Dislztub.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-C4ayYrNW.js",
+        path: "/assets/MqttClient-DV4pe7qP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-C4ayYrNW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DV4pe7qP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -472,9 +472,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-OOIcp71-.js",
+        path: "/assets/Payload-Bm10H2Td.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-OOIcp71-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-Bm10H2Td.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profile-C-mnRXU3.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-C-mnRXU3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -484,15 +490,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-DaBV7tCb.js",
+        path: "/assets/Profiles-BgOJoV_M.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-DaBV7tCb.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profiles-DIUnceEv.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DIUnceEv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BgOJoV_M.js.gz"),
         is_gzip: true,
     },
     File {
@@ -502,15 +502,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-DozAOPam.js",
+        path: "/assets/PublishForm-D-wuv182.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-DozAOPam.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-D-wuv182.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-8K1dgUyg.js",
+        path: "/assets/Refused-C1I70Psd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-8K1dgUyg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-C1I70Psd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,9 +526,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-DkcIXl19.js",
+        path: "/assets/Retained-DbN1UxGL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-DkcIXl19.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-DbN1UxGL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,9 +538,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-C_wTA2NJ.js",
+        path: "/assets/Rule-CWttkjoN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-C_wTA2NJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CWttkjoN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,27 +550,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-D4bqav5D.js",
+        path: "/assets/RuleFlow-1SzqN3X_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-D4bqav5D.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-1SzqN3X_.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-DcANZ2_C.js",
+        path: "/assets/Rules-C5UIQBE8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-DcANZ2_C.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-CoDFW4w2.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-CoDFW4w2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-C5UIQBE8.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-bV-BtV1i.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-bV-BtV1i.js.gz"),
         is_gzip: true,
     },
     File {
@@ -586,21 +586,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-DRV_ClHu.js",
+        path: "/assets/Source-BLRdVsNv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-DRV_ClHu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-BLRdVsNv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-AFSMhfI8.js",
+        path: "/assets/Sources-D6G4eLn_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-AFSMhfI8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-D6G4eLn_.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-D1vHBpP5.js",
+        path: "/assets/Subscriptions-CWwu318k.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-D1vHBpP5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CWwu318k.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,15 +610,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-CcAcSkOT.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
+        path: "/assets/Topics-BbSWc07c.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-BbSWc07c.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-FP8EcrtY.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-FP8EcrtY.js.gz"),
+        path: "/assets/Topics-CcAcSkOT.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
         is_gzip: true,
     },
     File {
@@ -628,21 +628,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-Cxzjk4EN.js",
+        path: "/assets/Usage-CycwlbEH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-Cxzjk4EN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-CycwlbEH.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-C0OHzHOU.js",
+        path: "/assets/Users-uy-e68ke.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-C0OHzHOU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-uy-e68ke.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-CJ-U7rsa.js",
+        path: "/assets/aliases-DA28mKRl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-CJ-U7rsa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-DA28mKRl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -652,9 +652,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-JmzFkqXu.js",
+        path: "/assets/connection-Bj4QDPJO.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-JmzFkqXu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-Bj4QDPJO.js.gz"),
         is_gzip: true,
     },
     File {
@@ -676,9 +676,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-CJrcD4Qy.js",
+        path: "/assets/following.svelte-Deg0zGla.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-CJrcD4Qy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-Deg0zGla.js.gz"),
         is_gzip: true,
     },
     File {
@@ -688,9 +688,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-C0AgeJG5.js",
+        path: "/assets/index-Cj8Wqwe4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-C0AgeJG5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-Cj8Wqwe4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -730,9 +730,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-D6gouoY6.js",
+        path: "/assets/watch.svelte-D3_QflPB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-D6gouoY6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-D3_QflPB.js.gz"),
         is_gzip: true,
     },
 ];

@@ -22,7 +22,7 @@ pub fn give_large_blocks_back() {
 pub fn give_small_blocks_back() -> std::io::Result<()> {
     const PERIOD: std::time::Duration = std::time::Duration::from_secs(30);
     /// Nothing to gain below.
-    const WORTH_BYTES: u64 = 16 << 20;
+    const WORTH_BYTES: u64 = 8 << 20;
     let look = || {
         loop {
             std::thread::sleep(PERIOD);
