@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-BvzDjFiE.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-BvzDjFiE.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-BNjq6xL_.js",
+        path: "/assets/About-Dep7O89h.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-BNjq6xL_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-Dep7O89h.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Access-DSzvaCqd.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Access-DSzvaCqd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DXbM27ol.js",
+        path: "/assets/Account-BkZJGtXr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DXbM27ol.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-BkZJGtXr.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-D-KdE0P1.js",
+        path: "/assets/Action-CnBh1LnT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-D-KdE0P1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-CnBh1LnT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,15 +64,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-sEbGt2mo.js",
+        path: "/assets/Actions-rgqn1-mS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-sEbGt2mo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-rgqn1-mS.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-CLi4Hlnk.js",
+        path: "/assets/AlarmTable-Bh6dGYmg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CLi4Hlnk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-Bh6dGYmg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-CFgCnHNq.js",
+        path: "/assets/Alarms-38xR1-n4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-CFgCnHNq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-38xR1-n4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,27 +100,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Audit-BIaDxYZx.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-BIaDxYZx.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-DpZAqU3J.js",
+        path: "/assets/AuthorityFile-DzqhX9vg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-DpZAqU3J.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-DzqhX9vg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/AuthorityFile-VC_0ABgz.js",
+        path: "/assets/Backup-BRkY5F2S.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-VC_0ABgz.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Backup-C4LXwFMV.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-C4LXwFMV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-BRkY5F2S.js.gz"),
         is_gzip: true,
     },
     File {
@@ -130,21 +130,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-ByCJZLls.js",
+        path: "/assets/BanForm-CQVGS7fx.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-ByCJZLls.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CQVGS7fx.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-DacUFu01.js",
+        path: "/assets/Bans-VvAjdO5L.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-DacUFu01.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-VvAjdO5L.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CEfr8RBx.js",
+        path: "/assets/Benchmarks-IQK_zQ0T.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CEfr8RBx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-IQK_zQ0T.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-CLXGMnbc.js",
+        path: "/assets/Certificates-BsdIptGl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CLXGMnbc.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BsdIptGl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -166,21 +166,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chain-D-bHdc1Q.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-D-bHdc1Q.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chain-DBDUB1ls.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chain-DBDUB1ls.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chain-sAF_ceiw.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-sAF_ceiw.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chains-C_ThfFIU.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-C_ThfFIU.js.gz"),
         is_gzip: true,
     },
     File {
@@ -190,9 +184,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-uapMMTI3.js",
+        path: "/assets/Chains-DuX1UpMU.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-uapMMTI3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-DuX1UpMU.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ChangedMeanwhile-2e_KbuUa.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-2e_KbuUa.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +202,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-DVVtL-vg.js",
+        path: "/assets/Chart-nE3KVfYX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-DVVtL-vg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-nE3KVfYX.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-8KWduOqv.js",
+        path: "/assets/Client-BCoGB2l3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-8KWduOqv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-BCoGB2l3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,39 +220,51 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-C002N0IG.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-C002N0IG.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Clients-CGcD17tU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Clients-CGcD17tU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BRCwU-AR.css",
+        path: "/assets/Clients-X6o2tYc9.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-X6o2tYc9.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConfigTable-Bs7tx_mp.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BRCwU-AR.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-Bs7tx_mp.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-BaJog6d1.js",
+        path: "/assets/ConfigTable-SXbJwU5s.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BaJog6d1.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-SXbJwU5s.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-DhH4QhrD.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-DhH4QhrD.js.gz"),
+        path: "/assets/Configuration-BfEsT0cC.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-BfEsT0cC.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-_llUjiMl.js",
+        path: "/assets/Configuration-CF2sbdH4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-_llUjiMl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-CF2sbdH4.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Connector-66n95wm5.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-66n95wm5.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Connectors-CxNl_FKZ.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CxNl_FKZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -262,9 +274,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-nAkBqzYN.js",
+        path: "/assets/ConsoleUsers-xxfti2DP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-nAkBqzYN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-xxfti2DP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -280,9 +292,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-D8yurCId.js",
+        path: "/assets/Dashboard-D5QWiYQw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-D8yurCId.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-D5QWiYQw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,9 +304,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-XeyoEtor.js",
+        path: "/assets/Dashboards-FrAG6X5I.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-XeyoEtor.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-FrAG6X5I.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Definition-BbvSfVUy.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-BbvSfVUy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -304,15 +322,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-CmhIKTAC.js",
+        path: "/assets/DefinitionName-DT2E0TmQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-CmhIKTAC.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/DefinitionName-DRxDGGdj.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DRxDGGdj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DT2E0TmQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,27 +334,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-45ajriry.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-45ajriry.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Device-Bdv78FwU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Device-Bdv78FwU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-BFof8lJ7.js",
+        path: "/assets/Device-DCrWLpA2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BFof8lJ7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-DCrWLpA2.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-BHJrHq4Z.js",
+        path: "/assets/DeviceForm-BnSg-bSy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-BHJrHq4Z.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BnSg-bSy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -352,9 +358,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-BrHt_HIu.js",
+        path: "/assets/Devices-yuEdJ2n-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-BrHt_HIu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-yuEdJ2n-.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/EntityChoice-BA7z_t-M.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-BA7z_t-M.js.gz"),
         is_gzip: true,
     },
     File {
@@ -388,9 +400,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-TpvpouqQ.js",
+        path: "/assets/History-KB1SOk0N.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-TpvpouqQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-KB1SOk0N.js.gz"),
         is_gzip: true,
     },
     File {
@@ -400,15 +412,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-dMZlUVGw.js",
+        path: "/assets/Home-J0Z-96ma.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-dMZlUVGw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-J0Z-96ma.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-I6QtU1Yr.js",
+        path: "/assets/ImportButton-DJBPiCRL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-I6QtU1Yr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DJBPiCRL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -418,15 +430,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-BoLDihp9.js",
+        path: "/assets/Keys-ZtwG1Uhe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-BoLDihp9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-ZtwG1Uhe.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-BdhPdJfA.js",
+        path: "/assets/Listeners-4dcSCtLL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-BdhPdJfA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-4dcSCtLL.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Listeners-DBjyH1Lm.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-DBjyH1Lm.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Logs-CvwDnJ_F.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-CvwDnJ_F.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,9 +466,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-DV4pe7qP.js",
+        path: "/assets/MqttClient-VJ6Jv_1s.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-DV4pe7qP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-VJ6Jv_1s.js.gz"),
         is_gzip: true,
     },
     File {
@@ -472,15 +496,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-Bm10H2Td.js",
+        path: "/assets/Payload-MVaRHrw0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-Bm10H2Td.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Profile-C-mnRXU3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-C-mnRXU3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-MVaRHrw0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -490,9 +508,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-BgOJoV_M.js",
+        path: "/assets/Profile-gXiK1Dz4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-BgOJoV_M.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-gXiK1Dz4.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Profiles-B9cttJIq.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-B9cttJIq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -502,15 +526,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-D-wuv182.js",
+        path: "/assets/PublishForm-Dvm4kRF9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-D-wuv182.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Refused-C1I70Psd.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-C1I70Psd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Dvm4kRF9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -520,15 +538,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Refused-Culibde4.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-Culibde4.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Retained-DLqOwYTI.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Retained-DLqOwYTI.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-DbN1UxGL.js",
+        path: "/assets/Retained-T20CUTD6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-DbN1UxGL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-T20CUTD6.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-5h-JTMVX.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-5h-JTMVX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,27 +568,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-CWttkjoN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-CWttkjoN.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/RuleFlow-0jgl9fxe.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-0jgl9fxe.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-1SzqN3X_.js",
+        path: "/assets/RuleFlow-CezUwxxr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-1SzqN3X_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CezUwxxr.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-C5UIQBE8.js",
+        path: "/assets/Rules-CPSXaCT-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-C5UIQBE8.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-CPSXaCT-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -568,9 +592,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-bV-BtV1i.js",
+        path: "/assets/Screen-Us2w9KjK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-bV-BtV1i.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-Us2w9KjK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -586,21 +610,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-BLRdVsNv.js",
+        path: "/assets/Source-DuJVuqb6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-BLRdVsNv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-DuJVuqb6.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-D6G4eLn_.js",
+        path: "/assets/Sources-DDxXzpfg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-D6G4eLn_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-DDxXzpfg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-CWwu318k.js",
+        path: "/assets/Subscriptions-CF99HAHw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CWwu318k.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CF99HAHw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,15 +634,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-BbSWc07c.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-BbSWc07c.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Topics-onelgx97.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-onelgx97.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Usage-CqtVmFGj.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-CqtVmFGj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -628,21 +658,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-CycwlbEH.js",
+        path: "/assets/Users-CzFZy4XY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-CycwlbEH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-CzFZy4XY.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-uy-e68ke.js",
+        path: "/assets/aliases-BABbosYW.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-uy-e68ke.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/aliases-DA28mKRl.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-DA28mKRl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-BABbosYW.js.gz"),
         is_gzip: true,
     },
     File {
@@ -652,9 +676,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-Bj4QDPJO.js",
+        path: "/assets/connection-Dd3otq1K.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-Bj4QDPJO.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-Dd3otq1K.js.gz"),
         is_gzip: true,
     },
     File {
@@ -676,9 +700,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-Deg0zGla.js",
+        path: "/assets/following.svelte-DHBea8m5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-Deg0zGla.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DHBea8m5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -688,9 +712,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-Cj8Wqwe4.js",
+        path: "/assets/index-BlSA291O.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-Cj8Wqwe4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-BlSA291O.js.gz"),
         is_gzip: true,
     },
     File {
@@ -730,9 +754,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-D3_QflPB.js",
+        path: "/assets/watch.svelte-DKP7PaR0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-D3_QflPB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DKP7PaR0.js.gz"),
         is_gzip: true,
     },
 ];

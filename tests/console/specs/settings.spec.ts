@@ -60,6 +60,18 @@ test("the configuration shows values with their origin", async ({ console: page,
   await expect(table.getByRole("row", { name: /mqtt\.max_qos/ })).toContainText("default");
 });
 
+test("listeners show what happens there and their options", async ({ console: page, node }) => {
+  await node.subscriber("at-the-door", "x");
+  await open(page, "listeners");
+  const tcp = page.getByRole("region", { name: "tcp.default", exact: true });
+  await expect(tcp).toContainText(`127.0.0.1:${node.mqttPort}`);
+  await expect(tcp).toContainText(/Open[1-9]\d* connection/);
+  await tcp.getByText(/^Options: 1 of \d+ not at their default/).click();
+  const bind = tcp.getByRole("row", { name: /^listeners\.tcp\.default\.bind / });
+  await expect(bind).toContainText("after a restart");
+  await expect(page.getByRole("region", { name: "api", exact: true })).toContainText("this page, the API, and MQTT over WebSocket");
+});
+
 test("a value is changed while the server runs: tried first, applied, and forgotten again", async ({ console: page, node }) => {
   await open(page, "configuration");
   const row = page.getByRole("region", { name: "Table: Configuration", exact: true }).getByRole("row", { name: /mqtt\.max_inflight/ });

@@ -6,6 +6,8 @@ const clock = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23
 const dateTime = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 
 export const NONE = "–";
+/** More than any machine has: no limit was set. */
+export const UNLIMITED = 1e12;
 type Maybe<T> = T | null | undefined;
 
 export function count(n: Maybe<number>): string {

@@ -58,6 +58,7 @@ export const groups: Group[] = [
     pages: [
       { path: "users", title: "MQTT users", load: () => import("../routes/Users.svelte") },
       { path: "access", title: "Access rules", load: () => import("../routes/Access.svelte") },
+      { path: "listeners", title: "Listeners", load: () => import("../routes/Listeners.svelte") },
       { path: "certificates", title: "Certificates", load: () => import("../routes/Certificates.svelte") },
       { path: "configuration", title: "Configuration", load: () => import("../routes/Configuration.svelte") },
       { path: "backup", title: "Backup", load: () => import("../routes/Backup.svelte") },
