@@ -22,15 +22,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/About-Dep7O89h.js",
+        path: "/assets/About-DqSnytDS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-Dep7O89h.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-DqSnytDS.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-DSzvaCqd.js",
+        path: "/assets/Access-Cm7V4gbo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-DSzvaCqd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-Cm7V4gbo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-BkZJGtXr.js",
+        path: "/assets/Account-T_AclDle.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-BkZJGtXr.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Action-CnBh1LnT.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-CnBh1LnT.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-T_AclDle.js.gz"),
         is_gzip: true,
     },
     File {
@@ -58,21 +52,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Action-U_YQqz9D.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-U_YQqz9D.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/ActionState-CFssit82.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-CFssit82.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-rgqn1-mS.js",
+        path: "/assets/Actions-D0kWX5uk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-rgqn1-mS.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-Bh6dGYmg.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-Bh6dGYmg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-D0kWX5uk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-38xR1-n4.js",
+        path: "/assets/AlarmTable-VCRkG8z6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-38xR1-n4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-VCRkG8z6.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Alarms-Bs6wwhHR.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-Bs6wwhHR.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,9 +100,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-BIaDxYZx.js",
+        path: "/assets/Audit-B8_ncjc7.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-BIaDxYZx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-B8_ncjc7.js.gz"),
         is_gzip: true,
     },
     File {
@@ -112,15 +112,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AuthorityFile-DzqhX9vg.js",
+        path: "/assets/AuthorityFile-BNKnlseg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-DzqhX9vg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-BNKnlseg.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-BRkY5F2S.js",
+        path: "/assets/Backup-DEz5d0sB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-BRkY5F2S.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-DEz5d0sB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -130,21 +130,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CQVGS7fx.js",
+        path: "/assets/BanForm-Dfon1fI-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CQVGS7fx.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-Dfon1fI-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-VvAjdO5L.js",
+        path: "/assets/Bans-CLXpZqQH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-VvAjdO5L.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-CLXpZqQH.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-IQK_zQ0T.js",
+        path: "/assets/Benchmarks-CmpSiG6p.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-IQK_zQ0T.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CmpSiG6p.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,21 +154,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-BsdIptGl.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-BsdIptGl.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Certificates-K3cAVEK-.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Certificates-K3cAVEK-.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-D-bHdc1Q.js",
+        path: "/assets/Certificates-zNOPlmOm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-D-bHdc1Q.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-zNOPlmOm.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chain-ChADeST7.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-ChADeST7.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,21 +178,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Chains-CJ0qN9eM.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-CJ0qN9eM.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Chains-D99oCkhJ.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Chains-D99oCkhJ.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-DuX1UpMU.js",
+        path: "/assets/ChangedMeanwhile-DNhswBV8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-DuX1UpMU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DNhswBV8.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-2e_KbuUa.js",
+        path: "/assets/Chart-CPRw2Mb6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-2e_KbuUa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-CPRw2Mb6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,15 +208,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-nE3KVfYX.js",
+        path: "/assets/Client-B45HvGgX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-nE3KVfYX.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Client-BCoGB2l3.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-BCoGB2l3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-B45HvGgX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,15 +220,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-CGcD17tU.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-CGcD17tU.css.gz"),
+        path: "/assets/Clients-B6EaV2TE.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-B6EaV2TE.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-X6o2tYc9.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-X6o2tYc9.js.gz"),
+        path: "/assets/Clients-CGcD17tU.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-CGcD17tU.css.gz"),
         is_gzip: true,
     },
     File {
@@ -238,9 +238,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConfigTable-SXbJwU5s.js",
+        path: "/assets/ConfigTable-DcYLjk2-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-SXbJwU5s.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-DcYLjk2-.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,33 +250,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-CF2sbdH4.js",
+        path: "/assets/Configuration-CFTmmV98.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-CF2sbdH4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-CFTmmV98.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-66n95wm5.js",
+        path: "/assets/Connector-e08Nggk4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-66n95wm5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-e08Nggk4.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-CxNl_FKZ.js",
+        path: "/assets/Connectors-BVTtyBiK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CxNl_FKZ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BVTtyBiK.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConsoleUsers-CErp_qwA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CErp_qwA.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/ConsoleUsers-CbKF3tsc.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CbKF3tsc.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-xxfti2DP.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-xxfti2DP.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,9 +292,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-D5QWiYQw.js",
+        path: "/assets/Dashboard-C85etvPG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-D5QWiYQw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C85etvPG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -304,15 +304,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-FrAG6X5I.js",
+        path: "/assets/Dashboards-D5mPoiXH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-FrAG6X5I.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-D5mPoiXH.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-BbvSfVUy.js",
+        path: "/assets/Definition-5hO6NQi9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-BbvSfVUy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-5hO6NQi9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -322,9 +322,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-DT2E0TmQ.js",
+        path: "/assets/DefinitionName-BFAjNDFV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DT2E0TmQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BFAjNDFV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,15 +340,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-DCrWLpA2.js",
+        path: "/assets/Device-C-_O2rPn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-DCrWLpA2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-C-_O2rPn.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-BnSg-bSy.js",
+        path: "/assets/DeviceForm-BwscSPLg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BnSg-bSy.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BwscSPLg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -358,15 +358,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-yuEdJ2n-.js",
+        path: "/assets/Devices-DuO8wKc5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-yuEdJ2n-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-DuO8wKc5.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-BA7z_t-M.js",
+        path: "/assets/EntityChoice-BQVedZGq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-BA7z_t-M.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-BQVedZGq.js.gz"),
         is_gzip: true,
     },
     File {
@@ -400,9 +400,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-KB1SOk0N.js",
+        path: "/assets/History-DPJhfvja.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-KB1SOk0N.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-DPJhfvja.js.gz"),
         is_gzip: true,
     },
     File {
@@ -412,15 +412,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-J0Z-96ma.js",
+        path: "/assets/Home-JTuSpJb_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-J0Z-96ma.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-JTuSpJb_.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-DJBPiCRL.js",
+        path: "/assets/ImportButton-BDcxc_Ix.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DJBPiCRL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BDcxc_Ix.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,15 +430,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-ZtwG1Uhe.js",
+        path: "/assets/Keys-DuKcXzSa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-ZtwG1Uhe.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Listeners-4dcSCtLL.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Listeners-4dcSCtLL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-DuKcXzSa.js.gz"),
         is_gzip: true,
     },
     File {
@@ -448,9 +442,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-CvwDnJ_F.js",
+        path: "/assets/Listeners-DaT2IPVz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-CvwDnJ_F.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-DaT2IPVz.js.gz"),
         is_gzip: true,
     },
     File {
@@ -460,15 +454,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-BkW3gnQG.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
+        path: "/assets/Logs-OdPuPSP-.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-OdPuPSP-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-VJ6Jv_1s.js",
+        path: "/assets/MqttClient-Bc91XTNY.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-VJ6Jv_1s.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-Bc91XTNY.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-BkW3gnQG.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
         is_gzip: true,
     },
     File {
@@ -496,9 +496,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-MVaRHrw0.js",
+        path: "/assets/Payload-DIN8WpgL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-MVaRHrw0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-DIN8WpgL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -508,15 +508,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-gXiK1Dz4.js",
+        path: "/assets/Profile-Nknk-Npd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-gXiK1Dz4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-Nknk-Npd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-B9cttJIq.js",
+        path: "/assets/Profiles-DBQAePcB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-B9cttJIq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DBQAePcB.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/PublishForm--HEk8xv6.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm--HEk8xv6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -526,9 +532,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm-Dvm4kRF9.js",
+        path: "/assets/Refused-BXxu1T3b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Dvm4kRF9.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-BXxu1T3b.js.gz"),
         is_gzip: true,
     },
     File {
@@ -538,27 +544,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-Culibde4.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-Culibde4.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Retained-DLqOwYTI.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Retained-DLqOwYTI.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-T20CUTD6.js",
+        path: "/assets/Retained-vslePMia.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-T20CUTD6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-vslePMia.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-5h-JTMVX.js",
+        path: "/assets/Rule-Bag-U-4c.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-5h-JTMVX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-Bag-U-4c.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,15 +574,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-CezUwxxr.js",
+        path: "/assets/RuleFlow-BnttDbzm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CezUwxxr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-BnttDbzm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CPSXaCT-.js",
+        path: "/assets/Rules-CBDMyaC6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CPSXaCT-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-CBDMyaC6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -592,9 +592,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-Us2w9KjK.js",
+        path: "/assets/Screen-DEddAbkN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-Us2w9KjK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-DEddAbkN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,21 +610,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-DuJVuqb6.js",
+        path: "/assets/Source-Dvuz7HEA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-DuJVuqb6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-Dvuz7HEA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-DDxXzpfg.js",
+        path: "/assets/Sources-Da6bFU8b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-DDxXzpfg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-Da6bFU8b.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-CF99HAHw.js",
+        path: "/assets/Subscriptions-CluQ95TH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CF99HAHw.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CluQ95TH.js.gz"),
         is_gzip: true,
     },
     File {
@@ -634,21 +634,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/TenantAudit-BroWIXcv.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BroWIXcv.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/TenantAudit-GrkboAc2.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-GrkboAc2.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Topics-CL6n5qwV.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-CL6n5qwV.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Topics-onelgx97.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-onelgx97.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Usage-CqtVmFGj.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-CqtVmFGj.js.gz"),
         is_gzip: true,
     },
     File {
@@ -658,15 +664,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-CzFZy4XY.js",
+        path: "/assets/Usage-DADk5TxA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-CzFZy4XY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-DADk5TxA.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-BABbosYW.js",
+        path: "/assets/Users-BLdl_dz4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-BABbosYW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BLdl_dz4.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/aliases-D1bRtOYd.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-D1bRtOYd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -676,9 +688,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-Dd3otq1K.js",
+        path: "/assets/connection-CKu4wA6m.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-Dd3otq1K.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-CKu4wA6m.js.gz"),
         is_gzip: true,
     },
     File {
@@ -700,9 +712,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-DHBea8m5.js",
+        path: "/assets/following.svelte-Co0HEDPV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DHBea8m5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-Co0HEDPV.js.gz"),
         is_gzip: true,
     },
     File {
@@ -712,9 +724,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-BlSA291O.js",
+        path: "/assets/index-CVM_mrzd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-BlSA291O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-CVM_mrzd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -754,9 +766,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-DKP7PaR0.js",
+        path: "/assets/watch.svelte-BgNQMJ-_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DKP7PaR0.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-BgNQMJ-_.js.gz"),
         is_gzip: true,
     },
 ];

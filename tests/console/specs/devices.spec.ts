@@ -41,6 +41,11 @@ test("the first tenant is made with one click, a device is created and sends wha
   await expect(page.getByText("active", { exact: true })).toBeVisible();
   await open(page, "devices");
   await expect(page.getByRole("region", { name: "Table: Devices", exact: true }).getByRole("row", { name: /boiler active default/ })).toBeVisible();
+  await open(page, "tenant-audit");
+  const log = page.getByRole("region", { name: "Table: Tenant audit log", exact: true });
+  await expect(log.getByRole("row", { name: /admin \(console\) added device boiler .*"name":"boiler".* done$/ })).toBeVisible();
+  await page.getByLabel("Action", { exact: true }).selectOption("deleted");
+  await expect(page.getByText("Nothing fits the filter.")).toBeVisible();
   await node.stop();
 });
 

@@ -42,6 +42,7 @@ export const groups: Group[] = [
       { path: "chains", title: "Rule chains", isOfPlatform: true, load: () => import("../routes/Chains.svelte"), one: () => import("../routes/Chain.svelte") },
       { path: "usage", title: "Usage", isOfPlatform: true, load: () => import("../routes/Usage.svelte") },
       { path: "alarms", title: "Alarms", isOfPlatform: true, load: () => import("../routes/Alarms.svelte") },
+      { path: "tenant-audit", title: "Tenant audit log", isOfPlatform: true, load: () => import("../routes/TenantAudit.svelte") },
     ],
   },
   {

@@ -2,7 +2,7 @@
 import { part, Refused, requestAs, type RequestOptions } from "../api/request";
 import type { Dashboard } from "./dashboard";
 import type { Metadata, RuleChain } from "./chain";
-import type { Aggregation, Alarm, AlarmComment, Attribute, Customer, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, PlatformUser, Point, Profile, ProfileInfo, Relation, Scope } from "./model";
+import type { Aggregation, Alarm, AlarmComment, Attribute, AuditEntry, Customer, Device, DeviceCredentials, DeviceInfo, EntityId, Json, Page, PlatformUser, Point, Profile, ProfileInfo, Relation, Scope } from "./model";
 import type { ScriptType } from "./nodetypes";
 import { isOfConsole, tenancy } from "./tenancy.svelte";
 
@@ -64,6 +64,8 @@ export const callDevice = (id: string, isTwoWay: boolean, body: { method: string
 export interface KeptCall { id: EntityId; createdTime: number; status: string; request: { body: { method: string } }; response: unknown }
 /** Persistent ones. */
 export const keptCalls = (id: string, query: Listing, signal?: AbortSignal) => ask<Page<KeptCall>>("GET", `/api/rpc/persistent/device/${part(id)}`, { query: { ...query }, signal });
+
+export const auditLogs = (query: Listing & { actionTypes?: string | undefined }, signal?: AbortSignal) => ask<Page<AuditEntry>>("GET", "/api/audit/logs", { query: { ...query }, signal });
 
 export type Assignable = Pick<PlatformUser, "id" | "email" | "firstName" | "lastName">;
 /** Whom an alarm can be assigned to: people, not the users that the console makes for its logins. */

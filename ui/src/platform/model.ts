@@ -67,3 +67,16 @@ export interface Alarm extends Json {
 export interface AlarmComment { id: EntityId; createdTime: number; type: "SYSTEM" | "OTHER"; comment: { text?: string }; firstName: string | null; email: string | null }
 
 export interface Relation { from: EntityId; to: EntityId; type: string; typeGroup: string; fromName: string | null; toName: string | null }
+
+/** What somebody did over the interface of the platform. */
+export interface AuditEntry {
+  id: { id: string };
+  createdTime: number;
+  entityId: EntityId | null;
+  entityName: string;
+  userName: string;
+  actionType: string;
+  actionData: Json;
+  actionStatus: "SUCCESS" | "FAILURE";
+  actionFailureDetails: string;
+}

@@ -1,6 +1,7 @@
 // The login to the device platform. Devices belong to tenants, and only users of a tenant have them. Who logs in to the console as an administrator of the node is
 // let into a tenant as a user that the console makes for this login, and deletes when it ends: nobody needs to think about it. Others log in with a user of theirs.
 import { Refused, requestAs, type RequestOptions } from "../api/request";
+import { session } from "../lib/session.svelte";
 import type { Page, PlatformUser, Tenant } from "./model";
 
 interface Tokens { token: string; refreshToken: string }
@@ -10,6 +11,7 @@ type Phase = "checking" | "off" | "login" | "choose" | "ready";
 const KEY = "tidewire-devices";
 const LAST_TENANT = "tidewire-tenant";
 const USER_PREFIX = "console-";
+const USER_DOMAIN = "@tidewire.invalid";
 /** A refresh token holds for seven days; a user whose login cannot go on is garbage. */
 const USER_LIFE_MS = 8 * 86_400_000;
 const EARLY_MS = 60_000;
@@ -96,8 +98,8 @@ class Tenancy {
   async enter(tenant: Tenant): Promise<void> {
     await this.#leaveTenant();
     void this.#tidy(tenant.id.id);
-    const name = random();
-    const body = { email: `${USER_PREFIX}${name}@tidewire.invalid`, firstName: "Console", authority: "TENANT_ADMIN", tenantId: tenant.id };
+    const email = `${USER_PREFIX}${session.user.replace(/[^A-Za-z0-9_-]/g, "_")}.${random()}${USER_DOMAIN}`;
+    const body = { email, firstName: session.user, lastName: "(console)", authority: "TENANT_ADMIN", tenantId: tenant.id };
     const user = await this.#asAdmin<PlatformUser>("POST", "/api/user", { body });
     const link = await this.#asAdmin<string>("GET", `/api/user/${user.id.id}/activationLink`);
     const own = await plain<Tokens>("POST", "/api/noauth/activate", { body: { activateToken: new URL(link).searchParams.get("activateToken"), password: random() } });
@@ -205,7 +207,10 @@ function expiry(token: string): number {
 }
 
 /** A user that was made for a login. */
-export const isOfConsole = (email: string): boolean => email.startsWith(USER_PREFIX) && email.endsWith("@tidewire.invalid");
+export const isOfConsole = (email: string): boolean => email.startsWith(USER_PREFIX) && email.endsWith(USER_DOMAIN);
+
+/** A text that may name such users, with the names of those who had logged in to the console. */
+export const readable = (text: string): string => text.replace(/console-([A-Za-z0-9_-]+)\.[0-9a-f]{20}@tidewire\.invalid/g, "$1 (console)");
 
 export function random(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(10)), (byte) => byte.toString(16).padStart(2, "0")).join("");
