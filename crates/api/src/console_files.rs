@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
+        path: "/assets/About-CEnTRBpg.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/About-CEnTRBpg.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/About-DqSnytDS.js",
+        path: "/assets/Access-C4rS0eVk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-DqSnytDS.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Access-Cm7V4gbo.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-Cm7V4gbo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-C4rS0eVk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-T_AclDle.js",
+        path: "/assets/Account-DoQtIAuk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-T_AclDle.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DoQtIAuk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,9 +52,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-U_YQqz9D.js",
+        path: "/assets/Action-DKd4ZEPh.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-U_YQqz9D.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action-DKd4ZEPh.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,9 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-D0kWX5uk.js",
+        path: "/assets/Actions-BHmCZfrN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-D0kWX5uk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-BHmCZfrN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-VCRkG8z6.js",
+        path: "/assets/AlarmTable-Dxb2UzRy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-VCRkG8z6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-Dxb2UzRy.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-Bs6wwhHR.js",
+        path: "/assets/Alarms-RUMtT1RB.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-Bs6wwhHR.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-RUMtT1RB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,9 +100,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-B8_ncjc7.js",
+        path: "/assets/Audit-Bqa2In8m.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-B8_ncjc7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-Bqa2In8m.js.gz"),
         is_gzip: true,
     },
     File {
@@ -112,15 +112,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AuthorityFile-BNKnlseg.js",
+        path: "/assets/AuthorityFile-YlT7u1TK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-BNKnlseg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-YlT7u1TK.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-DEz5d0sB.js",
+        path: "/assets/Backup-DrFDvcj4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-DEz5d0sB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-DrFDvcj4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -130,21 +130,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-Dfon1fI-.js",
+        path: "/assets/BanForm-B23VOulF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-Dfon1fI-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-B23VOulF.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-CLXpZqQH.js",
+        path: "/assets/Bans-DNX_lnU-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-CLXpZqQH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-DNX_lnU-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-CmpSiG6p.js",
+        path: "/assets/Benchmarks-D76zlHU4.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CmpSiG6p.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-D76zlHU4.js.gz"),
         is_gzip: true,
     },
     File {
@@ -160,15 +160,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-zNOPlmOm.js",
+        path: "/assets/Certificates-XhuV2czk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-zNOPlmOm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-XhuV2czk.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-ChADeST7.js",
+        path: "/assets/Chain-Cv8iukVt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-ChADeST7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-Cv8iukVt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,9 +178,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-CJ0qN9eM.js",
+        path: "/assets/Chains-BFh8irRD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-CJ0qN9eM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-BFh8irRD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -190,15 +190,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-DNhswBV8.js",
+        path: "/assets/ChangedMeanwhile-DekHE7x2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DNhswBV8.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chart-CPRw2Mb6.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-CPRw2Mb6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DekHE7x2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -208,9 +202,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-B45HvGgX.js",
+        path: "/assets/Chart-cUZB2DxG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-B45HvGgX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-cUZB2DxG.js.gz"),
         is_gzip: true,
     },
     File {
@@ -220,9 +214,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Clients-B6EaV2TE.js",
+        path: "/assets/Client-DhHruhLa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-B6EaV2TE.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-DhHruhLa.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-Baum4ZNu.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-Baum4ZNu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -238,9 +238,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConfigTable-DcYLjk2-.js",
+        path: "/assets/ConfigTable-e64OzG6O.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-DcYLjk2-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-e64OzG6O.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,33 +250,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-CFTmmV98.js",
+        path: "/assets/Configuration-HhkZ5OSq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-CFTmmV98.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-HhkZ5OSq.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-e08Nggk4.js",
+        path: "/assets/Connector-CGuKbHwG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-e08Nggk4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-CGuKbHwG.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-BVTtyBiK.js",
+        path: "/assets/Connectors-Ak1X1Hb_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-BVTtyBiK.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-CErp_qwA.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CErp_qwA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-Ak1X1Hb_.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/ConsoleUsers-CbKF3tsc.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CbKF3tsc.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConsoleUsers-Dubs5RX0.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Dubs5RX0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,9 +292,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-C85etvPG.js",
+        path: "/assets/Dashboard-vT5sa7is.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-C85etvPG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-vT5sa7is.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Dashboards-2U-w8Ofd.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-2U-w8Ofd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -304,27 +310,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-D5mPoiXH.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-D5mPoiXH.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Definition-5hO6NQi9.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-5hO6NQi9.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Definition-C1YjAb-y.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Definition-C1YjAb-y.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-BFAjNDFV.js",
+        path: "/assets/Definition-Cl56q4mm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BFAjNDFV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-Cl56q4mm.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/DefinitionName-DNtiThqr.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DNtiThqr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -334,21 +334,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Device-BBIz-_qS.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Device-BBIz-_qS.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Device-Bdv78FwU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Device-Bdv78FwU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-C-_O2rPn.js",
+        path: "/assets/DeviceForm-CmoVfyuM.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-C-_O2rPn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CmoVfyuM.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-BwscSPLg.js",
+        path: "/assets/Devices-ChyxOtc3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BwscSPLg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-ChyxOtc3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -358,21 +364,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-DuO8wKc5.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-DuO8wKc5.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/EntityChoice-BQVedZGq.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-BQVedZGq.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/EntityChoice-C4J6JmbU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/EntityChoice-DfKF72WA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DfKF72WA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -400,9 +400,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-DPJhfvja.js",
+        path: "/assets/History-CItcTvJo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-DPJhfvja.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-CItcTvJo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -412,15 +412,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-JTuSpJb_.js",
+        path: "/assets/Home-dViypac2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-JTuSpJb_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-dViypac2.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BDcxc_Ix.js",
+        path: "/assets/ImportButton-BI4a_L10.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BDcxc_Ix.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BI4a_L10.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,9 +430,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-DuKcXzSa.js",
+        path: "/assets/Keys-BkUumsVt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-DuKcXzSa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-BkUumsVt.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Listeners-7Zikne0s.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-7Zikne0s.js.gz"),
         is_gzip: true,
     },
     File {
@@ -442,33 +448,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Listeners-DaT2IPVz.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Listeners-DaT2IPVz.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Logs-DdPVCWlf.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Logs-DdPVCWlf.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-OdPuPSP-.js",
+        path: "/assets/Logs-HDshI-pa.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-OdPuPSP-.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/MqttClient-Bc91XTNY.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-Bc91XTNY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-HDshI-pa.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/MqttClient-BkW3gnQG.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/MqttClient-BkW3gnQG.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/MqttClient-CUNtPF56.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CUNtPF56.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,9 +496,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-DIN8WpgL.js",
+        path: "/assets/Payload-3dIx9xoo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-DIN8WpgL.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-3dIx9xoo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -508,21 +508,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-Nknk-Npd.js",
+        path: "/assets/Profile-j0fzCka-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-Nknk-Npd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-j0fzCka-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-DBQAePcB.js",
+        path: "/assets/Profiles-C1goJ4w-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DBQAePcB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-C1goJ4w-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/PublishForm--HEk8xv6.js",
+        path: "/assets/PublishForm-4K2PoVFQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm--HEk8xv6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-4K2PoVFQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,15 +532,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-BXxu1T3b.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-BXxu1T3b.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Refused-CiR-6I0r.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Refused-CiR-6I0r.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Refused-DAPRJVqp.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-DAPRJVqp.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Retained-B2V0Me1s.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-B2V0Me1s.js.gz"),
         is_gzip: true,
     },
     File {
@@ -550,21 +556,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Retained-vslePMia.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-vslePMia.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Rule-Bag-U-4c.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-Bag-U-4c.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Rule-BcDeSUxx.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Rule-Df8B4rh3.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-Df8B4rh3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,27 +574,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-BnttDbzm.js",
+        path: "/assets/RuleFlow-uwtzmFhm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-BnttDbzm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-uwtzmFhm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CBDMyaC6.js",
+        path: "/assets/Rules-CKCXLoOV.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CBDMyaC6.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-CKCXLoOV.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-BfefJbgl.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-BfefJbgl.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-DEddAbkN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-DEddAbkN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,21 +610,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-Dvuz7HEA.js",
+        path: "/assets/Source-BNFoQptb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-Dvuz7HEA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-BNFoQptb.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-Da6bFU8b.js",
+        path: "/assets/Sources-BeGsmCob.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-Da6bFU8b.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-BeGsmCob.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-CluQ95TH.js",
+        path: "/assets/Subscriptions-CZUZykbu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CluQ95TH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CZUZykbu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -634,21 +634,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/TenantAudit-BroWIXcv.js",
+        path: "/assets/TenantAudit-BkydpLSF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BroWIXcv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BkydpLSF.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/TenantAudit-GrkboAc2.css",
+        path: "/assets/TenantAudit-CeZ6R44T.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-GrkboAc2.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-CeZ6R44T.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-CL6n5qwV.js",
+        path: "/assets/Topics-BRIzU5m5.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-CL6n5qwV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-BRIzU5m5.js.gz"),
         is_gzip: true,
     },
     File {
@@ -658,27 +658,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Usage-BS9r9kIa.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-BS9r9kIa.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Usage-CvImxjQv.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Usage-CvImxjQv.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-DADk5TxA.js",
+        path: "/assets/Users-BVQvyuGj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-DADk5TxA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-BVQvyuGj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-BLdl_dz4.js",
+        path: "/assets/aliases-BmtRfUgX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-BLdl_dz4.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/aliases-D1bRtOYd.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-D1bRtOYd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-BmtRfUgX.js.gz"),
         is_gzip: true,
     },
     File {
@@ -688,9 +688,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-CKu4wA6m.js",
+        path: "/assets/connection-DRRdEgyp.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-CKu4wA6m.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-DRRdEgyp.js.gz"),
         is_gzip: true,
     },
     File {
@@ -712,9 +712,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-Co0HEDPV.js",
+        path: "/assets/following.svelte-DToTUIla.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-Co0HEDPV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DToTUIla.js.gz"),
         is_gzip: true,
     },
     File {
@@ -724,9 +724,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-CVM_mrzd.js",
+        path: "/assets/index-Bq18lQ6Y.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-CVM_mrzd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-Bq18lQ6Y.js.gz"),
         is_gzip: true,
     },
     File {
@@ -766,9 +766,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-BgNQMJ-_.js",
+        path: "/assets/watch.svelte-B86Fqe-F.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-BgNQMJ-_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B86Fqe-F.js.gz"),
         is_gzip: true,
     },
 ];
