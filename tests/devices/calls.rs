@@ -154,3 +154,30 @@ fn calls_wait_for_devices_behind_gateways_and_over_http() {
     rest.wait_for(&server, &kept(&kept_call), |rpc| rpc["status"] == "DELIVERED");
     server.terminate(Duration::from_secs(30));
 }
+
+#[test]
+fn a_gateway_that_left_a_device_gets_no_calls_for_it() {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let gateway = json!({"name": "G", "type": "default", "additionalInfo": {"gateway": true}});
+    rest.ok("POST", "/api/device?accessToken=GATE", &gateway);
+    let device = rest.device("B", "TOKEN");
+    let mut peer = server.session(&login(V4, "GATE"));
+    peer.subscribe("v1/gateway/rpc", 1);
+    for topic in ["v1/gateway/connect", "v1/gateway/disconnect"] {
+        peer.publish(&Publish::new(topic, r#"{"device":"B"}"#).qos(1));
+    }
+    // Its answer comes when all before it has been looked at.
+    peer.publish(&Publish::new("v1/gateway/connect", r#"{"device":"C"}"#).qos(1));
+    let asked = r#"{"id":1,"device":"C","client":true,"key":"none"}"#;
+    peer.publish(&Publish::new("v1/gateway/attributes/request", asked).qos(1));
+    assert_eq!(peer.receive().topic_str(), "v1/gateway/attributes/response");
+    let waiting = begin(&rest, "twoway", &device, &call("later", json!({})));
+    assert_eq!(rest.ok("GET", &kept(&waiting), &Json::Null)["status"], "QUEUED");
+    peer.publish(&Publish::new("v1/gateway/connect", r#"{"device":"B"}"#).qos(1));
+    let told: Json = serde_json::from_str(peer.receive().payload_str()).expect("JSON");
+    assert_eq!(
+        (&told["device"], &told["data"]["method"]),
+        (&json!("B"), &json!("later"))
+    );
+}

@@ -78,3 +78,33 @@ fn limits_of_the_session() {
     assert_eq!(answer.topic_str(), "v1/devices/me/rpc/response/1");
     assert!(answer.payload_str().contains("\"maxPayloadSize\":65536"));
 }
+
+/// As ThingsBoard's SDK expects: it asks for firmware without a subscription that has the answers.
+#[test]
+fn who_asks_is_answered_without_a_subscription() {
+    let (world, ()) = World::new(|devices, tenant| {
+        device(devices, tenant, "A", "TOKEN");
+    });
+    for version in [V3, V4, V5] {
+        let mut peer = world.connect(version, "TOKEN");
+        let cases = [
+            (
+                "v1/devices/me/attributes/request/1",
+                "v1/devices/me/attributes/response/1",
+            ),
+            ("v2/a/req/2", "v2/a/res/2"),
+            ("v2/fw/request/3/chunk/0", "v2/fw/error"),
+        ];
+        for (asked, answered) in cases {
+            peer.publish(&Publish::new(asked, r#"{"clientKeys":"none"}"#).qos(1));
+            let answer = peer.receive();
+            assert_eq!((answer.topic_str(), answer.qos), (answered, 1), "{asked}");
+        }
+        let limits = Publish::new(
+            "v1/devices/me/rpc/request/4",
+            r#"{"method":"getSessionLimits","params":{}}"#,
+        );
+        peer.publish(&limits.qos(1));
+        assert_eq!(peer.receive().topic_str(), "v1/devices/me/rpc/response/4");
+    }
+}

@@ -23,6 +23,13 @@ impl Hub {
         }
     }
 
+    /// It speaks for the device no more: until it does again, there is no way to tell the device anything.
+    pub fn gateway_disconnected(&self, entry: &Entry<'_>) {
+        if let Ok(connect) = GatewayConnect::decode(entry.body) {
+            self.sessions.remove_behind(entry.device, &connect.device);
+        }
+    }
+
     /// The device of this name that the gateway speaks for.
     fn behind(&self, entry: &Entry<'_>, name: &str) -> Result<Option<DeviceId>, EntityError> {
         let entities = self.platform.entities();
@@ -53,7 +60,7 @@ impl Hub {
     pub fn gateway_attributes_request(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {
         let request = GatewayAttributesRequest::decode(entry.body)?;
         let subscription = Subscription::GatewayAttributesResponse;
-        let Some(target) = self.sessions.target(entry.device, subscription) else {
+        let Some(target) = self.sessions.asker(entry.device, subscription) else {
             return Ok(());
         };
         let Some(device) = self.behind(entry, &request.device)? else {

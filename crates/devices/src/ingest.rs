@@ -202,10 +202,13 @@ impl Ingest {
                     }
                 }
             }
-            if entry.kind == Kind::GatewayConnect {
+            if matches!(entry.kind, Kind::GatewayConnect | Kind::GatewayDisconnect) {
                 self.give(&mut batch, ends_at);
                 if at.0 > self.begun_at.0 {
-                    self.hub.gateway_connected(&entry);
+                    match entry.kind {
+                        Kind::GatewayConnect => self.hub.gateway_connected(&entry),
+                        _ => self.hub.gateway_disconnected(&entry),
+                    }
                 }
             }
             self.hub

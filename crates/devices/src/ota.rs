@@ -354,9 +354,9 @@ impl Hub {
             Ok(_) => Subscription::Chunks(kind),
             Err(_) => Subscription::ChunkErrors(kind),
         };
-        let Some(target) = self.sessions.target(asked.device.0, subscription) else {
+        let Some(target) = self.sessions.asker(asked.device.0, subscription) else {
             Counters::add(&self.counters.dropped_downlinks, 1);
-            tracing::debug!(device = %asked.device, "a device that asked for a chunk is gone, or has not subscribed to the answer");
+            tracing::debug!(device = %asked.device, "a device that asked for a chunk is gone");
             return Outcome::Answered;
         };
         let bytes = found.as_ref().map_or(0, |(_, wanted)| wanted.len());

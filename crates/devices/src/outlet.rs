@@ -186,6 +186,13 @@ impl Outlet for Out<'_> {
             let target = self.hub.sessions.target(device.0, Subscription::RpcResponse(form))?;
             Some((target, form))
         });
+        let reachable = reachable.or_else(|| {
+            let target = self
+                .hub
+                .sessions
+                .asker(device.0, Subscription::RpcResponse(Form::Long))?;
+            Some((target, Form::Long))
+        });
         let (target, form) = reachable.ok_or_else(|| NodeError::new(CallError::NoActiveConnection.name()))?;
         let downlink = Downlink::RpcResponse { form, id: request_id };
         let body = body.to_string();

@@ -101,10 +101,7 @@ impl Hub {
             form: entry.form,
             id: entry.id,
         };
-        if let Some(target) = self
-            .sessions
-            .target(entry.device, Subscription::RpcResponse(entry.form))
-        {
+        if let Some(target) = self.sessions.asker(entry.device, Subscription::RpcResponse(entry.form)) {
             let rates = self.rates_of(DeviceId(entry.device));
             let text = |rate: &Option<RateLimit>| rate.as_ref().map(RateLimit::to_string).unwrap_or_default();
             let body = format!(
@@ -132,7 +129,7 @@ impl Hub {
     fn attributes_request(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {
         let request = AttributesRequest::decode(entry.body)?;
         let subscription = Subscription::AttributesResponse(entry.form);
-        let Some(target) = self.sessions.target(entry.device, subscription) else {
+        let Some(target) = self.sessions.asker(entry.device, subscription) else {
             return Ok(());
         };
         let (client, shared) = self.attributes_for(DeviceId(entry.device), &request)?;
@@ -191,7 +188,7 @@ impl Hub {
 
     fn provision(&self, entry: &Entry<'_>, now_ms: i64) -> Result<(), Unanswered> {
         let body = self.provisioned(entry.body, now_ms);
-        if let Some(target) = self.sessions.target(entry.device, Subscription::Provision) {
+        if let Some(target) = self.sessions.asker(entry.device, Subscription::Provision) {
             self.out(now_ms).send(target, Downlink::Provision, body);
         }
         Ok(())

@@ -166,19 +166,23 @@ impl Sessions {
         self.lock().target(session, subscription)
     }
 
+    /// Where the answer to a request goes: to the session that has asked, whether it has subscribed or not, as ThingsBoard has it.
+    pub fn asker(&self, session: Uuid, subscription: Subscription) -> Option<Target> {
+        let inner = self.lock();
+        inner.target(session, subscription).or_else(|| {
+            let online = inner.online.get(&session)?;
+            Some(online.target(session, QoS::AtLeastOnce))
+        })
+    }
+
     /// All ways to tell a device: by its own session, in each form that it has subscribed to, and by its gateway.
     pub fn ways(&self, device: DeviceId, wanted: Wanted) -> Vec<Way> {
         let inner = self.lock();
         let mut ways = Vec::new();
         if let Some(online) = inner.online.get(&device.0) {
             ways.extend(online.subscriptions.iter().filter_map(|(subscription, qos)| {
-                let target = Target {
-                    session: device.0,
-                    connection: online.connection,
-                    shard: online.shard,
-                    qos: *qos,
-                };
-                Some(Way::Direct(target, wanted.form(*subscription)?))
+                let form = wanted.form(*subscription)?;
+                Some(Way::Direct(online.target(device.0, *qos), form))
             }));
         }
         if let Some(behind) = inner.behind.get(&device)
@@ -259,12 +263,18 @@ impl Inner {
     fn target(&self, session: Uuid, subscription: Subscription) -> Option<Target> {
         let online = self.online.get(&session)?;
         let (_, qos) = online.subscriptions.iter().find(|(known, _)| *known == subscription)?;
-        Some(Target {
+        Some(online.target(session, *qos))
+    }
+}
+
+impl Online {
+    fn target(&self, session: Uuid, qos: QoS) -> Target {
+        Target {
             session,
-            connection: online.connection,
-            shard: online.shard,
-            qos: *qos,
-        })
+            connection: self.connection,
+            shard: self.shard,
+            qos,
+        }
     }
 }
 

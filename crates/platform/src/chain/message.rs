@@ -73,6 +73,14 @@ pub struct Message<'a> {
     pub ts_ms: i64,
 }
 
+impl Message<'_> {
+    /// What nodes take as the time of the data: `ts` of the metadata, which a chain may have changed, if it is a number.
+    pub fn data_ts_ms(&self) -> i64 {
+        let told = self.metadata.get("ts").and_then(|text| text.parse().ok());
+        told.unwrap_or(self.ts_ms)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data<'a> {
     /// Values of one time.

@@ -192,7 +192,7 @@ impl Visit<'_> {
         match (&*message.kind, &message.data) {
             (POST_TELEMETRY, Data::Values(values)) => {
                 let event = Event::Telemetry {
-                    ts_ms: message.ts_ms,
+                    ts_ms: message.data_ts_ms(),
                     values,
                 };
                 effects = self.rules_effects(message.originator, event)?;
@@ -200,7 +200,7 @@ impl Visit<'_> {
             (POST_TELEMETRY, Data::Json(json)) => {
                 text = json.to_string();
                 let limits = self.platform.options.limits;
-                let telemetry = Telemetry::decode(text.as_bytes(), message.ts_ms, &limits).map_err(wrong)?;
+                let telemetry = Telemetry::decode(text.as_bytes(), message.data_ts_ms(), &limits).map_err(wrong)?;
                 let mut groups: Vec<_> = telemetry.groups().collect();
                 groups.sort_by_key(|(ts_ms, _)| *ts_ms);
                 for (ts_ms, values) in groups {

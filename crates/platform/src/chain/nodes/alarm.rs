@@ -94,7 +94,7 @@ impl AlarmNode {
         alarm.id = Some(id);
         alarm.created_time = id.0.created_ms();
         alarm.customer_id = Some(message.customer);
-        alarm.start_ts = message.ts_ms;
+        alarm.start_ts = message.data_ts_ms();
         Ok(alarm)
     }
 

@@ -211,7 +211,8 @@ impl DeltaNode {
         let Some(current) = current.filter(|_| message.kind == POST_TELEMETRY) else {
             return Ok(Outcome::Goes("Other".into(), message));
         };
-        let last = self.exchange(message.originator, (message.ts_ms, current), host)?;
+        let at_ms = message.data_ts_ms();
+        let last = self.exchange(message.originator, (at_ms, current), host)?;
         let delta = last.map_or(0.0, |(_, last)| current - last);
         if self.fails_if_negative && delta < 0.0 {
             return Err(NodeError::new("Delta value is negative!"));
@@ -221,7 +222,7 @@ impl DeltaNode {
         }
         json[&self.output] = self.rounded(delta);
         if let Some(period) = &self.period {
-            json[period] = Json::from(last.map_or(0, |(ts_ms, _)| message.ts_ms - ts_ms));
+            json[period] = Json::from(last.map_or(0, |(ts_ms, _)| at_ms - ts_ms));
         }
         Ok(Outcome::success(Rc::new(Message {
             data: Data::Json(json),

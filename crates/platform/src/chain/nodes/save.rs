@@ -94,7 +94,7 @@ impl SaveTimeseriesNode {
         let ts_ms = if self.uses_server_time {
             host.now_ms()
         } else {
-            message.ts_ms
+            message.data_ts_ms()
         };
         let saving = Saving {
             is_stored: self.stored.is_due(message.originator, ts_ms),

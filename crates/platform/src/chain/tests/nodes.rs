@@ -402,6 +402,13 @@ fn telemetry_of_any_form_is_saved_and_ttl_comes_from_the_message() {
     );
     run(&server, message(POST_TELEMETRY, json!({"c": 1})), &mut host);
     assert_eq!(host.saved[2], "DEVICE c=Long(1)@5000");
+    // A chain may have changed the time in the metadata.
+    for (ts, saved) in [("7", "DEVICE d=Long(1)@7"), ("yesterday", "DEVICE d=Long(1)@1000")] {
+        let mut moved = message(POST_TELEMETRY, json!({"d": 1}));
+        moved.metadata.put("ts", ts);
+        run(&save, moved, &mut host);
+        assert_eq!(host.saved.last().unwrap(), saved);
+    }
 }
 
 #[test]
