@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use regex::bytes::{RegexSet, RegexSetBuilder};
 use serde_json::{Map, Value as Json};
 
 use crate::chain::message::{Data, Message, plain};
@@ -44,9 +45,8 @@ pub struct KeysNode {
 #[derive(Debug)]
 pub enum KeysOperation {
     Rename(Vec<(String, String)>),
-    /// Names, or patterns with `*` and `.*`.
-    Copy(Vec<String>),
-    Delete(Vec<String>),
+    Copy(Names),
+    Delete(Names),
 }
 
 impl KeysNode {
@@ -59,12 +59,12 @@ impl KeysNode {
                     }
                 }
             }),
-            KeysOperation::Delete(patterns) => self.with_changed(message, |members| {
-                members.retain(|name, _| !matches_any(patterns, name))
-            }),
-            KeysOperation::Copy(patterns) => {
+            KeysOperation::Delete(names) => {
+                self.with_changed(message, |members| members.retain(|name, _| !names.has(name)))
+            }
+            KeysOperation::Copy(names) => {
                 let members = self.members(message).into_iter();
-                let copied = members.filter(|(name, _)| matches_any(patterns, name)).collect();
+                let copied = members.filter(|(name, _)| names.has(name)).collect();
                 let target = if self.place == Place::Data {
                     Place::Metadata
                 } else {
@@ -104,25 +104,26 @@ impl KeysNode {
     }
 }
 
-fn matches_any(patterns: &[String], name: &str) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| matches(&pattern.replace(".*", "*"), name))
-}
+/// Names of members by regular expressions, each of which has to fit the whole name, as ThingsBoard has them.
+#[derive(Debug)]
+pub struct Names(RegexSet);
 
-/// `*` stands for any text.
-fn matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
-        return false;
-    };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else {
-        return rest.is_empty();
-    };
-    for part in middle {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
+/// Of all expressions of a node together, compiled.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+
+impl Names {
+    pub fn parse(patterns: &[String]) -> Result<Names, String> {
+        let whole = patterns.iter().map(|pattern| format!("^(?:{pattern})$"));
+        let built = RegexSetBuilder::new(whole)
+            .unicode(false)
+            .size_limit(COMPILED_BYTES_MAX)
+            .build();
+        built
+            .map(Names)
+            .map_err(|error| format!("keys have to be regular expressions: {error}"))
     }
-    rest.ends_with(last)
+
+    fn has(&self, name: &str) -> bool {
+        self.0.is_match(name.as_bytes())
+    }
 }

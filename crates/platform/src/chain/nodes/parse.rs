@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 
 use super::action::{CountNode, GeneratorNode};
+use super::keys::Names;
 use super::save::{DeleteAttributesNode, Strategy};
 use super::{
     AlarmNode, AttributesNode, CheckFieldsNode, DeltaNode, FieldsNode, InputNode, KeysNode, KeysOperation, NodeKind,
@@ -64,11 +65,11 @@ pub fn parse_node(tenant: TenantId, class: &str, json: &Json, problems: &mut Vec
         }),
         "transform.TbCopyKeysNode" => NodeKind::Keys(KeysNode {
             place: place(json, &["copyFrom", "fromMetadata"]),
-            operation: KeysOperation::Copy(texts(&json["keys"])),
+            operation: KeysOperation::Copy(Names::parse(&texts(&json["keys"]))?),
         }),
         "transform.TbDeleteKeysNode" => NodeKind::Keys(KeysNode {
             place: place(json, &["deleteFrom", "fromMetadata"]),
-            operation: KeysOperation::Delete(texts(&json["keys"])),
+            operation: KeysOperation::Delete(Names::parse(&texts(&json["keys"]))?),
         }),
         "transform.TbChangeOriginatorNode" => NodeKind::ChangeOriginator(originator_source(json)?),
         "transform.TbSplitArrayMsgNode" => NodeKind::SplitArray,

@@ -266,9 +266,25 @@ fn keys_are_renamed_copied_and_deleted() {
     assert_eq!((&copied.1["a"], copied.1.get("ab")), (&json!("1"), None));
     let metadata = change(
         "transform.TbDeleteKeysNode",
-        json!({"deleteFrom": "METADATA", "keys": ["device*"]}),
+        json!({"deleteFrom": "METADATA", "keys": ["^device[A-Z]\\w+|none$"]}),
     );
     assert_eq!(metadata.1, json!({}));
+    // A regular expression, not a pattern of file names: `e` any number of times.
+    let kept = change(
+        "transform.TbDeleteKeysNode",
+        json!({"deleteFrom": "METADATA", "keys": ["device*"]}),
+    );
+    assert_eq!(kept.1, json!({"deviceName": "D", "deviceType": "default"}));
+    let wrong = node(
+        "transform.TbCopyKeysNode",
+        "n",
+        &json!({"copyFrom": "DATA", "keys": ["*"]}),
+    );
+    let warnings = chain(&[wrong], &[]).warnings().to_vec();
+    assert!(
+        warnings[0].problem.contains("keys have to be regular expressions"),
+        "{warnings:?}"
+    );
 }
 
 #[test]
