@@ -12,7 +12,7 @@ use crate::decode::KeyValue;
 use crate::entities::EntityError;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType};
 use crate::model::{Attribute, Scope};
-use crate::repository::Change;
+use crate::repository::{Change, StateKind};
 
 /// What a user does to attributes.
 #[derive(Clone, Copy, Debug)]
@@ -244,9 +244,15 @@ impl Visit<'_> {
         if entity.kind != EntityType::Device || scope != Scope::ServerScope || key != TIMEOUT_KEY {
             return;
         }
-        let device = DeviceId(entity.id);
-        self.activity(device).timeout_ms = value.map_or(0, millis);
-        self.core.changed_activity.insert(device);
+        let activity = self.activity(DeviceId(entity.id));
+        activity.timeout_ms = value.map_or(0, millis);
+        let bytes = Some(activity.to_bytes());
+        // With the attribute, which is not looked at again: not at the next checkpoint.
+        self.core.pending.push_change(Change::PutState {
+            state: StateKind::Activity,
+            id: entity.id,
+            bytes,
+        });
     }
 
     pub fn stored_timeout(&self, device: DeviceId) -> i64 {

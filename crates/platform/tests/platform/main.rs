@@ -344,6 +344,23 @@ fn a_timeout_of_the_device_counts() {
 }
 
 #[test]
+fn a_timeout_counts_after_a_kill_at_once() {
+    let mut f = fixture();
+    event_chain(&f);
+    let device = f.device("D", "", Json::Null);
+    f.say(device, 0, Said::Alive);
+    // What is known of the device is stored, with the timeout of before.
+    f.tick(60_000);
+    let values = attributes(br#"{"inactivityTimeout":1000}"#, &Limits::default()).unwrap();
+    f.platform
+        .save_attributes(device.entity(), Scope::ServerScope, &values, NOW, &mut f.seen)
+        .unwrap();
+    f.seen.take();
+    f.restart();
+    assert_eq!(f.tick(120_001), ["log Inactivity Event"]);
+}
+
+#[test]
 fn thresholds_of_owners_follow_their_attributes() {
     let mut f = fixture();
     let customer = Customer {
