@@ -184,7 +184,7 @@ test("an alarm is assigned, and what was done to it stands below it and among th
   await assignee.selectOption({ label: "Ann Lee" });
   await expect(dialog.getByText(/^Alarm was assigned by user .* to user Ann Lee$/)).toBeVisible();
   await dialog.getByRole("button", { name: "Acknowledge", exact: true }).click();
-  await expect(dialog.getByText(/^Alarm was acknowledged by user Console$/)).toBeVisible();
+  await expect(dialog.getByText(/^Alarm was acknowledged by user admin \(console\)$/)).toBeVisible();
   await dialog.getByRole("button", { name: "Close", exact: true }).click();
   await expect(page.getByRole("row", { name: /Jam of press .* active, acknowledged, assigned to Ann Lee/ })).toBeVisible();
   await openDevice(page, id, "events");
@@ -197,7 +197,7 @@ test("an alarm is assigned, and what was done to it stands below it and among th
   await openDevice(page, id, "alarms");
   await page.getByRole("button", { name: "Show Jam of press", exact: true }).click();
   await assignee.selectOption({ label: "nobody" });
-  await expect(dialog.getByText(/^Alarm was unassigned by user Console$/)).toBeVisible();
+  await expect(dialog.getByText(/^Alarm was unassigned by user admin \(console\)$/)).toBeVisible();
 });
 
 test("devices come from a CSV file, and what is wrong in it is told by line", async ({ console: page, node }) => {
