@@ -68,6 +68,8 @@ pub struct Plan {
     pub promptness: u32,
     /// In percent: how many of every second client come back to their subscriptions when they may.
     pub returning: u32,
+    /// Nobody subscribes at QoS 0, so that no member of a group may lose what it was given.
+    pub is_surely_shared: bool,
     /// Socket buffers of clients, in bytes.
     pub link_capacity: usize,
 }
@@ -168,6 +170,7 @@ impl Plan {
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),
             returning: *r.pick(&[75, 75, 20]),
+            is_surely_shared: false,
             link_capacity: *r.pick(&[64, 1_000, 1_000, 64_000, 64_000]),
         };
         if r.percent(25) {
@@ -176,6 +179,9 @@ impl Plan {
             plan.let_wait(r);
         }
         plan.has_little_room = matches!(seed % 11, 3 | 4);
+        if seed % 12 == 6 {
+            plan.share_queues();
+        }
         plan.config.is_all_kept = seed.is_multiple_of(5);
         plan.has_tap = r.percent(30);
         plan.may_tap_be_full = plan.has_tap && r.percent(25);
@@ -191,6 +197,20 @@ impl Plan {
             plan.weights[Step::Server as usize] = *r.pick(&[3, 10, 30]);
         }
         plan
+    }
+
+    /// Members of a group have queues of their own, too, and leave it with what they have not been sent.
+    fn share_queues(&mut self) {
+        (self.topics, self.filters) = (2, 2);
+        self.is_surely_shared = true;
+        self.clients = self.clients.max(3);
+        self.config.inflight_max = 1;
+        self.weights[Step::Crash as usize] = self.weights[Step::Crash as usize].min(1);
+        self.acts[Act::Publish as usize] = 80;
+        self.acts[Act::Answer as usize] = 8;
+        self.acts[Act::Unsubscribe as usize] = 0;
+        self.acts[Act::Cut as usize] = 6;
+        self.promptness = 10;
     }
 
     /// Who leaves stays away, and much is published for it: its queue is in pages, and has been moved before it is read.

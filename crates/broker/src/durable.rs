@@ -19,3 +19,5 @@ pub mod moves;
 pub(crate) mod pages;
 
 pub use cold::MOVER;
+
+pub use crate::shared::RETURNER;

@@ -61,8 +61,6 @@ pub struct Session {
     pub subacks: LazyDeque<PendingSubAck>,
     /// Its name in the journal; none while it ends with its connection, or where there is no journal.
     pub key: SessionKey,
-    /// Of its subscriptions, those that are shared.
-    pub shared: u32,
     /// In `Ledger::cooling`.
     pub is_cooling: bool,
 }
@@ -103,7 +101,6 @@ impl Session {
             is_unfinished: false,
             subacks: LazyDeque::default(),
             key: SessionKey::default(),
-            shared: 0,
             is_cooling: false,
         }
     }

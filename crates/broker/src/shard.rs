@@ -33,7 +33,7 @@ use crate::parking::PARKED_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
-use crate::shared::Groups;
+use crate::shared::{Groups, Returning};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceHappening;
@@ -65,6 +65,7 @@ pub struct Shard {
     pub(crate) held_publishers: Vec<ConnSlot>,
     /// The walk of a checkpoint, while there is one.
     pub(crate) walk: Option<Box<Walk>>,
+    pub(crate) returning: Returning,
     /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
     pub(crate) barriers: [u16; 2],
     pub(crate) delayed: Vec<Option<Delayed>>,
@@ -182,6 +183,7 @@ impl Shard {
             durable_interest: None,
             held_publishers: Vec::new(),
             walk: None,
+            returning: Returning::default(),
             barriers: [0; 2],
             delayed: Vec::new(),
             free_delayed: Vec::new(),

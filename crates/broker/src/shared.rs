@@ -3,10 +3,12 @@
 //! A group (share name and filter) lives on the shard that their hash names; members are sessions of any shard. The group
 //! chooses among members that are connected, and keeps messages in a bounded queue of its own while none is. What a member
 //! was given and cannot finish comes back: its queue and its unacknowledged QoS 1 messages, as soon as it goes away and
-//! another is there; QoS 2 messages in flight stay with the member they were sent to [MQTT-4.8.2-4], [MQTT-4.8.2-5].
+//! another is there; QoS 2 messages in flight stay with the member they were sent to [MQTT-4.8.2-4], [MQTT-4.8.2-5]. What the
+//! member has in the journal only is read first (`returning`).
 
 mod dispatch;
 mod group;
+mod returning;
 
 use std::sync::Arc;
 
@@ -22,6 +24,8 @@ use crate::shard::{Shard, hash};
 use crate::subscribe::Target;
 
 pub(crate) use group::{Group, Groups, Member};
+pub use returning::RETURNER;
+pub(crate) use returning::Returning;
 
 /// Marks a key of the subscription tree as a group's.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
@@ -238,18 +242,20 @@ impl Shard {
             .expect("the caller has it");
         let (queued, inflight, bytes) = (
             session.outgoing.queued(),
-            session.outgoing.inflight.len(),
+            session.outgoing.unacknowledged(),
             session.outgoing.queued_bytes,
         );
         let returned = session.outgoing.extract(|d| d.tag.group().is_some_and(&wanted));
+        let cold = session.outgoing.extract_cold(wanted);
         let out = &session.outgoing;
         stats.queued_messages -= (queued - out.queued()) as u64;
         stats.queued_bytes -= (bytes - out.queued_bytes) as u64;
-        stats.inflight_messages -= (inflight - out.inflight.len()) as u64;
+        stats.inflight_messages -= (inflight - out.unacknowledged()) as u64;
         for delivery in returned {
             let Some(group) = delivery.tag.group() else { continue };
             self.member_acknowledged(slot, group);
-            let is_held = self.keep_returned(slot, &delivery, group.key);
+            let place = delivery.message.place();
+            let is_held = self.keep_returned(slot, delivery.seq, delivery.qos, place, group.key);
             if group.shard == self.core.id {
                 self.redispatch(
                     now,
@@ -267,6 +273,9 @@ impl Shard {
                 };
                 self.mail_out[usize::from(group.shard.0)].publication(envelope, &delivery.message.publication());
             }
+        }
+        if !cold.is_empty() {
+            self.return_cold(slot, cold);
         }
     }
 

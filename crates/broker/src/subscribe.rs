@@ -202,7 +202,6 @@ impl Shard {
         let is_replaying = starts_replay || self.core.session(slot).replays.is_pending(target.filter());
         self.keep_subscribed(slot, asked.filter, &subscription, is_replaying);
         if replaced.is_none() {
-            self.core.session_mut(slot).shared += u32::from(subscription.kind == SubscriptionKind::Shared);
             self.mind_durable_filter(slot, target, true);
             let stats = &mut self.core.stats;
             stats.subscriptions += 1;
@@ -360,8 +359,7 @@ impl Shard {
     /// `Some(true)` when a letter `Joined` with the ticket must come before that is so everywhere; `None` when there was none.
     fn remove_subscription(&mut self, slot: u32, filter: &str, ticket: Option<u32>) -> Option<bool> {
         let session = self.core.session_mut(slot);
-        let removed = session.subscriptions.remove(filter)?;
-        session.shared -= u32::from(removed.kind == SubscriptionKind::Shared);
+        session.subscriptions.remove(filter)?;
         self.core.stats.subscriptions -= 1;
         self.keep_unsubscribed(slot, filter);
         Some(self.unindex_target(slot, filter, ticket))
@@ -411,7 +409,6 @@ impl Shard {
     pub(crate) fn drop_subscriptions(&mut self, slot: u32) {
         let session = self.core.session_mut(slot);
         session.replays.clear();
-        session.shared = 0;
         let subscriptions = std::mem::take(&mut session.subscriptions);
         self.core.stats.subscriptions -= subscriptions.len() as u64;
         for (filter, _) in subscriptions.iter() {

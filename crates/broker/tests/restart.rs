@@ -314,13 +314,12 @@ struct Node {
 }
 
 impl Node {
-    fn new() -> Node {
-        let directory = std::env::temp_dir().join(format!("tidewire-restart-{}", std::process::id()));
+    fn new(name: &str, config: ShardConfig) -> Node {
+        let directory = std::env::temp_dir().join(format!("tidewire-restart-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let log = open(&directory, &mut |_, _| ());
         let node = Arc::new(NodeState::new(1, 1));
-        let config = Arc::new(ShardConfig::default());
-        let mut shard = Shard::new(NOW, ShardId(0), 1, config, Arc::new(OpenAccess), node, 1);
+        let mut shard = Shard::new(NOW, ShardId(0), 1, Arc::new(config), Arc::new(OpenAccess), node, 1);
         shard.keep_journal(0);
         Node {
             shard,
@@ -373,7 +372,61 @@ impl Node {
         }
         self.log.flush().unwrap();
         self.shard.committed(NOW, self.log.committed().0);
-        self.shard.take_effects(&mut Vec::new());
+    }
+
+    /// Reads what is asked for. False if nothing is.
+    fn read(&mut self) -> bool {
+        let mut effects = Vec::new();
+        self.shard.take_effects(&mut effects);
+        let mut is_any = false;
+        for effect in effects {
+            if let Effect::Fetch {
+                session,
+                connects,
+                positions,
+            } = effect
+            {
+                let wanted: Vec<Lsn> = positions.iter().map(|position| Lsn(position.0)).collect();
+                let mut records = vec![None; wanted.len()];
+                self.log.reader().read_many(&wanted, |index, record| {
+                    records[index] = record.ok().map(<[u8]>::to_vec)
+                });
+                self.shard.fetched(NOW, session, connects, &positions, records);
+                is_any = true;
+            }
+        }
+        is_any
+    }
+
+    fn publish(&mut self, publisher: ConnSlot, id: u16) {
+        let message = Publish {
+            dup: false,
+            qos: QoS::AtLeastOnce,
+            retain: false,
+            topic: "t",
+            packet_id: PacketId::new(id),
+            properties: Properties::EMPTY,
+            payload: b"p",
+        };
+        self.send(publisher, &Packet::Publish(message));
+    }
+
+    /// To `$share/g/t`.
+    fn join(&mut self, conn: ConnSlot) {
+        let mut bytes = Vec::new();
+        let filter = SubscribeFilter {
+            filter: "$share/g/t",
+            options: SubscriptionOptions {
+                maximum_qos: QoS::AtLeastOnce,
+                ..SubscriptionOptions::default()
+            },
+        };
+        let subscribe = Packet::Subscribe(Subscribe {
+            packet_id: PacketId::new(1).unwrap(),
+            properties: Properties::EMPTY,
+            filters: SubscribeFilters::encode([filter], ProtocolVersion::V5, &mut bytes),
+        });
+        self.send(conn, &subscribe);
     }
 
     fn recovered_after_a_crash(self) -> Recovered {
@@ -406,37 +459,15 @@ fn open(directory: &Path, record: &mut dyn FnMut(Position, &[u8])) -> Log {
 
 #[test]
 fn what_a_group_gives_to_a_member_that_is_to_end_with_its_connection_is_there_after_a_crash() {
-    let mut node = Node::new();
-    let mut bytes = Vec::new();
-    let filter = SubscribeFilter {
-        filter: "$share/g/t",
-        options: SubscriptionOptions {
-            maximum_qos: QoS::AtLeastOnce,
-            ..SubscriptionOptions::default()
-        },
-    };
-    let subscribe = Packet::Subscribe(Subscribe {
-        packet_id: PacketId::new(1).unwrap(),
-        properties: Properties::EMPTY,
-        filters: SubscribeFilters::encode([filter], ProtocolVersion::V5, &mut bytes),
-    });
+    let mut node = Node::new("lent", ShardConfig::default());
     let away = node.connect("away", true, 1000);
-    node.send(away, &subscribe);
+    node.join(away);
     node.shard.closed(NOW, away, CloseCause::Network);
     let member = node.connect("member", true, 1000);
-    node.send(member, &subscribe);
+    node.join(member);
     let publisher = node.connect("publisher", true, 0);
     node.end_tick();
-    let message = Publish {
-        dup: false,
-        qos: QoS::AtLeastOnce,
-        retain: false,
-        topic: "t",
-        packet_id: PacketId::new(1),
-        properties: Properties::EMPTY,
-        payload: b"p",
-    };
-    node.send(publisher, &Packet::Publish(message));
+    node.publish(publisher, 1);
     node.connect("member", false, 0);
     node.end_tick();
     let recovered = node.recovered_after_a_crash();
@@ -449,6 +480,46 @@ fn what_a_group_gives_to_a_member_that_is_to_end_with_its_connection_is_there_af
         (0, 1),
         "the publisher has its PUBACK, and nobody else has the message"
     );
+}
+
+/// One message is in flight to a member that leaves, two wait; the session keeps their positions only. Then another member comes.
+/// Returns how many messages the group and the other member have after a crash.
+fn left_behind(name: &str, is_read: bool) -> (usize, usize) {
+    let config = ShardConfig {
+        inflight_max: 1,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new(name, config);
+    let first = node.connect("first", true, 1000);
+    node.join(first);
+    let publisher = node.connect("publisher", true, 0);
+    (1..=3).for_each(|id| node.publish(publisher, id));
+    node.shard.closed(NOW, first, CloseCause::Network);
+    node.end_tick();
+    let other = node.connect("other", true, 1000);
+    node.join(other);
+    while is_read && node.read() {
+        node.end_tick();
+    }
+    node.end_tick();
+    let recovered = node.recovered_after_a_crash();
+    let held: usize = recovered.groups.iter().map(|group| group.messages.len()).sum();
+    let entries = |name: &str| {
+        let sessions = recovered.sessions.iter().filter(|session| &*session.client_id == name);
+        sessions.map(|session| session.entries.len()).sum::<usize>()
+    };
+    assert_eq!(entries("first"), 0);
+    (held, entries("other"))
+}
+
+#[test]
+fn what_a_member_has_in_the_journal_only_goes_to_the_member_that_comes() {
+    assert_eq!(left_behind("comes", true), (0, 3));
+}
+
+#[test]
+fn what_a_member_gives_back_is_the_groups_before_it_has_been_read() {
+    assert_eq!(left_behind("unread", false), (3, 0));
 }
 
 /// Starts a node of so many shards from its log, of which only the first batches that it writes thereby are kept. Returns how many topics

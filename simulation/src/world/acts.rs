@@ -260,8 +260,13 @@ impl World {
         let random = &mut self.random;
         let filter = *random.pick(&FILTERS[..self.plan.filters]);
         let is_v5 = self.clients[client].version() == ProtocolVersion::V5;
+        let qos: &[QoS] = if self.plan.is_surely_shared {
+            &[QoS::AtLeastOnce]
+        } else {
+            &QOS
+        };
         let mut options = SubscriptionOptions {
-            maximum_qos: *random.pick(&QOS),
+            maximum_qos: *random.pick(qos),
             ..SubscriptionOptions::default()
         };
         if is_v5 {

@@ -1,6 +1,6 @@
 //! Writing all that is durable to the journal once more, so that replay can begin there and what is older can go.
 //!
-//! A walk over groups, retained and delayed messages, then sessions, a part of each tick, while the shard works on: each record
+//! A walk over groups, retained and delayed messages, then sessions and what they are giving back, a part of each tick, while the shard works on: each record
 //! speaks of the moment at which it is written, and what happens later has records of its own behind it. Messages themselves stay
 //! where they are; the walk says which is the oldest that anything refers to.
 //!
@@ -70,6 +70,8 @@ enum At {
         /// `Outgoing::cooled` when it was begun.
         cooled: u32,
     },
+    /// What members give back and is being read, from this number on.
+    Returning(usize),
     /// Waiting for the others to end.
     End,
 }
@@ -229,7 +231,12 @@ impl Shard {
                 }
             }
             at @ At::Queue { .. } => self.write_queue(at, oldest),
-            At::Sessions(_) | At::End => At::End,
+            At::Sessions(_) => At::Returning(0),
+            At::Returning(from) => match self.write_returning(from, oldest) {
+                Some(next) => At::Returning(next),
+                None => At::End,
+            },
+            At::End => At::End,
         }
     }
 
@@ -471,6 +478,6 @@ fn warm_entry(delivery: &Delivery, seq: u64) -> Option<Entry> {
     })
 }
 
-fn note(oldest: &mut Option<Position>, position: Position) {
+pub(crate) fn note(oldest: &mut Option<Position>, position: Position) {
     *oldest = Some(oldest.map_or(position, |oldest| oldest.min(position)));
 }

@@ -20,6 +20,7 @@ use crate::lazy_deque::LazyDeque;
 use crate::message::{Message, Origin, Place, Publication};
 use crate::outgoing::{Delivery, Inflight, Outgoing, Tag};
 use crate::shard::Shard;
+use crate::shared::RETURNER;
 
 /// Messages that a connected session keeps in memory; more go cold.
 const WARM_MAX: usize = 512;
@@ -96,10 +97,9 @@ fn cool_inflight(Inflight { seq, delivery }: Inflight) -> Option<Item> {
 }
 
 impl Outgoing {
-    /// Whether all that is in memory stands in the journal too, so that it need not stay in memory. What a shared subscription gave may
-    /// have to go to another member at once, also when the session has left the subscription.
+    /// Whether all that is in memory stands in the journal too, so that it need not stay in memory.
     fn may_cool(&self) -> bool {
-        let is_kept = |d: &Delivery| d.message.place().position().is_some() && d.tag.group().is_none();
+        let is_kept = |d: &Delivery| d.message.place().position().is_some();
         self.inflight
             .iter()
             .filter_map(|entry| entry.delivery.as_ref())
@@ -185,16 +185,6 @@ impl Outgoing {
                 .is_some_and(|cold| !(cold.is_fetching || cold.is_empty()))
     }
 
-    pub fn cold_positions(&self) -> Vec<Position> {
-        let cold = self
-            .cold
-            .iter()
-            .flat_map(|cold| cold.inflight.iter().chain(cold.queue.iter()));
-        cold.filter(|(entry, _)| !entry.is_released())
-            .map(|(entry, _)| entry.message())
-            .collect()
-    }
-
     /// What to fetch next: what was in flight comes before what waits, and is not fetched together with it.
     /// What the journal has not kept yet cannot be read: `None` where that is the first.
     fn next_positions(&self, kept: u64) -> Option<Vec<Position>> {
@@ -227,10 +217,6 @@ impl Core {
             return;
         };
         session.is_cooling = false;
-        if session.shared > 0 && session.outgoing.cold.is_none() {
-            // What a shared subscription gave may have to go to another member at once.
-            return;
-        }
         let out = &mut session.outgoing;
         let before = out.queued_bytes;
         if is_away && out.may_cool() {
@@ -301,6 +287,9 @@ impl Shard {
     ) {
         if slot == MOVER {
             return self.fetched_to_move(positions, &records);
+        }
+        if slot == RETURNER {
+            return self.fetched_to_return(now, &records);
         }
         if let Some(ledger) = &mut self.core.ledger {
             ledger.fetches = ledger.fetches.saturating_sub(1);

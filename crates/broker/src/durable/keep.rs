@@ -15,13 +15,12 @@ use crate::deliver::{Core, Forms, Link, Terms};
 use crate::durable::ledger::Waiting;
 use crate::durable::record;
 use crate::durable::record::{
-    GroupKey, MessageRecord, Position, Recipient, Record, RetainedTerms, SessionKey, SessionRecord, SubscriptionRecord,
-    Target, Targets, WillRecord,
+    GroupKey, MessageRecord, Position, Recipient, Record, RetainedTerms, Seq, SessionKey, SessionRecord,
+    SubscriptionRecord, Target, Targets, WillRecord,
 };
 use crate::effect::{ConnSlot, Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Place, Publication};
-use crate::outgoing::Delivery;
 use crate::parking::PendingAck;
 use crate::session::{Replay, Session, Subscription, SubscriptionKind, Will};
 use crate::shard::Shard;
@@ -400,19 +399,17 @@ impl Shard {
     }
 
     /// A session gives a message back to its group. True if the journal has it as the group's from now on.
-    pub(crate) fn keep_returned(&mut self, slot: u32, delivery: &Delivery, group: GroupKey) -> bool {
-        let seq = delivery.seq;
+    pub(crate) fn keep_returned(&mut self, slot: u32, seq: Seq, qos: QoS, place: Place, group: GroupKey) -> bool {
         let Some(session) = self.core.durable_key(slot).filter(|_| group.0 != 0) else {
             self.core.keep_settled(slot, seq, false);
-            return self.core.is_lent(slot, delivery.qos, group) && !delivery.message.place().is_none();
+            return self.core.is_lent(slot, qos, group) && !place.is_none();
         };
-        self.core
-            .record_of(delivery.message.place(), |message| Record::Returned {
-                session,
-                seq,
-                group,
-                message,
-            });
+        self.core.record_of(place, |message| Record::Returned {
+            session,
+            seq,
+            group,
+            message,
+        });
         true
     }
 

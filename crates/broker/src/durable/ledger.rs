@@ -71,6 +71,8 @@ pub enum Waiting {
     Tell(Option<Receipt>, Box<dyn FnOnce() + Send>),
     /// Messages of a session up to this one may be sent at QoS 2; 0: its messages can be read from the journal.
     Send { slot: u32, epoch: u32, seq: u64 },
+    /// What goes back to groups can be read from the journal.
+    Return,
 }
 
 impl Ledger {
@@ -306,6 +308,7 @@ impl Shard {
                 }
             }
             Waiting::Tell(receipt, done) => self.tell_when_tapped(receipt, done),
+            Waiting::Return => self.fetch_returning_again(),
             Waiting::Send { slot, epoch, seq } => {
                 let Some(session) = self.core.live_session(slot, epoch) else {
                     return;
@@ -344,7 +347,7 @@ impl Shard {
                 Waiting::Ack(PendingAck { conn, epoch, .. }) => (conn, epoch, false),
                 Waiting::Release { conn, epoch } => (conn, epoch, true),
                 // Nobody outside is told that it is kept; at QoS 2 nothing is sent that is not.
-                Waiting::Tell(..) | Waiting::Send { .. } => continue,
+                Waiting::Tell(..) | Waiting::Send { .. } | Waiting::Return => continue,
             };
             if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
                 self.end_without_journal(now, conn);

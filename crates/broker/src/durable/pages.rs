@@ -16,7 +16,7 @@
 //! - A page with old messages is loaded for the checkpoint alone, its messages are moved, and it is written anew (`moves.rs`).
 //! - A client that was connected when the process died may have been sent what follows a page's loading, which the journal
 //!   may not have: a start loads pages as far as that goes (`restore.rs`).
-//! - Not paged: what came through a shared subscription, which may have to go back to it at once.
+//! - Not paged: what came through a shared subscription, which may have to go back to it; and what is behind that, until it is next.
 
 use std::collections::VecDeque;
 
@@ -126,10 +126,11 @@ impl Pages {
 
     /// The next entries of the tail that can be a page.
     fn next_page(&mut self, page_entries: usize) -> Option<Vec<Item>> {
-        if self.tail.len() < page_entries {
+        let (front, tag) = self.tail.iter().next()?;
+        if self.tail.len() < page_entries || tag.group().is_some() {
             return None;
         }
-        let mut next = self.tail.front()?.seq();
+        let mut next = front.seq();
         let end = next + page_entries as u64;
         let is_in_row = |entry: &StoredEntry| {
             let is_next = entry.seq() == next && next < end && !entry.is_released();
@@ -201,7 +202,7 @@ impl Core {
         let page_entries = self.config.page_entries.max(1);
         let Some(ledger) = &mut self.ledger else { return };
         let session = self.sessions[slot as usize].as_deref_mut();
-        let Some(session) = session.filter(|session| session.key.0 != 0 && session.shared == 0) else {
+        let Some(session) = session.filter(|session| session.key.0 != 0) else {
             return;
         };
         let Some(cold) = session

@@ -25,7 +25,7 @@ use crate::effect::{DropReason, Now, ShardId};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Place, Publication};
 use crate::outgoing::{GroupRef, Tag};
-use crate::session::{Session, Subscription, SubscriptionKind, Will};
+use crate::session::{Session, Subscription, Will};
 use crate::shard::{Interested, Shard, hash};
 use crate::shared::GROUP_KEY;
 use crate::subscribe::Target;
@@ -348,24 +348,10 @@ impl Shard {
         for subscription in &recovered.subscriptions {
             self.restore_subscription(now, slot, subscription);
         }
-        let has_shared = recovered.tags.iter().any(|(_, tag)| tag.group().is_some());
         let started = recovered.started;
         self.restore_queue(slot, recovered, groups);
         let damaged = self.load_started_pages(now, slot, started, read);
-        if has_shared {
-            // It may have to go to another member of the group as soon as there is one.
-            self.warm_all(now, slot, read);
-        }
         (slot, damaged)
-    }
-
-    fn warm_all(&mut self, now: Now, slot: u32, read: &mut ReadMessages<'_>) {
-        let positions = self.core.session(slot).outgoing.cold_positions();
-        let mut records = BTreeMap::new();
-        read(&positions, &mut |index, bytes| {
-            records.insert(positions[index], bytes.map(<[u8]>::to_vec));
-        });
-        self.warm(now, slot, &records);
     }
 
     fn restore_subscription(&mut self, now: Now, slot: u32, recovered: &RecoveredSubscription) {
@@ -378,7 +364,6 @@ impl Shard {
         };
         let session = self.core.session_mut(slot);
         session.subscriptions.insert(filter, subscription);
-        session.shared += u32::from(subscription.kind == SubscriptionKind::Shared);
         self.core.stats.subscriptions += 1;
         if recovered.is_replaying {
             self.owe_replay(slot, target.filter(), options, identifier);
