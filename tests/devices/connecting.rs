@@ -6,6 +6,20 @@ use crate::support::*;
 use crate::world::{World, device, device_with_password, login};
 
 #[test]
+fn what_there_is_not_for_devices_is_said_at_the_beginning() {
+    let (world, ()) = World::new(|devices, tenant| _ = device(devices, tenant, "A", "TOKEN"));
+    let mut peer = Peer::connect(world.server.mqtt());
+    let told = peer.handshake(&login(V5, "TOKEN")).properties;
+    for absent in [prop::SUBSCRIPTION_IDENTIFIER_AVAILABLE, prop::SHARED_SUBSCRIPTION_AVAILABLE] {
+        assert_eq!(told.number(absent), Some(0), "{absent:#x}");
+    }
+    assert_eq!(told.number(prop::WILDCARD_SUBSCRIPTION_AVAILABLE), None, "its filters have one");
+    let identifier = prop::varint(prop::SUBSCRIPTION_IDENTIFIER, 5);
+    peer.send(&packet::subscribe(V5, 1, &[("v1/devices/me/attributes", 0)], &identifier));
+    peer.expect_disconnect(0xA1);
+}
+
+#[test]
 fn credentials() {
     let (world, ()) = World::new(|devices, tenant| {
         device(devices, tenant, "A", "TOKEN-A");
@@ -123,13 +137,11 @@ fn topics_that_nobody_knows_and_payloads_that_nobody_understands() {
     }
     let mut peer = world.connect(V5, "TOKEN");
     assert_eq!(peer.publish(&Publish::new("other/topic", "{}").qos(1)), 0x90);
-    assert_eq!(
-        peer.publish(&Publish::new("v1/devices/me/telemetry", "{no json").qos(1)),
-        0
-    );
-    assert_eq!(
-        peer.publish(&Publish::new("v1/devices/me/telemetry", "{\"a\":1}").qos(2)),
-        0
-    );
+    for (body, reason) in [("{no json", 0x99), ("5", 0x99), ("{\"\":1}", 0x99), ("{\"a\":1}", 0)] {
+        for (topic, qos) in [("v1/devices/me/telemetry", 1), ("v1/devices/me/attributes", 2)] {
+            let told = peer.publish(&Publish::new(topic, body).qos(qos));
+            assert_eq!(told, reason, "{topic} {body}");
+        }
+    }
     peer.ping();
 }

@@ -41,6 +41,11 @@ fn a_gateway_speaks_for_its_devices() {
             r#"{"id":3,"device":"A","client":false,"key":"none"}"#,
             r#"{"id":3,"device":"A"}"#,
         ),
+        // Asking for one that there is not connects it.
+        (
+            r#"{"id":4,"device":"C","client":true,"key":"model"}"#,
+            r#"{"id":4,"device":"C"}"#,
+        ),
     ];
     for (asked, answer) in cases {
         peer.publish(&Publish::new("v1/gateway/attributes/request", asked).qos(1));

@@ -60,7 +60,7 @@ impl Shard {
         if connect.version == ProtocolVersion::V5 {
             let mut writer = PropertyWriter::new(out);
             self.write_granted(connect, who, limit, &mut writer);
-            write_unavailable(&self.core.config, &mut writer);
+            write_unavailable(&self.core.config, who.device.is_some(), &mut writer);
             write_asked_for(&self.core.config, connect, auth_data, &mut writer);
         }
         let head_bytes = if out.len() < 125 { 5 } else { 7 };
@@ -205,7 +205,8 @@ impl Shard {
     }
 }
 
-fn write_unavailable(config: &ShardConfig, w: &mut PropertyWriter<'_>) {
+/// A device's subscriptions are those of its interface, and nobody shares them.
+fn write_unavailable(config: &ShardConfig, is_device: bool, w: &mut PropertyWriter<'_>) {
     if config.maximum_qos < QoS::ExactlyOnce {
         w.put(Property::MaximumQoS(config.maximum_qos as u8));
     }
@@ -216,10 +217,13 @@ fn write_unavailable(config: &ShardConfig, w: &mut PropertyWriter<'_>) {
             Property::WildcardSubscriptionAvailable(false),
         ),
         (
-            config.is_identifier_available,
+            config.is_identifier_available && !is_device,
             Property::SubscriptionIdentifierAvailable(false),
         ),
-        (config.is_shared_available, Property::SharedSubscriptionAvailable(false)),
+        (
+            config.is_shared_available && !is_device,
+            Property::SharedSubscriptionAvailable(false),
+        ),
     ] {
         if !is_available {
             w.put(property);

@@ -5,7 +5,7 @@
 //! its connection: whoever is behind the tap keeps what has to be kept. Its client id is not the one of CONNECT but one that says
 //! which device it is, so a device has one connection at a time, and devices do not take each other over.
 
-use mqtt::{Connect, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
+use mqtt::{Connect, ProtocolVersion, Publish, QoS, ReasonCode, Subscribe, Unsubscribe};
 
 use crate::accept::Admitted;
 use crate::access::{SessionAccess, SubscribeAccess};
@@ -98,6 +98,7 @@ impl Shard {
         publish: &Publish<'_>,
     ) -> (ReasonCode, Wait) {
         let session = self.core.session_mut(slot);
+        let is_v5 = session.version == ProtocolVersion::V5;
         session.messages_received += 1;
         session.bytes_received += publish.payload.len() as u64;
         self.core.stats.messages_received[publish.qos as usize] += 1;
@@ -111,6 +112,7 @@ impl Shard {
             topic: publish.topic,
             payload: publish.payload,
             qos: publish.qos,
+            is_v5,
         };
         let taken = self.core.device_tap().map(|tap| tap.device_message(now, &message));
         match taken {
@@ -120,6 +122,9 @@ impl Shard {
                     receipt,
                 };
                 (ReasonCode::Success, wait)
+            }
+            Some(DeviceTaken::Refused(reason @ ReasonCode::PayloadFormatInvalid)) => {
+                self.reject(now, slot, DropReason::NotUnderstood, reason)
             }
             Some(DeviceTaken::Refused(reason)) => self.reject(now, slot, DropReason::NotAuthorizedToPublish, reason),
             Some(DeviceTaken::Ends { reason, because }) => {

@@ -251,10 +251,12 @@ pub enum DropReason {
     BufferFull,
     /// A device is over a limit of its tenant.
     OverLimit,
+    /// What a device says has not the form that it has to have.
+    NotUnderstood,
 }
 
 impl DropReason {
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 18;
 
     pub const ALL: [DropReason; Self::COUNT] = [
         DropReason::OfflineQoS0,
@@ -274,6 +276,7 @@ impl DropReason {
         DropReason::Damaged,
         DropReason::BufferFull,
         DropReason::OverLimit,
+        DropReason::NotUnderstood,
     ];
 
     /// As it stands in metrics and the API.
@@ -296,6 +299,7 @@ impl DropReason {
             DropReason::Damaged => "damaged",
             DropReason::BufferFull => "buffer_full",
             DropReason::OverLimit => "over_limit",
+            DropReason::NotUnderstood => "not_understood",
         }
     }
 }

@@ -72,8 +72,11 @@ impl Shard {
     pub(crate) fn subscribe(&mut self, now: Now, conn: ConnSlot, slot: u32, subscribe: &Subscribe<'_>) {
         self.core.stats.packets_received[PacketType::Subscribe as usize] += 1;
         let identifier = subscribe.properties.subscription_identifier();
-        if identifier.is_some() && !self.core.config.is_identifier_available {
-            let because = "mqtt.subscription_identifiers is off";
+        let refusal = match self.core.config.is_identifier_available {
+            false => Some("mqtt.subscription_identifiers is off"),
+            true => self.device_of(slot).map(|_| "devices have no subscription identifiers"),
+        };
+        if let Some(because) = refusal.filter(|_| identifier.is_some()) {
             return self.protocol_error(now, conn, ReasonCode::SubscriptionIdentifiersNotSupported, because);
         }
         let is_no_local_shared =

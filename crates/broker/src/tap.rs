@@ -254,6 +254,8 @@ pub struct DeviceMessage<'a> {
     pub topic: &'a str,
     pub payload: &'a [u8],
     pub qos: QoS,
+    /// Whether the device can be told what is wrong with it.
+    pub is_v5: bool,
 }
 
 /// What became of it.

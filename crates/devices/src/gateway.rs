@@ -8,7 +8,7 @@ use platform::entities::{EntityError, Said};
 use platform::ids::DeviceId;
 use platform::model::{Device, Scope};
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Kind};
 use crate::hub::{Hub, unix_ms};
 use crate::requests::Unanswered;
 
@@ -55,6 +55,13 @@ impl Hub {
             self.sessions.put_behind(entry.device, name, id);
         }
         Ok(id)
+    }
+
+    /// Whether it asks for attributes of a device that there is not yet, which this connects.
+    pub fn asks_for_new(&self, entry: &Entry<'_>) -> bool {
+        entry.kind == Kind::GatewayAttributesRequest
+            && GatewayAttributesRequest::decode(entry.body)
+                .is_ok_and(|request| matches!(self.behind(entry, &request.device), Ok(None)))
     }
 
     pub fn gateway_attributes_request(&self, entry: &Entry<'_>) -> Result<(), Unanswered> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use broker::ShardId;
 use journal::Lsn;
 use platform::Platform;
-use platform::decode::{Form, Format, Transport};
+use platform::decode::{Form, Format, Limits, Telemetry, Transport, attributes, gateway_parts};
 use platform::ids::{DeviceId, DeviceProfileId, Uuid};
 use platform::model::{DeviceProfile, Rpc};
 use serde_json::Value as Json;
@@ -253,6 +253,24 @@ impl Hub {
         let transport = Arc::new(Transport::of(&profile).ok()?);
         known.insert(id, (profile, Arc::clone(&transport)));
         Some(transport).filter(|transport| transport.is_protobuf())
+    }
+
+    /// Whether values have the form that they have to have: looked at for those that can be told at once.
+    pub fn is_understood(&self, entry: &Entry<'_>) -> bool {
+        let limits = Limits::default();
+        let is_json = match entry.kind {
+            Kind::Telemetry => Telemetry::decode(entry.body, entry.received_ms, &limits).is_ok(),
+            Kind::Attributes => attributes(entry.body, &limits).is_ok(),
+            Kind::GatewayTelemetry => gateway_parts(entry.body).is_ok_and(|parts| {
+                let mut parts = parts.iter();
+                parts.all(|part| part.telemetry(entry.received_ms, &limits).is_ok())
+            }),
+            Kind::GatewayAttributes => {
+                gateway_parts(entry.body).is_ok_and(|parts| parts.iter().all(|part| part.attributes(&limits).is_ok()))
+            }
+            _ => true,
+        };
+        is_json || self.protobuf_of(entry.device, entry.form).is_some()
     }
 
     /// A message was not understood. Before MQTT 5 the connection is closed, unless the profile says otherwise.

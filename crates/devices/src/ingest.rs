@@ -194,6 +194,10 @@ impl Ingest {
                 None => {
                     self.give(&mut batch, ends_at);
                     ends_at = *at;
+                    if at.0 > self.begun_at.0 && self.hub.asks_for_new(&entry) {
+                        batch.push(said(&entry, *at, Said::GatewayConnect(entry.body)));
+                        self.give(&mut batch, ends_at);
+                    }
                     self.answer(&entry, *at);
                     if is_saved(entry.kind) {
                         // Whoever saved it waits for it, and not for the rest.
@@ -454,12 +458,16 @@ fn incoming<'a>(entry: &Entry<'a>, at: Position) -> Option<Incoming<'a>> {
         Kind::OwnTopic => Said::Alive,
         _ => return None,
     };
-    Some(Incoming {
+    Some(self::said(entry, at, said))
+}
+
+fn said<'a>(entry: &Entry<'a>, at: Position, said: Said<'a>) -> Incoming<'a> {
+    Incoming {
         at,
         device: DeviceId(entry.device),
         received_ms: entry.received_ms,
         said,
-    })
+    }
 }
 
 /// An error with its causes.

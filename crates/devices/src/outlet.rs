@@ -222,19 +222,22 @@ impl Outlet for Out<'_> {
     fn failed(&mut self, entity: EntityId, node: &str, problem: &str) {
         Counters::add(&self.hub.counters.failed_rules, 1);
         tracing::debug!(entity = %entity.id, node, problem, "a message of a device failed");
-        if entity.kind == EntityType::Device {
-            let entities = self.hub.platform.entities();
-            let tenant = entities
+        let entities = self.hub.platform.entities();
+        let tenant = match entity.kind {
+            EntityType::Device => entities
                 .directory()
                 .device(DeviceId(entity.id))
-                .map(|device| device.tenant);
-            if let Some(tenant) = tenant {
-                let id = entities.new_id(self.now_ms);
-                let method = if node.is_empty() { "message" } else { node };
-                self.hub
-                    .lifecycle
-                    .failed(id, self.now_ms, (tenant, entity), method, problem);
-            }
+                .map(|device| device.tenant),
+            // What nodes say by themselves.
+            EntityType::Tenant => Some(TenantId(entity.id)),
+            _ => None,
+        };
+        if let Some(tenant) = tenant {
+            let id = entities.new_id(self.now_ms);
+            let method = if node.is_empty() { "message" } else { node };
+            self.hub
+                .lifecycle
+                .failed(id, self.now_ms, (tenant, entity), method, problem);
         }
     }
 }

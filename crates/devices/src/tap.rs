@@ -167,6 +167,10 @@ impl Tap for DeviceTap {
                     return over;
                 }
                 self.put(&entry);
+                if message.is_v5 && message.qos != QoS::AtMostOnce && !self.hub.is_understood(&entry) {
+                    // In the log all the same: what follows of it is the same as before MQTT 5.
+                    return DeviceTaken::Refused(ReasonCode::PayloadFormatInvalid);
+                }
             }
             None if uplink.is_none() && !is_provisioning(session) && self.hub.has_own_topics.load(Relaxed) => {
                 let mut body = message.topic.as_bytes().to_vec();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use timeseries::Value;
 
 use crate::decode::KeyValue;
-use crate::ids::{CustomerId, EntityId};
+use crate::ids::{CustomerId, EntityId, EntityType, Uuid};
 
 /// The types with a connection of their own; every other one, an alarm among them, goes by "Other".
 const TYPES: &[(&str, &str)] = &[
@@ -71,6 +71,20 @@ pub struct Message<'a> {
     pub data: Data<'a>,
     /// Of the data, or when the message came.
     pub ts_ms: i64,
+}
+
+impl Message<'static> {
+    /// Of the tenant itself, with nothing in it.
+    pub fn empty(tenant: Uuid, now_ms: i64) -> Message<'static> {
+        Message {
+            kind: "".into(),
+            originator: EntityId::new(EntityType::Tenant, tenant),
+            customer: CustomerId::NULL,
+            metadata: Metadata::default(),
+            data: Data::Json(Json::Object(serde_json::Map::new())),
+            ts_ms: now_ms,
+        }
+    }
 }
 
 impl Message<'_> {

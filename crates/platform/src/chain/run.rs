@@ -172,25 +172,24 @@ pub fn tick(chain: &Arc<Chain>, node: usize, tenant: Uuid, service: &str, host: 
     let Some(source) = chain.nodes.get(node) else {
         return Run::default();
     };
-    let said = source.kind.tick(tenant, service, host);
+    let said = source.kind.tick(tenant, service, host).map_err(|error| error.0);
+    let now_ms = host.now_ms();
     let mut runner = Runner::new(None, host);
+    let of = |message| Task {
+        chain: Arc::clone(chain),
+        node,
+        message: Rc::new(message),
+        returns: None,
+    };
+    let is_own = |host: &dyn Host, message: &Message<'_>| host.tenant_of(message.originator) == chain.tenant;
     match said {
-        Ok(Some(message)) if runner.host.tenant_of(message.originator) != chain.tenant => {
-            runner.run.failures.push(Failure {
-                chain: chain.id,
-                node: source.name.to_string(),
-                error: strange(message.originator),
-                at: None,
-            });
-        }
-        Ok(Some(message)) => runner.tell(chain, node, None, vec![("Success".into(), Rc::new(message))]),
         Ok(None) => {}
-        Err(error) => runner.run.failures.push(Failure {
-            chain: chain.id,
-            node: source.name.to_string(),
-            error: error.0,
-            at: None,
-        }),
+        Ok(Some(message)) if is_own(runner.host, &message) => {
+            let task = of(message);
+            runner.go_on(&task, "Success".into(), Rc::clone(&task.message));
+        }
+        Ok(Some(message)) => runner.fail_tick(&of(Message::empty(tenant, now_ms)), strange(message.originator)),
+        Err(error) => runner.fail_tick(&of(Message::empty(tenant, now_ms)), error),
     }
     runner.finish()
 }
@@ -375,6 +374,14 @@ impl<'a, 'h> Runner<'a, 'h> {
                 error,
                 at: self.host.keeps_failed().then(|| Box::new(failed_at(task))),
             });
+        }
+    }
+
+    /// What was to be said is not tried again: the next is soon to come.
+    fn fail_tick(&mut self, task: &Task<'a>, error: String) {
+        self.fail(task, error);
+        for failure in &mut self.run.failures {
+            failure.at = None;
         }
     }
 

@@ -196,6 +196,9 @@ pub(super) fn push_values<'a>(
         let Some(value) = value(raw.get(), limits)? else {
             continue;
         };
+        if key.is_empty() || key.contains('\0') {
+            return Err(DecodeError::form("keys of one character at least, without U+0000"));
+        }
         if key.len() > limits.key_bytes_max {
             return Err(DecodeError::KeyTooLong {
                 max: limits.key_bytes_max,

@@ -181,5 +181,14 @@ fn check_name(what: &str, name: &str) -> Result<(), EntityError> {
             "{what} length must be equal or less than 255"
         )));
     }
+    if has_markup(name) {
+        return Err(EntityError::invalid(format!("{what} is malformed")));
+    }
     Ok(())
+}
+
+/// What begins like a tag of HTML: names are shown by other programs, too.
+fn has_markup(text: &str) -> bool {
+    let begins = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '/' | '!' | '?'));
+    text.match_indices('<').any(|(at, _)| begins(&text[at + 1..]))
 }

@@ -4,15 +4,15 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
-use super::transform::{made_of, tenant_entity};
+use super::transform::made_of;
 use super::{At, Outcome};
 use crate::alarm_rules::{Action, Condition, Effect};
 use crate::chain::host::{Continuation, External, ExternalKind, Host, NodeError};
 use crate::chain::message::{ALARM, Data, Message, Metadata, POST_TELEMETRY};
 use crate::chain::script::Script;
-use crate::ids::{CustomerId, EntityId, Uuid};
+use crate::ids::{EntityId, Uuid};
 
 pub fn log<'a>(
     script: Option<&Script>,
@@ -133,11 +133,9 @@ impl CountNode {
         metadata.put("delta", self.interval_s.saturating_mul(1000).to_string());
         Message {
             kind: POST_TELEMETRY.into(),
-            originator: tenant_entity(tenant),
-            customer: CustomerId::NULL,
             metadata,
             data: Data::Json(json!({format!("{}_{service}", self.prefix): count})),
-            ts_ms: now_ms,
+            ..Message::empty(tenant, now_ms)
         }
     }
 }
@@ -175,13 +173,10 @@ impl GeneratorNode {
         if self.count_max != 0 && state.count >= self.count_max {
             return Ok(None);
         }
+        let empty = Message::empty(tenant, now_ms);
         let last = state.last.take().unwrap_or_else(|| Message {
-            kind: "".into(),
-            originator: self.originator.unwrap_or_else(|| tenant_entity(tenant)),
-            customer: CustomerId::NULL,
-            metadata: Metadata::default(),
-            data: Data::Json(Json::Object(serde_json::Map::new())),
-            ts_ms: now_ms,
+            originator: self.originator.unwrap_or(empty.originator),
+            ..empty
         });
         let made = made_of(self.script.run(&last)?, &last)?.into_iter().next();
         let made = made.ok_or_else(|| NodeError::new("the script made nothing"))?;

@@ -268,8 +268,15 @@ fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimese
     if skips_latest {
         problems.push("latest values are saved with the history".to_owned());
     }
+    let ttl_s = json["defaultTTL"].as_u64();
+    if ttl_s.is_none() && !json["defaultTTL"].is_null() {
+        problems.push(format!(
+            "defaultTTL is {}, no whole number of seconds from 0: values end as the tenant's do",
+            json["defaultTTL"]
+        ));
+    }
     Ok(SaveTimeseriesNode {
-        ttl_s: json["defaultTTL"].as_u64().unwrap_or(0),
+        ttl_s: ttl_s.unwrap_or(0),
         uses_server_time: flag(json, "useServerTs"),
         stored,
         shown,

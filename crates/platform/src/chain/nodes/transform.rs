@@ -9,7 +9,7 @@ use super::enrich::{Owner, owner_of};
 use crate::chain::host::{Host, NodeError};
 use crate::chain::message::{Data, Message};
 use crate::chain::script::Script;
-use crate::ids::{AlarmId, CustomerId, EntityId, EntityType, Uuid};
+use crate::ids::{AlarmId, CustomerId, EntityId, EntityType};
 use crate::model::Relation;
 use crate::repository::RelationSelection;
 
@@ -133,9 +133,4 @@ fn made_one<'a>(mut json: Json, message: &Message<'a>) -> Result<Message<'a>, No
         made.kind = kind.to_owned().into();
     }
     Ok(made)
-}
-
-/// The null UUID is no entity.
-pub fn tenant_entity(tenant: Uuid) -> EntityId {
-    EntityId::new(EntityType::Tenant, tenant)
 }

@@ -125,11 +125,26 @@ fn a_generator_speaks_for_its_own_tenant() {
     for (originator, failures) in [(Uuid([0xee; 16]), 1), (DEVICE.id, 0)] {
         let configuration = json!({"msgCount": 2, "periodInSeconds": 5, "originatorId": originator, "originatorType": "DEVICE",
             "jsScript": "return {msg: {}, metadata: {}, msgType: 'POST_TELEMETRY_REQUEST'};"});
-        let nodes = [node("debug.TbMsgGeneratorNode", "n", &configuration), log()];
+        let mut generator = node("debug.TbMsgGeneratorNode", "n", &configuration);
+        generator["debugMode"] = json!(true);
         let mut host = TestHost::default();
-        let done = tick(&chain(&nodes, &[(0, "Success", 1)]), 0, TENANT.id, "node-1", &mut host);
+        let made = chain(&[generator, log()], &[(0, "Success", 1)]);
+        let done = tick(&made, 0, TENANT.id, "node-1", &mut host);
         assert_eq!((done.failures.len(), host.logged.len()), (failures, 1 - failures));
+        let foreign = "n Failure there is no DEVICE eeeeeeee-eeee-eeee-eeee-eeeeeeeeeeee in this tenant";
+        assert_eq!(host.debugged, [if failures == 1 { foreign } else { "n Success " }]);
     }
+}
+
+#[test]
+#[cfg(feature = "script")]
+fn a_generator_that_fails_goes_by_its_failure() {
+    let broken = json!({"msgCount": 0, "periodInSeconds": 5, "jsScript": "throw new Error('broken');"});
+    let nodes = [node("debug.TbMsgGeneratorNode", "n", &broken), log()];
+    let mut host = TestHost::default();
+    let done = tick(&chain(&nodes, &[(0, "Failure", 1)]), 0, TENANT.id, "node-1", &mut host);
+    assert!(done.failures.is_empty());
+    assert!(host.texts[0].contains("broken"), "{}", host.texts[0]);
 }
 
 #[test]
