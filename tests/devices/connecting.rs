@@ -10,12 +10,24 @@ fn what_there_is_not_for_devices_is_said_at_the_beginning() {
     let (world, ()) = World::new(|devices, tenant| _ = device(devices, tenant, "A", "TOKEN"));
     let mut peer = Peer::connect(world.server.mqtt());
     let told = peer.handshake(&login(V5, "TOKEN")).properties;
-    for absent in [prop::SUBSCRIPTION_IDENTIFIER_AVAILABLE, prop::SHARED_SUBSCRIPTION_AVAILABLE] {
+    for absent in [
+        prop::SUBSCRIPTION_IDENTIFIER_AVAILABLE,
+        prop::SHARED_SUBSCRIPTION_AVAILABLE,
+    ] {
         assert_eq!(told.number(absent), Some(0), "{absent:#x}");
     }
-    assert_eq!(told.number(prop::WILDCARD_SUBSCRIPTION_AVAILABLE), None, "its filters have one");
+    assert_eq!(
+        told.number(prop::WILDCARD_SUBSCRIPTION_AVAILABLE),
+        None,
+        "its filters have one"
+    );
     let identifier = prop::varint(prop::SUBSCRIPTION_IDENTIFIER, 5);
-    peer.send(&packet::subscribe(V5, 1, &[("v1/devices/me/attributes", 0)], &identifier));
+    peer.send(&packet::subscribe(
+        V5,
+        1,
+        &[("v1/devices/me/attributes", 0)],
+        &identifier,
+    ));
     peer.expect_disconnect(0xA1);
 }
 
@@ -58,6 +70,9 @@ fn credentials() {
                 *is_device,
                 "{version:?} {client_id} {user_name:?} {password:?}"
             );
+            if *client_id == "any" && *user_name == Some("TOKEN-X") {
+                assert_eq!(code, if version == V5 { 0x87 } else { 5 });
+            }
             if code == 0 {
                 // A plain client would be granted this.
                 assert!(peer.subscribe_code("any/topic", 0) >= 0x80, "{version:?} {client_id}");

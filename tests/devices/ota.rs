@@ -11,7 +11,7 @@ use crate::support::*;
 use crate::world::{NOW, beside, login};
 
 const CONFIG: &str = "[platform]\nenabled = true\ndemo = true\n";
-const FIRMWARE: &str = "the firmware of a meter, 34 bytes.";
+pub const FIRMWARE: &str = "the firmware of a meter, 34 bytes.";
 /// SHA-256 of it.
 const CHECKSUM: &str = "4fdfc3073284702b8b25dad83caa14a9c303ab965caf1e3cb90cc2825faf19a1";
 
@@ -32,6 +32,14 @@ fn upload(rest: &Rest, package: &Json, query: &str, bytes: &str) -> (u16, Json) 
     let body = format!("{FILE_HEAD}{bytes}{FILE_END}");
     let (status, answer) = rest.form(&path, "b0undary", &body);
     (status, serde_json::from_str(&answer).unwrap_or(Json::Null))
+}
+
+/// Version 1.0, with its bytes.
+pub fn uploaded_firmware(rest: &Rest, profile: &Json) -> Json {
+    let package = create(rest, profile, "FIRMWARE", "1.0");
+    let (status, uploaded) = upload(rest, &package, "checksumAlgorithm=SHA256", FIRMWARE);
+    assert_eq!(status, 200, "{uploaded}");
+    uploaded
 }
 
 fn expect(peer: &mut Peer, topic: &str) -> Vec<u8> {

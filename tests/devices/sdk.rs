@@ -4,8 +4,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value as Json;
 use timeseries::Value;
 
+use crate::ota::{FIRMWARE, uploaded_firmware};
+use crate::rest::Rest;
 use crate::support::*;
 use crate::world::{World, device, gateway, points, provisioning_profile, talking_chain};
 
@@ -35,7 +38,27 @@ fn the_python_rest_client_works_unmodified() {
     run(&server, &["rest.py", &format!("http://{}", server.http())]);
 }
 
-fn run(server: &Server, arguments: &[&str]) {
+/// The SDK subscribes to neither its answers nor its chunks.
+#[test]
+fn the_python_sdk_updates_firmware() {
+    let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
+    let rest = Rest::login(&server);
+    let id = rest.device("Meter", "TOKEN");
+    let mut device = rest.ok("GET", &format!("/api/device/{id}"), &Json::Null);
+    device["firmwareId"] = uploaded_firmware(&rest, &device["deviceProfileId"])["id"].clone();
+    rest.ok("POST", "/api/device", &device);
+    let address = server.mqtt();
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let said = run(&server, &["firmware.py", &host, &port, "TOKEN"]);
+    assert_eq!(said, format!("1.0: {FIRMWARE}\n"));
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries");
+    rest.wait_for(&server, &path, |latest| {
+        latest["fw_state"][0]["value"] == "UPDATED" && latest["current_fw_version"][0]["value"] == "1.0"
+    });
+}
+
+/// Returns what it says.
+fn run(server: &Server, arguments: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/interop/thingsboard/run");
     let output = Command::new(script)
         .args(arguments)
@@ -47,4 +70,5 @@ fn run(server: &Server, arguments: &[&str]) {
     );
     println!("{said}");
     assert!(output.status.success(), "{said}\n{complained}\n{}", server.log());
+    said.into_owned()
 }

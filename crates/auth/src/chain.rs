@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use mqtt::{ConnectReturnCode, ReasonCode};
+use mqtt::ReasonCode;
 
 use crate::secret::Password;
 use crate::users::Users;
@@ -50,21 +50,13 @@ pub enum DenyReason {
 }
 
 impl DenyReason {
-    /// For CONNACK of MQTT 5. Tells nobody whether a user exists.
+    /// Tells nobody whether a user exists. A user name alone is the access token of a device: firmware for ThingsBoard looks for this.
     pub fn reason_code(self) -> ReasonCode {
         match self {
-            DenyReason::UnknownUser | DenyReason::WrongPassword | DenyReason::NoPassword => {
-                ReasonCode::BadUserNameOrPassword
+            DenyReason::UnknownUser | DenyReason::WrongPassword => ReasonCode::BadUserNameOrPassword,
+            DenyReason::NoPassword | DenyReason::AnonymousRefused | DenyReason::NotAuthorized => {
+                ReasonCode::NotAuthorized
             }
-            DenyReason::AnonymousRefused | DenyReason::NotAuthorized => ReasonCode::NotAuthorized,
-        }
-    }
-
-    /// For CONNACK of MQTT 3.1 and 3.1.1.
-    pub fn return_code(self) -> ConnectReturnCode {
-        match self.reason_code() {
-            ReasonCode::BadUserNameOrPassword => ConnectReturnCode::BadUserNameOrPassword,
-            _ => ConnectReturnCode::NotAuthorized,
         }
     }
 }

@@ -75,20 +75,12 @@ fn each_kind_of_credentials_has_its_answer() {
 
 #[test]
 fn the_client_cannot_tell_an_unknown_user_from_a_wrong_password() {
-    let reasons = [
-        DenyReason::UnknownUser,
-        DenyReason::WrongPassword,
-        DenyReason::NoPassword,
-    ];
-    for reason in reasons {
+    for reason in [DenyReason::UnknownUser, DenyReason::WrongPassword] {
         assert_eq!(reason.reason_code(), ReasonCode::BadUserNameOrPassword);
-        assert_eq!(reason.return_code(), ConnectReturnCode::BadUserNameOrPassword);
     }
-    assert_eq!(DenyReason::AnonymousRefused.reason_code(), ReasonCode::NotAuthorized);
-    assert_eq!(
-        DenyReason::AnonymousRefused.return_code(),
-        ConnectReturnCode::NotAuthorized
-    );
+    for reason in [DenyReason::NoPassword, DenyReason::AnonymousRefused] {
+        assert_eq!(reason.reason_code(), ReasonCode::NotAuthorized);
+    }
 }
 
 #[test]
