@@ -58,6 +58,7 @@ pub(crate) struct AdminSummary {
     pub name: String,
     pub role: Role,
     pub has_one_time_password: bool,
+    pub has_first_password: bool,
 }
 
 /// A password that was made for a user. Shown once; only its hash is kept.
@@ -194,6 +195,7 @@ impl Admins {
         let summary = |user: auth::UserSummary| AdminSummary {
             role: role_of(user.is_superuser),
             has_one_time_password: one_time.contains(&user.name),
+            has_first_password: self.has_first_password(&user.name),
             name: user.name,
         };
         self.users.list().into_iter().map(summary).collect()

@@ -16,9 +16,9 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
-        path: "/assets/About-CEnTRBpg.js",
+        path: "/assets/About-CGrCXVA3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-CEnTRBpg.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/About-CGrCXVA3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -28,9 +28,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Access-C4rS0eVk.js",
+        path: "/assets/Access-D-LQC46Z.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-C4rS0eVk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-D-LQC46Z.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,9 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-DoQtIAuk.js",
+        path: "/assets/Account-DqVW5ZEP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-DoQtIAuk.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DqVW5ZEP.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Action-B-Laia5f.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Action-B-Laia5f.js.gz"),
         is_gzip: true,
     },
     File {
@@ -52,21 +58,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-DKd4ZEPh.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-DKd4ZEPh.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/ActionState-CFssit82.js",
         content_type: "text/javascript; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ActionState-CFssit82.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-BHmCZfrN.js",
+        path: "/assets/Actions-DD9SZe9a.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-BHmCZfrN.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-DD9SZe9a.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/AlarmTable-COS_rTB7.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-COS_rTB7.js.gz"),
         is_gzip: true,
     },
     File {
@@ -76,15 +82,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AlarmTable-Dxb2UzRy.js",
+        path: "/assets/Alarms-D4o4_DEl.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-Dxb2UzRy.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Alarms-RUMtT1RB.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-RUMtT1RB.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-D4o4_DEl.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,9 +100,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-Bqa2In8m.js",
+        path: "/assets/Audit-BPDAOE06.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-Bqa2In8m.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-BPDAOE06.js.gz"),
         is_gzip: true,
     },
     File {
@@ -112,15 +112,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/AuthorityFile-YlT7u1TK.js",
+        path: "/assets/AuthorityFile-C0wJrOKv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-YlT7u1TK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-C0wJrOKv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Backup-DrFDvcj4.js",
+        path: "/assets/Backup-Xbj64M6n.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-DrFDvcj4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-Xbj64M6n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -130,21 +130,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-B23VOulF.js",
+        path: "/assets/BanForm-Cx8KMfzd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-B23VOulF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-Cx8KMfzd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-DNX_lnU-.js",
+        path: "/assets/Bans-B11duxuE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-DNX_lnU-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-B11duxuE.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-D76zlHU4.js",
+        path: "/assets/Benchmarks-CD-PRdp8.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-D76zlHU4.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CD-PRdp8.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,21 +154,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Certificates-DX6RN4We.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-DX6RN4We.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Certificates-K3cAVEK-.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Certificates-K3cAVEK-.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Certificates-XhuV2czk.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-XhuV2czk.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Chain-Cv8iukVt.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-Cv8iukVt.js.gz"),
         is_gzip: true,
     },
     File {
@@ -178,9 +172,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-BFh8irRD.js",
+        path: "/assets/Chain-DIE5N1Ad.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-BFh8irRD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-DIE5N1Ad.js.gz"),
         is_gzip: true,
     },
     File {
@@ -190,9 +184,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-DekHE7x2.js",
+        path: "/assets/Chains-DROIYvJb.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-DekHE7x2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-DROIYvJb.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ChangedMeanwhile-CtAHxNLj.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-CtAHxNLj.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-BrESe3Fc.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-BrESe3Fc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,9 +208,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-cUZB2DxG.js",
+        path: "/assets/Client-Bd-T2eXw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-cUZB2DxG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-Bd-T2eXw.js.gz"),
         is_gzip: true,
     },
     File {
@@ -214,21 +220,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-DhHruhLa.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-DhHruhLa.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Clients-Baum4ZNu.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-Baum4ZNu.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Clients-CGcD17tU.css",
+        path: "/assets/Clients-C3QPbax1.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-CGcD17tU.css.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-C3QPbax1.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-gH7uaoh6.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-gH7uaoh6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -238,9 +238,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConfigTable-e64OzG6O.js",
+        path: "/assets/ConfigTable-DCj9LZGi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-e64OzG6O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-DCj9LZGi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,33 +250,33 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-HhkZ5OSq.js",
+        path: "/assets/Configuration-ox_pKyGP.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-HhkZ5OSq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-ox_pKyGP.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-CGuKbHwG.js",
+        path: "/assets/Connector-CGEgv_Vd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-CGuKbHwG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-CGEgv_Vd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-Ak1X1Hb_.js",
+        path: "/assets/Connectors-DUX043P_.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-Ak1X1Hb_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-DUX043P_.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/ConsoleUsers-Bwsiw3nV.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Bwsiw3nV.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/ConsoleUsers-CbKF3tsc.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CbKF3tsc.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/ConsoleUsers-Dubs5RX0.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-Dubs5RX0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -292,15 +292,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-vT5sa7is.js",
+        path: "/assets/Dashboard-CXQDacL1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-vT5sa7is.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Dashboards-2U-w8Ofd.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-2U-w8Ofd.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CXQDacL1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -310,21 +304,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Dashboards-BjNNTqX8.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-BjNNTqX8.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Definition-C1YjAb-y.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Definition-C1YjAb-y.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-Cl56q4mm.js",
+        path: "/assets/Definition-DcGC_Qay.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-Cl56q4mm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-DcGC_Qay.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-DNtiThqr.js",
+        path: "/assets/DefinitionName-CpbtAuKo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DNtiThqr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-CpbtAuKo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -334,27 +334,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-BBIz-_qS.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-BBIz-_qS.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Device-Bdv78FwU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Device-Bdv78FwU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-CmoVfyuM.js",
+        path: "/assets/Device-aTrAJqet.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-CmoVfyuM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-aTrAJqet.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Devices-ChyxOtc3.js",
+        path: "/assets/DeviceForm-DoCmfDp1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-ChyxOtc3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-DoCmfDp1.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Devices-Cu6LR1if.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-Cu6LR1if.js.gz"),
         is_gzip: true,
     },
     File {
@@ -370,9 +370,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-DfKF72WA.js",
+        path: "/assets/EntityChoice-CcfkTq3n.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DfKF72WA.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-CcfkTq3n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -400,9 +400,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-CItcTvJo.js",
+        path: "/assets/History-G_9EzNQE.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-CItcTvJo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-G_9EzNQE.js.gz"),
         is_gzip: true,
     },
     File {
@@ -412,15 +412,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-dViypac2.js",
+        path: "/assets/Home-BDDz38S-.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-dViypac2.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-BDDz38S-.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-BI4a_L10.js",
+        path: "/assets/ImportButton-iUhx3HGZ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-BI4a_L10.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-iUhx3HGZ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,15 +430,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-BkUumsVt.js",
+        path: "/assets/Keys-AQJ0R6YL.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-BkUumsVt.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Listeners-7Zikne0s.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Listeners-7Zikne0s.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-AQJ0R6YL.js.gz"),
         is_gzip: true,
     },
     File {
@@ -448,15 +442,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Listeners-DvDG-F8s.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-DvDG-F8s.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Logs-DdPVCWlf.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Logs-DdPVCWlf.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-HDshI-pa.js",
+        path: "/assets/Logs-pZJfHBbe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-HDshI-pa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-pZJfHBbe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -466,9 +466,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-CUNtPF56.js",
+        path: "/assets/MqttClient-CITHmJAQ.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CUNtPF56.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-CITHmJAQ.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,9 +496,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-3dIx9xoo.js",
+        path: "/assets/Payload-aYDsdT1p.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-3dIx9xoo.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-aYDsdT1p.js.gz"),
         is_gzip: true,
     },
     File {
@@ -508,21 +508,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-j0fzCka-.js",
+        path: "/assets/Profile-SSXdBD0E.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-j0fzCka-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-SSXdBD0E.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-C1goJ4w-.js",
+        path: "/assets/Profiles-CIL8gfXN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-C1goJ4w-.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/PublishForm-4K2PoVFQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-4K2PoVFQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CIL8gfXN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,21 +526,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/PublishForm-BUt70IzC.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-BUt70IzC.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Refused-CiR-6I0r.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Refused-CiR-6I0r.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-DAPRJVqp.js",
+        path: "/assets/Refused-l10f0TKD.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-DAPRJVqp.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Retained-B2V0Me1s.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-B2V0Me1s.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-l10f0TKD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -556,15 +550,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Retained-i_dF94oH.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-i_dF94oH.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Rule-BcDeSUxx.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Rule-BcDeSUxx.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-Df8B4rh3.js",
+        path: "/assets/Rule-CYqTiUWy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-Df8B4rh3.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CYqTiUWy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,27 +574,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-uwtzmFhm.js",
+        path: "/assets/RuleFlow-BMzcufF9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-uwtzmFhm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-BMzcufF9.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-CKCXLoOV.js",
+        path: "/assets/Rules-0P846Nb6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-CKCXLoOV.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Screen-BfefJbgl.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-BfefJbgl.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-0P846Nb6.js.gz"),
         is_gzip: true,
     },
     File {
         path: "/assets/Screen-CyDex856.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Screen-CyDex856.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Screen-DWz5Rh5n.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-DWz5Rh5n.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,21 +610,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-BNFoQptb.js",
+        path: "/assets/Source-BQ-56Qqq.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-BNFoQptb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-BQ-56Qqq.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BeGsmCob.js",
+        path: "/assets/Sources-hAxl3yxK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BeGsmCob.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-hAxl3yxK.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-CZUZykbu.js",
+        path: "/assets/Subscriptions-BFNBLuFi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-CZUZykbu.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BFNBLuFi.js.gz"),
         is_gzip: true,
     },
     File {
@@ -634,9 +634,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/TenantAudit-BkydpLSF.js",
+        path: "/assets/TenantAudit-B39ah5k2.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BkydpLSF.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-B39ah5k2.js.gz"),
         is_gzip: true,
     },
     File {
@@ -646,21 +646,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-BRIzU5m5.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-BRIzU5m5.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Topics-CcAcSkOT.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Topics-CcAcSkOT.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-BS9r9kIa.js",
+        path: "/assets/Topics-RMVEc2CG.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-BS9r9kIa.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-RMVEc2CG.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Usage-BxyCkd0U.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-BxyCkd0U.js.gz"),
         is_gzip: true,
     },
     File {
@@ -670,15 +670,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-BVQvyuGj.js",
+        path: "/assets/Users-DMWk6eDX.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-BVQvyuGj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-DMWk6eDX.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-BmtRfUgX.js",
+        path: "/assets/aliases-DTVoU67p.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-BmtRfUgX.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-DTVoU67p.js.gz"),
         is_gzip: true,
     },
     File {
@@ -688,9 +688,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-DRRdEgyp.js",
+        path: "/assets/connection-DuSLt6Qd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-DRRdEgyp.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-DuSLt6Qd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -712,21 +712,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-DToTUIla.js",
+        path: "/assets/following.svelte-Cz_cNv3w.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-DToTUIla.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-Cz_cNv3w.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/index-BZn39MTy.css",
+        path: "/assets/index-BEQoFllo.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/index-BEQoFllo.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/index-Bbfd14R7.css",
         content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-BZn39MTy.css.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/index-Bq18lQ6Y.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-Bq18lQ6Y.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-Bbfd14R7.css.gz"),
         is_gzip: true,
     },
     File {
@@ -766,9 +766,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-B86Fqe-F.js",
+        path: "/assets/watch.svelte-B6KBS6g6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B86Fqe-F.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-B6KBS6g6.js.gz"),
         is_gzip: true,
     },
 ];

@@ -17,6 +17,9 @@ use crate::shard::Shard;
 use crate::tap::{DeviceHappening, Granted, Happening, Wants};
 use crate::timers::Timer;
 
+/// Of CONNECT, kept to be shown.
+const USER_PROPERTIES_BYTES_MAX: usize = 4096;
+
 /// Who a connection is let in as.
 #[derive(Clone, Copy)]
 pub(crate) struct Admitted<'a> {
@@ -205,6 +208,9 @@ impl Shard {
         connection.receive_maximum = config.receive_maximum;
         connection.topic_alias_maximum = config.topic_alias_maximum;
         connection.method = properties.authentication_method().map(Into::into);
+        let mut shown = Vec::new();
+        properties.append_user_properties(USER_PROPERTIES_BYTES_MAX, &mut shown);
+        connection.user_properties = shown.into();
         if uses_aliases {
             connection.aliases = Some(Box::new(Aliases {
                 outgoing_max,

@@ -28,6 +28,8 @@ pub struct Connection {
     pub topic_alias_maximum: u16,
     /// Authentication Method of CONNECT, once accepted: the only one to authenticate anew with [MQTT-4.12.1-1].
     pub method: Option<Box<str>>,
+    /// Of CONNECT, as on the wire, for operators to see.
+    pub user_properties: Box<[u8]>,
     pub aliases: Option<Box<Aliases>>,
     pub pending: Option<Box<PendingConnect>>,
     pub publish_quota: Option<Box<PublishQuota>>,
@@ -120,6 +122,7 @@ impl Connection {
             version: ProtocolVersion::V3_1_1,
             session: u32::MAX,
             attempt: 0,
+            user_properties: Box::default(),
             epoch,
             last_packet_ms: now_ms,
             maximum_packet_size: u32::MAX,

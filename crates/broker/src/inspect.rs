@@ -67,6 +67,10 @@ pub struct ClientDetails {
     pub will: Option<WillView>,
     /// Of CONNECT (MQTT 5), while it is connected.
     pub maximum_packet_size: Option<u32>,
+    /// The first user properties of CONNECT, as on the wire.
+    pub user_properties: Vec<u8>,
+    /// Of the client's certificate, where it showed one.
+    pub certificate_common_name: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -200,6 +204,9 @@ impl Shard {
             maximum_packet_size: connection
                 .map(|connection| connection.maximum_packet_size)
                 .filter(|size| *size < u32::MAX),
+            user_properties: connection.map_or(Vec::new(), |connection| connection.user_properties.to_vec()),
+            certificate_common_name: connection
+                .and_then(|c| c.peer.certificate_common_name.as_deref().map(str::to_owned)),
         })
     }
 

@@ -547,6 +547,22 @@ impl<'a> Properties<'a> {
         UserProperties(Reader::new(self.0))
     }
 
+    /// Appends the user properties, as on the wire, as many of the first of them as `bytes_max` has room for.
+    pub fn append_user_properties(self, bytes_max: usize, out: &mut Vec<u8>) {
+        let mut reader = Reader::new(self.0);
+        let mut room = bytes_max;
+        while let Some((id, value)) = next_raw(&mut reader) {
+            if id == id::USER_PROPERTY {
+                let Some(left) = room.checked_sub(1 + value.len()) else {
+                    return;
+                };
+                room = left;
+                out.push(id);
+                out.extend_from_slice(value);
+            }
+        }
+    }
+
     /// Appends what a server forwards of a PUBLISH or will unaltered, in order [MQTT-3.3.2-17], [MQTT-3.3.2-18]: payload format,
     /// content type, response topic, correlation data, user properties; not topic alias, message expiry, will delay, subscription identifier.
     pub fn append_forwarded(self, out: &mut Vec<u8>) {

@@ -23,8 +23,8 @@ pub struct Summary {
     pub api_url: Option<String>,
     /// Until its password has been changed.
     pub admin: Option<AdminLogin>,
-    /// Files that were read; none means all defaults.
-    pub config_files: Vec<String>,
+    /// Where values come from, files first; nothing means all defaults.
+    pub config_sources: Vec<String>,
     pub data_dir: String,
 }
 
@@ -120,10 +120,10 @@ fn lines(summary: &Summary, style: Style) -> Vec<Line> {
     }
     lines.push(Line::Field("anonymous", summary.anonymous.clone()));
     lines.push(Line::Field("durability", summary.durability.clone()));
-    let config = if summary.config_files.is_empty() {
+    let config = if summary.config_sources.is_empty() {
         "all defaults".into()
     } else {
-        summary.config_files.join(", ")
+        summary.config_sources.join(", ")
     };
     lines.push(Line::Field("config", config));
     lines.push(Line::Field("data", summary.data_dir.clone()));
@@ -261,7 +261,7 @@ mod tests {
                 password: Some(Secret::new("s3cret")),
                 file: "./data/admin-password".into(),
             }),
-            config_files: vec![],
+            config_sources: vec![],
             data_dir: "./data".into(),
         }
     }

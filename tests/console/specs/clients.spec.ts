@@ -25,8 +25,9 @@ test("a client is found, looked at, and disconnected", async ({ console: page, n
 });
 
 test("a client's will is shown", async ({ console: page, node }) => {
-  await node.subscriber("willing", "clients/willing", "--will-topic", "gone/willing", "--will-payload", "it is gone", "--will-qos", "1", "--will-retain");
+  await node.subscriber("willing", "clients/willing", "--will-topic", "gone/willing", "--will-payload", "it is gone", "--will-qos", "1", "--will-retain", "-V", "mqttv5", "-D", "CONNECT", "user-property", "plant", "<b>north</b>");
   await open(page, "clients/willing");
+  await expect(page.getByRole("region", { name: "Connection", exact: true })).toContainText("User propertyplant: <b>north</b>");
   const will = page.getByRole("region", { name: "Will", exact: true });
   await expect(will).toContainText("gone/willing");
   await expect(will).toContainText("1 retained");

@@ -453,6 +453,8 @@ export type ClientDetails = {
   awaiting_release: number;
   bytes_received: number;
   bytes_sent: number;
+  /** Of the certificate that it showed, while it is connected. */
+  certificate_common_name: (string | null);
   clean_start: boolean;
   client_id: string;
   connected: boolean;
@@ -488,6 +490,8 @@ export type ClientDetails = {
   /** `null` without a connection. */
   transport: (TransportView | null);
   user_name: (string | null);
+  /** Of CONNECT, the first 4096 bytes of them, while it is connected. */
+  user_properties: UserProperty[];
   /** What is published for it when its connection ends without DISCONNECT. */
   will: (Will | null);
 };
@@ -610,6 +614,8 @@ export type ConnectorView = {
 
 /** Who may log in to the console. */
 export type ConsoleUser = {
+  /** Nobody has changed the password that the first start made. */
+  has_first_password: boolean;
   /** Somebody else has made the password: it has to be changed before anything else. */
   has_one_time_password: boolean;
   /** The one who asks. */

@@ -13,7 +13,7 @@ use super::clients_in_order::{self, SortBy, SortOrder};
 use super::stats::TransportView;
 use crate::app::App;
 use crate::endpoint::Endpoint;
-use crate::message_body::{MessageProperties, PayloadEncoding};
+use crate::message_body::{MessageProperties, PayloadEncoding, UserProperty};
 use crate::packet_fields;
 use crate::paging::{self, Page, Place};
 use crate::problem::Problem;
@@ -72,6 +72,10 @@ pub struct ClientDetails {
     pub will: Option<Will>,
     /// Maximum Packet Size of CONNECT; `null`: it takes all, or is not connected.
     pub maximum_packet_size: Option<u32>,
+    /// Of CONNECT, the first 4096 bytes of them, while it is connected.
+    pub user_properties: Vec<UserProperty>,
+    /// Of the certificate that it showed, while it is connected.
+    pub certificate_common_name: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -248,6 +252,8 @@ async fn client(State(app): State<App>, Path(client_id): Path<String>) -> Result
         client: view(found.client, &ListenerNames::of(&app), now),
         will: found.will.map(will),
         maximum_packet_size: found.maximum_packet_size,
+        user_properties: MessageProperties::from_wire(&found.user_properties, None).user_properties,
+        certificate_common_name: found.certificate_common_name,
     }))
 }
 

@@ -29,6 +29,8 @@ pub struct ConsoleUser {
     pub role: Role,
     /// Somebody else has made the password: it has to be changed before anything else.
     pub has_one_time_password: bool,
+    /// Nobody has changed the password that the first start made.
+    pub has_first_password: bool,
     /// The one who asks.
     pub is_self: bool,
 }
@@ -224,5 +226,6 @@ fn view(user: AdminSummary, login: &Login) -> ConsoleUser {
         name: user.name,
         role: user.role,
         has_one_time_password: user.has_one_time_password,
+        has_first_password: user.has_first_password,
     }
 }

@@ -341,7 +341,7 @@ fn what_a_client_has_not_acknowledged_and_what_waits_are_listed() {
 }
 
 #[test]
-fn a_client_is_shown_with_its_will() {
+fn a_client_is_shown_with_its_will_and_what_it_says_of_itself() {
     let node = Node::start(2).with_login();
     let mut bytes = Vec::new();
     let mut writer = PropertyWriter::new(&mut bytes);
@@ -380,6 +380,8 @@ fn a_client_is_shown_with_its_will() {
         properties["user_properties"],
         json!([{"name": "plant", "value": "north"}])
     );
+    assert_eq!(client["user_properties"], json!([{"name": "plant", "value": "north"}]));
+    assert_eq!(client["certificate_common_name"], Value::Null);
     let _other = node.peer("none");
     assert_eq!(node.get("/api/v1/clients/none").ok().json()["will"], Value::Null);
 }

@@ -46,7 +46,8 @@ fn a_new_user_has_to_set_a_password_before_anything_else() {
     node.get("/api/v1/clients").ok();
 
     let users = node.all_pages(ALL, 1);
-    let ada = json!({ "name": "ada", "role": "admin", "has_one_time_password": false, "is_self": true });
+    assert_eq!(users[1]["has_first_password"], true);
+    let ada = json!({ "name": "ada", "role": "admin", "has_one_time_password": false, "has_first_password": false, "is_self": true });
     assert_eq!((users.len(), &users[0]), (2, &ada));
     node.token = admin;
     let reset = node.send("POST", &format!("{ALL}/ada/password"), &json!(null));

@@ -6,8 +6,8 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use mqtt::{
-    Connect, Decoded, Packet, PacketId, Properties, ProtocolVersion, Publish, QoS, ReasonCode, RetainHandling,
-    Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions, Will,
+    Connect, Decoded, Packet, PacketId, Properties, Property, PropertyWriter, ProtocolVersion, Publish, QoS,
+    ReasonCode, RetainHandling, Subscribe, SubscribeFilter, SubscribeFilters, SubscriptionOptions, Will,
 };
 
 /// What MQTT goes over.
@@ -70,13 +70,17 @@ impl Peer {
             bytes: Vec::new(),
             next_id: 1,
         };
+        let mut bytes = Vec::new();
+        let mut writer = PropertyWriter::new(&mut bytes);
+        // So that a session outlives its connection.
+        writer.put(Property::SessionExpiryInterval(1000));
+        writer.put(Property::UserProperty("plant", "north"));
         peer.send(&Packet::Connect(Connect {
             version: ProtocolVersion::V5,
             clean_start: true,
             is_bridge: false,
             keep_alive: 0,
-            // Session Expiry Interval of 1000 s, so that a session outlives its connection.
-            properties: Properties::from_validated(&[0x11, 0, 0, 3, 0xe8]),
+            properties: writer.finish(),
             client_id,
             will,
             user_name: login.map(|(name, _)| name),

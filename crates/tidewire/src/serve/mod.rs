@@ -32,7 +32,7 @@ use crate::backup::check_data_dir;
 use crate::banner::{self, ListenerSummary, Style, Summary};
 use crate::config::files::chain;
 use crate::config::options::access::Anonymous;
-use crate::config::{Config, Loaded, Sources};
+use crate::config::{Config, Loaded, Origin, Sources};
 use crate::logging::LogFile;
 use crate::memory;
 use crate::output::{EXIT_FAILURE, fail, print};
@@ -310,9 +310,32 @@ fn summary(loaded: &Loaded, handle: &net::Handle, http: &http::Http) -> Summary 
         anonymous: anonymous_words(config).into(),
         api_url: http.url(),
         admin: http.first_login(),
-        config_files: loaded.files.iter().map(|path| path.display().to_string()).collect(),
+        config_sources: config_sources(loaded),
         data_dir: config.data_dir.display().to_string(),
     }
+}
+
+fn config_sources(loaded: &Loaded) -> Vec<String> {
+    let mut all: Vec<String> = loaded.files.iter().map(|path| path.display().to_string()).collect();
+    let count = |is_of: fn(&Origin) -> bool| loaded.effective.iter().filter(|value| is_of(&value.origin)).count();
+    let layers = [
+        (
+            count(|origin| matches!(origin, Origin::Runtime { .. })),
+            "changed while it ran",
+        ),
+        (
+            count(|origin| matches!(origin, Origin::Environment { .. })),
+            "from the environment",
+        ),
+        (count(|origin| matches!(origin, Origin::Flag)), "by --set"),
+    ];
+    all.extend(
+        layers
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, how)| format!("{count} {how}")),
+    );
+    all
 }
 
 /// What to type for this very program: its path, unless the shell found it.
