@@ -106,10 +106,14 @@ impl Readiness {
         self.journal_percent.store(percent, Ordering::Release);
     }
 
+    pub fn is_started(&self) -> bool {
+        self.is_started.load(Ordering::Acquire)
+    }
+
     /// Why not, if not.
     pub fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
-        if !self.is_started.load(Ordering::Acquire) {
+        if !self.is_started() {
             reasons.push(match self.journal_percent.load(Ordering::Acquire) {
                 0 => "the server is starting".to_owned(),
                 percent => format!("the server is starting: {percent} % of the journal have been read"),

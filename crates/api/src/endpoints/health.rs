@@ -8,13 +8,14 @@ use axum::response::{IntoResponse, Response};
 use broker::ShardId;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::endpoint::Endpoint;
 use crate::guard::Need;
 
-/// How long a shard may take to show that it lives.
-const SHARD_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the shards may take, all together, to show that they live.
+const SHARDS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether traffic should come to this node.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -67,7 +68,10 @@ async fn livez() -> &'static str {
 async fn readyz(State(app): State<App>) -> Response {
     let mut reasons = app.readiness().reasons();
     reasons.extend(failed_journal(&app));
-    reasons.extend(silent_shards(&app).await);
+    // Before that they do not run, and answer nobody.
+    if app.readiness().is_started() {
+        reasons.extend(silent_shards(&app).await);
+    }
     let (code, status) = match reasons.is_empty() {
         true => (StatusCode::OK, HealthStatus::Ready),
         false => (StatusCode::SERVICE_UNAVAILABLE, HealthStatus::NotReady),
@@ -87,10 +91,11 @@ async fn silent_shards(app: &App) -> Vec<String> {
     let replies: Vec<_> = (0..app.net().shards())
         .map(|shard| app.net().ask(ShardId(shard), |_, _| ()))
         .collect();
+    let deadline = Instant::now() + SHARDS_TIMEOUT;
     let mut reasons = Vec::new();
     for (shard, reply) in replies.into_iter().enumerate() {
         let is_alive = match reply {
-            Ok(reply) => matches!(tokio::time::timeout(SHARD_TIMEOUT, reply).await, Ok(Ok(()))),
+            Ok(reply) => matches!(tokio::time::timeout_at(deadline, reply).await, Ok(Ok(()))),
             Err(_) => false,
         };
         if !is_alive {

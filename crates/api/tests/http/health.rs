@@ -1,6 +1,6 @@
 //! Health, the shape of errors, and the headers that every answer has.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::node::Node;
 use crate::web;
@@ -22,6 +22,21 @@ fn readiness_follows_the_servers_life() {
     node.api.as_ref().unwrap().stopping();
     assert_eq!(node.get("/readyz").json()["reasons"][0], "the server is shutting down");
     assert_eq!(node.get("/livez").status, 200);
+}
+
+/// Shards begin to run when the journal has been read: they are not asked before, and nobody waits for them.
+#[test]
+fn a_server_that_reads_its_journal_says_at_once_how_far_it_is() {
+    let node = Node::starting(2, |_| {});
+    node.api.as_ref().unwrap().reading_journal(43);
+    let begun = Instant::now();
+    let answer = node.get("/readyz");
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert_eq!(
+        answer.json()["reasons"],
+        serde_json::json!(["the server is starting: 43 % of the journal have been read"])
+    );
+    assert_eq!(answer.status, 503);
 }
 
 #[test]

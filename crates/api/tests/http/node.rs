@@ -12,7 +12,7 @@ use api::{AccessAdmin, AclRules, Admins, ApiConfig, ApiHandle, ChangeError, Clie
 use auth::{Acl, AclOptions, Bans, Grant, PasswordHash, Rule, SessionAcl, Suspect, UserSummary, Users};
 use broker::{Access, AuthOutcome, Credentials, Identity, SessionAccess, ShardConfig, SubscribeAccess, Transport};
 use mqtt::{QoS, ReasonCode};
-use net::{Authenticator, ListenerConfig, Observer, Server, ServerConfig};
+use net::{Authenticator, ListenerConfig, Observer, Prepared, Server, ServerConfig};
 use serde_json::{Value, json};
 
 use crate::peer::Peer;
@@ -26,6 +26,8 @@ pub struct Node {
     pub password: String,
     pub token: String,
     pub data_dir: PathBuf,
+    /// Shards that do not run yet.
+    pub prepared: Option<Prepared>,
 }
 
 impl Node {
@@ -34,6 +36,14 @@ impl Node {
     }
 
     pub fn start_with(shards: u16, change: impl FnOnce(&mut ApiConfig)) -> Node {
+        let mut node = Node::starting(shards, change);
+        let prepared = node.prepared.take().unwrap();
+        prepared.start(None, Vec::new()).unwrap();
+        node
+    }
+
+    /// As long as the journal is being read.
+    pub fn starting(shards: u16, change: impl FnOnce(&mut ApiConfig)) -> Node {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let data_dir = std::env::temp_dir().join(format!("tidewire-api-{}-{number}", std::process::id()));
@@ -50,15 +60,9 @@ impl Node {
             ..ServerConfig::default()
         };
         let observer = Arc::new(Events(events));
-        let net = Server::start(
-            server,
-            Arc::new(ShardConfig::default()),
-            access.clone(),
-            access.clone(),
-            observer,
-            None,
-        )
-        .unwrap();
+        let shard = Arc::new(ShardConfig::default());
+        let prepared = Server::prepare(server, shard, access.clone(), access.clone(), observer).unwrap();
+        let net = prepared.handle();
         access.net.set(net.clone()).ok().unwrap();
         let mut config = ApiConfig::new(loopback());
         config.data_dir = Some(data_dir.clone());
@@ -80,6 +84,7 @@ impl Node {
             password,
             token: String::new(),
             data_dir,
+            prepared: Some(prepared),
         }
     }
 
