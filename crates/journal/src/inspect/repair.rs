@@ -2,8 +2,9 @@
 //! journal first.
 //!
 //! What stays is one run of segments: that in which replay begins, or else the next, cut at the first place of damage that
-//! replay would meet. Nothing behind such a place is kept: later records may build on those that are lost. Damage before
-//! the checkpoint stays as it is, a file that is cut within a block included: it keeps nobody from opening, and readers of its
+//! replay would meet. Nothing behind such a place is kept: later records may build on those that are lost. What is lost may be a part
+//! of what the checkpoint's owner wrote once more behind it, so replay then begins as far before the checkpoint as all is whole: there
+//! the same stands for the last time. Damage before the checkpoint stays as it is, a file that is cut within a block included: it keeps nobody from opening, and readers of its
 //! records are told. A segment that is missing there ends the run, and so does one that is cut where a block ends, which looks the same.
 //!
 //! The steps are in an order that leaves, wherever they are interrupted, a journal that can be repaired again.
@@ -180,12 +181,17 @@ impl Plan {
         let base = survey.segments[run.start].base;
         let is_within = wanted >= base && wanted <= survey.end(run.end - 1);
         let replay_from = if is_within { wanted } else { base };
+        let (kept, cut) = find_cut(survey, run, replay_from)?;
+        let is_shortened = cut.is_some() || kept.end < survey.segments.len();
+        let replay_from = match is_shortened {
+            true => first_whole(survey, kept.clone(), replay_from)?,
+            false => replay_from,
+        };
         let checkpoint = survey.journal_id().map(|journal_id| Checkpoint {
             journal_id,
             replay_from,
             first: base,
         });
-        let (kept, cut) = find_cut(survey, run, replay_from)?;
         let implied = checkpoint.filter(|checkpoint| checkpoint.first == Lsn(0) && checkpoint.replay_from == Lsn(0));
         let is_said = checkpoint == survey.checkpoint || (survey.checkpoint.is_none() && checkpoint == implied);
         Ok(Plan {
@@ -288,6 +294,27 @@ fn find_cut(
         }
     }
     Ok((run, None))
+}
+
+/// The beginning of the first segment from which on all is whole up to a position; that position if there is none.
+fn first_whole(survey: &Survey, kept: std::ops::Range<usize>, position: Lsn) -> std::io::Result<Lsn> {
+    let mut first = position;
+    for surveyed in survey.segments[kept]
+        .iter()
+        .rev()
+        .filter(|surveyed| surveyed.base < position)
+    {
+        let Some((segment, header)) = &surveyed.opened else {
+            break;
+        };
+        let mut scan = BlockScan::new(segment, header.journal_id, segment.base, Some(first));
+        while let Scanned::Block(_) = scan.next()? {}
+        if scan.position() != first {
+            break;
+        }
+        first = segment.base;
+    }
+    Ok(first)
 }
 
 /// The first `journal-damaged-{n}` that is not there yet.
