@@ -1,10 +1,12 @@
 //! Gateways, which speak for devices by their names.
 
 use platform::model::{Device, Scope};
+use serde_json::json;
 use timeseries::Value;
 
+use crate::rest::Rest;
 use crate::support::*;
-use crate::world::{NOW, World, device, gateway, points};
+use crate::world::{NOW, World, device, gateway, login, points};
 
 #[test]
 fn a_gateway_speaks_for_its_devices() {
@@ -72,6 +74,43 @@ fn a_gateway_speaks_for_its_devices() {
         let found = devices.platform().attributes(id, Scope::ClientScope, None);
         assert_eq!(found.expect("they can be read").len(), 2);
     });
+}
+
+/// It need not say `connect`: the first word about a device connects it, until its gateway goes.
+#[test]
+fn what_a_device_is_told_goes_to_the_gateway_that_spoke_of_it() {
+    let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
+    let rest = Rest::login(&server);
+    let gateway = json!({"name": "G", "type": "default", "additionalInfo": {"gateway": true}});
+    rest.ok("POST", "/api/device?accessToken=GATE", &gateway);
+    let mut peer = server.session(&login(V4, "GATE"));
+    peer.subscribe("v1/gateway/attributes", 1);
+    peer.subscribe("v1/gateway/rpc", 1);
+    let ids = ["A", "B"].map(|name| rest.device(name, name));
+    peer.publish(&Publish::new("v1/gateway/telemetry", r#"{"A":[{"t":1}]}"#).qos(1));
+    peer.publish(&Publish::new("v1/gateway/attributes", r#"{"B":{"m":1}}"#).qos(1));
+    for (name, id) in ["A", "B"].into_iter().zip(&ids) {
+        let path = format!("/api/plugins/telemetry/DEVICE/{id}/SHARED_SCOPE");
+        rest.ok("POST", &path, &json!({"s": 1}));
+        let told = peer.receive();
+        assert_eq!(told.topic_str(), "v1/gateway/attributes");
+        assert_eq!(
+            told.payload_str(),
+            format!("{{\"device\":\"{name}\",\"data\":{{\"s\":1}}}}")
+        );
+        let call = json!({"method": "run", "params": {}, "timeout": 5000});
+        rest.call("POST", &format!("/api/rpc/oneway/{id}"), &call);
+        assert_eq!(peer.receive().topic_str(), "v1/gateway/rpc");
+    }
+    peer.disconnect();
+    for id in &ids {
+        let path = format!(
+            "/api/plugins/telemetry/DEVICE/{id}/values/attributes/SERVER_SCOPE?keys=lastConnectTime,lastDisconnectTime"
+        );
+        rest.wait_for(&server, &path, |found| {
+            found[1]["value"].as_i64() > found[0]["value"].as_i64()
+        });
+    }
 }
 
 #[test]

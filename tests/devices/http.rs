@@ -6,6 +6,7 @@ use std::thread;
 
 use timeseries::Value;
 
+use crate::rest::Rest;
 use crate::support::*;
 use crate::world::{NOW, World, device, points, provisioning_profile, talking_chain};
 
@@ -74,6 +75,29 @@ fn statuses_and_bodies() {
     world.beside(|devices| {
         assert_eq!(points(devices, id, "a")[0].value, Value::Long(1));
     });
+}
+
+/// Whoever only asks and waits is there, too.
+#[test]
+fn who_asks_over_http_is_active_and_told_its_limits() {
+    let server = Server::start(&Config::new("[platform]\nenabled = true\ndemo = true\n"));
+    let rest = Rest::login(&server);
+    let asked = [
+        ("GET", "rpc?timeout=20", "", 408),
+        ("GET", "attributes/updates?timeout=20", "", 408),
+        ("GET", "attributes", "", 200),
+        ("POST", "rpc/5", "{}", 200),
+        ("POST", "rpc", r#"{"method":"getSessionLimits","params":{}}"#, 200),
+    ];
+    for (index, (method, path, body, status)) in asked.into_iter().enumerate() {
+        let token = format!("TOKEN{index}");
+        let id = rest.device(&token, &token);
+        let (found, said) = call(server.http(), method, &format!("/api/v1/{token}/{path}"), body);
+        assert_eq!(found, status, "{path}: {said}");
+        assert_eq!(said.contains("maxPayloadSize"), path == "rpc", "{said}");
+        let state = format!("/api/plugins/telemetry/DEVICE/{id}/values/attributes/SERVER_SCOPE?keys=active");
+        rest.wait_for(&server, &state, |found| found[0]["value"] == true);
+    }
 }
 
 #[test]

@@ -51,6 +51,38 @@ fn expect(peer: &mut Peer, topic: &str) -> Vec<u8> {
     }
 }
 
+/// What a device said of the size of chunks holds for its request, and so does the package.
+#[test]
+fn a_download_goes_on_as_it_began() {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let id = rest.device("Meter", "TOKEN");
+    let path = format!("/api/device/{id}");
+    let mut device = rest.ok("GET", &path, &Json::Null);
+    let profile = device["deviceProfileId"].clone();
+    let next = create(&rest, &profile, "FIRMWARE", "2.0");
+    assert_eq!(upload(&rest, &next, "checksumAlgorithm=SHA256", &"2".repeat(30)).0, 200);
+    device["firmwareId"] = uploaded_firmware(&rest, &profile)["id"].clone();
+    rest.ok("POST", "/api/device", &device);
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    peer.subscribe("v2/fw/response/+/chunk/+", 0);
+    let mut fetch = |request: u32, chunk: u32, size: &str| {
+        peer.publish(&Publish::new(format!("v2/fw/request/{request}/chunk/{chunk}"), size).qos(1));
+        let bytes = expect(&mut peer, &format!("v2/fw/response/{request}/chunk/{chunk}"));
+        String::from_utf8(bytes).expect("text")
+    };
+    assert_eq!(fetch(1, 0, "10"), FIRMWARE[..10]);
+    let mut device = rest.ok("GET", &path, &Json::Null);
+    device["firmwareId"] = next["id"].clone();
+    rest.ok("POST", "/api/device", &device);
+    assert_eq!(fetch(1, 1, ""), FIRMWARE[10..20]);
+    assert_eq!(fetch(1, 2, "8"), FIRMWARE[16..24]);
+    assert_eq!(fetch(1, 3, ""), FIRMWARE[24..32]);
+    // The first chunk begins anew, and so does another request.
+    assert_eq!(fetch(1, 0, ""), "22222222");
+    assert_eq!(fetch(2, 0, ""), "2".repeat(30));
+}
+
 #[test]
 fn firmware_reaches_the_devices_of_a_profile() {
     let mut server = Server::start(&Config::new(CONFIG));

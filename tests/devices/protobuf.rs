@@ -24,14 +24,16 @@ fn reading(temperature: f64, count: u8) -> Vec<u8> {
     [&[0x09][..], &temperature.to_le_bytes(), &[0x10, count]].concat()
 }
 
-fn device(rest: &Rest) -> String {
+/// `is_lenient`: payloads may be JSON, and what it is told on `v1/devices/me/…` is.
+fn device(rest: &Rest, is_lenient: bool) -> String {
     let payload = json!({
         "transportPayloadType": "PROTOBUF",
         "deviceTelemetryProtoSchema": TELEMETRY, "deviceAttributesProtoSchema": ATTRIBUTES,
         "deviceRpcRequestProtoSchema": CALL, "deviceRpcResponseProtoSchema": ANSWER,
-        "enableCompatibilityWithJsonPayloadFormat": false, "useJsonPayloadFormatForDefaultDownlinkTopics": false,
+        "enableCompatibilityWithJsonPayloadFormat": is_lenient, "useJsonPayloadFormatForDefaultDownlinkTopics": is_lenient,
     });
-    let transport = json!({"type": "MQTT", "deviceTelemetryTopic": "sensors/+/reading", "transportPayloadTypeConfiguration": payload});
+    let transport = json!({"type": "MQTT", "deviceTelemetryTopic": "sensors/+/reading",
+        "deviceAttributesSubscribeTopic": "sensors/+/told", "transportPayloadTypeConfiguration": payload});
     let profile = json!({"name": "P", "type": "DEFAULT", "transportType": "MQTT", "provisionType": "DISABLED", "profileData": {
         "configuration": {"type": "DEFAULT"}, "transportConfiguration": transport,
         "provisionConfiguration": {"type": "DISABLED", "provisionDeviceSecret": null}, "alarms": null}});
@@ -45,18 +47,42 @@ fn device(rest: &Rest) -> String {
 fn a_topic_of_its_own_is_taken_from_the_moment_on_that_the_profile_is_saved() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
-    let id = device(&rest);
+    let id = device(&rest, false);
     let mut peer = server.session(&login(V4, "TOKEN"));
     peer.publish(&Publish::new("sensors/7/reading", reading(22.5, 1)).qos(1));
     let path = format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries?keys=count&useStrictDataTypes=true");
     rest.wait_for(&server, &path, |found| found["count"][0]["value"] == 1);
 }
 
+/// The profile's own filter stands for that of shared attributes, which come to their usual topic.
+#[test]
+fn who_may_speak_json_is_told_json_on_the_long_topics() {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let id = device(&rest, true);
+    let mut peer = server.session(&login(V4, "TOKEN"));
+    assert_eq!(peer.subscribe_code("sensors/7/told", 1), 1);
+    assert_eq!(peer.subscribe_code("sensors/7/8/told", 1), 0x80);
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}/SHARED_SCOPE");
+    rest.ok("POST", &path, &json!({"target": 21}));
+    let told = peer.receive();
+    assert_eq!(
+        (told.topic_str(), told.payload_str()),
+        ("v1/devices/me/attributes", "{\"target\":21}")
+    );
+    peer.subscribe("v2/a/res/+", 1);
+    for (topic, is_json) in [("v1/devices/me/attributes/request/5", true), ("v2/a/req/6", false)] {
+        peer.publish(&Publish::new(topic, text(2, b"target")).qos(1));
+        let answer = peer.receive();
+        assert_eq!(answer.payload == b"{\"shared\":{\"target\":21}}", is_json, "{topic}");
+    }
+}
+
 #[test]
 fn a_device_speaks_protobuf_and_is_answered_in_it() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
-    let id = device(&rest);
+    let id = device(&rest, false);
     let values = format!("/api/plugins/telemetry/DEVICE/{id}/values");
     let wait_for = |kind: &str, key: &str, value: Json| {
         let path = format!("{values}/{kind}?keys={key}&useStrictDataTypes=true");
@@ -146,4 +172,63 @@ fn a_device_speaks_protobuf_and_is_answered_in_it() {
     // What is none of the schema ends the connection.
     peer.send(&Publish::new("v1/devices/me/telemetry", "{\"count\":6}").bytes(V4));
     peer.expect_closed(PATIENCE);
+}
+
+/// ThingsBoard's own messages, whatever schemas the profile has.
+#[test]
+fn a_gateway_speaks_protobuf_and_is_told_in_it() {
+    let server = Server::start(&Config::new(CONFIG));
+    let rest = Rest::login(&server);
+    let known = device(&rest, false);
+    let profile = rest.ok("GET", &format!("/api/device/{known}"), &Json::Null)["deviceProfileId"].clone();
+    let gateway = json!({"name": "G", "deviceProfileId": profile, "additionalInfo": {"gateway": true}});
+    rest.ok("POST", "/api/device?accessToken=GATE", &gateway);
+    let mut peer = server.session(&login(V4, "GATE"));
+    for filter in [
+        "v1/gateway/attributes",
+        "v1/gateway/attributes/response",
+        "v1/gateway/rpc",
+    ] {
+        peer.subscribe(filter, 1);
+    }
+    let value = [text(1, b"t"), vec![0x10, 1, 0x20, 42]].concat();
+    let group = [vec![0x08, 5], text(2, &value)].concat();
+    let of_x = |number: u8, msg: &[u8]| text(1, &[text(1, b"X"), text(number, msg)].concat());
+    for (topic, payload) in [
+        ("v1/gateway/connect", [text(1, b"X"), text(2, b"thermometer")].concat()),
+        ("v1/gateway/telemetry", of_x(3, &text(1, &group))),
+        ("v1/gateway/attributes", of_x(2, &text(1, &value))),
+        // Its answer comes when all before it has been looked at.
+        (
+            "v1/gateway/attributes/request",
+            [vec![0x08, 7], text(2, b"X"), vec![0x18, 1], text(4, b"t")].concat(),
+        ),
+    ] {
+        assert_eq!(peer.publish(&Publish::new(topic, payload).qos(1)), 0, "{topic}");
+    }
+    let answer = peer.receive();
+    assert_eq!(answer.topic_str(), "v1/gateway/attributes/response");
+    assert!(answer.payload.starts_with(&text(1, b"X")) && answer.payload.ends_with(&value));
+    let device = rest.ok("GET", "/api/tenant/devices?deviceName=X", &Json::Null);
+    assert_eq!(device["type"], "thermometer");
+    let id = device["id"]["id"].as_str().expect("an identifier");
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries?keys=t&useStrictDataTypes=true");
+    rest.wait_for(&server, &path, |found| found["t"][0] == json!({"ts": 5, "value": 42}));
+    let path = format!("/api/plugins/telemetry/DEVICE/{id}/SHARED_SCOPE");
+    rest.ok("POST", &path, &json!({"t": 42}));
+    let told = peer.receive();
+    assert_eq!(told.topic_str(), "v1/gateway/attributes");
+    assert!(told.payload.starts_with(&text(1, b"X")) && told.payload.ends_with(&value));
+    let wanted = json!({"method": "sum", "params": {}, "timeout": 20_000});
+    let answered = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| rest.ok("POST", &format!("/api/rpc/twoway/{id}"), &wanted));
+        let call = peer.receive();
+        let number = call.payload[6];
+        let expected = [vec![0x08, number], text(2, b"sum"), text(3, b"{}")].concat();
+        assert_eq!(call.payload, [text(1, b"X"), text(2, &expected)].concat());
+        let answer = [text(1, b"X"), vec![0x10, number], text(3, b"{\"is\":3}")].concat();
+        peer.publish(&Publish::new("v1/gateway/rpc", answer).qos(1));
+        asked.join().expect("the call ends")
+    });
+    assert_eq!(answered, json!({"is": 3}));
 }

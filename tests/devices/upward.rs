@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use platform::model::Scope;
+use serde_json::Value as Json;
 use timeseries::Value;
 
+use crate::rest::Rest;
 use crate::support::*;
-use crate::world::{NOW, World, device, points};
+use crate::world::{NOW, World, device, login, points};
 
 #[test]
 fn telemetry_in_all_forms() {
@@ -127,6 +129,35 @@ fn what_is_known_of_a_device_outlives_the_server() {
         is_set(key);
     }
     assert_eq!(world.beside(state), before);
+}
+
+#[test]
+fn pings_are_activity_unless_the_configuration_says_otherwise() {
+    for counts in [true, false] {
+        let server = Server::start(&Config::new(format!(
+            "[platform]\nenabled = true\ndemo = true\npings_are_activity = {counts}\n"
+        )));
+        let rest = Rest::login(&server);
+        let [pinging, other] = ["A", "B"].map(|name| rest.device(name, name));
+        let state = |id: &str, key: &str| {
+            format!("/api/plugins/telemetry/DEVICE/{id}/values/attributes/SERVER_SCOPE?keys={key}")
+        };
+        let path = state(&pinging, "lastActivityTime");
+        let mut peer = server.session(&login(V4, "A"));
+        peer.publish(&Publish::new("v1/devices/me/telemetry", "{\"a\":1}").qos(1));
+        let before = rest.wait_for(&server, &path, |found| found[0]["value"].is_number());
+        peer.ping();
+        if counts {
+            rest.wait_for(&server, &path, |found| {
+                found[0]["value"].as_i64() > before[0]["value"].as_i64()
+            });
+        } else {
+            // Heard after the ping would have been.
+            server.session(&login(V4, "B")).subscribe("v1/devices/me/attributes", 1);
+            rest.wait_for(&server, &state(&other, "active"), |found| found[0]["value"] == true);
+            assert_eq!(rest.ok("GET", &path, &Json::Null)[0]["value"], before[0]["value"]);
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! it is in the end.
 
 use platform::News;
-use platform::decode::{Downlink, gateway_rpc_request, rpc_request};
+use platform::decode::{Downlink, gateway_rpc_request, protobuf_gateway_rpc_request, rpc_request};
 use platform::ids::{DeviceId, RpcId, TenantId, Uuid};
 use platform::model::{Rpc, RpcRequestBody, RpcStatus};
 use serde_json::{Value as Json, json};
@@ -157,7 +157,10 @@ impl Hub {
                 ),
                 Way::Gateway(_, name) => (
                     Downlink::GatewayRpc,
-                    gateway_rpc_request(name, i64::from(sent.id), &sent.method, &sent.params).into_bytes(),
+                    match self.protobuf_of_gateway(target.session) {
+                        Some(_) => protobuf_gateway_rpc_request(name, sent.id, &sent.method, &sent.params),
+                        None => gateway_rpc_request(name, i64::from(sent.id), &sent.method, &sent.params).into_bytes(),
+                    },
                 ),
             };
             list.push(Downward {
@@ -209,9 +212,11 @@ impl Hub {
         let (device, id) = match Downlink::rpc_number(topic) {
             Some(id) => (DeviceId(session), id),
             None if topic == Downlink::GatewayRpc.topic() => {
-                let sent: Json = serde_json::from_slice(payload).ok()?;
-                let device = self.sessions.behind(session, sent["device"].as_str()?)?;
-                (device, i32::try_from(sent["data"]["id"].as_i64()?).ok()?)
+                let (name, id) = match self.protobuf_of_gateway(session) {
+                    Some(transport) => transport.gateway_called(payload)?,
+                    None => gateway_called(payload)?,
+                };
+                (self.sessions.behind(session, &name)?, id)
             }
             None => return None,
         };
@@ -313,7 +318,7 @@ impl Hub {
         Ok(())
     }
 
-    fn tell_caller(&self, caller: Caller, answer: Answer) {
+    pub fn tell_caller(&self, caller: Caller, answer: Answer) {
         match caller {
             // Whoever asked may have gone.
             Caller::Outside(sender) => _ = sender.send(answer),
@@ -357,6 +362,13 @@ impl Hub {
             self.platform.tell(news, now_ms, &mut self.out(now_ms));
         }
     }
+}
+
+/// Which device was called by a gateway's message, and the number of the call.
+fn gateway_called(payload: &[u8]) -> Option<(String, i32)> {
+    let sent: Json = serde_json::from_slice(payload).ok()?;
+    let id = i32::try_from(sent["data"]["id"].as_i64()?).ok()?;
+    Some((sent["device"].as_str()?.to_owned(), id))
 }
 
 /// As rule chains are answered: a text that is no JSON is a text.

@@ -48,6 +48,8 @@ pub struct Options {
     pub platform: platform::Options,
     pub log: LogConfig,
     pub store: timeseries::Config,
+    /// A device that only pings is active.
+    pub pings_are_activity: bool,
 }
 
 impl Default for Options {
@@ -60,6 +62,7 @@ impl Default for Options {
             platform: platform::Options::default(),
             log,
             store: timeseries::Config::default(),
+            pings_are_activity: true,
         }
     }
 }
@@ -266,6 +269,11 @@ impl Devices {
     /// Whether the device, or the gateway that speaks for it, is connected.
     pub fn is_online(&self, device: DeviceId) -> bool {
         self.hub.sessions.is_online(device.0)
+    }
+
+    /// The device is there, though it says nothing that is kept: it asks, or waits for something.
+    pub fn heard(&self, device: DeviceId) {
+        self.hub.heard_now(device.0, unix_ms());
     }
 
     /// Whether a device may say this now, by the limits of its tenant; if so, it has used up that much of them.

@@ -2,7 +2,7 @@
 
 use platform::decode::{
     Downlink, GatewayAttributesRequest, GatewayConnect, GatewayRpcResponse, Subscription, gateway_attribute_response,
-    gateway_parts,
+    gateway_parts, protobuf_gateway_attribute_response,
 };
 use platform::entities::{EntityError, Said};
 use platform::ids::DeviceId;
@@ -79,7 +79,17 @@ impl Hub {
         };
         let keys: Vec<&str> = request.keys.iter().map(String::as_str).collect();
         let found = self.platform.attributes(device.entity(), scope, Some(&keys))?;
-        let body = gateway_attribute_response(request.id, &request.device, &found, request.is_list);
+        let body = match self.protobuf_of_gateway(entry.device) {
+            Some(_) => {
+                let (client, shared) = match request.is_client_scope {
+                    true => (&found[..], &[][..]),
+                    false => (&[][..], &found[..]),
+                };
+                let id = i32::try_from(request.id).unwrap_or_default();
+                protobuf_gateway_attribute_response(&request.device, id, client, shared)
+            }
+            None => gateway_attribute_response(request.id, &request.device, &found, request.is_list).into_bytes(),
+        };
         self.out(entry.received_ms)
             .send(target, Downlink::GatewayAttributesResponse, body);
         Ok(())

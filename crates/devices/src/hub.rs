@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use broker::ShardId;
 use journal::Lsn;
 use platform::Platform;
-use platform::decode::{Form, Format, Limits, Telemetry, Transport, attributes, gateway_parts};
+use platform::decode::{Form, Format, Limits, Subscription, Telemetry, Transport, attributes, gateway_parts};
 use platform::ids::{DeviceId, DeviceProfileId, Uuid};
 use platform::model::{DeviceProfile, Rpc};
 use serde_json::Value as Json;
@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 use crate::calls::Calls;
 use crate::delivery::Report;
 use crate::devices::Options;
+use crate::downloads::Downloads;
 use crate::entry::{Entry, Kind};
 use crate::events::Events;
 use crate::lifecycle::Lifecycle;
@@ -58,6 +59,7 @@ pub struct Hub {
     pub statistics: Lifecycle,
     pub limits: TransportLimits,
     pub ota: OtaCache,
+    pub downloads: Downloads,
     pub chunk_requests: ChunkRequests,
     pub net: OnceLock<net::Handle>,
     /// Some profile has topics of its own.
@@ -132,6 +134,7 @@ impl Hub {
             statistics: Lifecycle::default(),
             limits: TransportLimits::default(),
             ota: OtaCache::default(),
+            downloads: Downloads::default(),
             chunk_requests: ChunkRequests::default(),
             net: OnceLock::new(),
             has_own_topics: AtomicBool::new(false),
@@ -226,15 +229,35 @@ impl Hub {
             transport["transportPayloadTypeConfiguration"]["transportPayloadType"] == "PROTOBUF"
                 || transport["deviceTelemetryTopic"].is_string()
                 || transport["deviceAttributesTopic"].is_string()
+                || transport["deviceAttributesSubscribeTopic"].is_string()
         });
         self.has_own_topics.store(has_own, Relaxed);
         has_own
     }
 
-    /// What a device's profile says of payloads, if what it is told in this form is Protobuf. Never asks the platform, which may
-    /// be telling the device something right now.
+    /// What a device's profile says of payloads, if what it is told in this form is Protobuf.
     pub fn protobuf_of(&self, device: Uuid, form: Form) -> Option<Arc<Transport>> {
-        if !self.has_own_topics.load(Relaxed) || form == Form::Short(Format::Json) {
+        self.transport_of(device)
+            .filter(|transport| transport.tells_protobuf(form))
+    }
+
+    /// What a gateway's profile says of payloads, if they are Protobuf.
+    pub fn protobuf_of_gateway(&self, gateway: Uuid) -> Option<Arc<Transport>> {
+        self.transport_of(gateway).filter(|transport| transport.is_protobuf())
+    }
+
+    /// The device's own filter, if its profile has one, in the words of the device interface.
+    pub fn own_subscription(&self, device: Uuid, filter: &str) -> Option<Subscription> {
+        let transport = self.transport_of(device)?;
+        transport
+            .is_for_attributes(filter)
+            .then_some(Subscription::Attributes(Form::Long))
+    }
+
+    /// What a device's profile says of topics and payloads, if any profile says something. Never asks the platform, which may be telling
+    /// the device something right now.
+    fn transport_of(&self, device: Uuid) -> Option<Arc<Transport>> {
+        if !self.has_own_topics.load(Relaxed) {
             return None;
         }
         let profile = {
@@ -247,12 +270,12 @@ impl Hub {
         if let Some((of, transport)) = known.get(&id)
             && Arc::ptr_eq(of, &profile)
         {
-            return Some(Arc::clone(transport)).filter(|transport| transport.is_protobuf());
+            return Some(Arc::clone(transport));
         }
         // Saving a profile refuses what cannot be parsed.
         let transport = Arc::new(Transport::of(&profile).ok()?);
         known.insert(id, (profile, Arc::clone(&transport)));
-        Some(transport).filter(|transport| transport.is_protobuf())
+        Some(transport)
     }
 
     /// Whether values have the form that they have to have: looked at for those that can be told at once.
@@ -270,7 +293,11 @@ impl Hub {
             }
             _ => true,
         };
-        is_json || self.protobuf_of(entry.device, entry.form).is_some()
+        is_json
+            || (entry.form != Form::Short(Format::Json)
+                && self
+                    .transport_of(entry.device)
+                    .is_some_and(|transport| transport.is_protobuf()))
     }
 
     /// A message was not understood. Before MQTT 5 the connection is closed, unless the profile says otherwise.

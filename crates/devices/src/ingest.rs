@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use journal::{Follower, Lsn};
-use platform::decode::PayloadKind;
+use platform::decode::{GatewayKind, PayloadKind};
 use platform::ids::DeviceId;
 use platform::{Incoming, IngestError, Said};
 use timeseries::Position;
@@ -239,6 +239,10 @@ impl Ingest {
         let of_record = |(_, range): &(Position, Range<usize>)| {
             let entry = Entry::read(&gathered.bytes[range.clone()])?;
             let transport = self.hub.platform.transport(DeviceId(entry.device))?;
+            if let Some(kind) = gateway_kind(entry.kind) {
+                let json = transport.gateway_to_json(kind, entry.body)?;
+                return Some((entry.kind, json.unwrap_or_default()));
+            }
             let (kind, payload) = match entry.kind {
                 Kind::OwnTopic => {
                     let end = entry.body.iter().position(|byte| *byte == 0)?;
@@ -399,6 +403,9 @@ impl Ingest {
             self.next_usage = Instant::now() + every;
             hub.report_usage(now_ms);
             hub.report_queues(now_ms);
+            if let Some(text) = transport_stats(hub.sessions.count()) {
+                tracing::info!("{text}");
+            }
         }
         self.release();
     }
@@ -428,11 +435,29 @@ impl Ingest {
     }
 }
 
+/// As ThingsBoard has it in its log, where scripts look for it.
+fn transport_stats(connections: usize) -> Option<String> {
+    (connections > 0).then(|| format!("Transport Stats: openConnections [{connections}]"))
+}
+
 impl Entry<'_> {
     fn has_profile_format(&self) -> bool {
         use platform::decode::{Form, Format};
         self.form != Form::Short(Format::Json)
     }
+}
+
+fn gateway_kind(kind: Kind) -> Option<GatewayKind> {
+    Some(match kind {
+        Kind::GatewayConnect => GatewayKind::Connect,
+        Kind::GatewayDisconnect => GatewayKind::Disconnect,
+        Kind::GatewayTelemetry => GatewayKind::Telemetry,
+        Kind::GatewayAttributes => GatewayKind::Attributes,
+        Kind::GatewayAttributesRequest => GatewayKind::AttributesRequest,
+        Kind::GatewayRpc => GatewayKind::RpcResponse,
+        Kind::GatewayClaim => GatewayKind::Claim,
+        _ => return None,
+    })
 }
 
 /// Of users, past the batches.
@@ -480,4 +505,16 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_log_is_thingsboards() {
+        assert_eq!(transport_stats(0), None);
+        let line = transport_stats(15_000);
+        assert_eq!(line.as_deref(), Some("Transport Stats: openConnections [15000]"));
+    }
 }

@@ -20,6 +20,7 @@ pub mod backup;
 mod calls;
 mod delivery;
 mod devices;
+mod downloads;
 mod entry;
 mod events;
 mod gateway;

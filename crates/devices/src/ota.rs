@@ -18,6 +18,7 @@ use platform::entities::{EntityError, OTA_PART_BYTES};
 use platform::ids::{DeviceId, OtaPackageId, Uuid};
 use platform::model::OtaPackage;
 
+use crate::downloads::Download;
 use crate::entry::{Entry, Kind};
 use crate::hub::{Hub, client_id, lock};
 use crate::sessions::Target;
@@ -403,10 +404,33 @@ impl Hub {
     }
 
     fn wanted_chunk(&self, asked: &ChunkRequest) -> Result<(OtaPackageId, Range<usize>), OtaError> {
-        let size = asked.size.clone().map_err(OtaError::ChunkSize)?;
+        let said = asked.size.clone().map_err(OtaError::ChunkSize)?;
         let chunk = usize::try_from(asked.chunk).map_err(|_| OtaError::NotFound)?;
-        let package = self.ota_package(asked.device, asked.kind)?;
-        Ok((package.id.unwrap_or_default(), chunk_range(&package, size, chunk)?))
+        let of = (asked.device.0, asked.kind);
+        let connection = self.sessions.connection_of(asked.device.0).unwrap_or_default();
+        let begun = self.downloads.find(of, connection, asked.request);
+        let size = match (said, begun) {
+            (0, Some(begun)) => begun.size,
+            (said, _) => said,
+        };
+        let package = match begun.filter(|_| chunk > 0) {
+            // That of the device once it was deleted.
+            Some(begun) => self.platform.entities().find(begun.package.0)?,
+            None => None,
+        };
+        let package = match package {
+            Some(package) => package,
+            None => self.ota_package(asked.device, asked.kind)?,
+        };
+        let (id, range) = (package.id.unwrap_or_default(), chunk_range(&package, size, chunk)?);
+        let download = Download {
+            connection,
+            request: asked.request,
+            size,
+            package: id,
+        };
+        self.downloads.put(of, download);
+        Ok((id, range))
     }
 }
 

@@ -12,7 +12,7 @@ use platform::alarm_rules::Action;
 use platform::chain::{DebugEvent, NodeError, RpcCall};
 use platform::decode::{
     Downlink, Form, KeyValue, Subscription, attribute_update, gateway_attribute_update, protobuf_attribute_update,
-    protobuf_rpc_response,
+    protobuf_gateway_attribute_update, protobuf_rpc_response,
 };
 use platform::ids::{DeviceId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use platform::model::{Alarm, Attribute, Scope};
@@ -132,11 +132,19 @@ impl Outlet for Out<'_> {
                     self.send(target, Downlink::Attributes(form), body);
                 }
                 Way::Gateway(target, name) => {
-                    let body = gateway_attribute_update(&name, updated, &deleted);
+                    let body = match self.hub.protobuf_of_gateway(target.session) {
+                        Some(_) => protobuf_gateway_attribute_update(&name, updated, &deleted),
+                        None => gateway_attribute_update(&name, updated, &deleted).into_bytes(),
+                    };
                     self.send(target, Downlink::GatewayAttributes, body);
                 }
             }
         }
+    }
+
+    fn came_behind(&mut self, gateway: DeviceId, device: DeviceId, name: &str) {
+        self.hub.sessions.put_behind(gateway.0, name, device);
+        self.called.push(device);
     }
 
     fn alarm(&mut self, action: Action, alarm: &Alarm) {

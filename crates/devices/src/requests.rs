@@ -101,15 +101,18 @@ impl Hub {
             form: entry.form,
             id: entry.id,
         };
-        if let Some(target) = self.sessions.asker(entry.device, Subscription::RpcResponse(entry.form)) {
-            let rates = self.rates_of(DeviceId(entry.device));
-            let text = |rate: &Option<RateLimit>| rate.as_ref().map(RateLimit::to_string).unwrap_or_default();
-            let body = format!(
-                "{{\"maxPayloadSize\":{PAYLOAD_BYTES_MAX},\"maxInflightMessages\":{INFLIGHT_MAX},\"rateLimits\":{{\"messages\":\"{}\",\"telemetryMessages\":\"{}\",\"telemetryDataPoints\":\"{}\"}}}}",
-                text(&rates.messages),
-                text(&rates.telemetry_messages),
-                text(&rates.telemetry_points),
-            );
+        let rates = self.rates_of(DeviceId(entry.device));
+        let text = |rate: &Option<RateLimit>| rate.as_ref().map(RateLimit::to_string).unwrap_or_default();
+        let body = format!(
+            "{{\"maxPayloadSize\":{PAYLOAD_BYTES_MAX},\"maxInflightMessages\":{INFLIGHT_MAX},\"rateLimits\":{{\"messages\":\"{}\",\"telemetryMessages\":\"{}\",\"telemetryDataPoints\":\"{}\"}}}}",
+            text(&rates.messages),
+            text(&rates.telemetry_messages),
+            text(&rates.telemetry_points),
+        );
+        if let Some(asked) = self.asked.remove(DeviceId(entry.device), entry.id) {
+            // Over HTTP.
+            self.tell_caller(asked.caller, Ok(Some(body)));
+        } else if let Some(target) = self.sessions.asker(entry.device, Subscription::RpcResponse(entry.form)) {
             let payload = match self.protobuf_of(entry.device, entry.form) {
                 Some(_) => protobuf_rpc_response(entry.id, &body),
                 None => body.into_bytes(),

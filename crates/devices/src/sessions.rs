@@ -136,6 +136,10 @@ impl Sessions {
         self.lock().online.contains_key(&session)
     }
 
+    pub fn connection_of(&self, session: Uuid) -> Option<u64> {
+        Some(self.lock().online.get(&session)?.connection)
+    }
+
     /// The connection is still the session's.
     pub fn is_open(&self, over: Over) -> bool {
         let inner = self.lock();

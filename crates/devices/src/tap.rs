@@ -79,6 +79,11 @@ impl DeviceTap {
         })
     }
 
+    /// That of the device interface, or of the device's profile.
+    fn subscription(&self, session: Uuid, filter: &str) -> Option<Subscription> {
+        Subscription::parse(filter).or_else(|| self.hub.own_subscription(session, filter))
+    }
+
     fn heard(&mut self, session: Uuid, now: Now) {
         if !is_provisioning(session) {
             self.heard.push((session, now.unix_ms as i64));
@@ -195,7 +200,7 @@ impl Tap for DeviceTap {
 
     fn device_subscribe(&mut self, now: Now, device: DeviceKey, filter: &str, qos: QoS) -> Option<QoS> {
         let session = uuid(device);
-        let subscription = Subscription::parse(filter)?;
+        let subscription = self.subscription(session, filter)?;
         if is_provisioning(session) != matches!(subscription, Subscription::Provision) {
             return None;
         }
@@ -211,7 +216,8 @@ impl Tap for DeviceTap {
     fn device_unsubscribe(&mut self, now: Now, device: DeviceKey, filter: &str) -> bool {
         let session = uuid(device);
         self.heard(session, now);
-        Subscription::parse(filter).is_some_and(|known| self.hub.sessions.unsubscribed(session, known))
+        self.subscription(session, filter)
+            .is_some_and(|known| self.hub.sessions.unsubscribed(session, known))
     }
 
     fn device_acked(&mut self, _: Now, device: DeviceKey, topic: &str, payload: &[u8]) {
@@ -231,7 +237,12 @@ impl Tap for DeviceTap {
                 self.hub.sessions.disconnected(session);
                 Kind::Disconnected
             }
-            DeviceHappening::Pinged => return self.heard(session, now),
+            DeviceHappening::Pinged => {
+                if self.hub.options.pings_are_activity {
+                    self.heard(session, now);
+                }
+                return;
+            }
         };
         if !is_provisioning(session) {
             self.put(&Entry::new(kind, session, now.unix_ms as i64, &[]));

@@ -72,6 +72,7 @@ impl FromRequestParts<App> for Caller {
         let device = devices.entities().directory().device_of_token(&token);
         let device = device
             .ok_or_else(|| Problem::of_status(StatusCode::UNAUTHORIZED, "no device has this token".to_owned()))?;
+        devices.heard(device);
         Ok(Caller { devices, device })
     }
 }

@@ -18,7 +18,9 @@ pub use answer::{
 pub use error::DecodeError;
 pub use gateway::{GatewayAttributesRequest, GatewayConnect, GatewayPart, GatewayRpcResponse, gateway_parts};
 pub use protobuf::{
-    PayloadKind, Transport, protobuf_attribute_response, protobuf_attribute_update, protobuf_rpc_response,
+    GatewayKind, PayloadKind, Transport, protobuf_attribute_response, protobuf_attribute_update,
+    protobuf_gateway_attribute_response, protobuf_gateway_attribute_update, protobuf_gateway_rpc_request,
+    protobuf_rpc_response,
 };
 pub use request::{AttributesRequest, Claim, Provision, RpcRequest};
 pub use telemetry::Telemetry;

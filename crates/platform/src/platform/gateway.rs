@@ -31,7 +31,10 @@ impl Visit<'_> {
             gateway,
             gateway_parts(body)?,
             |part| part.telemetry(at_ms, &limits),
-            |visit, device, telemetry| visit.telemetry(device, &telemetry, at_ms),
+            |visit, device, telemetry| {
+                visit.came(gateway, device, at_ms);
+                visit.telemetry(device, &telemetry, at_ms);
+            },
         );
         self.heard(gateway, at_ms);
         done
@@ -43,7 +46,10 @@ impl Visit<'_> {
             gateway,
             gateway_parts(body)?,
             |part| part.attributes(&limits),
-            |visit, device, values| visit.client_attributes(device, &values, at_ms),
+            |visit, device, values| {
+                visit.came(gateway, device, at_ms);
+                visit.client_attributes(device, &values, at_ms);
+            },
         );
         self.heard(gateway, at_ms);
         done
@@ -78,16 +84,58 @@ impl Visit<'_> {
     pub fn gateway_connect(&mut self, gateway: &Sender, body: &[u8], at_ms: i64) -> Result<(), Refused> {
         let connect = GatewayConnect::decode(body)?;
         let device = self.behind(gateway, &connect.device, connect.kind.as_deref())?;
-        self.connected(&device, at_ms);
+        self.came(gateway, &device, at_ms);
         self.heard(&device, at_ms);
         Ok(())
     }
 
+    /// The first word of a gateway about a device connects it.
+    fn came(&mut self, gateway: &Sender, device: &Sender, at_ms: i64) {
+        if self.core.behind.came(gateway.id, device.id) {
+            self.connected(device, at_ms);
+            self.outlet.came_behind(gateway.id, device.id, &device.entry.name);
+        }
+    }
+
     pub fn gateway_disconnect(&mut self, gateway: &Sender, body: &[u8], at_ms: i64) -> Result<(), Refused> {
-        let connect = GatewayConnect::decode(body)?;
-        let device = self.behind(gateway, &connect.device, None)?;
-        self.disconnected(&device, at_ms);
+        let name = GatewayConnect::decode(body)?.device;
+        // Leaving one that there is not makes none.
+        let is_known = self.known_behind(gateway, &name).map_err(Refused::Gateway)?;
+        let known = self.core.gateway_names.get(&(gateway.id, Box::from(&*name)));
+        if let Some(device) = known.copied().filter(|_| is_known) {
+            self.went(gateway.id, device, at_ms);
+        }
         Ok(())
+    }
+
+    fn went(&mut self, gateway: DeviceId, device: DeviceId, at_ms: i64) {
+        if self.core.behind.went(gateway, device)
+            && let Ok(device) = self.sender(device)
+        {
+            self.disconnected(&device, at_ms);
+        }
+    }
+
+    /// The gateway has gone, and with it all devices that it spoke for.
+    pub fn all_went(&mut self, gateway: DeviceId, at_ms: i64) {
+        for device in self.core.behind.all_went(gateway) {
+            if let Ok(device) = self.sender(device) {
+                self.disconnected(&device, at_ms);
+            }
+        }
+    }
+
+    /// Whoever the gateway speaks for is heard with it, if its `additionalInfo` says `overwriteActivityTime`.
+    pub fn heard_behind(&mut self, gateway: &Sender, at_ms: i64) {
+        if !gateway.entry.is_gateway || !gateway.entry.overwrites_activity_time {
+            return;
+        }
+        let behind: Vec<DeviceId> = self.core.behind.of(gateway.id).collect();
+        for device in behind {
+            if let Ok(device) = self.sender(device) {
+                self.heard(&device, at_ms);
+            }
+        }
     }
 
     fn behind(&mut self, gateway: &Sender, name: &str, kind: Option<&str>) -> Result<Sender, Refused> {

@@ -271,8 +271,15 @@ impl Visit<'_> {
     }
 
     fn take(&mut self, incoming: &Incoming<'_>) -> Result<(), Refused> {
-        let sender = self.sender(incoming.device)?;
         let at_ms = incoming.received_ms;
+        match incoming.said {
+            // Of a gateway that was deleted, too.
+            Said::Disconnected => self.all_went(incoming.device, at_ms),
+            // Its connection of before a kill has no end in the log.
+            Said::Connected => drop(self.core.behind.all_went(incoming.device)),
+            _ => {}
+        }
+        let sender = self.sender(incoming.device)?;
         match incoming.said {
             Said::Telemetry(body) => {
                 let telemetry = Telemetry::decode(body, at_ms, &self.platform.options.limits)?;

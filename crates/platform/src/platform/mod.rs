@@ -20,6 +20,7 @@
 
 mod alarms;
 mod attributes;
+mod behind;
 mod gateway;
 mod host;
 mod ingest;
@@ -60,6 +61,7 @@ use crate::model::RuleChain;
 use crate::queue_statistics::QueueStatistics;
 use crate::repository::{Change, RepositoryError, StateKind};
 use crate::usage::Usage;
+use behind::Behind;
 use off_times::OffTimes;
 use pending::Pending;
 use retention::Retention;
@@ -189,6 +191,7 @@ struct Core {
     changed_activity: HashSet<DeviceId>,
     owner_values: OwnerValues,
     gateway_names: HashMap<(DeviceId, Box<str>), DeviceId>,
+    behind: Behind,
     /// Whose points the store refused, and who is not told yet.
     refused_of: Vec<timeseries::EntityId>,
     next_check_ms: i64,

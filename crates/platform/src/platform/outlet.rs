@@ -19,6 +19,9 @@ pub trait Outlet {
     /// The device itself is to know of its shared attributes.
     fn attributes_to_device(&mut self, _device: DeviceId, _updated: &[Attribute], _deleted: &[String]) {}
 
+    /// The gateway speaks for this device from now on: what the device is told goes there.
+    fn came_behind(&mut self, _gateway: DeviceId, _device: DeviceId, _name: &str) {}
+
     fn alarm(&mut self, _action: Action, _alarm: &Alarm) {}
 
     /// The answer comes back with [`super::Platform::answer`] under this number.

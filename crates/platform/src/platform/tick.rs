@@ -54,6 +54,7 @@ impl Platform {
             // A device that was deleted meanwhile is nobody's.
             if let Ok(sender) = visit.sender(*id) {
                 visit.heard(&sender, *at_ms);
+                visit.heard_behind(&sender, *at_ms);
             }
         }
         visit.drain_queue();

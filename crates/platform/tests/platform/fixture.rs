@@ -37,6 +37,10 @@ impl Outlet for Seen {
         self.0.push(format!("to device {} -{}", updated.len(), deleted.len()));
     }
 
+    fn came_behind(&mut self, _: DeviceId, _: DeviceId, name: &str) {
+        self.0.push(format!("behind {name}"));
+    }
+
     fn alarm(&mut self, action: Action, alarm: &Alarm) {
         self.0.push(format!("{} {}", action.label(), alarm.severity.name()));
     }

@@ -38,6 +38,72 @@ fn gateways_speak_for_devices() {
 }
 
 #[test]
+fn devices_are_connected_from_the_first_word_of_their_gateway_until_it_leaves_them_or_goes() {
+    let mut f = fixture();
+    let gateway = f.device("G", "", json!({"gateway": true}));
+    let said = [
+        (Said::Connected, 0, vec![]),
+        (Said::GatewayTelemetry(br#"{"A":[{"t":1}]}"#), 10, vec!["behind A"]),
+        (
+            Said::GatewayAttributes(br#"{"A":{"m":1},"B":{"m":1}}"#),
+            20,
+            vec!["behind B"],
+        ),
+        (Said::GatewayConnect(br#"{"device":"A"}"#), 30, vec![]),
+        (Said::GatewayConnect(br#"{"device":"C"}"#), 40, vec!["behind C"]),
+        (Said::GatewayDisconnect(br#"{"device":"B"}"#), 50, vec![]),
+        (Said::GatewayDisconnect(br#"{"device":"Nobody"}"#), 60, vec![]),
+        (Said::Disconnected, 70, vec![]),
+        // Leaving one twice is no news.
+        (Said::GatewayDisconnect(br#"{"device":"B"}"#), 80, vec![]),
+    ];
+    for (said, after_ms, behind) in said {
+        let mut seen = f.say(gateway, after_ms, said);
+        seen.retain(|seen| seen.starts_with("behind"));
+        assert_eq!(seen, behind, "{said:?}");
+    }
+    let find = |name: &str| f.platform.entities().find_by_name::<Device>(f.tenant.0, name).unwrap();
+    for (name, connect, disconnect) in [("A", 10, 70), ("B", 20, 50), ("C", 40, 70)] {
+        let device = find(name).unwrap().id.unwrap().entity();
+        let keys = ["lastConnectTime", "lastDisconnectTime"];
+        let found = f.platform.attributes(device, Scope::ServerScope, Some(&keys)).unwrap();
+        let found: Vec<_> = found.into_iter().map(|found| found.value).collect();
+        assert_eq!(found, [connect, disconnect].map(|at| Value::Long(NOW + at)), "{name}");
+    }
+    assert!(find("Nobody").is_none());
+    // A deleted gateway takes its devices along.
+    f.say(gateway, 90, Said::GatewayConnect(br#"{"device":"A"}"#));
+    f.platform.entities().delete_device(gateway).unwrap();
+    f.say(gateway, 100, Said::Disconnected);
+    let a = f.platform.entities().find_by_name::<Device>(f.tenant.0, "A").unwrap();
+    let found = f.platform.attributes(
+        a.unwrap().id.unwrap().entity(),
+        Scope::ServerScope,
+        Some(&["lastDisconnectTime"]),
+    );
+    assert_eq!(found.unwrap()[0].value, Value::Long(NOW + 100));
+}
+
+#[test]
+fn a_gateway_that_overwrites_activity_times_is_heard_for_its_devices() {
+    let mut f = fixture();
+    let overwrites = f.device("G", "", json!({"gateway": true, "overwriteActivityTime": true}));
+    let plain = f.device("P", "", json!({"gateway": true}));
+    f.say(overwrites, 0, Said::GatewayConnect(br#"{"device":"A"}"#));
+    f.say(plain, 0, Said::GatewayConnect(br#"{"device":"B"}"#));
+    let heard = [(overwrites, NOW + 10), (plain, NOW + 10)];
+    f.platform.alive(&heard, NOW + 10, &mut f.seen).unwrap();
+    for (name, after_ms) in [("A", 10), ("B", 0)] {
+        let device = f.platform.entities().find_by_name::<Device>(f.tenant.0, name).unwrap();
+        let device = device.unwrap().id.unwrap().entity();
+        let found = f
+            .platform
+            .attributes(device, Scope::ServerScope, Some(&["lastActivityTime"]));
+        assert_eq!(found.unwrap()[0].value, Value::Long(NOW + after_ms), "{name}");
+    }
+}
+
+#[test]
 fn what_a_gateway_says_badly_of_one_device_keeps_nothing_from_the_others() {
     let mut f = fixture();
     let gateway = f.device("G", "", json!({"gateway": true}));

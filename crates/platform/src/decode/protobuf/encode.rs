@@ -196,7 +196,7 @@ fn put_tag(out: &mut Vec<u8>, number: u32, wire: u8) {
     put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }
 
-fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_tag(out, number, 2);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -204,7 +204,7 @@ fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
 
 /// Negative ones have ten bytes.
 #[expect(clippy::cast_sign_loss, reason = "as the wire format says")]
-fn put_number(out: &mut Vec<u8>, number: u32, value: i64) {
+pub(super) fn put_number(out: &mut Vec<u8>, number: u32, value: i64) {
     put_varint_field(out, number, value as u64);
 }
 

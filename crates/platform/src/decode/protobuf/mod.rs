@@ -2,6 +2,7 @@
 //! ThingsBoard makes of it, and that is decoded as any other.
 
 mod encode;
+mod gateway;
 mod message;
 mod schema;
 
@@ -9,13 +10,19 @@ pub use encode::{
     attribute_response as protobuf_attribute_response, attribute_update as protobuf_attribute_update,
     rpc_response as protobuf_rpc_response,
 };
+pub use gateway::{
+    GatewayKind, gateway_attribute_response as protobuf_gateway_attribute_response,
+    gateway_attribute_update as protobuf_gateway_attribute_update, gateway_rpc_request as protobuf_gateway_rpc_request,
+};
 
 use std::borrow::Cow;
 
 use serde_json::Value as Json;
 
 use super::error::DecodeError;
+use super::topic::{Form, Format};
 use crate::model::DeviceProfile;
+use gateway::GatewaySchemas;
 use schema::Schema;
 
 /// What a profile says of payloads and topics.
@@ -24,6 +31,8 @@ pub struct Transport {
     /// In place of `v1/devices/me/telemetry` and `…/attributes`; may have wildcards.
     telemetry_filter: Option<String>,
     attributes_filter: Option<String>,
+    /// What a device may subscribe to in place of `v1/devices/me/attributes`; it is told there all the same.
+    subscription_filter: Option<String>,
     protobuf: Option<Schemas>,
 }
 
@@ -34,8 +43,11 @@ struct Schemas {
     rpc_response: Schema,
     rpc_request: Schema,
     asked: Asked,
+    gateway: GatewaySchemas,
     /// What is not Protobuf may be JSON.
     accepts_json: bool,
+    /// What devices are told on `v1/devices/me/…` is JSON.
+    tells_json: bool,
 }
 
 /// Messages that are ThingsBoard's own, whatever the profile says.
@@ -83,6 +95,7 @@ impl Transport {
         Ok(Transport {
             telemetry_filter: text("deviceTelemetryTopic"),
             attributes_filter: text("deviceAttributesTopic"),
+            subscription_filter: text("deviceAttributesSubscribeTopic"),
             protobuf: if is_protobuf {
                 Some(Schemas::parse(payload)?)
             } else {
@@ -107,8 +120,23 @@ impl Transport {
         }
     }
 
+    /// A filter for shared attributes that is the profile's own.
+    pub fn is_for_attributes(&self, filter: &str) -> bool {
+        let own = self.subscription_filter.as_deref();
+        own.is_some_and(|own| own == filter || mqtt::filter_matches(own, filter))
+    }
+
     pub fn is_protobuf(&self) -> bool {
         self.protobuf.is_some()
+    }
+
+    /// Whether what a device is told in this form is Protobuf.
+    pub fn tells_protobuf(&self, form: Form) -> bool {
+        self.protobuf.as_ref().is_some_and(|schemas| match form {
+            Form::Long => !schemas.tells_json,
+            Form::Short(Format::Json) => false,
+            Form::Short(Format::Profile | Format::Protobuf) => true,
+        })
     }
 
     /// JSON of a payload in the profile's format.
@@ -127,6 +155,20 @@ impl Transport {
 }
 
 impl Transport {
+    /// What a gateway says; `None`: it is JSON.
+    pub fn gateway_to_json(&self, kind: GatewayKind, payload: &[u8]) -> Option<Result<Vec<u8>, DecodeError>> {
+        let schemas = self.protobuf.as_ref()?;
+        match schemas.gateway.to_json(kind, payload) {
+            Err(_) if schemas.accepts_json && super::values::check_json(payload).is_ok() => None,
+            said => Some(said),
+        }
+    }
+
+    /// Which device was called by a gateway's message, and the number of the call. `None`: payloads are JSON, or it is none.
+    pub fn gateway_called(&self, payload: &[u8]) -> Option<(String, i32)> {
+        self.protobuf.as_ref()?.gateway.called(payload)
+    }
+
     /// A call of the server, by the profile's schema; `params` is JSON. `None`: payloads are JSON.
     pub fn rpc_request(&self, id: i32, method: &str, params: &str) -> Option<Vec<u8>> {
         let schemas = self.protobuf.as_ref()?;
@@ -162,6 +204,8 @@ impl Schemas {
                 .unwrap_or(default);
             Schema::parse(text).map_err(|problem| format!("{name}: {problem}"))
         };
+        let is_set = |name: &str| json[name].as_bool().unwrap_or(false);
+        let accepts_json = is_set("enableCompatibilityWithJsonPayloadFormat");
         Ok(Schemas {
             telemetry: schema("deviceTelemetryProtoSchema", TELEMETRY_DEFAULT)?,
             attributes: schema("deviceAttributesProtoSchema", ATTRIBUTES_DEFAULT)?,
@@ -172,9 +216,9 @@ impl Schemas {
                 call: Schema::parse(CALL)?,
                 claim: Schema::parse(CLAIM)?,
             },
-            accepts_json: json["enableCompatibilityWithJsonPayloadFormat"]
-                .as_bool()
-                .unwrap_or(false),
+            gateway: GatewaySchemas::parse()?,
+            accepts_json,
+            tells_json: accepts_json && is_set("useJsonPayloadFormatForDefaultDownlinkTopics"),
         })
     }
 
@@ -199,7 +243,7 @@ mod tests {
     fn profile(payload: Json) -> DeviceProfile {
         let mut profile = DeviceProfile::default();
         profile.profile_data["transportConfiguration"] = json!({"type": "MQTT", "deviceTelemetryTopic": "sensors/+/t",
-            "deviceAttributesTopic": "a", "transportPayloadTypeConfiguration": payload});
+            "deviceAttributesTopic": "a", "deviceAttributesSubscribeTopic": "told/+", "transportPayloadTypeConfiguration": payload});
         profile
     }
 
@@ -225,6 +269,31 @@ mod tests {
                 .payload_kind("a")
                 .is_none()
         );
+        for filter in ["told/+", "told/7"] {
+            assert!(json.is_for_attributes(filter), "{filter}");
+        }
+        assert!(!json.is_for_attributes("told/7/8") && !json.is_for_attributes("#"));
+    }
+
+    #[test]
+    fn what_is_told_on_the_long_topics_may_be_json() {
+        let transport = |accepts: bool, tells: bool| {
+            let payload = json!({"transportPayloadType": "PROTOBUF", "enableCompatibilityWithJsonPayloadFormat": accepts,
+                "useJsonPayloadFormatForDefaultDownlinkTopics": tells});
+            Transport::of(&profile(payload)).unwrap()
+        };
+        let forms = [
+            Form::Long,
+            Form::Short(Format::Profile),
+            Form::Short(Format::Protobuf),
+            Form::Short(Format::Json),
+        ];
+        let told = |transport: &Transport| forms.map(|form| transport.tells_protobuf(form));
+        assert_eq!(told(&transport(true, true)), [false, true, true, false]);
+        for (accepts, tells) in [(false, false), (true, false), (false, true)] {
+            assert_eq!(told(&transport(accepts, tells)), [true, true, true, false]);
+        }
+        assert_eq!(told(&Transport::default()), [false; 4]);
     }
 
     #[test]

@@ -30,6 +30,8 @@ section! {
         restart head_bytes: ByteSize = "64MiB" ["1MiB", "64GiB"];
         /// A device from which nothing was heard for so long is inactive. Its server attribute `inactivityTimeout` (milliseconds) wins.
         restart inactivity_timeout: Duration = "10m" ["1s", "365d"];
+        /// Whether a device that only pings is active. If not, one that stays connected and says nothing for `inactivity_timeout` is inactive.
+        restart pings_are_activity: bool = "true";
         /// Days for which telemetry is kept, of tenants whose profile does not say (`defaultStorageTtlDays` is null). 0: for ever.
         restart telemetry_days: u32 = "0" ["0", "36500"] in "days";
         /// Days for which is kept what tenants used, per hour and month. 0: for ever.
