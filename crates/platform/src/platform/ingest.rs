@@ -416,6 +416,7 @@ impl Visit<'_> {
                         chain: chain.id,
                         node,
                         message,
+                        returns: Vec::new(),
                     },
                     label,
                     None,
