@@ -23,6 +23,7 @@ mod limits;
 mod namespaces;
 mod order;
 mod ota;
+mod other_systems;
 mod protobuf;
 mod rest;
 mod scripts;

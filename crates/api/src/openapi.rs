@@ -188,6 +188,11 @@ fn with_limits(schema: &mut Value) {
 
 /// An absent parameter is absent; there is no null in a query.
 fn without_null(schema: &mut Value) {
+    if schema["default"].is_null()
+        && let Some(members) = schema.as_object_mut()
+    {
+        members.remove("default");
+    }
     if let Some(types) = schema["type"].as_array() {
         let mut types: Vec<Value> = types.iter().filter(|name| *name != "null").cloned().collect();
         schema["type"] = if types.len() == 1 {

@@ -8,6 +8,7 @@ mod config;
 mod delivery;
 mod leaders;
 mod partition;
+mod produce;
 mod read;
 mod topics;
 mod turned_away;
@@ -17,5 +18,6 @@ pub use config::{
     Authentication, Compression, Header, KafkaActionConfig, KafkaConnectorConfig, KafkaSourceConfig, KafkaTls,
     OffsetReset, PartitionStrategy, RequiredAcks, UnknownTopic,
 };
+pub use produce::{KafkaProducer, Produced};
 pub use read::KafkaSource;
 pub use write::KafkaSink;

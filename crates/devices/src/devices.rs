@@ -31,6 +31,7 @@ use crate::limits::OverLimit;
 use crate::log::{Full, Kept, Log};
 use crate::ota::{self, OtaError};
 use crate::outlet::Out;
+use crate::outward::{Courier, Outward};
 use crate::sessions::Wanted;
 use crate::stats::{Counters, Stats};
 use crate::tap::DeviceTap;
@@ -132,6 +133,15 @@ pub struct Devices {
 impl Devices {
     /// Opens what is in `data_dir`, or begins there; replays what the process before had not stored, on a thread of its own.
     pub fn open(data_dir: &Path, options: Options) -> Result<Arc<Devices>, OpenError> {
+        Devices::open_with(data_dir, options, None)
+    }
+
+    /// With somebody who takes what rule chains send to other systems.
+    pub fn open_with(
+        data_dir: &Path,
+        options: Options,
+        courier: Option<Arc<dyn Courier>>,
+    ) -> Result<Arc<Devices>, OpenError> {
         let directory = data_dir.join(DIRECTORY_NAME);
         std::fs::create_dir_all(&directory).map_err(|error| OpenError::Directory(Box::new(error)))?;
         let platform = open_platform(&directory, &options)?;
@@ -143,7 +153,8 @@ impl Devices {
                 needed: needed.0,
             });
         }
-        let hub = Arc::new(Hub::new(options, platform, log));
+        let hub = Arc::new(Hub::new(options, platform, log, Outward::new(courier)));
+        hub.outward.returned.belongs_to(&hub);
         Counters::add(&hub.counters.appended, found.records);
         hub.counters.read_lsn.store(found.follower.next().0, Relaxed);
         hub.processed.reached(found.follower.next());

@@ -25,6 +25,7 @@ use crate::limits::TransportLimits;
 use crate::log::Log;
 use crate::ota::{ChunkRequests, OtaCache};
 use crate::outlet::Out;
+use crate::outward::Outward;
 use crate::pollers::Pollers;
 use crate::processed::Processed;
 use crate::sessions::Sessions;
@@ -70,6 +71,7 @@ pub struct Hub {
     heard: Mutex<HashMap<Uuid, i64, foldhash::fast::RandomState>>,
     /// Answers that rule chains wait for.
     answered: Mutex<Vec<(u64, Result<Json, &'static str>)>>,
+    pub outward: Outward,
     /// Whoever sends calls or keeps how far they are holds it.
     pub delivering: Mutex<()>,
     pub reports: Arc<Mutex<Vec<Report>>>,
@@ -117,7 +119,7 @@ pub fn unix_ms() -> i64 {
 }
 
 impl Hub {
-    pub fn new(options: Options, platform: Arc<Platform>, log: Log) -> Hub {
+    pub fn new(options: Options, platform: Arc<Platform>, log: Log, outward: Outward) -> Hub {
         Hub {
             options,
             platform,
@@ -143,6 +145,7 @@ impl Hub {
             stop_begun: OnceLock::new(),
             heard: Mutex::default(),
             answered: Mutex::default(),
+            outward,
             delivering: Mutex::default(),
             reports: Arc::default(),
             changed_calls: Mutex::default(),
@@ -162,14 +165,18 @@ impl Hub {
         lock(&self.answered)
     }
 
-    /// Chains whose calls were answered go on.
+    /// Chains go on whose calls were answered, and to whom other systems have said something.
     pub fn go_on_with_chains(&self) {
         loop {
             let answered = std::mem::take(&mut *self.lock_answered());
-            if answered.is_empty() {
+            let returned = self.outward.returned.take();
+            if answered.is_empty() && returned.is_empty() {
                 return;
             }
             let now_ms = unix_ms();
+            for (number, said) in returned {
+                self.platform.returned(number, said, now_ms, &mut self.out(now_ms));
+            }
             for (number, answer) in answered {
                 self.platform.answer(number, answer, now_ms, &mut self.out(now_ms));
             }

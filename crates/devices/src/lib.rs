@@ -7,7 +7,8 @@
 //!                                                  └──► requests: attributes, calls, claims, provisioning
 //! Outlet ◄── platform                                        │
 //!   ├──► sessions of devices, on their shards  ◄─────────────┘
-//!   └──► subscribers (WebSocket)
+//!   ├──► subscribers (WebSocket)
+//!   └──► other systems ([`Courier`])
 //! ```
 //!
 //! # Invariants
@@ -31,6 +32,7 @@ mod limits;
 mod log;
 mod ota;
 mod outlet;
+mod outward;
 mod pollers;
 mod processed;
 mod recent;
@@ -54,6 +56,7 @@ pub use limits::OverLimit;
 pub use log::{DIRECTORY_NAME as LOG_NAME, Full, Kept};
 pub use ota::{CHUNK_BYTES_MAX, OtaError};
 pub use outlet::Out;
+pub use outward::{Courier, Parcel, Receipt};
 pub use sessions::Wanted;
 pub use stats::{Lag, Stats};
 pub use tap::DeviceTap;

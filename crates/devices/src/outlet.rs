@@ -9,7 +9,7 @@ use mqtt::QoS;
 use net::CallError as NetError;
 use platform::Outlet;
 use platform::alarm_rules::Action;
-use platform::chain::{DebugEvent, NodeError, RpcCall};
+use platform::chain::{DebugEvent, NodeError, Outbound, RpcCall};
 use platform::decode::{
     Downlink, Form, KeyValue, Subscription, attribute_update, gateway_attribute_update, protobuf_attribute_update,
     protobuf_gateway_attribute_update, protobuf_rpc_response,
@@ -210,6 +210,10 @@ impl Outlet for Out<'_> {
         };
         self.send(target, downlink, payload);
         Ok(())
+    }
+
+    fn send(&mut self, tenant: TenantId, number: u64, outbound: Outbound) -> Result<(), NodeError> {
+        self.hub.outward.take(tenant, number, outbound).map_err(NodeError::new)
     }
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str) {

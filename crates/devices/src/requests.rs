@@ -267,7 +267,7 @@ impl Hub {
             };
             AttributesChange::Delete(&keys)
         } else {
-            values = match attributes(entry.body, &Limits::default()) {
+            values = match attributes(entry.body, &Limits::of_people()) {
                 Ok(values) => values,
                 Err(error) => {
                     self.cannot_be_read(entry, &error.to_string());

@@ -20,7 +20,8 @@ impl Hub {
     /// What changed since the last time. What cannot be kept now is said with the next change.
     pub fn report_usage(&self, now_ms: i64) {
         let mut tenants: BTreeMap<TenantId, Points> = BTreeMap::new();
-        for point in self.platform.take_usage() {
+        let devices = self.platform.take_device_counts(now_ms);
+        for point in self.platform.take_usage().into_iter().chain(devices) {
             let points = tenants.entry(point.tenant).or_default();
             points
                 .entry(point.ts_ms)

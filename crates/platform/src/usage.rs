@@ -95,6 +95,16 @@ struct Counts {
 #[derive(Debug, Default)]
 pub struct Usage {
     tenants: hashbrown::HashMap<TenantId, Counts, foldhash::fast::RandomState>,
+    /// As they were told last.
+    devices: hashbrown::HashMap<TenantId, DeviceCounts, foldhash::fast::RandomState>,
+}
+
+/// Of a tenant, at some time of an hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct DeviceCounts {
+    hour_ms: i64,
+    active: u64,
+    inactive: u64,
 }
 
 impl Usage {
@@ -146,6 +156,38 @@ impl Usage {
                     counts.hour_ms,
                     counts.hour[counter as usize],
                 ));
+            }
+        }
+        points
+    }
+
+    /// How many devices are active and how many are not, where that is not as it was told in this hour.
+    pub fn report_devices(
+        &mut self,
+        counts: impl IntoIterator<Item = (TenantId, u64, u64)>,
+        now_ms: i64,
+    ) -> Vec<UsagePoint> {
+        let mut now = Counts::default();
+        now.roll(now_ms);
+        let mut points = Vec::new();
+        for (tenant, active, inactive) in counts {
+            let told = DeviceCounts {
+                hour_ms: now.hour_ms,
+                active,
+                inactive,
+            };
+            if self.devices.insert(tenant, told) == Some(told) {
+                continue;
+            }
+            for (key, value) in [("activeDevicesCount", active), ("inactiveDevicesCount", inactive)] {
+                for (key, ts_ms) in [(key.to_owned(), now.month_ms), (format!("{key}Hourly"), now.hour_ms)] {
+                    points.push(UsagePoint {
+                        tenant,
+                        key,
+                        ts_ms,
+                        value,
+                    });
+                }
             }
         }
         points
@@ -217,6 +259,25 @@ mod tests {
     /// 2024-02-29, 23:30 UTC.
     const LATE: i64 = 1_709_249_400_000;
     const TENANT: TenantId = TenantId(Uuid([1; 16]));
+
+    #[test]
+    fn counts_of_devices_are_told_when_they_change_and_in_each_hour() {
+        let mut usage = Usage::default();
+        let tenant = TenantId(Uuid([1; 16]));
+        let hour = 1_700_000_000_000 / HOUR_MS * HOUR_MS;
+        let mut told = |active, now_ms| {
+            let points = usage.report_devices([(tenant, active, 5)], now_ms);
+            let points = points.into_iter().map(|point| (point.key, point.ts_ms, point.value));
+            points
+                .filter(|(key, ..)| key == "activeDevicesCountHourly")
+                .collect::<Vec<_>>()
+        };
+        let point = |ts_ms, value| vec![("activeDevicesCountHourly".to_owned(), ts_ms, value)];
+        assert_eq!(told(1, hour), point(hour, 1));
+        assert_eq!(told(1, hour + 60_000), Vec::new());
+        assert_eq!(told(2, hour + 120_000), point(hour, 2));
+        assert_eq!(told(2, hour + HOUR_MS), point(hour + HOUR_MS, 2));
+    }
 
     #[test]
     fn counts_are_of_the_month_and_of_the_hour() {

@@ -7,7 +7,7 @@ mod scratch;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use platform::chain::{External, NodeError};
+use platform::chain::{Answer, NodeError, Outbound, Refusal};
 use platform::entities::Entities;
 use platform::ids::{DeviceId, EntityId, TenantId};
 use platform::model::{Device, DeviceProfile, ProcessingKind, Queue, SubmitKind, Tenant};
@@ -25,11 +25,19 @@ struct Other {
     refuses: HashMap<i64, u32>,
     /// Values of `a`, by what became of them.
     said: Vec<String>,
+    /// Numbers under which what it took is to be answered, and values.
+    taken: Vec<(u64, i64)>,
+    /// Answers when it is told to.
+    is_slow: bool,
 }
 
 impl Outlet for Other {
-    fn send(&mut self, external: &External<'_>) -> Result<(), NodeError> {
-        let value = external.message.json()["a"].as_i64().unwrap();
+    fn send(&mut self, _: TenantId, number: u64, outbound: Outbound) -> Result<(), NodeError> {
+        let Outbound::Rest(call) = outbound else {
+            panic!("{outbound:?}")
+        };
+        let body: Json = serde_json::from_str(&call.body.unwrap()).unwrap();
+        let value = body["a"].as_i64().unwrap();
         match self.refuses.get_mut(&value) {
             Some(left) if *left > 0 => {
                 *left -= 1;
@@ -38,6 +46,7 @@ impl Outlet for Other {
             }
             _ => {
                 self.said.push(format!("took {value}"));
+                self.taken.push((number, value));
                 Ok(())
             }
         }
@@ -200,6 +209,7 @@ impl World {
         let position = Position(self.position + 1);
         self.platform.ingest(&batch, position, now_ms, &mut self.other)?;
         self.position += 1;
+        self.answer(now_ms);
         Ok(self.other.take())
     }
 
@@ -212,7 +222,30 @@ impl World {
         self.platform
             .tick(Position(self.position), NOW + after_s * 1000, &mut self.other)
             .unwrap();
+        self.answer(NOW + after_s * 1000);
         self.other.take()
+    }
+
+    /// The other system has taken what it was sent, unless it is slow.
+    fn answer(&mut self, now_ms: i64) {
+        if self.other.is_slow || self.other.taken.is_empty() {
+            return;
+        }
+        while let Some((number, _)) = self.other.taken.pop() {
+            self.platform
+                .returned(number, Ok(Answer::default()), now_ms, &mut self.other);
+        }
+        self.position += 1;
+        self.platform
+            .tick(Position(self.position), now_ms, &mut self.other)
+            .unwrap();
+    }
+
+    /// A slow one says something to the first that it took.
+    fn says(&mut self, after_s: i64, said: Result<Answer, Refusal>) {
+        let (number, _) = self.other.taken.remove(0);
+        self.platform
+            .returned(number, said, NOW + after_s * 1000, &mut self.other);
     }
 
     /// As after a kill: what was not on the disk is gone.
@@ -588,4 +621,51 @@ fn one_tenant_among_others_does_not_hold_them() {
     let stats = world.platform.stats();
     assert_eq!((stats.waiting_retries, stats.failed_messages_total), (2, 2));
     assert_eq!(world.say(0, 1, &[5]), ["log", "took 5"]);
+}
+
+#[test]
+fn what_another_system_refuses_later_is_tried_again_and_those_behind_it_wait() {
+    let mut world = World::new(Some("SequentialByOriginator"));
+    world.other.is_slow = true;
+    assert_eq!(
+        world.say(0, 0, &[1, 2]),
+        ["log", "took 1"],
+        "the second waits behind it"
+    );
+    world.says(1, Err(Refusal::new("busy")));
+    assert_eq!(world.tick(2), Vec::<String>::new());
+    assert_eq!(world.tick(6), ["took 1"], "at the node that failed");
+    assert_eq!(world.platform.stats().waiting_retries, 2);
+    world.says(7, Ok(Answer::default()));
+    assert_eq!(world.other.take(), ["log", "took 2"]);
+    world.says(8, Ok(Answer::default()));
+    world.tick(9);
+    assert_eq!(world.stored(0), longs(&[1, 2]));
+    assert_eq!(world.platform.stats().waiting_retries, 0);
+}
+
+#[test]
+fn what_waits_for_another_system_is_sent_again_after_a_kill() {
+    let mut world = World::new(Some("HighPriority"));
+    world.other.is_slow = true;
+    assert_eq!(world.say(0, 0, &[1]), ["log", "took 1"]);
+    world.tick(1);
+    world.restart();
+    world.other.taken.clear();
+    assert_eq!(world.tick(2), ["log", "took 1"]);
+    world.says(3, Ok(Answer::default()));
+    world.tick(4);
+    assert_eq!(world.stored(0), longs(&[1]));
+}
+
+#[test]
+fn what_is_never_answered_has_failed() {
+    let mut world = World::new(None);
+    world.other.is_slow = true;
+    world.say(0, 0, &[1]);
+    assert_eq!(world.tick(60), Vec::<String>::new());
+    assert_eq!(
+        world.tick(66),
+        ["other failed: the other system has not answered in time"]
+    );
 }

@@ -29,7 +29,7 @@ pub fn note(call: &Call, before: &Alarm, after: &Alarm) -> Result<(), Failure> {
 
 fn changes(call: &Call, before: &Alarm, after: &Alarm) -> Result<Vec<Value>, Failure> {
     let mut all = Vec::new();
-    let who = title(call, call.person.id)?.unwrap_or_else(|| call.person.name.clone());
+    let who = own_title(call)?;
     let by_user = |subtype: &str, text: String| json!({"text": text, "subtype": subtype, "userId": call.person.id, "userName": who});
     if after.acknowledged && !before.acknowledged {
         all.push(by_user("ACK", format!("Alarm was acknowledged by user {who}")));
@@ -48,6 +48,11 @@ fn changes(call: &Call, before: &Alarm, after: &Alarm) -> Result<Vec<Value>, Fai
         }
     }
     Ok(all)
+}
+
+/// Of whoever asks.
+pub fn own_title(call: &Call) -> Result<String, Failure> {
+    Ok(title(call, call.person.id)?.unwrap_or_else(|| call.person.name.clone()))
 }
 
 /// The names that a user has, else the address.

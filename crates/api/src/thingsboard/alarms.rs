@@ -488,6 +488,10 @@ fn change(call: &Call, id: Uuid, change: AlarmChange) -> Outcome<Value> {
     let done = match &change {
         AlarmChange::Acknowledge if before.acknowledged => Some("acknowledged"),
         AlarmChange::Clear if before.cleared => Some("cleared"),
+        AlarmChange::Assign(Some(_)) if change == AlarmChange::Assign(before.assignee_id) => {
+            Some("assigned to this user")
+        }
+        AlarmChange::Assign(None) if before.assignee_id.is_none() => Some("unassigned"),
         _ => None,
     };
     if let Some(done) = done {
@@ -525,18 +529,26 @@ fn unassign(call: &Call, id: Uuid, _: NoQuery, (): ()) -> Outcome<Value> {
 }
 
 fn save_comment(call: &Call, id: Uuid, _: NoQuery, Body(mut comment): Body<AlarmComment>) -> Outcome<AlarmComment> {
-    call.alarm(AlarmId(id), Verb::Write)?;
+    let alarm = call.alarm(AlarmId(id), Verb::Write)?;
+    let mut kind = "COMMENT_CREATED";
     if let Some(known) = comment.id {
         let stored: AlarmComment = call.entities().get(known.id)?;
         if stored.alarm_id != AlarmId(id) || stored.user_id != Some(call.person.id) {
             return Err(Failure::permission());
         }
+        if let Some(members) = comment.comment.as_object_mut() {
+            members.insert("edited".to_owned(), "true".into());
+            members.insert("editedOn".to_owned(), call.now_ms.into());
+        }
+        kind = "COMMENT_UPDATED";
     }
     comment.tenant_id = call.tenant();
     comment.alarm_id = AlarmId(id);
     comment.user_id = Some(call.person.id);
     comment.kind = Some("OTHER".to_owned());
-    Ok(Json(call.entities().save_alarm_comment(comment, call.now_ms)?))
+    let saved = call.entities().save_alarm_comment(comment, call.now_ms)?;
+    call.commented(kind, &alarm, &saved);
+    Ok(Json(saved))
 }
 
 fn list_comments(call: &Call, id: Uuid, query: PageQuery, (): ()) -> Outcome<Page<Value>> {
@@ -564,13 +576,22 @@ fn list_comments(call: &Call, id: Uuid, query: PageQuery, (): ()) -> Outcome<Pag
 
 fn delete_comment(call: &Call, (id, comment): (Uuid, Uuid), _: NoQuery, (): ()) -> Result<(), Failure> {
     call.alarm(AlarmId(id), Verb::Write)?;
-    let stored: AlarmComment = call.entities().get(comment)?;
+    let mut stored: AlarmComment = call.entities().get(comment)?;
     if stored.alarm_id != AlarmId(id) {
         return Err(Failure::not_found());
+    }
+    if stored.kind.as_deref() == Some("SYSTEM") {
+        return Err(Failure::bad_request("System comment could not be deleted"));
     }
     let is_own = stored.user_id == Some(call.person.id);
     if !is_own && call.person.authority != Authority::TenantAdmin {
         return Err(Failure::permission());
     }
-    Ok(call.entities().delete_alarm_comment(comment)?)
+    let who = alarm_activity::own_title(call)?;
+    stored.kind = Some("SYSTEM".to_owned());
+    stored.user_id = None;
+    stored.comment =
+        json!({"text": format!("User {who} deleted his comment"), "subtype": "COMMENT_DELETED", "userName": who});
+    call.entities().save_alarm_comment(stored, call.now_ms)?;
+    Ok(())
 }

@@ -4,7 +4,7 @@
 use axum::Json;
 use platform::News;
 use platform::ids::{CustomerId, EntityId, EntityType, TenantId};
-use platform::model::{Alarm, Customer, Entity, Relation};
+use platform::model::{Alarm, AlarmComment, Customer, Entity, Relation};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -62,13 +62,24 @@ impl Call {
         self.tell_of(kind, alarm.originator, alarm.tenant_id, json_of(alarm), Vec::new());
     }
 
+    /// Of what leaves no entry in the audit log.
+    pub fn told(&self, kind: &'static str, entity: EntityId, data: Value) {
+        self.tell_chain(kind, entity, self.tenant(), data, Vec::new());
+    }
+
+    /// The originator's chain is told of what people say to the alarm.
+    pub fn commented(&self, kind: &'static str, alarm: &Alarm, comment: &AlarmComment) {
+        let metadata = vec![("comment", json_of(comment).to_string())];
+        self.tell_of(kind, alarm.originator, alarm.tenant_id, json_of(alarm), metadata);
+    }
+
     fn tell_of(
         &self,
         kind: &'static str,
         entity: EntityId,
         tenant: TenantId,
         data: Value,
-        mut metadata: Vec<(&'static str, String)>,
+        metadata: Vec<(&'static str, String)>,
     ) {
         self.noted().push(Noted {
             action: action_of(kind),
@@ -76,6 +87,17 @@ impl Call {
             name: name_of(&data),
             data: data.clone(),
         });
+        self.tell_chain(kind, entity, tenant, data, metadata);
+    }
+
+    fn tell_chain(
+        &self,
+        kind: &'static str,
+        entity: EntityId,
+        tenant: TenantId,
+        data: Value,
+        mut metadata: Vec<(&'static str, String)>,
+    ) {
         // What the system administrator does concerns no tenant's chain.
         if tenant == TenantId::NULL || entity.kind == EntityType::Tenant {
             return;
@@ -102,6 +124,9 @@ fn action_of(kind: &'static str) -> &'static str {
         "ENTITY_DELETED" => "DELETED",
         "ENTITY_ASSIGNED" => "ASSIGNED_TO_CUSTOMER",
         "ENTITY_UNASSIGNED" => "UNASSIGNED_FROM_CUSTOMER",
+        "COMMENT_CREATED" => "ADDED_COMMENT",
+        "COMMENT_UPDATED" => "UPDATED_COMMENT",
+        "COMMENT_DELETED" => "DELETED_COMMENT",
         other => other,
     }
 }

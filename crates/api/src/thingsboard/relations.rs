@@ -263,6 +263,9 @@ pub struct Filter {
     relation_type: Option<String>,
     #[serde(default)]
     entity_types: Option<Vec<EntityType>>,
+    /// All types of relations but this one.
+    #[serde(default)]
+    negate: bool,
 }
 
 impl Filter {
@@ -270,13 +273,15 @@ impl Filter {
         Filter {
             relation_type,
             entity_types,
+            negate: false,
         }
     }
 
     fn takes(&self, relation: &Relation, other: EntityId) -> bool {
         let kind = self.relation_type.as_deref().filter(|kind| !kind.is_empty());
         let types = self.entity_types.as_deref().filter(|types| !types.is_empty());
-        kind.is_none_or(|kind| kind == relation.kind) && types.is_none_or(|types| types.contains(&other.kind))
+        kind.is_none_or(|kind| (kind == relation.kind) != self.negate)
+            && types.is_none_or(|types| types.contains(&other.kind))
     }
 }
 

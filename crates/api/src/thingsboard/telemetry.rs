@@ -509,7 +509,16 @@ fn save_with_ttl(
         let text = "DB storage writes are disabled due to API limits!";
         return Err(Failure::new(Code::TooManyRequests, text));
     }
-    call.world.begin_telemetry(entity, &body, ttl_s, call.now_ms)
+    let saved = call.world.begin_telemetry(entity, &body, ttl_s, call.now_ms)?;
+    let groups = telemetry.groups().map(|(ts_ms, values)| {
+        let members = values
+            .iter()
+            .map(|value| (value.key.to_string(), values::typed(&value.value)));
+        json!({"ts": ts_ms, "values": members.collect::<serde_json::Map<_, _>>()})
+    });
+    let data = json!({"timeseries": groups.collect::<Vec<_>>()});
+    call.told("TIMESERIES_UPDATED", entity, data);
+    Ok(saved)
 }
 
 fn save_attributes(
@@ -522,7 +531,7 @@ fn save_attributes(
     if scope == Scope::ClientScope {
         return Err(Failure::bad_request(format!("Invalid scope: {}", scope.name())));
     }
-    let values = decode_attributes(&body, &Limits::default());
+    let values = decode_attributes(&body, &Limits::of_people());
     let values = values.map_err(|error| Failure::bad_request(error.to_string()))?;
     if values.is_empty() {
         return Err(Failure::bad_request("No attributes data found in request body!"));
@@ -582,6 +591,8 @@ fn delete_timeseries(call: &Call, of: Of, query: DeleteQuery, (): ()) -> Result<
         (_, Some(true)) => LatestAfterDelete::Rewrite,
         _ => LatestAfterDelete::Remove,
     };
+    let said = json!({"timeseries": keys, "startTs": query.start_ts, "endTs": query.end_ts});
+    call.told("TIMESERIES_DELETED", entity, said);
     let devices = Arc::clone(call.world.devices());
     let delete = move |devices: &Devices| {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();

@@ -126,7 +126,11 @@ fn users_assign_and_comment() {
         (&assigned["assigneeId"]["id"], &assigned["assignee"]["email"]),
         (&me["id"]["id"], &json!(TENANT))
     );
+    let again = server.post(&format!("{target}/assign/{}", id(&me)), Value::Null);
+    assert_eq!(refused(&again, 400, 31), "Alarm was already assigned to this user!");
     server.delete(&format!("{target}/assign")).ok();
+    let again = server.delete(&format!("{target}/assign"));
+    assert_eq!(refused(&again, 400, 31), "Alarm was already unassigned!");
     assert_eq!(server.get(&target).ok().json()["assigneeId"], Value::Null);
     let write = |user: &str, body: Value| server.as_user(user, "POST", &format!("{target}/comment"), &body);
     let comment = write(CUSTOMER, json!({"comment": {"text": "on it"}})).ok().json();
@@ -180,8 +184,23 @@ fn users_assign_and_comment() {
         403,
         20,
     );
+    let changed = write(CUSTOMER, json!({"id": comment["id"], "comment": {"text": "done"}}))
+        .ok()
+        .json();
+    assert_eq!(
+        (&changed["comment"]["text"], &changed["comment"]["edited"]),
+        (&json!("done"), &json!("true"))
+    );
+    assert!(changed["comment"]["editedOn"].as_i64() >= comment["createdTime"].as_i64());
     server.delete(&format!("{target}/comment/{}", id(&comment))).ok();
-    assert_eq!(listed().len(), 4);
+    let gone = &listed()[2];
+    assert_eq!(text_of(gone), format!("User {TENANT} deleted his comment"));
+    assert_eq!(
+        (&gone["type"], &gone["comment"]["subtype"]),
+        (&json!("SYSTEM"), &json!("COMMENT_DELETED"))
+    );
+    let again = server.delete(&format!("{target}/comment/{}", id(&comment)));
+    assert_eq!(refused(&again, 400, 31), "System comment could not be deleted");
     // Whose device it is not may not touch its alarms.
     let other = create(&server, &server.device("other"), "hot", "MAJOR");
     refused(

@@ -35,6 +35,12 @@ fn every_documented_operation_is_served_and_guarded() {
                     !parameter["description"].as_str().unwrap().is_empty(),
                     "{id}: {parameter}"
                 );
+                // Of no type that is in the document.
+                assert_ne!(
+                    parameter["schema"].get("default"),
+                    Some(&Value::Null),
+                    "{id}: {parameter}"
+                );
             }
         }
     }

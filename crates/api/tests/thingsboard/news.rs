@@ -63,8 +63,17 @@ fn what_people_do_goes_along_the_root_chain() {
             json!({"k": 1}),
         )
         .ok();
+    let telemetry = format!("/api/plugins/telemetry/DEVICE/{device}/timeseries");
+    server
+        .post(&format!("{telemetry}/ANY"), json!({"ts": 5, "values": {"k": 1}}))
+        .ok();
+    server
+        .delete(&format!("{telemetry}/delete?keys=k&deleteAllDataForKeys=true"))
+        .ok();
     let alarm = json!({"type": "T", "severity": "MAJOR", "originator": {"entityType": "DEVICE", "id": device}});
     let alarm = server.post("/api/alarm", alarm).ok().json();
+    let comment = json!({"comment": {"text": "c"}});
+    server.post(&format!("/api/alarm/{}/comment", id(&alarm)), comment).ok();
     server.post(&format!("/api/alarm/{}/ack", id(&alarm)), Value::Null).ok();
     server
         .post(&format!("/api/alarm/{}/clear", id(&alarm)), Value::Null)
@@ -81,7 +90,10 @@ fn what_people_do_goes_along_the_root_chain() {
             "RELATION_ADD_OR_UPDATE",
             "RELATION_ADD_OR_UPDATE",
             "ATTRIBUTES_UPDATED",
+            "TIMESERIES_UPDATED",
+            "TIMESERIES_DELETED",
             "ENTITY_CREATED",
+            "COMMENT_CREATED",
             "ALARM_ACK",
             "ALARM_CLEAR",
             "ENTITY_DELETED"
@@ -114,7 +126,7 @@ fn what_people_do_goes_along_the_root_chain() {
         .json();
     assert_eq!(
         (&all["totalElements"], all["data"].as_array().unwrap().len()),
-        (&json!(24), 1)
+        (&json!(30), 1)
     );
     let none = server.get(&format!("{path}/LC_EVENT?pageSize=1&page=0")).ok().json();
     assert_eq!(none["totalElements"], 0);

@@ -178,13 +178,175 @@ fn customers_see_their_own_and_nonsense_is_refused() {
     assert_eq!(found["totalElements"], 1);
     let page = json!({"pageSize": 10, "page": 0});
     for body in [
-        json!({"entityFilter": {"type": "edgeType"}, "pageLink": page}),
+        json!({"entityFilter": {"type": "colour"}, "pageLink": page}),
         json!({"entityFilter": {"type": "entityType", "entityType": "THING"}, "pageLink": page}),
         json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": {"pageSize": 0, "page": 0}}),
         json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": page,
             "keyFilters": [{"key": {"type": "ENTITY_FIELD", "key": "name"}, "predicate": {"type": "COLOUR"}}]}),
     ] {
         refused(&fleet.server.post("/api/entitiesQuery/find", body), 400, 31);
+    }
+}
+
+/// Of kinds that there are none of here nothing is found; of others all that may be read.
+#[test]
+fn every_kind_of_filter_has_an_answer() {
+    let fleet = fleet();
+    let tenant = fleet.server.get("/api/auth/user").ok().json()["tenantId"].clone();
+    let root = || json!({"entityType": "DEVICE", "id": fleet.ids[0]});
+    let kind = |kind: &str| json!({"type": "entityType", "entityType": kind});
+    let search = |kind: &str| json!({"type": kind, "rootEntity": root(), "direction": "FROM", "maxLevel": 1, "relationType": "Contains"});
+    for (filter, count) in [
+        (json!({"type": "edgeType", "edgeTypes": ["e"], "edgeNameFilter": ""}), 0),
+        (
+            json!({"type": "entityViewType", "entityViewTypes": ["e"], "entityViewNameFilter": ""}),
+            0,
+        ),
+        (search("edgeSearchQuery"), 0),
+        (search("entityViewSearchQuery"), 0),
+        (kind("ENTITY_VIEW"), 0),
+        (kind("EDGE"), 0),
+        (kind("TENANT"), 1),
+        (kind("DEVICE_PROFILE"), 3),
+        (kind("ASSET_PROFILE"), 1),
+        (kind("API_USAGE_STATE"), 1),
+    ] {
+        let body = json!({"entityFilter": filter, "pageLink": {"pageSize": 10, "page": 0}});
+        let found = fleet.server.post("/api/entitiesQuery/find", body.clone()).ok().json();
+        assert_eq!(found["totalElements"], count, "{filter}");
+        assert_eq!(
+            fleet.server.post("/api/entitiesQuery/count", body).ok().json(),
+            json!(count)
+        );
+    }
+    let found = fleet.find(kind("TENANT"), json!({}));
+    assert_eq!(found["data"][0]["entityId"], tenant);
+}
+
+#[test]
+fn relations_are_searched_from_several_entities() {
+    let fleet = fleet();
+    let asset = |name: &str| id(&fleet.server.post("/api/asset", json!({"name": name})).ok().json());
+    let assets = [asset("a"), asset("b")];
+    for (asset, device) in [(0, 0), (1, 1), (1, 2)] {
+        let body = json!({"from": {"entityType": "ASSET", "id": assets[asset]}, "type": "Contains",
+            "to": {"entityType": "DEVICE", "id": fleet.ids[device]}});
+        fleet.server.post("/api/relation", body).ok();
+    }
+    let several = |filter: Value| {
+        json!({"type": "relationsQuery", "multiRoot": true, "multiRootEntitiesType": "ASSET", "multiRootEntityIds": assets,
+            "direction": "FROM", "maxLevel": 1, "filters": [filter]})
+    };
+    let contains = json!({"relationType": "Contains", "entityTypes": ["DEVICE"]});
+    assert_eq!(fleet.names(several(contains), json!({})), ["m0", "m1", "m2"]);
+    let others = json!({"relationType": "Contains", "entityTypes": ["DEVICE"], "negate": true});
+    assert_eq!(fleet.names(several(others), json!({})), Vec::<String>::new());
+}
+
+#[test]
+fn conditions_know_attributes_of_who_asks_and_values_that_are_not_there() {
+    let fleet = fleet();
+    let meters = || json!({"type": "deviceType", "deviceTypes": ["meter"]});
+    let tenant = id(&json!({"id": fleet.server.get("/api/auth/user").ok().json()["tenantId"]}));
+    fleet
+        .server
+        .post(
+            &format!("/api/plugins/telemetry/TENANT/{tenant}/attributes/SERVER_SCOPE"),
+            json!({"most": 25}),
+        )
+        .ok();
+    let level = json!({"type": "TIME_SERIES", "key": "level"});
+    let none = json!({"type": "ATTRIBUTE", "key": "none"});
+    let threshold = |value: Value| json!({"type": "NUMERIC", "operation": "GREATER", "value": value});
+    let of_tenant = json!({"sourceType": "CURRENT_TENANT", "sourceAttribute": "most"});
+    let inherited = json!({"sourceType": "CURRENT_USER", "sourceAttribute": "most", "inherit": true});
+    let unknown = json!({"sourceType": "CURRENT_USER", "sourceAttribute": "most"});
+    let text = |operation: &str, value: &str| json!({"type": "STRING", "operation": operation, "value": {"defaultValue": value}});
+    let number = |operation: &str, value: i64| json!({"type": "NUMERIC", "operation": operation, "value": {"defaultValue": value}});
+    let both =
+        json!({"type": "COMPLEX", "operation": "OR", "predicates": [number("GREATER", -1), text("NOT_EQUAL", "x")]});
+    for (key, predicate, names) in [
+        (
+            &level,
+            threshold(json!({"defaultValue": 0, "dynamicValue": of_tenant})),
+            "m0,m2",
+        ),
+        (
+            &level,
+            threshold(json!({"defaultValue": 0, "dynamicValue": inherited})),
+            "m0,m2",
+        ),
+        (
+            &level,
+            threshold(json!({"defaultValue": 15, "dynamicValue": unknown})),
+            "m0,m2,m3",
+        ),
+        (&level, threshold(json!({"defaultValue": 0, "userValue": 40})), "m2"),
+        (&none, number("GREATER", -1), ""),
+        (&none, number("NOT_EQUAL", 1), ""),
+        (&none, text("NOT_EQUAL", "x"), "m0,m1,m2,m3"),
+        (&none, text("NOT_CONTAINS", "x"), "m0,m1,m2,m3"),
+        (&none, text("EQUAL", "x"), ""),
+        (&none, text("EQUAL", ""), "m0,m1,m2,m3"),
+        (&none, both, "m0,m1,m2,m3"),
+    ] {
+        let more = json!({"keyFilters": [{"key": key, "predicate": predicate}]});
+        assert_eq!(fleet.names(meters(), more).join(","), names, "{predicate}");
+    }
+}
+
+#[test]
+fn owners_and_displayed_names_are_fields() {
+    let fleet = fleet();
+    let customer = fleet.server.customer();
+    fleet
+        .server
+        .post(
+            &format!("/api/customer/{customer}/device/{}", fleet.ids[0]),
+            Value::Null,
+        )
+        .ok();
+    let keys = ["ownerType", "ownerName", "displayName"].map(|key| json!({"type": "ENTITY_FIELD", "key": key}));
+    let meters = json!({"type": "deviceType", "deviceTypes": ["meter"]});
+    let name = json!({"type": "ENTITY_FIELD", "key": "name"});
+    let body = json!({"entityFilter": meters, "entityFields": keys,
+        "pageLink": {"pageSize": 2, "page": 0, "sortOrder": {"key": name, "direction": "ASC"}}});
+    let found = fleet.server.post("/api/entitiesQuery/find", body).ok().json();
+    let title = fleet.server.get(&format!("/api/customer/{customer}")).ok().json()["title"].clone();
+    let fields = |index: usize| found["data"][index]["latest"]["ENTITY_FIELD"].clone();
+    assert_eq!(
+        (&fields(0)["ownerType"]["value"], &fields(0)["ownerName"]["value"]),
+        (&json!("CUSTOMER"), &title)
+    );
+    assert_eq!(fields(0)["displayName"]["value"], "cellar");
+    assert_eq!(fields(1)["ownerType"]["value"], "TENANT");
+    assert_ne!(fields(1)["ownerName"]["value"], "");
+}
+
+#[test]
+fn alarms_come_in_the_order_and_with_the_values_that_are_asked_for() {
+    let fleet = fleet();
+    for (device, severity) in [(0, "MAJOR"), (1, "CRITICAL"), (2, "WARNING")] {
+        let body = json!({"type": "hot", "originator": {"entityType": "DEVICE", "id": fleet.ids[device]}, "severity": severity});
+        fleet.server.post("/api/alarm", body).ok();
+    }
+    let meters = json!({"type": "deviceType", "deviceTypes": ["meter"]});
+    for (field, direction, severities) in [
+        ("severity", "ASC", "CRITICAL,MAJOR,WARNING"),
+        ("severity", "DESC", "WARNING,MAJOR,CRITICAL"),
+        ("createdTime", "ASC", "MAJOR,CRITICAL,WARNING"),
+        ("startTime", "DESC", "WARNING,CRITICAL,MAJOR"),
+    ] {
+        let sort = json!({"key": {"type": "ALARM_FIELD", "key": field}, "direction": direction});
+        let body = json!({"entityFilter": meters, "pageLink": {"pageSize": 10, "page": 0, "sortOrder": sort},
+            "entityFields": [{"type": "ENTITY_FIELD", "key": "name"}], "latestValues": [{"type": "TIME_SERIES", "key": "level"}]});
+        let page = fleet.server.post("/api/alarmsQuery/find", body).ok().json();
+        let found = page["data"].as_array().unwrap();
+        let shown: Vec<&str> = found.iter().map(|alarm| alarm["severity"].as_str().unwrap()).collect();
+        assert_eq!(shown.join(","), severities, "{field} {direction}");
+        let major = found.iter().find(|alarm| alarm["severity"] == "MAJOR").unwrap();
+        assert_eq!(major["latest"]["TIME_SERIES"]["level"]["value"], "30");
+        assert_eq!(major["latest"]["ENTITY_FIELD"]["name"]["value"], "m0");
     }
 }
 

@@ -185,6 +185,20 @@ fn what_is_acknowledged_and_then_deleted_does_not_come_back() {
     }
 }
 
+/// What a device says is cast, what people write is what they mean: a number with zeros in front is no number.
+#[test]
+fn texts_of_people_stay_texts() {
+    let device = Device::new();
+    let path = format!("{}/attributes/SERVER_SCOPE", device.path);
+    device
+        .server
+        .post(&path, json!({"version": "1.10", "code": "007"}))
+        .ok();
+    let found = device.get("values/attributes/SERVER_SCOPE?keys=version,code");
+    let values: Vec<&Value> = found.as_array().unwrap().iter().map(|found| &found["value"]).collect();
+    assert_eq!(values, ["007", "1.10"]);
+}
+
 #[test]
 fn attributes_by_scope() {
     let device = Device::new();

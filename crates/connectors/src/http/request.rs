@@ -130,7 +130,7 @@ fn method(method: HttpMethod) -> Method {
     }
 }
 
-fn uri(base: &Uri, path: &[u8]) -> Result<Uri, String> {
+pub(super) fn uri(base: &Uri, path: &[u8]) -> Result<Uri, String> {
     let mut text = base.to_string();
     if !path.is_empty() || base.path() == "/" {
         text.truncate(text.trim_end_matches('/').len());

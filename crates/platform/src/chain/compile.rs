@@ -27,7 +27,6 @@ pub struct Chain {
 pub(super) struct Node {
     pub name: Box<str>,
     pub kind: NodeKind,
-    pub configuration: Json,
     pub id: Option<RuleNodeId>,
     pub debugging: Debugging,
     pub counts: Counts,
@@ -284,7 +283,6 @@ fn compile_node(tenant: TenantId, json: &Json, warnings: &mut Vec<Warning>) -> N
     Node {
         name: name.into(),
         kind,
-        configuration: json["configuration"].clone(),
         id: json["id"]["id"].as_str().and_then(Uuid::parse).map(RuleNodeId),
         debugging: Debugging::parse(json),
         counts: Counts::default(),
@@ -330,7 +328,6 @@ fn connect_chains(nodes: &mut Vec<Node>, connections: &Json) -> Result<(), Chain
                 chain: Some(RuleChainId(target)),
                 returns: false,
             }),
-            configuration: Json::Null,
             id: None,
             debugging: Debugging::default(),
             counts: Counts::default(),

@@ -11,7 +11,7 @@ use super::Chain;
 use super::message::Message;
 use crate::alarm_rules;
 use crate::decode::KeyValue;
-use crate::ids::{AlarmId, EntityId, RuleChainId, RuleNodeId, TenantId};
+use crate::ids::{AlarmId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId};
 use crate::model::{Alarm, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 
@@ -71,24 +71,95 @@ pub struct Continuation {
     pub chain: RuleChainId,
     pub node: usize,
     pub message: Message<'static>,
+    /// Chains and nodes to go on at when chains put something out; the innermost first.
+    pub returns: Vec<(RuleChainId, usize)>,
 }
 
-/// A message for another system, by the node that sends it: a REST call, a Kafka record, an MQTT message.
-#[derive(Debug)]
-pub struct External<'a> {
-    pub kind: ExternalKind,
-    pub chain: RuleChainId,
-    pub node: &'a str,
-    /// Of the node, patterns not filled in.
-    pub configuration: &'a Json,
-    pub message: &'a Message<'a>,
+/// What goes to another system, with everything filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outbound {
+    Rest(RestCall),
+    Kafka(KafkaRecord),
+    Mqtt(MqttMessage),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExternalKind {
-    Rest,
-    Kafka,
-    Mqtt,
+#[derive(Clone, Debug, PartialEq)]
+pub struct RestCall {
+    pub method: String,
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Option<String>,
+    pub timeout_ms: u64,
+    /// A longer answer is a failure.
+    pub answer_bytes_max: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct KafkaRecord {
+    pub server: KafkaServer,
+    pub topic: String,
+    pub key: Option<String>,
+    pub value: String,
+    pub headers: Vec<(String, String)>,
+}
+
+/// Where records go, and how: what one producer has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KafkaServer {
+    pub bootstrap_servers: String,
+    /// `0`, `1`, `-1` or `all`.
+    pub acks: String,
+    pub linger_ms: u64,
+    /// Those of Kafka's own that a node can have beside.
+    pub properties: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct MqttMessage {
+    pub server: MqttServer,
+    pub topic: String,
+    pub payload: String,
+    pub is_retained: bool,
+}
+
+/// Where messages go, and as whom: what one connection has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MqttServer {
+    pub host: String,
+    pub port: u16,
+    pub is_tls: bool,
+    /// Empty: any.
+    pub client_id: String,
+    pub user: Option<String>,
+    pub password: Option<String>,
+    /// `MQTT_3_1`, `MQTT_3_1_1` or `MQTT_5`.
+    pub version: String,
+    pub is_clean: bool,
+    pub connect_timeout_ms: u64,
+}
+
+/// What another system said: the message goes on with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// In place of the message's.
+    pub data: Option<Json>,
+    pub metadata: Vec<(String, String)>,
+}
+
+/// Why another system did not take it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    pub error: String,
+    pub metadata: Vec<(String, String)>,
+}
+
+impl Refusal {
+    pub fn new(error: impl Into<String>) -> Refusal {
+        Refusal {
+            error: error.into(),
+            metadata: Vec::new(),
+        }
+    }
 }
 
 /// What went into a node or out of it, of nodes that are debugged.
@@ -151,6 +222,9 @@ pub trait Host {
     /// The JSON of an entity.
     fn entity(&self, id: EntityId) -> Result<Option<Json>, NodeError>;
 
+    /// By its name.
+    fn entity_named(&self, tenant: TenantId, kind: EntityType, name: &str) -> Result<Option<EntityId>, NodeError>;
+
     fn relations(&self, selection: &RelationSelection) -> Result<Vec<Relation>, NodeError>;
 
     /// Alarm rules of the originator's profile, told of the message; what became of alarms is stored when this returns.
@@ -183,8 +257,8 @@ pub trait Host {
 
     fn log(&mut self, chain: RuleChainId, node: &str, text: &str);
 
-    /// Taken over when this returns; whether it arrives is the connector's matter.
-    fn send(&mut self, external: &External<'_>) -> Result<(), NodeError>;
+    /// The chain goes on by [`super::returned`] with what the other system said, or when so many milliseconds are over.
+    fn send(&mut self, outbound: Outbound, within_ms: i64, then: Continuation) -> Result<(), NodeError>;
 
     /// For [`super::resume`] later, from a queue of this name.
     fn enqueue(&mut self, queue: &str, then: Continuation) -> Result<(), NodeError>;

@@ -22,8 +22,11 @@ mod worker;
 pub use compile::{Chain, ChainError, ChainNodes, Export, NODES_MAX, NodeStatistics, Warning};
 pub use components::{COMPONENTS, Component, ComponentKind, Connections};
 pub use defaults::{RootShape, default_root_chain, root_metadata};
-pub use host::{Continuation, DebugEvent, External, ExternalKind, Host, NodeError, RpcCall, Saving};
+pub use host::{
+    Answer, Continuation, DebugEvent, Host, KafkaRecord, KafkaServer, MqttMessage, MqttServer, NodeError, Outbound,
+    Refusal, RestCall, RpcCall, Saving,
+};
 pub use message::{ALARM, Data, Message, Metadata, POST_ATTRIBUTES, POST_TELEMETRY, connection_of, fill};
 pub(crate) use nodes::alarm_message;
-pub use run::{DEPTH_MAX, FailedAt, Failure, Run, STEPS_MAX, resume, retry, run, tick};
+pub use run::{DEPTH_MAX, FailedAt, Failure, Run, STEPS_MAX, resume, retry, returned, run, tick};
 pub use script::{Script, ScriptKind};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::compile::Chain;
-use super::host::{Continuation, DebugEvent, Host};
+use super::host::{Answer, Continuation, DebugEvent, Host, Refusal};
 use super::message::{Data, Message};
 use super::nodes::{At, Label, Outcome};
 use crate::ids::{EntityId, RuleChainId, Uuid};
@@ -16,6 +16,9 @@ pub const STEPS_MAX: usize = 10_000;
 
 /// Chains within chains.
 pub const DEPTH_MAX: usize = 50;
+
+/// The connection of what failed.
+const FAILURE: &str = "Failure";
 
 /// What became of a message.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,11 +82,40 @@ struct Task<'a> {
     returns: Option<Rc<Return>>,
 }
 
-struct Return {
+#[derive(Debug)]
+pub(super) struct Return {
     chain: Arc<Chain>,
     node: usize,
     depth: usize,
     before: Option<Rc<Return>>,
+}
+
+impl Return {
+    /// The innermost first.
+    pub fn all(innermost: Option<&Rc<Return>>) -> Vec<(RuleChainId, usize)> {
+        let mut all = Vec::new();
+        let mut outer = innermost;
+        while let Some(place) = outer {
+            all.push((place.chain.id, place.node));
+            outer = place.before.as_ref();
+        }
+        all
+    }
+
+    /// The other way round; `None`: one of the chains is not there any more, or has no such node.
+    fn found(all: &[(RuleChainId, usize)], host: &dyn Host) -> Option<Option<Rc<Return>>> {
+        let mut returns = None;
+        for (depth, (outer, node)) in all.iter().rev().enumerate() {
+            let chain = host.chain(*outer).filter(|chain| *node < chain.node_count())?;
+            returns = Some(Rc::new(Return {
+                chain,
+                node: *node,
+                depth: depth + 1,
+                before: returns,
+            }));
+        }
+        Some(returns)
+    }
 }
 
 struct Runner<'a, 'h> {
@@ -106,47 +138,80 @@ pub fn run<'a>(chain: &Arc<Chain>, message: Message<'a>, host: &mut dyn Host) ->
 
 /// From behind a node on, by this connection: an answer came, or a queue's turn. `data` replaces that of the message.
 pub fn resume(then: Continuation, label: &str, data: Option<Json>, host: &mut dyn Host) -> Run {
-    let Some(chain) = host.chain(then.chain).filter(|chain| then.node < chain.node_count()) else {
+    let changed = |message: &Message<'static>| {
+        let mut changed = message.clone();
+        if let Some(data) = data {
+            changed.data = Data::Json(data);
+        }
+        changed
+    };
+    go_on_behind(then, host, |runner, task| {
+        let message = Rc::new(changed(&task.message));
+        match label {
+            FAILURE => runner.refused(task, Rc::clone(&message), refusal_text(&message), false),
+            _ => runner.go_on(task, label.to_owned().into(), message),
+        }
+    })
+}
+
+/// From behind a node on that sent something to another system: by Success with what that said, or by Failure. What fails so may be tried again.
+pub fn returned(then: Continuation, said: Result<Answer, Refusal>, host: &mut dyn Host) -> Run {
+    go_on_behind(then, host, |runner, task| {
+        let mut message = Message::clone(&task.message);
+        let metadata = match &said {
+            Ok(answer) => &answer.metadata,
+            Err(refusal) => &refusal.metadata,
+        };
+        for (name, value) in metadata {
+            message.metadata.put(name.clone(), value.clone());
+        }
+        match said {
+            Ok(answer) => {
+                if let Some(data) = answer.data {
+                    message.data = Data::Json(data);
+                }
+                runner.go_on(task, "Success".into(), Rc::new(message));
+            }
+            Err(refusal) => {
+                message.metadata.put("error", refusal.error.clone());
+                runner.refused(task, Rc::new(message), refusal.error, true);
+            }
+        }
+    })
+}
+
+fn refusal_text(message: &Message<'_>) -> String {
+    message.json()["error"].as_str().unwrap_or("no answer").to_owned()
+}
+
+fn go_on_behind(
+    then: Continuation,
+    host: &mut dyn Host,
+    go_on: impl FnOnce(&mut Runner<'static, '_>, &Task<'static>),
+) -> Run {
+    let chain = host.chain(then.chain).filter(|chain| then.node < chain.node_count());
+    let (Some(chain), Some(returns)) = (chain, Return::found(&then.returns, host)) else {
         return Run::default();
     };
-    let mut message = then.message;
-    if let Some(data) = data {
-        message.data = Data::Json(data);
-    }
+    let task = Task {
+        chain,
+        node: then.node,
+        message: Rc::new(then.message),
+        returns,
+    };
     let mut runner = Runner::new(None, host);
-    runner.tell(
-        &chain,
-        then.node,
-        None,
-        vec![(label.to_owned().into(), Rc::new(message))],
-    );
+    go_on(&mut runner, &task);
     runner.finish()
 }
 
 /// At the node that failed, with the message that it got. A chain that was changed meanwhile fails for good.
 pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> Run {
-    let gone = |host: &dyn Host| {
-        let chain = host.chain(id);
-        let node = chain.as_ref().and_then(|chain| chain.nodes.get(at.node));
-        node.is_none_or(|node| *node.name != *at.name)
-    };
-    let mut returns = None;
-    let mut is_gone = gone(host);
-    for (depth, (outer, node)) in at.returns.iter().rev().enumerate() {
-        match host.chain(*outer).filter(|chain| *node < chain.node_count()) {
-            Some(chain) => {
-                returns = Some(Rc::new(Return {
-                    chain,
-                    node: *node,
-                    depth: depth + 1,
-                    before: returns,
-                }));
-            }
-            None => is_gone = true,
-        }
-    }
-    match host.chain(id).filter(|_| !is_gone) {
-        Some(chain) => {
+    let chain = host.chain(id).filter(|chain| {
+        let node = chain.nodes.get(at.node);
+        node.is_some_and(|node| *node.name == *at.name)
+    });
+    match (chain, Return::found(&at.returns, host)) {
+        (Some(chain), Some(returns)) => {
             let task = Task {
                 chain,
                 node: at.node,
@@ -155,7 +220,7 @@ pub fn retry(id: RuleChainId, at: FailedAt, host: &mut dyn Host) -> Run {
             };
             Runner::new(Some(task), host).finish()
         }
-        None => Run {
+        _ => Run {
             failures: vec![Failure {
                 chain: id,
                 node: at.name,
@@ -244,6 +309,7 @@ impl<'a, 'h> Runner<'a, 'h> {
             chain: task.chain.id,
             index: task.node,
             node,
+            returns: task.returns.as_ref(),
         };
         let started = has_script.then(Instant::now);
         let outcome = node.kind.process(at, Rc::clone(&task.message), self.host);
@@ -275,18 +341,6 @@ impl<'a, 'h> Runner<'a, 'h> {
             self.debug(task, &message, Some(&label), None);
         }
         self.push_targets(&task.chain, task.node, task.returns.as_ref(), &label, &message);
-    }
-
-    fn tell(
-        &mut self,
-        chain: &Arc<Chain>,
-        node: usize,
-        returns: Option<&Rc<Return>>,
-        all: Vec<(Label, Rc<Message<'a>>)>,
-    ) {
-        for (label, message) in all {
-            self.push_targets(chain, node, returns, &label, &message);
-        }
     }
 
     /// Whether anything is connected there.
@@ -352,27 +406,27 @@ impl<'a, 'h> Runner<'a, 'h> {
 
     /// By the Failure connection with the error in the metadata; without one the message failed.
     fn fail(&mut self, task: &Task<'a>, error: String) {
+        let mut message = Message::clone(&task.message);
+        message.metadata.put("error", error.clone());
+        self.refused(task, Rc::new(message), error, true);
+    }
+
+    /// As it goes by the Failure connection; without one the task is tried again, if it may be.
+    fn refused(&mut self, task: &Task<'a>, message: Rc<Message<'a>>, error: String, may_be_retried: bool) {
         let node = &task.chain.nodes[task.node];
         node.counts.error();
         if node.debugging.wants_failures(|| self.host.now_ms()) {
-            self.debug(task, &task.message, Some("Failure"), Some(&error));
+            self.debug(task, &task.message, Some(FAILURE), Some(&error));
         }
-        let mut message = Message::clone(&task.message);
-        message.metadata.put("error", error.clone());
         let is_handled = self.run.executions < STEPS_MAX as u64
-            && self.push_targets(
-                &task.chain,
-                task.node,
-                task.returns.as_ref(),
-                "Failure",
-                &Rc::new(message),
-            );
+            && self.push_targets(&task.chain, task.node, task.returns.as_ref(), FAILURE, &message);
         if !is_handled {
+            let keeps = may_be_retried && self.host.keeps_failed();
             self.run.failures.push(Failure {
                 chain: task.chain.id,
                 node: node.name.to_string(),
                 error,
-                at: self.host.keeps_failed().then(|| Box::new(failed_at(task))),
+                at: keeps.then(|| Box::new(failed_at(task))),
             });
         }
     }
@@ -408,16 +462,10 @@ fn strange(originator: EntityId) -> String {
 }
 
 fn failed_at(task: &Task<'_>) -> FailedAt {
-    let mut returns = Vec::new();
-    let mut outer = task.returns.as_ref();
-    while let Some(place) = outer {
-        returns.push((place.chain.id, place.node));
-        outer = place.before.as_ref();
-    }
     FailedAt {
         message: Message::clone(&task.message).into_owned(),
         node: task.node,
         name: task.chain.nodes[task.node].name.to_string(),
-        returns,
+        returns: Return::all(task.returns.as_ref()),
     }
 }

@@ -32,6 +32,16 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Of attributes that people save: what they write as text stays text.
+    pub fn of_people() -> Limits {
+        Limits {
+            casts_texts: false,
+            ..Limits::default()
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeyValue<'a> {
     pub key: Cow<'a, str>,

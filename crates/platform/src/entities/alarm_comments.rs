@@ -1,7 +1,7 @@
 //! Comments below alarms.
 
 use super::{Entities, EntityError};
-use crate::ids::{AlarmId, EntityId, Uuid};
+use crate::ids::{AlarmId, EntityId};
 use crate::model::{AlarmComment, Entity};
 use crate::page::PageLink;
 use crate::repository::{Change, Selection};
@@ -26,11 +26,6 @@ impl Entities {
             )));
         }
         self.put_alone(comment, stored.as_ref(), now_ms)
-    }
-
-    pub fn delete_alarm_comment(&self, id: Uuid) -> Result<(), EntityError> {
-        let id = EntityId::new(AlarmComment::KIND, id);
-        Ok(self.repository.apply(&[Change::Delete(id)])?)
     }
 
     /// When the alarm goes.

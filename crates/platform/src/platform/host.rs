@@ -11,7 +11,7 @@ use super::slow_scripts::is_slow;
 use super::{Core, Outlet, Platform};
 use crate::alarm_rules::{Action, Effect};
 use crate::chain::{
-    self, Chain, Continuation, DebugEvent, External, Host, Message, NodeError, RpcCall, Run, Saving, alarm_message,
+    self, Chain, Continuation, DebugEvent, Host, Message, NodeError, Outbound, RpcCall, Run, Saving, alarm_message,
 };
 use crate::decode::KeyValue;
 use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, TenantId};
@@ -36,6 +36,10 @@ pub(super) struct Visit<'v> {
     pub is_replay: bool,
     /// What fails is tried again.
     pub keeps_failed: bool,
+    /// The number of the message of a queue that tries again, while it is under way in a chain.
+    pub waiting: Option<u64>,
+    /// Of that message: what other systems have not answered.
+    pub under_way: usize,
     /// The message of the log that is processed.
     pub at: Option<Position>,
     /// Of each feature: which message was the last to ask, for which tenant.
@@ -51,6 +55,8 @@ impl<'v> Visit<'v> {
             now_ms,
             is_replay: false,
             keeps_failed: false,
+            waiting: None,
+            under_way: 0,
             at: None,
             asked: [None; ApiFeature::ALL.len()],
         }
@@ -310,6 +316,12 @@ impl Host for Visit<'_> {
         Ok(record.map(|record| record.read()).transpose().map_err(Box::new)?)
     }
 
+    fn entity_named(&self, tenant: TenantId, kind: EntityType, name: &str) -> Result<Option<EntityId>, NodeError> {
+        let repository = self.platform.entities.repository();
+        let record = repository.find_by_name(kind, tenant.0, name).map_err(Box::new)?;
+        Ok(record.map(|record| EntityId::new(kind, record.row.id)))
+    }
+
     fn relations(&self, selection: &RelationSelection) -> Result<Vec<Relation>, NodeError> {
         Ok(self
             .platform
@@ -401,12 +413,23 @@ impl Host for Visit<'_> {
         }
     }
 
-    fn send(&mut self, external: &External<'_>) -> Result<(), NodeError> {
+    fn send(&mut self, outbound: Outbound, within_ms: i64, then: Continuation) -> Result<(), NodeError> {
         if self.is_replay {
-            Ok(())
-        } else {
-            self.outlet.send(external)
+            return Ok(());
         }
+        let tenant = self.tenant_of(then.message.originator);
+        if !self.core.calls.has_room(tenant, &then) {
+            self.core.stats.dropped_calls_total += 1;
+            return Err(NodeError::new("too many messages wait for what other systems say"));
+        }
+        let number = self.core.calls.number();
+        self.outlet.send(tenant, number, outbound)?;
+        let expires_ms = self.now_ms.saturating_add(within_ms).saturating_add(ANSWER_GRACE_MS);
+        self.core
+            .calls
+            .insert_outside(number, tenant, then, expires_ms, self.waiting);
+        self.under_way += usize::from(self.waiting.is_some());
+        Ok(())
     }
 
     fn keeps_failed(&self) -> bool {

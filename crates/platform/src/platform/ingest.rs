@@ -423,6 +423,7 @@ impl Visit<'_> {
                         chain: chain.id,
                         node,
                         message,
+                        returns: Vec::new(),
                     },
                     label,
                     None,

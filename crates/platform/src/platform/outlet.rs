@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use crate::alarm_rules::Action;
-use crate::chain::{DebugEvent, External, NodeError, RpcCall};
+use crate::chain::{DebugEvent, NodeError, Outbound, RpcCall};
 use crate::decode::KeyValue;
 use crate::ids::{DeviceId, EntityId, RuleChainId, TenantId};
 use crate::model::{Alarm, Attribute, Scope};
@@ -33,9 +33,9 @@ pub trait Outlet {
         Err(NodeError::new("NO_ACTIVE_CONNECTION"))
     }
 
-    /// Takes the message over, or says why not.
-    fn send(&mut self, _external: &External<'_>) -> Result<(), NodeError> {
-        Err(NodeError::new("there is no connector for this node"))
+    /// Takes it over, or says why not. What the other system says comes back with [`super::Platform::returned`] under this number.
+    fn send(&mut self, _tenant: TenantId, _number: u64, _outbound: Outbound) -> Result<(), NodeError> {
+        Err(NodeError::new("there is no way to other systems"))
     }
 
     fn log(&mut self, _chain: RuleChainId, _node: &str, _text: &str) {}

@@ -92,6 +92,9 @@ struct Waiting {
     /// Of the last try.
     failures: Vec<(String, String)>,
     bytes: usize,
+    /// What other systems have not answered yet, and what failed meanwhile. After a restart the try is made again.
+    under_way: usize,
+    failed: Run,
 }
 
 pub(super) struct Retries {
@@ -273,21 +276,26 @@ impl Visit<'_> {
             lane,
             failures: Vec::new(),
             bytes: 0,
+            under_way: 0,
+            failed: Run::default(),
         };
         let counts = self.core.retries.batch.entry(waiting.queue.clone()).or_default();
         counts.0 += 1;
-        if !is_held && self.try_once(&mut waiting) {
+        let number = self.core.retries.next_number;
+        self.core.retries.next_number += 1;
+        if !is_held && self.try_once(number, &mut waiting) {
             return;
         }
         // Alone, a tenant fills it, and its devices are held. With others it would hold theirs.
-        if self.core.roots.len() > 1 && !self.core.retries.shares.has_room(tenant, 0) {
+        if self.core.roots.len() > 1 && waiting.under_way == 0 && !self.core.retries.shares.has_room(tenant, 0) {
             waiting.failures.push((String::new(), NO_ROOM.to_owned()));
             self.count_fate(tenant, Some(&waiting.queue), Fate::Failed, &Run::default());
             return self.give_up(&waiting);
         }
-        let number = self.core.retries.next_number;
-        self.core.retries.next_number += 1;
-        if !is_held && let Some((_, failed)) = self.core.retries.batch.get_mut(&waiting.queue) {
+        if !is_held
+            && waiting.under_way == 0
+            && let Some((_, failed)) = self.core.retries.batch.get_mut(&waiting.queue)
+        {
             failed.push(number);
         }
         self.core.keep(number, &mut waiting);
@@ -318,7 +326,7 @@ impl Visit<'_> {
     fn retry(&mut self, mut number: u64) {
         while let Some(mut waiting) = self.core.retries.take(number) {
             self.core.stats.retried_messages_total += u64::from(waiting.tries > 0);
-            if !self.try_once(&mut waiting) {
+            if !self.try_once(number, &mut waiting) {
                 self.core.keep(number, &mut waiting);
                 return self.core.retries.insert(number, waiting);
             }
@@ -336,12 +344,56 @@ impl Visit<'_> {
         self.core.retries.leave_lane(number, lane)
     }
 
-    /// True: it went well, or it is given up. False: it has to wait, as it is now.
-    fn try_once(&mut self, waiting: &mut Waiting) -> bool {
-        self.keeps_failed = true;
-        let done = self.perform(&waiting.work);
-        self.keeps_failed = false;
+    /// Another system has said something to a message that waits for it: it goes on, and is judged when all of them have.
+    pub fn go_on_waiting(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) {
+        let before = (self.keeps_failed, self.waiting, self.under_way);
+        (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
+        let done = go_on(self);
+        let more = self.under_way;
+        (self.keeps_failed, self.waiting, self.under_way) = before;
+        let Some(mut waiting) = self.core.retries.take(number) else {
+            return;
+        };
         self.count_run(waiting.tenant, &done);
+        waiting.failed.add(Run {
+            failures: done.failures,
+            ..Run::default()
+        });
+        waiting.under_way = (waiting.under_way + more).saturating_sub(1);
+        let done = std::mem::take(&mut waiting.failed);
+        if waiting.under_way > 0 {
+            waiting.failed = done;
+            return self.core.retries.insert(number, waiting);
+        }
+        if !self.judge(&mut waiting, done) {
+            self.core.keep(number, &mut waiting);
+            return self.core.retries.insert(number, waiting);
+        }
+        if let Some(next) = self.is_done(number, waiting.lane.as_ref()) {
+            self.retry(next);
+        }
+    }
+
+    /// True: it went well, or it is given up. False: it has to wait, as it is now.
+    fn try_once(&mut self, number: u64, waiting: &mut Waiting) -> bool {
+        (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
+        let done = self.perform(&waiting.work);
+        waiting.under_way = self.under_way;
+        (self.keeps_failed, self.waiting, self.under_way) = (false, None, 0);
+        self.count_run(waiting.tenant, &done);
+        if waiting.under_way > 0 {
+            waiting.failed = Run {
+                failures: done.failures,
+                ..Run::default()
+            };
+            waiting.due_ms = i64::MAX;
+            return false;
+        }
+        self.judge(waiting, done)
+    }
+
+    /// What becomes of it after a try.
+    fn judge(&mut self, waiting: &mut Waiting, done: Run) -> bool {
         if done.failures.is_empty() {
             self.count_fate(waiting.tenant, Some(&waiting.queue), Fate::Successful, &done);
             return true;
@@ -460,7 +512,7 @@ impl Waiting {
                 json!({"kind": "message", "chain": chain, "message": message_json(message)})
             }
             Work::Resume(then) => json!({
-                "kind": "resume", "chain": then.chain, "node": then.node, "message": message_json(&then.message),
+                "kind": "resume", "chain": then.chain, "node": then.node, "returns": then.returns, "message": message_json(&then.message),
             }),
             Work::Failed(all) => {
                 let all = all.iter().map(|(chain, at)| {
@@ -476,7 +528,7 @@ impl Waiting {
             "tenant": self.tenant,
             "tries": self.tries,
             "pause": self.pause_s,
-            "due": self.due_ms,
+            "due": if self.under_way > 0 { 0 } else { self.due_ms },
             "lane": self.lane.as_ref().map(|lane| lane.of),
             "failures": self.failures,
             "work": work,
@@ -500,6 +552,8 @@ impl Waiting {
                 chain: chain(work)?,
                 node: node(work)?,
                 message: message_of(&work["message"])?,
+                // Earlier versions had none.
+                returns: serde_json::from_value(work["returns"].clone()).unwrap_or_default(),
             }),
             "failed" => {
                 let at = |json: &Json| {
@@ -528,6 +582,8 @@ impl Waiting {
             due_ms: json["due"].as_i64()?,
             failures: serde_json::from_value(json["failures"].clone()).ok()?,
             bytes: bytes.len(),
+            under_way: 0,
+            failed: Run::default(),
         })
     }
 }

@@ -1,12 +1,14 @@
 //! What time does: devices that fall silent, durations, counters and generators of chains, answers that never come, usage,
 //! checkpoints.
 
+use std::collections::BTreeMap;
+
 use timeseries::Position;
 
 use super::host::Visit;
 use super::{IngestError, Outlet, Platform};
 use crate::alarm_rules::Event;
-use crate::chain::{self, Data, Message, Metadata, alarm_message};
+use crate::chain::{self, Answer, Data, Message, Metadata, Refusal, alarm_message};
 use crate::ids::{CustomerId, DeviceId, TenantId};
 use crate::queue_statistics::QueueCounts;
 use crate::repository::{Change, StateKind};
@@ -75,6 +77,21 @@ impl Platform {
         self.core().usage.report()
     }
 
+    /// How many devices of each tenant are active and how many are not, if that has changed; goes through all of them.
+    pub fn take_device_counts(&self, now_ms: i64) -> Vec<UsagePoint> {
+        let mut core = self.core();
+        let mut counts: BTreeMap<TenantId, (u64, u64)> = BTreeMap::new();
+        for (id, device) in self.entities.directory().devices() {
+            let is_active = core.devices.get(&id).is_some_and(|state| state.activity.is_active);
+            let (active, inactive) = counts.entry(device.tenant).or_default();
+            *(if is_active { active } else { inactive }) += 1;
+        }
+        let counts = counts
+            .into_iter()
+            .map(|(tenant, (active, inactive))| (tenant, active, inactive));
+        core.usage.report_devices(counts, now_ms)
+    }
+
     /// How messages fared in the queues of tenants since the last time.
     pub fn take_queue_counts(&self) -> Vec<(TenantId, Vec<QueueCounts>)> {
         self.core().queue_statistics.take()
@@ -90,6 +107,14 @@ impl Platform {
         let mut core = self.core();
         let mut visit = Visit::new(self, &mut core, outlet, now_ms);
         visit.go_on(number, answer);
+        visit.drain_queue();
+    }
+
+    /// What another system said to what went out as [`Outlet::send`].
+    pub fn returned(&self, number: u64, said: Result<Answer, Refusal>, now_ms: i64, outlet: &mut dyn Outlet) {
+        let mut core = self.core();
+        let mut visit = Visit::new(self, &mut core, outlet, now_ms);
+        visit.go_on_outside(number, said);
         visit.drain_queue();
     }
 }
@@ -138,12 +163,15 @@ impl Visit<'_> {
 
     fn expire_calls(&mut self) {
         for number in self.core.calls.expired(self.now_ms) {
-            self.go_on(number, Err("TIMEOUT"));
+            match self.core.calls.is_outside(number) {
+                true => self.go_on_outside(number, Err(Refusal::new("the other system has not answered in time"))),
+                false => self.go_on(number, Err("TIMEOUT")),
+            }
         }
     }
 
     fn go_on(&mut self, number: u64, answer: Result<serde_json::Value, &str>) {
-        let Some(then) = self.core.calls.remove(number) else {
+        let Some((then, _)) = self.core.calls.remove(number) else {
             return;
         };
         let originator = then.message.originator;
@@ -156,6 +184,22 @@ impl Visit<'_> {
             }
         };
         self.finish(originator, tenant, None, &done);
+    }
+
+    /// A message of a queue that tries again waits there as long as it is under way.
+    fn go_on_outside(&mut self, number: u64, said: Result<Answer, Refusal>) {
+        let Some((then, retried)) = self.core.calls.remove(number) else {
+            return;
+        };
+        let originator = then.message.originator;
+        let tenant = self.tenant_of(originator);
+        match retried {
+            Some(waiting) => self.go_on_waiting(waiting, |visit| chain::returned(then, said, visit)),
+            None => {
+                let done = chain::returned(then, said, self);
+                self.finish(originator, tenant, None, &done);
+            }
+        }
     }
 
     fn check_silence(&mut self) {

@@ -1,4 +1,4 @@
-//! Messages that go on along their chain when a device has answered a call.
+//! Messages that go on along their chain when a device has answered a call, or another system what was sent to it.
 
 use super::HashMap;
 use crate::chain::Continuation;
@@ -19,6 +19,9 @@ struct WaitingCall {
     expires_ms: i64,
     tenant: TenantId,
     bytes: usize,
+    /// Of the message among those of its queue that are tried again, if it is one of them and waits for this.
+    retried: Option<u64>,
+    is_outside: bool,
 }
 
 impl Default for WaitingCalls {
@@ -54,6 +57,29 @@ impl WaitingCalls {
     }
 
     pub fn insert(&mut self, number: u64, tenant: TenantId, then: Continuation, expires_ms: i64) {
+        self.put(number, tenant, then, expires_ms, (false, None));
+    }
+
+    /// For what another system says. `retried`: the number of the message in its queue, if that tries again.
+    pub fn insert_outside(
+        &mut self,
+        number: u64,
+        tenant: TenantId,
+        then: Continuation,
+        expires_ms: i64,
+        retried: Option<u64>,
+    ) {
+        self.put(number, tenant, then, expires_ms, (true, retried));
+    }
+
+    fn put(
+        &mut self,
+        number: u64,
+        tenant: TenantId,
+        then: Continuation,
+        expires_ms: i64,
+        (is_outside, retried): (bool, Option<u64>),
+    ) {
         let bytes = then.message.weight();
         self.shares.add(tenant, bytes);
         let call = WaitingCall {
@@ -61,14 +87,20 @@ impl WaitingCalls {
             expires_ms,
             tenant,
             bytes,
+            retried,
+            is_outside,
         };
         self.by_number.insert(number, call);
     }
 
-    pub fn remove(&mut self, number: u64) -> Option<Continuation> {
+    pub fn remove(&mut self, number: u64) -> Option<(Continuation, Option<u64>)> {
         let call = self.by_number.remove(&number)?;
         self.shares.remove(call.tenant, call.bytes);
-        Some(call.then)
+        Some((call.then, call.retried))
+    }
+
+    pub fn is_outside(&self, number: u64) -> bool {
+        self.by_number.get(&number).is_some_and(|call| call.is_outside)
     }
 
     pub fn expired(&self, now_ms: i64) -> Vec<u64> {

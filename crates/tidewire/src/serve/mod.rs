@@ -12,6 +12,7 @@ mod configure;
 mod http;
 mod keep;
 mod observe;
+mod outward;
 mod platform;
 mod reload;
 mod translate;

@@ -7,6 +7,7 @@ use api::{ApiConfig, PlatformAccess, StartError};
 use devices::Devices;
 use journal::{LogConfig, Policy};
 
+use super::outward::Outward;
 use super::translate::bind_address;
 use crate::config::Config;
 use crate::config::files::chain;
@@ -17,8 +18,9 @@ pub fn open(config: &Config) -> Result<Option<Arc<Devices>>, String> {
         return Ok(None);
     }
     let begun = Instant::now();
-    let opened =
-        Devices::open(&config.data_dir, options(config)).map_err(|error| format!("platform: {}", chain(&error)))?;
+    let outward = Outward::start().map_err(|error| format!("platform: no thread for other systems: {error}"))?;
+    let opened = Devices::open_with(&config.data_dir, options(config), Some(Arc::new(outward)))
+        .map_err(|error| format!("platform: {}", chain(&error)))?;
     let stats = opened.stats();
     let took_ms = begun.elapsed().as_millis() as u64;
     tracing::info!(

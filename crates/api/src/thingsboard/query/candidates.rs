@@ -2,7 +2,7 @@
 
 use platform::PageLink;
 use platform::ids::{EntityId, EntityType, Uuid};
-use platform::model::{Dashboard, RelationGroup};
+use platform::model::{Authority, Dashboard, RelationGroup};
 use platform::repository::{Record, Selection};
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,6 +14,31 @@ use super::super::relations::{Direction, Filter, Walk};
 /// Entities that one query looks at.
 pub const CANDIDATES_MAX: usize = 100_000;
 const CHUNK: usize = 1000;
+/// Entities at which one query begins to search along relations.
+const ROOTS_MAX: usize = 1000;
+
+/// Kinds of ThingsBoard's of which there are no entities here.
+const ABSENT_KINDS: [&str; 15] = [
+    "ENTITY_VIEW",
+    "EDGE",
+    "WIDGET_TYPE",
+    "WIDGETS_BUNDLE",
+    "TB_RESOURCE",
+    "NOTIFICATION",
+    "NOTIFICATION_TARGET",
+    "NOTIFICATION_TEMPLATE",
+    "NOTIFICATION_RULE",
+    "DOMAIN",
+    "MOBILE_APP",
+    "OAUTH2_CLIENT",
+    "CALCULATED_FIELD",
+    "JOB",
+    "AI_MODEL",
+];
+
+fn is_absent_kind(kind: &Value) -> bool {
+    kind.as_str().is_some_and(|kind| ABSENT_KINDS.contains(&kind))
+}
 
 /// Which entities.
 pub enum Candidates {
@@ -29,7 +54,14 @@ pub enum Candidates {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RelationsFilter {
-    root_entity: EntityId,
+    #[serde(default)]
+    root_entity: Option<EntityId>,
+    #[serde(default)]
+    multi_root: bool,
+    #[serde(default)]
+    multi_root_entities_type: Option<EntityType>,
+    #[serde(default)]
+    multi_root_entity_ids: Option<Vec<Uuid>>,
     #[serde(default)]
     direction: Direction,
     #[serde(default)]
@@ -56,8 +88,11 @@ pub fn candidates(call: &Call, filter: &Value) -> Result<Candidates, Failure> {
             let ids: Vec<Uuid> = read(&filter["entityList"])?;
             Candidates::Listed(ids.into_iter().map(|id| EntityId::new(kind, id)).collect())
         }
+        "entityName" | "entityType" if is_absent_kind(&filter["entityType"]) => Candidates::Listed(Vec::new()),
         "entityName" => selected(read(&filter["entityType"])?, Vec::new(), text("entityNameFilter")),
         "entityType" => selected(read(&filter["entityType"])?, Vec::new(), None),
+        // Of these there are none.
+        "edgeType" | "entityViewType" | "edgeSearchQuery" | "entityViewSearchQuery" => Candidates::Listed(Vec::new()),
         "deviceType" => selected(
             EntityType::Device,
             types(filter, "deviceType", "deviceTypes"),
@@ -117,7 +152,22 @@ fn selections(call: &Call, types: Vec<String>) -> Vec<Selection> {
 /// Entities at the other ends; the root itself is none of them.
 fn along_relations(call: &Call, filter: &Value, kind: Option<EntityType>) -> Result<Vec<EntityId>, Failure> {
     let wanted: RelationsFilter = read(filter)?;
-    call.check_id(wanted.root_entity, Verb::Read)?;
+    let roots: Vec<EntityId> = match (wanted.multi_root, wanted.root_entity) {
+        (true, _) => {
+            let kind = wanted.multi_root_entities_type;
+            let kind =
+                kind.ok_or_else(|| Failure::bad_request("Entity filter: missing field `multiRootEntitiesType`"))?;
+            let ids = wanted.multi_root_entity_ids.unwrap_or_default();
+            ids.into_iter().map(|id| EntityId::new(kind, id)).collect()
+        }
+        (false, Some(root)) => vec![root],
+        (false, None) => return Err(Failure::bad_request("Entity filter: missing field `rootEntity`")),
+    };
+    if roots.len() > ROOTS_MAX {
+        return Err(Failure::bad_request(format!(
+            "More than {ROOTS_MAX} entities to begin at"
+        )));
+    }
     let filters = match wanted.filters {
         Some(filters) => filters,
         None => vec![Filter::new(wanted.relation_type, kind.map(|kind| vec![kind]))],
@@ -129,14 +179,14 @@ fn along_relations(call: &Call, filter: &Value, kind: Option<EntityType>) -> Res
         last_level_only: wanted.fetch_last_level_only,
         filters,
     };
-    let mut ids: Vec<EntityId> = walk
-        .relations(call, wanted.root_entity)?
-        .into_iter()
-        .map(|(_, id)| id)
-        .collect();
+    let mut ids = Vec::new();
+    for root in roots {
+        call.check_id(root, Verb::Read)?;
+        let found = walk.relations(call, root)?.into_iter().map(|(_, id)| id);
+        ids.extend(found.filter(|id| *id != root));
+    }
     ids.sort();
     ids.dedup();
-    ids.retain(|id| *id != wanted.root_entity);
     Ok(ids)
 }
 
@@ -220,6 +270,21 @@ fn pages(
         | EntityType::User
         | EntityType::RuleChain
         | EntityType::QueueStats => selection.clone(),
+        // Customers' users read all of them.
+        EntityType::DeviceProfile | EntityType::AssetProfile => Selection {
+            customer: None,
+            ..selection.clone()
+        },
+        EntityType::Tenant if call.person.authority == Authority::SysAdmin => Selection::default(),
+        EntityType::Tenant => {
+            let own = EntityId::new(kind, call.tenant().0);
+            return call.record(own, Verb::Read).map_or(Ok(()), visit);
+        }
+        EntityType::ApiUsageState => {
+            let state = call.entities().api_usage_state(call.tenant(), call.now_ms)?;
+            let state = state.id.unwrap_or_default().entity();
+            return call.record(state, Verb::Read).map_or(Ok(()), visit);
+        }
         other => {
             return Err(Failure::bad_request(format!(
                 "Entities of type {other} cannot be queried"

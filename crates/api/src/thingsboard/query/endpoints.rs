@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::alarms::{self, Names, severities_of, statuses_of};
-use super::super::call::Call;
+use super::super::call::{Call, Verb};
 use super::super::failure::Failure;
 use super::super::operation::{Body, NoQuery, Outcome, post};
-use super::{EntityDataQuery, Room, count, find};
+use super::{EntityDataQuery, EntityKey, KeyType, QuerySort, Room, Row, count, find, values_json};
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
 use platform::repository::AlarmSelection;
@@ -107,8 +107,38 @@ struct AlarmPageLink {
     page_size: Option<i64>,
     page: Option<i64>,
     text_search: Option<String>,
+    sort_order: Option<QuerySort>,
     #[serde(flatten)]
     wanted: AlarmWanted,
+}
+
+impl AlarmPageLink {
+    fn page_link(&self) -> Result<PageLink, Failure> {
+        let sort = self
+            .sort_order
+            .as_ref()
+            .filter(|sort| sort.key.kind == KeyType::AlarmField);
+        // What a client calls the field, and what an alarm has.
+        let property = sort.map(|sort| match sort.key.key.as_str() {
+            "startTime" => "startTs",
+            "endTime" => "endTs",
+            "ackTime" => "ackTs",
+            "clearTime" => "clearTs",
+            "assignTime" => "assignTs",
+            "assignee" => "assigneeId.id",
+            "originator" => "originator.id",
+            other => other,
+        });
+        let order = sort.and_then(|sort| sort.direction.as_deref());
+        let (size, page) = (self.page_size.unwrap_or(100), self.page.unwrap_or(0));
+        Ok(PageLink::parse(
+            size,
+            page,
+            self.text_search.as_deref(),
+            property,
+            order,
+        )?)
+    }
 }
 
 impl AlarmWanted {
@@ -170,26 +200,54 @@ fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, Failure> {
 
 pub fn alarms_page(call: &Call, query: &Value) -> Result<Page<Value>, Failure> {
     let link: AlarmPageLink = read(&query["pageLink"])?;
-    let size = link.page_size.unwrap_or(100);
-    let page_link = PageLink::parse(size, link.page.unwrap_or(0), link.text_search.as_deref(), None, None)?;
+    let page_link = link.page_link()?;
     let selection = link.wanted.selection(call)?;
-    let mut names = Names::new(call);
+    let mut shown = Shown {
+        names: Names::new(call),
+        keys: keys_of(query)?,
+        room: Room::default(),
+    };
     let repository = call.entities().repository();
     let Some(named) = named(call, query)? else {
         let page = repository.alarms(&selection, &page_link)?;
-        return page.try_map(|alarm| data(&mut names, &alarm, None));
+        return page.try_map(|alarm| shown.data(call, &alarm, None));
     };
     let ids: Vec<Uuid> = named.keys().copied().collect();
     let page = repository.alarms_of(&ids, &selection, &page_link)?;
-    page.try_map(|(entity, alarm)| data(&mut names, &alarm, named.get(&entity).copied()))
+    page.try_map(|(entity, alarm)| shown.data(call, &alarm, named.get(&entity).copied()))
 }
 
-/// An alarm as queries show it: with the entity that it is shown for.
-pub fn data(names: &mut Names<'_>, alarm: &Alarm, entity: Option<EntityId>) -> Result<Value, Failure> {
-    let mut info = names.info(alarm)?;
-    info["entityId"] = json!(entity.unwrap_or(alarm.originator));
-    info["latest"] = json!({});
-    Ok(info)
+/// What is asked of the entities beside their alarms.
+fn keys_of(query: &Value) -> Result<Vec<EntityKey>, Failure> {
+    let mut keys = Vec::new();
+    for name in ["entityFields", "latestValues"] {
+        let some: Option<Vec<EntityKey>> = read(&query[name])?;
+        keys.extend(some.into_iter().flatten());
+    }
+    Ok(keys)
+}
+
+/// For the alarms of one answer.
+struct Shown<'c> {
+    names: Names<'c>,
+    keys: Vec<EntityKey>,
+    room: Room,
+}
+
+impl Shown<'_> {
+    /// An alarm as queries show it: with the entity that it is shown for, and what is asked of that.
+    fn data(&mut self, call: &Call, alarm: &Alarm, entity: Option<EntityId>) -> Result<Value, Failure> {
+        let mut info = self.names.info(alarm)?;
+        let entity = entity.unwrap_or(alarm.originator);
+        info["entityId"] = json!(entity);
+        info["latest"] = json!({});
+        if !self.keys.is_empty()
+            && let Ok(record) = call.record(entity, Verb::Read)
+        {
+            info["latest"] = values_json(call, &mut Row::new(record), &self.keys, &mut self.room)?;
+        }
+        Ok(info)
+    }
 }
 
 pub fn count_of_alarms(call: &Call, query: &Value) -> Result<usize, Failure> {

@@ -10,7 +10,7 @@ use super::super::call::Call;
 use super::super::failure::Failure;
 use super::super::values;
 use super::candidates::candidates;
-use super::keys::{KeyType, Row, values_json};
+use super::keys::{Row, values_json};
 use super::{EntityDataQuery, Filters, Room};
 
 /// One page of entities, and how many there are.
@@ -21,7 +21,7 @@ pub struct Found {
 
 pub fn find(call: &Call, query: &EntityDataQuery) -> Result<Found, Failure> {
     let link = query.link()?;
-    let filters = query.filters()?;
+    let filters = query.filters(call)?;
     let text = link.text_search.as_deref().map(str::to_lowercase);
     let mut rows = Vec::new();
     candidates(call, &query.entity_filter)?.for_each(call, &mut |record| {
@@ -39,7 +39,7 @@ pub fn find(call: &Call, query: &EntityDataQuery) -> Result<Found, Failure> {
 }
 
 pub fn count(call: &Call, query: &EntityDataQuery) -> Result<usize, Failure> {
-    let filters = query.filters()?;
+    let filters = query.filters(call)?;
     let mut count = 0;
     candidates(call, &query.entity_filter)?.for_each(call, &mut |record| {
         count += usize::from(filters.take(call, &mut Row::new(record))?);
@@ -50,14 +50,9 @@ pub fn count(call: &Call, query: &EntityDataQuery) -> Result<usize, Failure> {
 
 impl Filters {
     fn take(&self, call: &Call, row: &mut Row) -> Result<bool, Failure> {
-        for (key, filter) in &self.0 {
-            let value = match row.value(call, key)? {
-                Some((_, value)) => value,
-                // A switch that was never set is off.
-                None if key.kind == KeyType::EntityField => return Ok(false),
-                None => Value::Bool(false),
-            };
-            if !filter.is_true(&value) {
+        for (key, condition) in &self.0 {
+            let value = row.value(call, key)?.map(|(_, value)| value);
+            if !condition.holds(value.as_ref()) {
                 return Ok(false);
             }
         }

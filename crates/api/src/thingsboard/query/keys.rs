@@ -97,7 +97,7 @@ impl Row {
     /// With its time, 0 for what has none.
     pub fn value(&mut self, call: &Call, key: &EntityKey) -> Result<Option<(i64, Value)>, Failure> {
         Ok(match key.kind {
-            KeyType::EntityField => self.field(&key.key).map(|value| (0, value)),
+            KeyType::EntityField => self.field(call, &key.key)?.map(|value| (0, value)),
             KeyType::TimeSeries => {
                 let latest = call.platform().store().latest(self.record.row.id.into(), &[&key.key])?;
                 let latest = latest.into_iter().next().flatten();
@@ -117,17 +117,47 @@ impl Row {
         Ok(None)
     }
 
-    fn field(&mut self, name: &str) -> Option<Value> {
+    fn field(&mut self, call: &Call, name: &str) -> Result<Option<Value>, Failure> {
         let row = &self.record.row;
         let text = |text: &str| Some(Value::String(text.into()));
-        match name {
+        Ok(match name {
             "createdTime" => Some(Value::Long(row.id.created_ms())),
             "entityType" => text(self.record.kind.name()),
             "name" => text(&row.name),
             "label" => text(&row.label),
             "type" if matches!(self.record.kind, EntityType::Device | EntityType::Asset) => text(&row.subtype),
+            "displayName" => text(&self.display_name()),
+            "ownerType" => text(self.owner().kind.name()),
+            "ownerName" => text(&call.name_of(self.owner())),
             name if FIELDS.contains(&name) => self.json_field(name),
             _ => None,
+        })
+    }
+
+    fn owner(&self) -> EntityId {
+        let row = &self.record.row;
+        match row.customer.is_null() {
+            true => EntityId::new(EntityType::Tenant, row.tenant),
+            false => EntityId::new(EntityType::Customer, row.customer),
+        }
+    }
+
+    /// Of a user the names, of others the label, as far as there are any.
+    fn display_name(&mut self) -> String {
+        if self.record.kind == EntityType::User {
+            let names = ["firstName", "lastName"].map(|name| self.json_field(name));
+            let names: Vec<String> = names.into_iter().flatten().map(|name| values::text(&name)).collect();
+            let whole = names.join(" ").trim().to_owned();
+            if !whole.is_empty() {
+                return whole;
+            }
+        }
+        let row = &self.record.row;
+        let label = row.label.trim();
+        if label.is_empty() {
+            row.name.clone()
+        } else {
+            label.to_owned()
         }
     }
 

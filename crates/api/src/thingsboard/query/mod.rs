@@ -4,6 +4,7 @@
 //! All entities that the filter names are read, at most [`CANDIDATES_MAX`].
 
 mod candidates;
+mod conditions;
 mod endpoints;
 mod find;
 mod keys;
@@ -15,12 +16,13 @@ pub use find::{count, find};
 pub use keys::{EntityKey, KeyType, Row, values_json};
 pub use room::Room;
 
-use platform::alarm_rules::ValueFilter;
 use platform::{PAGE_SIZE_MAX, PageLink, SortOrder};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::call::Call;
 use super::failure::Failure;
+use conditions::Condition;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -60,10 +62,10 @@ pub struct KeyFilter {
 const KEY_FILTERS_MAX: usize = 100;
 
 /// The filters of a query, ready to be asked.
-struct Filters(Vec<(EntityKey, ValueFilter)>);
+struct Filters(Vec<(EntityKey, Condition)>);
 
 impl EntityDataQuery {
-    fn filters(&self) -> Result<Filters, Failure> {
+    fn filters(&self, call: &Call) -> Result<Filters, Failure> {
         let all = self.key_filters.as_deref().unwrap_or_default();
         if all.len() > KEY_FILTERS_MAX {
             return Err(Failure::bad_request(format!(
@@ -72,8 +74,8 @@ impl EntityDataQuery {
             )));
         }
         let all = all.iter().map(|filter| {
-            let parsed = ValueFilter::parse(&filter.predicate).map_err(Failure::bad_request)?;
-            Ok((filter.key.clone(), parsed))
+            let condition = Condition::parse(call, &filter.predicate)?;
+            Ok((filter.key.clone(), condition))
         });
         Ok(Filters(all.collect::<Result<_, Failure>>()?))
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::transform::made_of;
 use super::{At, Outcome};
 use crate::alarm_rules::{Action, Condition, Effect};
-use crate::chain::host::{Continuation, External, ExternalKind, Host, NodeError};
+use crate::chain::host::{Host, NodeError};
 use crate::chain::message::{ALARM, Data, Message, Metadata, POST_TELEMETRY};
 use crate::chain::script::Script;
 use crate::ids::{EntityId, Uuid};
@@ -32,34 +32,13 @@ pub fn log<'a>(
     Ok(Outcome::success(message))
 }
 
-pub fn send<'a>(
-    kind: ExternalKind,
-    at: At<'_>,
-    message: Rc<Message<'a>>,
-    host: &mut dyn Host,
-) -> Result<Outcome<'a>, NodeError> {
-    host.send(&External {
-        kind,
-        chain: at.chain,
-        node: &at.node.name,
-        configuration: &at.node.configuration,
-        message: &message,
-    })?;
-    Ok(Outcome::success(message))
-}
-
 pub fn checkpoint<'a>(
     queue: &str,
     at: At<'_>,
     message: &Message<'a>,
     host: &mut dyn Host,
 ) -> Result<Outcome<'a>, NodeError> {
-    let then = Continuation {
-        chain: at.chain,
-        node: at.index,
-        message: message.clone().into_owned(),
-    };
-    host.enqueue(queue, then)?;
+    host.enqueue(queue, at.then(message))?;
     Ok(Outcome::Ends)
 }
 

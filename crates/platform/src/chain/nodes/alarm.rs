@@ -10,7 +10,7 @@ use crate::alarm_rules::{Action, Condition, Effect};
 use crate::chain::host::{Host, NodeError};
 use crate::chain::message::{Message, fill};
 use crate::chain::script::Script;
-use crate::ids::TenantId;
+use crate::ids::{AlarmId, EntityType, TenantId};
 use crate::model::{Alarm, AlarmSeverity};
 
 #[derive(Debug)]
@@ -124,9 +124,15 @@ impl AlarmNode {
         script.run(&asked)
     }
 
-    /// By "Cleared", or by "False" with the message as it came if there is nothing to clear.
+    /// By "Cleared", or by "False" with the message as it came if there is nothing to clear. Of an alarm itself its type does not matter.
     pub fn clear<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
-        let known = host.active_alarm(message.originator, &fill(&self.kind, &message))?;
+        let known = match message.originator.kind {
+            EntityType::Alarm => {
+                let alarm = host.alarm(AlarmId(message.originator.id))?;
+                alarm.filter(|alarm| !alarm.cleared)
+            }
+            _ => host.active_alarm(message.originator, &fill(&self.kind, &message))?,
+        };
         let Some(mut alarm) = known else {
             return Ok(Outcome::Goes("False".into(), message));
         };

@@ -3,6 +3,7 @@
 mod action;
 mod alarm;
 mod enrich;
+mod external;
 mod filter;
 mod keys;
 mod parse;
@@ -24,11 +25,12 @@ pub(super) use parse::is_known;
 pub(super) use parse::{PACKAGE, parse_node};
 pub(super) use rpc::ReplyNode;
 pub(super) use save::{SaveAttributesNode, SaveTimeseriesNode};
-pub(super) use transform::{OriginatorSource, made_of};
+pub(super) use transform::{OriginatorSource, Related, made_of};
 
 use super::compile::Node;
-use super::host::{ExternalKind, Host, NodeError};
+use super::host::{Continuation, Host, NodeError};
 use super::message::{Message, connection_of};
+use super::run::Return;
 use super::script::Script;
 use crate::ids::{EntityId, EntityType, RuleChainId, Uuid};
 
@@ -69,7 +71,7 @@ pub(super) enum NodeKind {
     ClearAlarm(Box<AlarmNode>),
     Count(action::CountNode),
     Generator(Box<action::GeneratorNode>),
-    External(ExternalKind),
+    External(Box<external::ExternalNode>),
     Checkpoint {
         queue: String,
     },
@@ -120,6 +122,19 @@ pub(super) struct At<'c> {
     pub chain: RuleChainId,
     pub index: usize,
     pub node: &'c Node,
+    pub returns: Option<&'c Rc<Return>>,
+}
+
+impl At<'_> {
+    /// To go on behind this node later.
+    pub fn then(&self, message: &Message<'_>) -> Continuation {
+        Continuation {
+            chain: self.chain,
+            node: self.index,
+            message: message.clone().into_owned(),
+            returns: Return::all(self.returns),
+        }
+    }
 }
 
 impl NodeKind {
@@ -183,7 +198,7 @@ impl NodeKind {
             NodeKind::ClearAlarm(node) => node.clear(message, host),
             NodeKind::Count(node) => Ok(node.process()),
             NodeKind::Generator(_) => Ok(Outcome::success(message)),
-            NodeKind::External(kind) => action::send(*kind, at, message, host),
+            NodeKind::External(node) => node.process(at, &message, host),
             NodeKind::Checkpoint { queue } => action::checkpoint(queue, at, &message, host),
             NodeKind::Acknowledge => Ok(Outcome::success(message)),
             NodeKind::Input(node) => {

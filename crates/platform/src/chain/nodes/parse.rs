@@ -3,14 +3,14 @@
 use serde_json::Value as Json;
 
 use super::action::{CountNode, GeneratorNode};
+use super::external::ExternalNode;
 use super::keys::Names;
 use super::save::{DeleteAttributesNode, Strategy};
 use super::{
     AlarmNode, AttributesNode, CheckFieldsNode, DeltaNode, FieldsNode, InputNode, KeysNode, KeysOperation, NodeKind,
-    OriginatorSource, Owner, OwnerAttributesNode, Place, RelationNode, ReplyNode, SaveAttributesNode,
+    OriginatorSource, Owner, OwnerAttributesNode, Place, Related, RelationNode, ReplyNode, SaveAttributesNode,
     SaveTimeseriesNode,
 };
-use crate::chain::host::ExternalKind;
 use crate::chain::script::{Script, ScriptKind};
 use crate::ids::{EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::model::{AlarmSeverity, Scope};
@@ -95,9 +95,9 @@ pub fn parse_node(tenant: TenantId, class: &str, json: &Json, problems: &mut Vec
             json["interval"].as_u64().unwrap_or(1).max(1),
         )),
         "debug.TbMsgGeneratorNode" => NodeKind::Generator(Box::new(generator(tenant, json)?)),
-        "rest.TbRestApiCallNode" => NodeKind::External(ExternalKind::Rest),
-        "kafka.TbKafkaNode" => NodeKind::External(ExternalKind::Kafka),
-        "mqtt.TbMqttNode" => NodeKind::External(ExternalKind::Mqtt),
+        "rest.TbRestApiCallNode" => NodeKind::External(Box::new(ExternalNode::rest(json)?)),
+        "kafka.TbKafkaNode" => NodeKind::External(Box::new(ExternalNode::kafka(json, problems)?)),
+        "mqtt.TbMqttNode" => NodeKind::External(Box::new(ExternalNode::mqtt(json)?)),
         "flow.TbCheckpointNode" => NodeKind::Checkpoint {
             queue: text(json, "queueName").unwrap_or_else(|| "Main".to_owned()),
         },
@@ -224,21 +224,24 @@ fn originator_source(json: &Json) -> Result<OriginatorSource, String> {
         "CUSTOMER" => OriginatorSource::Customer,
         "TENANT" => OriginatorSource::Tenant,
         "ALARM_ORIGINATOR" => OriginatorSource::Alarm,
-        "RELATED" => related(&json["relationsQuery"])?,
+        "RELATED" => OriginatorSource::Related(related(&json["relationsQuery"])),
+        "ENTITY" => OriginatorSource::Named {
+            kind: entity_type(json["entityType"].as_str().unwrap_or_default())?,
+            name: text(json, "entityNamePattern").ok_or("entityNamePattern should be specified")?,
+        },
         other => return Err(format!("an originator by {other:?} is not supported")),
     })
 }
 
-fn related(query: &Json) -> Result<OriginatorSource, String> {
-    if query["maxLevel"].as_u64().is_some_and(|level| level > 1) {
-        return Err("relations over more than one level are not supported".to_owned());
-    }
+fn related(query: &Json) -> Related {
     let filters = query["filters"].as_array().into_iter().flatten();
     let filters = filters.map(|filter| (text(filter, "relationType"), texts(&filter["entityTypes"])));
-    Ok(OriginatorSource::Related {
+    Related {
         is_from_entity: query["direction"].as_str() != Some("TO"),
+        levels: query["maxLevel"].as_u64().unwrap_or(1),
+        last_level_only: flag(query, "fetchLastLevelOnly"),
         filters: filters.collect(),
-    })
+    }
 }
 
 fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimeseriesNode, String> {

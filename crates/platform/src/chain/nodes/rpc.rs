@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::{At, Outcome};
-use crate::chain::host::{Continuation, Host, NodeError, RpcCall};
+use crate::chain::host::{Host, NodeError, RpcCall};
 use crate::chain::message::{Message, plain};
 use crate::ids::EntityType;
 
@@ -41,12 +41,7 @@ pub fn call<'a>(
         additional_info: json.get("additionalInfo").filter(|info| !info.is_null()).map(plain),
         request_uuid: text("requestUUID").map(str::to_owned),
     };
-    let then = Continuation {
-        chain: at.chain,
-        node: at.index,
-        message: message.clone().into_owned(),
-    };
-    host.call_device(message.originator, call, then)?;
+    host.call_device(message.originator, call, at.then(message))?;
     Ok(Outcome::Ends)
 }
 

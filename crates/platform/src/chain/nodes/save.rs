@@ -160,7 +160,9 @@ impl SaveAttributesNode {
             values.retain(|new| known.get(&*new.key) != Some(&&new.value));
         }
         if !values.is_empty() {
-            let notifies = self.notifies_device || message.metadata.get("notifyDevice") == Some("true");
+            // What devices say has false; a message that a chain makes says nothing, and the device is to know.
+            let told = message.metadata.get("notifyDevice");
+            let notifies = self.notifies_device || told.is_none_or(|told| told.is_empty() || told == "true");
             host.save_attributes(
                 message.originator,
                 scope,

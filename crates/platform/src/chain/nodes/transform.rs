@@ -1,5 +1,6 @@
 //! Nodes that make other messages of a message.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use serde_json::Value as Json;
@@ -7,7 +8,7 @@ use serde_json::Value as Json;
 use super::Outcome;
 use super::enrich::{Owner, owner_of};
 use crate::chain::host::{Host, NodeError};
-use crate::chain::message::{Data, Message};
+use crate::chain::message::{Data, Message, fill};
 use crate::chain::script::Script;
 use crate::ids::{AlarmId, CustomerId, EntityId, EntityType};
 use crate::model::Relation;
@@ -25,12 +26,26 @@ pub enum OriginatorSource {
     Tenant,
     /// Of the alarm that is the originator.
     Alarm,
-    /// The first that has one of these relations; types of entities are any if none is named.
-    Related {
-        is_from_entity: bool,
-        filters: Vec<(Option<String>, Vec<String>)>,
+    /// Of a kind, by its name, which may be a pattern.
+    Named {
+        kind: EntityType,
+        name: String,
     },
+    Related(Related),
 }
+
+/// The nearest that has one of these relations; types of entities are any if none is named.
+#[derive(Debug)]
+pub struct Related {
+    pub is_from_entity: bool,
+    /// 0: without end.
+    pub levels: u64,
+    pub last_level_only: bool,
+    pub filters: Vec<(Option<String>, Vec<String>)>,
+}
+
+/// Entities that one search passes.
+const SEARCHED_MAX: usize = 1000;
 
 pub fn change_originator<'a>(
     source: &OriginatorSource,
@@ -41,10 +56,13 @@ pub fn change_originator<'a>(
         OriginatorSource::Customer => owner_of(Owner::Customer, message.originator, host)?,
         OriginatorSource::Tenant => owner_of(Owner::Tenant, message.originator, host)?,
         OriginatorSource::Alarm => alarm_originator(message.originator, host)?,
-        OriginatorSource::Related {
-            is_from_entity,
-            filters,
-        } => related(*is_from_entity, filters, message.originator, host)?,
+        OriginatorSource::Named { kind, name } => {
+            let name = fill(name, &message);
+            let tenant = host.tenant_of(message.originator);
+            let named = host.entity_named(tenant, *kind, &name)?;
+            named.ok_or_else(|| NodeError::new(format!("Failed to find {} with name '{name}'!", kind.name())))?
+        }
+        OriginatorSource::Related(related) => related.find(message.originator, host)?,
     };
     let customer = match originator.kind {
         EntityType::Customer => CustomerId(originator.id),
@@ -68,29 +86,57 @@ fn alarm_originator(id: EntityId, host: &dyn Host) -> Result<EntityId, NodeError
         .ok_or_else(|| NodeError::new("the originator is no alarm"))
 }
 
-fn related(
-    is_from_entity: bool,
-    filters: &[(Option<String>, Vec<String>)],
-    originator: EntityId,
-    host: &dyn Host,
-) -> Result<EntityId, NodeError> {
-    let selection = RelationSelection {
-        from: is_from_entity.then_some(originator),
-        to: (!is_from_entity).then_some(originator),
-        ..RelationSelection::default()
-    };
-    let other = |relation: &Relation| if is_from_entity { relation.to } else { relation.from };
-    let is_wanted = |relation: &Relation| {
-        filters.is_empty()
-            || filters.iter().any(|(kind, types)| {
+impl Related {
+    fn find(&self, originator: EntityId, host: &dyn Host) -> Result<EntityId, NodeError> {
+        let missing = || NodeError::new("Failed to find new originator!");
+        let (mut seen, mut level, mut found) = (HashSet::from([originator]), vec![originator], None);
+        let mut depth = 0;
+        while !level.is_empty() && (self.levels == 0 || depth < self.levels) {
+            depth += 1;
+            let mut next = Vec::new();
+            let mut of_level = None;
+            for entity in level {
+                for relation in host.relations(&self.selection(entity))? {
+                    let other = if self.is_from_entity {
+                        relation.to
+                    } else {
+                        relation.from
+                    };
+                    if seen.len() > SEARCHED_MAX {
+                        return Err(NodeError::new(format!("more than {SEARCHED_MAX} entities to search")));
+                    }
+                    if other != originator && self.takes(&relation, other) {
+                        of_level = of_level.or(Some(other));
+                    }
+                    if seen.insert(other) {
+                        next.push(other);
+                    }
+                }
+            }
+            if of_level.is_some() && !self.last_level_only {
+                return of_level.ok_or_else(missing);
+            }
+            found = of_level.or(found);
+            level = next;
+        }
+        found.ok_or_else(missing)
+    }
+
+    fn selection(&self, entity: EntityId) -> RelationSelection {
+        RelationSelection {
+            from: self.is_from_entity.then_some(entity),
+            to: (!self.is_from_entity).then_some(entity),
+            ..RelationSelection::default()
+        }
+    }
+
+    fn takes(&self, relation: &Relation, other: EntityId) -> bool {
+        self.filters.is_empty()
+            || self.filters.iter().any(|(kind, types)| {
                 kind.as_ref().is_none_or(|kind| *kind == relation.kind)
-                    && (types.is_empty() || types.iter().any(|name| name == other(relation).kind.name()))
+                    && (types.is_empty() || types.iter().any(|name| name == other.kind.name()))
             })
-    };
-    let found = host.relations(&selection)?.into_iter().find(is_wanted);
-    found
-        .map(|relation| other(&relation))
-        .ok_or_else(|| NodeError::new("Failed to find new originator!"))
+    }
 }
 
 /// A message per element; data that is no array fails.

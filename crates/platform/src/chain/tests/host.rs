@@ -30,6 +30,7 @@ pub struct TestHost {
     pub texts: Vec<String>,
     pub continuations: Vec<Continuation>,
     pub calls: Vec<RpcCall>,
+    pub sent: Vec<Outbound>,
     pub debugged: Vec<String>,
     pub fails_external: bool,
     /// There are no entities, and alarm rules cannot be asked.
@@ -132,6 +133,10 @@ impl Host for TestHost {
             "tenantId": super::TENANT, "customerId": {"entityType": "CUSTOMER", "id": Uuid([4; 16])}})))
     }
 
+    fn entity_named(&self, _: TenantId, kind: EntityType, name: &str) -> Result<Option<EntityId>, NodeError> {
+        Ok((name == "Boiler D").then(|| EntityId::new(kind, Uuid([7; 16]))))
+    }
+
     fn relations(&self, selection: &RelationSelection) -> Result<Vec<Relation>, NodeError> {
         let is_wanted = |relation: &&Relation| {
             selection.from.is_none_or(|from| from == relation.from)
@@ -181,16 +186,12 @@ impl Host for TestHost {
         self.texts.push(text.to_owned());
     }
 
-    fn send(&mut self, external: &External<'_>) -> Result<(), NodeError> {
+    fn send(&mut self, outbound: Outbound, _: i64, then: Continuation) -> Result<(), NodeError> {
         if self.fails_external {
             return Err(NodeError::new("the buffer is full"));
         }
-        self.done.push(format!(
-            "{:?} {} {}",
-            external.kind,
-            external.configuration,
-            external.message.json()
-        ));
+        self.sent.push(outbound);
+        self.continuations.push(then);
         Ok(())
     }
 

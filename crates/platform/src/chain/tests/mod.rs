@@ -1,5 +1,6 @@
 //! Chains as JSON, messages in, and what the host was asked to do.
 
+mod external;
 mod flow;
 mod host;
 mod import;

@@ -402,6 +402,12 @@ fn where_attributes_go() {
         (
             json!({"scope": "SHARED_SCOPE", "notifyDevice": false}),
             [("", "")],
+            "SHARED_SCOPE a notify=true",
+            "Success",
+        ),
+        (
+            json!({"scope": "SHARED_SCOPE", "notifyDevice": false}),
+            [("notifyDevice", "false")],
             "SHARED_SCOPE a notify=false",
             "Success",
         ),

@@ -1,0 +1,466 @@
+//! How messages of rule chains get to other systems: each tenant's over connections of its own, made when they are first needed.
+//!
+//! Requests to a server go side by side; records for Kafka and messages for a broker keep the order in which chains sent them. How many
+//! are on their way is bounded by the platform, which also gives up what takes too long.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use connectors::http::{HttpConnector, HttpConnectorConfig, HttpQuestion};
+use connectors::kafka::{Authentication, KafkaConnectorConfig, KafkaProducer, KafkaTls};
+use connectors::mqtt::{MqttActionConfig, MqttConnector, MqttConnectorConfig, MqttSink, MqttVersion, UserProperties};
+use connectors::{RetryConfig, Secret, Sink, TlsConfig, sample};
+use devices::{Courier, Parcel, Receipt};
+use platform::chain::{Answer, KafkaRecord, KafkaServer, MqttMessage, MqttServer, Outbound, Refusal, RestCall};
+use platform::ids::TenantId;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Servers of one kind that are known at the same time, of all tenants; the one that was needed longest ago makes room.
+const SERVERS_MAX: usize = 256;
+/// Requests to one server at the same time, of one tenant.
+const REQUESTS_MAX: u32 = 16;
+const CONNECT_TIMEOUT_MS: u64 = 10_000;
+const IDLE_TIMEOUT_MS: u64 = 30_000;
+/// Messages that wait for one broker, of one tenant.
+const MESSAGES_MAX: usize = 10_000;
+/// Of messages for a broker that are sent together.
+const BATCH_MAX: usize = 100;
+/// A connection to a broker that nobody needs for so long is closed.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long Kafka may take for a record.
+const RECORD_MS: u64 = 30_000;
+
+pub struct Outward {
+    runtime: Option<Runtime>,
+    http: Mutex<Known<(TenantId, String), Arc<HttpConnector>>>,
+    kafka: Mutex<Known<(TenantId, KafkaServer), Arc<KafkaProducer>>>,
+    mqtt: Mutex<Known<(TenantId, MqttServer), mpsc::Sender<(MqttMessage, Receipt)>>>,
+}
+
+/// By what it is known, and when it was last needed.
+struct Known<K, V> {
+    all: HashMap<K, (V, u64)>,
+    needed: u64,
+}
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Known<K, V> {
+        Known {
+            all: HashMap::new(),
+            needed: 0,
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, V: Clone> Known<K, V> {
+    fn get(&mut self, key: K, make: impl FnOnce() -> Result<V, String>) -> Result<V, String> {
+        self.needed += 1;
+        if let Some((value, needed)) = self.all.get_mut(&key) {
+            *needed = self.needed;
+            return Ok(value.clone());
+        }
+        let value = make()?;
+        if self.all.len() >= SERVERS_MAX {
+            let oldest = self.all.iter().min_by_key(|(_, (_, needed))| *needed);
+            let oldest = oldest.map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| self.all.remove(&oldest));
+        }
+        self.all.insert(key, (value.clone(), self.needed));
+        Ok(value)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Outward {
+    pub fn start() -> io::Result<Outward> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("outward")
+            .enable_all()
+            .build()?;
+        Ok(Outward {
+            runtime: Some(runtime),
+            http: Mutex::default(),
+            kafka: Mutex::default(),
+            mqtt: Mutex::default(),
+        })
+    }
+
+    fn runtime(&self) -> Result<&Runtime, String> {
+        self.runtime.as_ref().ok_or_else(|| "the server is ending".to_owned())
+    }
+
+    fn call(&self, tenant: TenantId, call: RestCall, receipt: Receipt) -> Result<(), String> {
+        let (base, path) = split_url(&call.url)?;
+        let key = (tenant, base.to_owned());
+        let connector = lock(&self.http).get(key, || http_connector(base))?;
+        let question = HttpQuestion {
+            path: path.to_owned(),
+            method: call.method,
+            headers: call.headers,
+            body: call.body.unwrap_or_default().into_bytes(),
+            timeout: Duration::from_millis(call.timeout_ms),
+            answer_bytes_max: call.answer_bytes_max,
+        };
+        self.runtime()?.spawn(async move {
+            receipt.give(match connector.ask(question).await {
+                Ok(answer) => told(answer),
+                Err(problem) => Err(Refusal::new(problem)),
+            });
+        });
+        Ok(())
+    }
+
+    fn produce(&self, tenant: TenantId, record: KafkaRecord, receipt: Receipt) -> Result<(), String> {
+        let key = (tenant, record.server.clone());
+        let producer = lock(&self.kafka).get(key, || kafka_producer(&record.server))?;
+        let sent = producer.send(&record.topic, record.key.as_deref(), &record.value, &record.headers)?;
+        self.runtime()?.spawn(async move {
+            // As long as something is on its way the producer is needed.
+            let _producer = producer;
+            let said = match sent.await {
+                Ok(Ok((partition, offset))) => Ok(Answer {
+                    data: None,
+                    metadata: vec![
+                        ("offset".to_owned(), offset.to_string()),
+                        ("partition".to_owned(), partition.to_string()),
+                        ("topic".to_owned(), record.topic),
+                    ],
+                }),
+                Ok(Err(problem)) => Err(Refusal::new(problem)),
+                Err(_) => Err(Refusal::new("the producer has ended")),
+            };
+            receipt.give(said);
+        });
+        Ok(())
+    }
+
+    fn publish(&self, tenant: TenantId, message: MqttMessage, receipt: Receipt) -> Result<(), String> {
+        let runtime = self.runtime()?;
+        let key = (tenant, message.server.clone());
+        let mut known = lock(&self.mqtt);
+        if known.all.get(&key).is_none_or(|(queue, _)| queue.is_closed()) {
+            // A node that was changed is the same client: the broker has one of that name.
+            known.all.retain(|(of, server), (queue, _)| {
+                !queue.is_closed() && (*of != tenant || !is_same_client(server, &message.server))
+            });
+        }
+        let queue = known.get(key, || {
+            let _inside = runtime.enter();
+            let sink = mqtt_sink(&message.server)?;
+            let (sender, receiver) = mpsc::channel(MESSAGES_MAX);
+            runtime.spawn(publish_all(sink, receiver));
+            Ok(sender)
+        })?;
+        queue
+            .try_send((message, receipt))
+            .map_err(|_| "too many messages wait for the broker".to_owned())
+    }
+}
+
+impl Drop for Outward {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Courier for Outward {
+    fn take(&self, parcel: Parcel) -> Result<(), String> {
+        let Parcel {
+            tenant,
+            outbound,
+            receipt,
+        } = parcel;
+        match outbound {
+            Outbound::Rest(call) => self.call(tenant, call, receipt),
+            Outbound::Kafka(record) => self.produce(tenant, record, receipt),
+            Outbound::Mqtt(message) => self.publish(tenant, message, receipt),
+        }
+    }
+}
+
+/// `http://host:port`, and the rest.
+fn split_url(url: &str) -> Result<(&str, &str), String> {
+    let scheme = ["http://", "https://"]
+        .into_iter()
+        .find(|scheme| url.starts_with(scheme));
+    let scheme = scheme.ok_or_else(|| format!("{url:?} is no URL of http or https"))?;
+    let end = url[scheme.len()..].find(['/', '?', '#']);
+    let end = end.map_or(url.len(), |end| scheme.len() + end);
+    let (path, _) = url[end..].split_once('#').unwrap_or((&url[end..], ""));
+    Ok((&url[..end], path))
+}
+
+fn http_connector(base: &str) -> Result<Arc<HttpConnector>, String> {
+    let config = HttpConnectorConfig {
+        url: base.to_owned(),
+        headers: BTreeMap::new(),
+        connections_max: REQUESTS_MAX,
+        connect_timeout_ms: CONNECT_TIMEOUT_MS,
+        idle_timeout_ms: IDLE_TIMEOUT_MS,
+        tls: TlsConfig::default(),
+    };
+    let connector = HttpConnector::new(&config);
+    connector.map(Arc::new).map_err(|problems| problems.join("; "))
+}
+
+/// In the words of ThingsBoard's metadata.
+fn told(answer: connectors::http::HttpAnswer) -> Result<Answer, Refusal> {
+    let body = String::from_utf8_lossy(&answer.body).into_owned();
+    let word: String = answer
+        .reason
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() {
+                letter.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    let mut metadata = vec![
+        ("status".to_owned(), word),
+        ("statusCode".to_owned(), answer.status.to_string()),
+        ("statusReason".to_owned(), answer.reason.to_owned()),
+    ];
+    let is_good = (200..300).contains(&answer.status);
+    if !is_good {
+        metadata.push(("error_body".to_owned(), body.clone()));
+    }
+    metadata.extend(answer.headers);
+    if !is_good {
+        let error = format!("{} {}", answer.status, answer.reason);
+        return Err(Refusal { error, metadata });
+    }
+    let data = match body.as_str() {
+        "" => serde_json::json!({}),
+        body => serde_json::from_str(body).unwrap_or_else(|_| body.into()),
+    };
+    Ok(Answer {
+        data: Some(data),
+        metadata,
+    })
+}
+
+/// One batch after the other, so that messages keep their order. Ends with the last of those that send.
+async fn publish_all(sink: MqttSink, mut receiver: mpsc::Receiver<(MqttMessage, Receipt)>) {
+    let mut parcels = Vec::new();
+    // What is sent while there is no connection fails at once: the first ones wait for it.
+    let connected = sink.check().await;
+    if let Err(problem) = &connected {
+        tracing::info!(problem, "a rule chain's broker cannot be reached");
+    }
+    loop {
+        match timeout(IDLE, receiver.recv_many(&mut parcels, BATCH_MAX)).await {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(_) => {
+                // What came in between is still sent; then this is the end.
+                receiver.close();
+                continue;
+            }
+        }
+        let fields: Vec<[Option<&[u8]>; 4]> = parcels
+            .iter()
+            .map(|(message, _)| {
+                let retain: &[u8] = if message.is_retained { b"true" } else { b"false" };
+                [
+                    Some(message.topic.as_bytes()),
+                    Some(message.payload.as_bytes()),
+                    Some(b"1"),
+                    Some(retain),
+                ]
+            })
+            .collect();
+        let fields: Vec<&[Option<&[u8]>]> = fields.iter().map(|fields| &fields[..]).collect();
+        let records = sample(0, &fields);
+        let outcome = sink.send(&records).await;
+        for ((_, receipt), result) in parcels.drain(..).zip(outcome) {
+            let said = result.map(|()| Answer::default());
+            receipt.give(said.map_err(|failure| Refusal::new(failure.reason())));
+        }
+    }
+}
+
+/// Whether a broker would take one for the other.
+fn is_same_client(one: &MqttServer, other: &MqttServer) -> bool {
+    let name = |server: &MqttServer| (server.host.clone(), server.port, server.client_id.clone());
+    !one.client_id.is_empty() && name(one) == name(other)
+}
+
+fn mqtt_sink(server: &MqttServer) -> Result<MqttSink, String> {
+    let version = match server.version.as_str() {
+        "MQTT_3_1" => MqttVersion::V3_1,
+        "MQTT_5" => MqttVersion::V5,
+        _ => MqttVersion::V3_1_1,
+    };
+    let client_id = match server.client_id.as_str() {
+        "" => format!("tw-{}", any_name().map_err(|error| error.to_string())?),
+        given => given.to_owned(),
+    };
+    let config = MqttConnectorConfig {
+        server: format!("{}:{}", server.host, server.port),
+        version,
+        client_id,
+        user: server.user.clone(),
+        password: server.password.clone().map(Secret::new),
+        clean_start: server.is_clean,
+        session_expiry_s: 0,
+        keep_alive_s: 60,
+        in_flight_max: 1000,
+        receive_max: 100,
+        packet_bytes_max: 1 << 20,
+        loop_protection: false,
+        connect_timeout_ms: server.connect_timeout_ms,
+        answer_timeout_ms: RECORD_MS,
+        reconnect: RetryConfig::default(),
+        tls: server.is_tls.then(TlsConfig::default),
+    };
+    let action = MqttActionConfig {
+        topic: "${topic}".to_owned(),
+        payload: "${payload}".to_owned(),
+        qos: "1".to_owned(),
+        retain: "${retain}".to_owned(),
+        user_properties: UserProperties::All(String::new()),
+        mqtt_properties: BTreeMap::new(),
+    };
+    let connector = MqttConnector::new(&config).map_err(|problems| problems.join("; "))?;
+    MqttSink::new(Arc::new(connector), &action).map_err(|problems| problems.join("; "))
+}
+
+/// 16 letters: a client id of MQTT 3.1 has 23 at most.
+fn any_name() -> io::Result<String> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn kafka_producer(server: &KafkaServer) -> Result<Arc<KafkaProducer>, String> {
+    let property = |name: &str| {
+        let found = server.properties.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    };
+    let protocol = property("security.protocol")
+        .unwrap_or("PLAINTEXT")
+        .to_ascii_uppercase();
+    let authentication = match protocol.starts_with("SASL") {
+        false => Authentication::None,
+        true => {
+            let login = property("sasl.jaas.config").unwrap_or_default();
+            let (username, password) = (jaas(login, "username"), Secret::new(jaas(login, "password")));
+            match property("sasl.mechanism").unwrap_or("PLAIN") {
+                "PLAIN" => Authentication::Plain { username, password },
+                "SCRAM-SHA-256" => Authentication::ScramSha256 { username, password },
+                "SCRAM-SHA-512" => Authentication::ScramSha512 { username, password },
+                other => return Err(format!("sasl.mechanism {other:?} is not supported")),
+            }
+        }
+    };
+    let config = KafkaConnectorConfig {
+        bootstrap_hosts: server.bootstrap_servers.clone(),
+        authentication,
+        tls: protocol.ends_with("SSL").then(KafkaTls::default),
+        connect_timeout_ms: CONNECT_TIMEOUT_MS,
+        request_timeout_ms: RECORD_MS,
+        client_id: "tidewire".to_owned(),
+    };
+    let problems = config.problems();
+    if !problems.is_empty() {
+        return Err(problems.join("; "));
+    }
+    let mut options = vec![
+        ("acks", server.acks.clone()),
+        ("linger.ms", server.linger_ms.to_string()),
+        ("message.timeout.ms", RECORD_MS.to_string()),
+    ];
+    let named = [
+        ("compression.type", "compression.type"),
+        ("enable.idempotence", "enable.idempotence"),
+        ("max.request.size", "message.max.bytes"),
+        ("request.timeout.ms", "request.timeout.ms"),
+    ];
+    for (theirs, ours) in named {
+        options.extend(property(theirs).map(|value| (ours, value.to_owned())));
+    }
+    if let Some(limit) = property("delivery.timeout.ms").and_then(|text| text.parse::<u64>().ok()) {
+        options.push(("message.timeout.ms", limit.min(RECORD_MS).to_string()));
+    }
+    KafkaProducer::new(&config, &options).map(Arc::new)
+}
+
+/// `… username="u" password="p";`
+fn jaas(text: &str, name: &str) -> String {
+    let value = text.split_once(&format!("{name}=\"")).map(|(_, rest)| rest);
+    let value = value.and_then(|rest| rest.split_once('"')).map(|(value, _)| value);
+    value.unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_servers_and_the_rest() {
+        for (url, base, path) in [
+            ("http://h/a?b=c", "http://h", "/a?b=c"),
+            ("https://h:8443", "https://h:8443", ""),
+            ("http://h?x=1#y", "http://h", "?x=1"),
+        ] {
+            assert_eq!(split_url(url), Ok((base, path)));
+        }
+        for url in ["ftp://h/", "h/a", ""] {
+            assert!(split_url(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn logins_of_kafka_are_read_as_java_writes_them() {
+        let text = r#"org.apache.kafka.common.security.plain.PlainLoginModule required username="u s" password="p;";"#;
+        assert_eq!(jaas(text, "username"), "u s");
+        assert_eq!(jaas(text, "password"), "p;");
+        assert_eq!(jaas("", "password"), "");
+    }
+
+    #[test]
+    fn a_changed_node_is_the_same_client_if_it_has_a_name() {
+        let server = |client_id: &str, password: &str| MqttServer {
+            host: "h".to_owned(),
+            port: 1883,
+            is_tls: false,
+            client_id: client_id.to_owned(),
+            user: None,
+            password: Some(password.to_owned()),
+            version: String::new(),
+            is_clean: true,
+            connect_timeout_ms: 1,
+        };
+        assert!(is_same_client(&server("c", "old"), &server("c", "new")));
+        assert!(!is_same_client(&server("c", "p"), &server("d", "p")));
+        assert!(!is_same_client(&server("", "p"), &server("", "q")));
+    }
+
+    #[test]
+    fn what_was_needed_longest_ago_makes_room() {
+        let mut known: Known<usize, usize> = Known::default();
+        for key in 0..SERVERS_MAX {
+            assert_eq!(known.get(key, || Ok(key)), Ok(key));
+        }
+        assert_eq!(known.get(0, || Err("made again".to_owned())), Ok(0));
+        assert_eq!(known.get(SERVERS_MAX, || Ok(7)), Ok(7));
+        assert_eq!(known.get(0, || Err("made again".to_owned())), Ok(0));
+        assert_eq!(
+            known.get(1, || Err("made again".to_owned())),
+            Err("made again".to_owned())
+        );
+    }
+}
