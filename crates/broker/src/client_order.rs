@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use crate::inspect::{ClientFilter, ClientView, LOOK_MAX};
-use crate::session::Session;
+use crate::session::{Drops, Session};
 use crate::shard::Shard;
 
 /// What clients are sorted by.
@@ -17,6 +17,8 @@ pub enum ClientSort {
     Queued,
     MessagesReceived,
     MessagesSent,
+    /// Messages that it lost, for whatever reason.
+    Dropped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ impl ClientOrder {
             ClientSort::Queued => view.queued as u64,
             ClientSort::MessagesReceived => view.messages_received,
             ClientSort::MessagesSent => view.messages_sent,
+            ClientSort::Dropped => view.drops.iter().map(|(_, messages)| u64::from(*messages)).sum(),
         };
         ClientPlace {
             value,
@@ -105,6 +108,7 @@ impl Shard {
             ClientSort::Queued => (session.outgoing.queued() + session.replays.held().0) as u64,
             ClientSort::MessagesReceived => session.messages_received,
             ClientSort::MessagesSent => self.core.link(slot).messages_sent,
+            ClientSort::Dropped => session.drops.as_deref().map_or(0, Drops::total),
         }
     }
 }

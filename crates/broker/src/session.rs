@@ -156,6 +156,10 @@ impl Drops {
             .filter(|(_, n)| *n > 0)
             .collect()
     }
+
+    pub fn total(&self) -> u64 {
+        self.by_reason.into_iter().map(u64::from).sum()
+    }
 }
 
 /// A SUBACK or UNSUBACK that waits until another shard has the shared subscription in its index, or no longer, so that no message

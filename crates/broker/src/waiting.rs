@@ -1,12 +1,15 @@
 //! What a session has been sent and has not acknowledged, and what waits behind that, for an operator to see.
 //!
-//! Of a message that is in the journal only, no more is known here than that it is there.
+//! Of a message that is in the journal only, no more is known here than where it is there: who asks reads it, and not on the shard's thread.
 
 use mqtt::QoS;
 
+use crate::durable::cold::publication_of;
 use crate::durable::entry::StoredEntry;
+use crate::durable::record::{Position, Record};
 use crate::effect::Now;
 use crate::inspect::LOOK_MAX;
+use crate::message::Publication;
 use crate::outgoing::{Delivery, packet_id};
 use crate::session::Session;
 use crate::shard::Shard;
@@ -21,6 +24,8 @@ pub struct WaitingView {
     pub is_released: bool,
     /// None where it is in the journal only, or gone.
     pub message: Option<WaitingMessage>,
+    /// Where the journal has it, if it is there only.
+    pub position: Option<Position>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,6 +37,28 @@ pub struct WaitingMessage {
     /// What keeping it costs.
     pub kept_bytes: usize,
     pub expires_in_s: Option<u32>,
+}
+
+impl WaitingMessage {
+    /// From the record that stands at its position; none if that is another one.
+    pub fn from_record(now: Now, record: &[u8], payload_bytes_max: usize) -> Option<WaitingMessage> {
+        let Ok(Record::Message(record)) = Record::read(record) else {
+            return None;
+        };
+        let publication = publication_of(now, &record, Position(0));
+        let kept_bytes = publication.kept_bytes();
+        Some(WaitingMessage::new(now, &publication, kept_bytes, payload_bytes_max))
+    }
+
+    fn new(now: Now, p: &Publication<'_>, kept_bytes: usize, payload_bytes_max: usize) -> WaitingMessage {
+        WaitingMessage {
+            topic: p.topic.to_owned(),
+            payload: p.payload[..p.payload.len().min(payload_bytes_max)].to_vec(),
+            payload_bytes: p.payload.len(),
+            kept_bytes,
+            expires_in_s: p.remaining_expiry_s(now),
+        }
+    }
 }
 
 /// A part of one of the two lists.
@@ -102,19 +129,15 @@ fn part(all: impl Iterator<Item = WaitingView>, range: WaitingRange, messages: u
 }
 
 fn view(now: Now, delivery: &Delivery, payload_bytes_max: usize) -> WaitingView {
-    let p = delivery.publication();
+    let (publication, kept_bytes) = (delivery.publication(), delivery.kept_bytes());
+    let message = WaitingMessage::new(now, &publication, kept_bytes, payload_bytes_max);
     WaitingView {
         packet_id: number(delivery.qos, delivery.seq),
         qos: delivery.qos,
         retain: delivery.retain,
         is_released: false,
-        message: Some(WaitingMessage {
-            topic: p.topic.to_owned(),
-            payload: p.payload[..p.payload.len().min(payload_bytes_max)].to_vec(),
-            payload_bytes: p.payload.len(),
-            kept_bytes: delivery.kept_bytes(),
-            expires_in_s: p.remaining_expiry_s(now),
-        }),
+        message: Some(message),
+        position: None,
     }
 }
 
@@ -128,6 +151,7 @@ fn of_entry(entry: &StoredEntry) -> WaitingView {
         retain: entry.retain(),
         is_released: false,
         message: None,
+        position: Some(entry.message()),
     }
 }
 
@@ -143,5 +167,6 @@ fn released(packet_id: u16) -> WaitingView {
         retain: false,
         is_released: true,
         message: None,
+        position: None,
     }
 }

@@ -422,6 +422,11 @@ impl Handle {
         })
     }
 
+    /// Reads what is in the journal, from any thread that may wait for a disk.
+    pub fn journal_reader(&self) -> Option<journal::LogReader> {
+        Some(self.inner.common.keeper.journal()?.reader())
+    }
+
     /// Connections of all listeners, those in their handshake included.
     pub fn connections(&self) -> usize {
         self.inner.common.connections.load(std::sync::atomic::Ordering::Relaxed)

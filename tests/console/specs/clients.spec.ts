@@ -1,4 +1,5 @@
 // Clients: found among many, looked at, given and taken subscriptions, disconnected; and those who were refused.
+import { until } from "../support/node";
 import { expect, open, test } from "../support/test";
 
 test("a client is found, looked at, and disconnected", async ({ console: page, node }) => {
@@ -56,6 +57,53 @@ test("a subscription is added and removed in the client's stead", async ({ conso
   await table.getByRole("button", { name: "Remove alarms/#", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Remove", exact: true }).click();
   await expect(table.getByRole("cell", { name: "alarms/#", exact: true })).toBeHidden();
+});
+
+test("what a list is filtered and sorted by outlives a look at a client and a reload, and can be sent to somebody", async ({ console: page, node }) => {
+  await node.subscriber("filtered-1", "clients/#");
+  await node.subscriber("filtered-2", "clients/#");
+  await open(page, "clients");
+  const id = page.getByLabel("Client id", { exact: true });
+  const rows = page.getByRole("region", { name: "Table: Clients", exact: true }).locator("tbody a");
+  await id.fill("filtered-");
+  await expect(rows).toHaveCount(2);
+  await page.getByRole("columnheader", { name: "Client id" }).getByRole("button").click();
+  await page.getByRole("columnheader", { name: "Client id" }).getByRole("button").click();
+  await expect(rows).toHaveText(["filtered-2", "filtered-1"]);
+  expect(new URL(page.url()).hash).toBe("#/clients?client=filtered-&sort=client_id&order=desc");
+  await rows.first().click();
+  await expect(page.getByRole("heading", { level: 1, name: "filtered-2", exact: true })).toBeVisible();
+  await page.goBack();
+  await expect(id).toHaveValue("filtered-");
+  await expect(rows).toHaveText(["filtered-2", "filtered-1"]);
+  await page.reload();
+  await expect(rows).toHaveText(["filtered-2", "filtered-1"]);
+  // To the page anew is to all of it.
+  await page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Clients", exact: true }).click();
+  await expect(id).toHaveValue("");
+  await expect(page.getByRole("columnheader", { name: "Client id" })).toHaveAttribute("aria-sort", "none");
+  await page.goBack();
+  await expect(rows).toHaveText(["filtered-2", "filtered-1"]);
+});
+
+test("clients that lost messages are found, and say why", async ({ console: page, node }) => {
+  for (const [name, messages] of [["loser-1", 1], ["loser-2", 3]] as const) {
+    const away = await node.subscriber(name, `lost/${name}`, "-q", "0", "-c", "-V", "5", "-x", "3600");
+    away.kill();
+    await until(async () => ((await node.call("GET", `/api/v1/clients/${name}`)) as { connected: boolean }).connected === false);
+    for (let n = 0; n < messages; n += 1) await node.publish(`lost/${name}`, "x");
+  }
+  await open(page, "clients?sort=dropped&order=desc");
+  const rows = page.getByRole("region", { name: "Table: Clients", exact: true }).locator("tbody tr");
+  await expect(rows.first()).toContainText("loser-2");
+  await expect(rows.nth(1)).toContainText("loser-1");
+  await expect(rows.first().locator("td.bad")).toHaveText("3");
+  await expect(rows.first().locator("td.bad")).toHaveAttribute("title", "Offline QoS 0: 3");
+  await rows.first().getByRole("link").click();
+  const counters = page.getByRole("region", { name: "Counters", exact: true });
+  await expect(counters).toContainText("Offline QoS 03 messages lost QoS 0 for a client that was away.");
+  await counters.getByRole("link", { name: "mqtt.queue_qos0", exact: true }).click();
+  await expect(page.getByRole("region", { name: "Table: Configuration", exact: true }).getByRole("row")).toHaveCount(2);
 });
 
 test("pages of a long list go forward and back", async ({ console: page, node }) => {

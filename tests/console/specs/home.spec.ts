@@ -43,7 +43,8 @@ test("what is wrong with the node is on top until it is over", async ({ console:
   await expect(alarm).toBeHidden();
   const over = page.getByRole("region", { name: "Alarms of this node that are over", exact: true });
   await expect(over).toContainText("The action http:lost does not work");
-  await over.getByRole("button", { name: "Forget", exact: true }).click();
+  await over.getByRole("button", { name: "Forget…", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Forget", exact: true }).click();
   await expect(over).toBeHidden();
   await node.call("DELETE", "/api/v1/connectors/nowhere");
 });
@@ -53,6 +54,34 @@ test("a chart says by which reason messages were not delivered", async ({ consol
   await open(page, "home");
   const chart = page.getByRole("figure").filter({ hasText: "Not delivered, by reason" });
   await expect(chart.getByRole("listitem")).toContainText(["no subscriber"], { timeout: 25_000 });
+});
+
+test("a reason says what it means, and where to look", async ({ console: page, node }) => {
+  await node.publish("nobody/listens", "x");
+  await open(page, "home");
+  const reasons = page.getByRole("region", { name: "Messages not delivered, since the start", exact: true });
+  await expect(reasons.getByRole("row", { name: /^No subscriber Nobody has subscribed to its topic/ })).toBeVisible();
+  await reasons.getByRole("row", { name: /^No subscriber/ }).getByRole("link", { name: "Subscriptions", exact: true }).click();
+  await expect(page.getByRole("heading", { level: 1, name: "Subscriptions", exact: true })).toBeVisible();
+});
+
+test("who looks along the lines goes on doing so while values come, in all charts for the same moment", async ({ console: page }) => {
+  const charts = page.getByRole("figure");
+  const first = charts.nth(0).locator(".u-over");
+  await expect(charts.nth(1).locator(".u-over")).toBeVisible();
+  const canvas = await charts.nth(0).locator("canvas").elementHandle();
+  // There is something to look at.
+  await page.waitForTimeout(2_500);
+  const box = await first.boundingBox();
+  if (!box) throw new Error("the chart has no place");
+  await page.mouse.move(box.x + box.width - 3, box.y + 20);
+  await page.mouse.move(box.x + box.width - 2, box.y + 30);
+  const moments = page.locator("figure .moment");
+  await expect(moments.first()).toHaveText(/^\d\d:\d\d:\d\d$/);
+  await expect(moments).toHaveCount(await charts.count());
+  await page.waitForTimeout(2_500);
+  await expect(moments).toHaveCount(await charts.count());
+  expect(await canvas?.evaluate((one) => one.isConnected)).toBe(true);
 });
 
 test("code to paste has the right port in every language", async ({ console: page, node }) => {

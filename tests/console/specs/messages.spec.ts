@@ -52,6 +52,14 @@ test("the tree of topics shows rates and last payloads, and is searched", async 
   load.kill();
 });
 
+test("levels of the tree stand by their names", async ({ console: page, node }) => {
+  for (const n of [10, 2, 1]) await node.publish(`order/room-${n}`, "x", "-r");
+  await open(page, "topics");
+  await page.getByLabel("Topic filter", { exact: true }).fill("order/#");
+  await page.getByRole("button", { name: "Watch", exact: true }).click();
+  await expect(page.getByRole("list", { name: "Topics", exact: true }).locator("button.name")).toHaveText(["order", "room-1", "room-2", "room-10"]);
+});
+
 test("the MQTT client subscribes, publishes with any QoS, and shows properties", async ({ console: page }) => {
   await open(page, "mqtt");
   await page.getByRole("button", { name: "Connect", exact: true }).click();
@@ -98,6 +106,7 @@ test("a Sparkplug B payload is read as what it says", async ({ console: page, no
   await node.call("POST", "/api/v1/publish", { topic: "spBv1.0/plant/NDATA/edge", payload, payload_encoding: "base64" });
   await page.getByRole("button", { name: "edge", exact: true }).click();
   const shown = page.getByRole("region", { name: "Payload", exact: true });
+  await expect(page.getByRole("list", { name: "Topics", exact: true })).toContainText('{ "metrics": [ { "name": "t",');
   await expect(shown).toHaveText(/"metrics": \[\s*\{\s*"name": "t",\s*"datatype": 10,\s*"double_value": 21\.5\s*\}\s*\],\s*"seq": 88/);
   await page.getByRole("button", { name: "Hex", exact: true }).click();
   await expect(shown).toContainText("12 0e 0a 01 74");

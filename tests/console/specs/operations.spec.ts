@@ -39,7 +39,8 @@ test("what waits for a client that is away is seen", async ({ console: page, nod
   await expect(page.getByText("away", { exact: true })).toBeVisible();
   await node.publish("wake/up", "good morning", "-q", "1");
   await expect(page.getByRole("heading", { name: "Queue 1 message", exact: true })).toBeVisible();
-  await expect(page.getByRole("region", { name: "Table: Queue", exact: true }).getByRole("row")).toHaveCount(2);
+  // It is in the journal only.
+  await expect(page.getByRole("region", { name: "Table: Queue", exact: true }).getByRole("row", { name: /1 wake\/up good morning 12 B/ })).toBeVisible();
 });
 
 test("an API key is made, works, is disabled and deleted; the audit log has it all", async ({ console: page, node }) => {

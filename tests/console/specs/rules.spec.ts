@@ -30,6 +30,52 @@ test("words are completed by Tab", async ({ console: page }) => {
   await expect(editor).toHaveValue("SELECT");
 });
 
+test("a new rule begins with an example; events are completed; what was typed is not replaced unasked", async ({ console: page }) => {
+  await open(page, "rules/new");
+  const editor = page.getByRole("textbox", { name: "SQL of the rule", exact: true });
+  const examples = page.getByRole("combobox", { name: "Begin with an example", exact: true });
+  await examples.selectOption({ label: "A connection ended" });
+  await expect(editor).toHaveValue(/FROM "\$events\/client\/disconnected"/);
+  await examples.selectOption({ label: "By cases" });
+  await expect(page.getByRole("region", { name: "Try it", exact: true }).locator("pre")).toHaveText(/"state": "hot"/);
+  await editor.fill('SELECT clientid FROM "$events/session/sub');
+  await editor.press("End");
+  await editor.pressSequentially("s");
+  await page.keyboard.press("Tab");
+  await expect(editor).toHaveValue('SELECT clientid FROM "$events/session/subscribed');
+  await examples.selectOption({ label: "By cases" });
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
+  await expect(editor).toHaveValue('SELECT clientid FROM "$events/session/subscribed');
+});
+
+test("every example is a rule that passes", async ({ console: page }) => {
+  await open(page, "rules/new");
+  const titles = await page.getByRole("combobox", { name: "Begin with an example", exact: true }).locator("option").allTextContents();
+  expect(titles.length).toBeGreaterThan(15);
+  const area = page.getByRole("region", { name: "Try it", exact: true });
+  for (const label of titles.slice(1)) {
+    await page.getByRole("combobox", { name: "Begin with an example", exact: true }).selectOption({ label });
+    // Of these the message that stands beside them has no list.
+    if (label === "Each of a list by itself") await area.getByLabel("Payload", { exact: true }).fill('{"temp": 31.5, "sensors": [{"name": "a", "value": 1}]}');
+    await expect(area.getByText("One output"), label).toBeVisible();
+    await expect(page.locator(".wrong"), label).toHaveCount(0);
+  }
+});
+
+test("a rule says what will not work, and once why it fails on a message", async ({ console: page, node }) => {
+  await node.call("POST", "/api/v1/rules", { id: "early", sql: 'SELECT * FROM "$sources/mqtt:not-yet"' });
+  await node.call("POST", "/api/v1/rules", { id: "adds", sql: 'SELECT payload.a + 1 AS b FROM "adds/#"' });
+  await open(page, "rules");
+  await expect(page.getByRole("row", { name: /early/ }).getByText("will not work as it is")).toBeVisible();
+  await open(page, "rules/early");
+  await expect(page.getByText(/mqtt:not-yet.*there is no such source/)).toBeVisible();
+  await open(page, "rules/adds");
+  await expect(page.getByRole("alert").filter({ hasText: "column" })).toHaveText(/^Line 1, column \d+: \+ takes two numbers, .*\(with the message beside it\)$/);
+  await expect(page.getByText(/^It fails: \+ takes two numbers/)).toBeVisible();
+  await node.call("DELETE", "/api/v1/rules/early");
+  await node.call("DELETE", "/api/v1/rules/adds");
+});
+
 test("a rule is added, watched at work, changed, compared and rolled back", async ({ console: page, node }) => {
   await open(page, "rules/new");
   await page.getByLabel("Id", { exact: true }).fill("warm");
@@ -96,16 +142,19 @@ test("a rule sends to a web server; its buffer is paused, seen to fill, purged a
   await node.publish("to-web/1", '{"n": 1}', "-q", "1");
   await expect.poll(() => bodies).toEqual(['{"n":1}']);
   const main = page.getByRole("main");
-  await expect(main.getByText(/^1 messages, /)).toBeVisible();
+  await expect(main.getByText(/^1 message, /)).toBeVisible();
+  await expect(main.getByText("From the rule forward.")).toBeVisible();
 
   await page.getByRole("button", { name: "Pause", exact: true }).click();
   await expect(main.getByText("paused", { exact: true })).toBeVisible();
   await node.publish("to-web/1", '{"n": 2}', "-q", "1");
-  await expect(main.locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^1 messages/);
+  await expect(main.locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^1 message, /);
   await page.getByRole("button", { name: "Purge…", exact: true }).click();
   await page.getByRole("dialog").getByLabel("Type http:post to confirm", { exact: true }).fill("http:post");
   await page.getByRole("dialog").getByRole("button", { name: "Purge", exact: true }).click();
   await expect(main.locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^0 messages/);
+  await expect(page.getByRole("button", { name: "Purge…", exact: true })).toBeDisabled();
+  await expect(page.getByRole("button", { name: "Purge…", exact: true })).toHaveAttribute("title", "Nothing waits");
   await page.getByRole("button", { name: "Resume", exact: true }).click();
   await node.publish("to-web/1", '{"n": 3}', "-q", "1");
   await expect.poll(() => bodies).toEqual(['{"n":1}', '{"n":3}']);
@@ -126,6 +175,8 @@ test("a source is made with the form of its type, and connects", async ({ consol
   await page.getByRole("button", { name: "Add", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "mqtt:loop", exact: true })).toBeVisible();
   await expect(page.getByText("connected", { exact: true })).toBeVisible();
+  // What rules call it.
+  await expect(page.getByRole("region", { name: "Counters", exact: true })).toContainText('"$sources/mqtt:loop"');
 });
 
 async function webServer(): Promise<[Server, string[]]> {

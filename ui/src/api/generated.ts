@@ -497,7 +497,7 @@ export type ClientDetails = {
 };
 
 /** What clients are sorted by. */
-export type ClientSort = ("client_id" | "subscriptions" | "queued" | "messages_received" | "messages_sent" | "since");
+export type ClientSort = ("client_id" | "subscriptions" | "queued" | "messages_received" | "messages_sent" | "dropped" | "since");
 
 /** One value that is another then. */
 export type ConfigDifference = {
@@ -1466,7 +1466,7 @@ export type Version = {
 export type Waiting = {
   /** At QoS 2: PUBREC has come and PUBCOMP has not, so the message itself is gone. */
   is_released: boolean;
-  /** The message, where it is in memory. `null`: it is in the journal only, or gone. */
+  /** `null`: it is gone, or deep in the journal (8 MiB of it are read for one page), or not written there yet. */
   message: (WaitingMessage | null);
   /** `null` at QoS 0, and where it is still open. */
   packet_id: (number | null);

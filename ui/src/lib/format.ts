@@ -26,6 +26,9 @@ export function plural(n: number, word: string): string {
   return `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 }
 
+/** As `plural`, to the last digit. */
+export const exactly = (n: Maybe<number>, word: string): string => `${exact(n)} ${word}${n === 1 ? "" : "s"}`;
+
 export function bytes(n: Maybe<number>): string {
   if (n === null || n === undefined) return NONE;
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

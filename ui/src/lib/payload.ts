@@ -1,4 +1,5 @@
 // What a payload is, and how it is read: JSON, text, or bytes in hexadecimal.
+import { isSparkplug, sparkplugOf } from "./sparkplug";
 
 export type View = "sparkplug" | "json" | "text" | "hex";
 
@@ -41,9 +42,11 @@ export function hexOf(bytes: Uint8Array): string {
   return lines.join("\n");
 }
 
-/** In one line. */
-export function preview(bytes: Uint8Array, charactersMax = 120): string {
+/** In one line. Under its topic Sparkplug B is told from other bytes. */
+export function preview(bytes: Uint8Array, charactersMax = 120, topic = ""): string {
   if (bytes.length === 0) return "(empty)";
+  const sparkplug = isSparkplug(topic) ? sparkplugOf(bytes)?.replace(/\s+/g, " ") : undefined;
+  if (sparkplug !== undefined) return sparkplug.length > charactersMax ? `${sparkplug.slice(0, charactersMax)}…` : sparkplug;
   const text = textOf(bytes.subarray(0, charactersMax * 4)) ?? textOf(bytes.subarray(0, 64));
   const line = text?.replace(/\s+/g, " ") ?? [...bytes.subarray(0, 24)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
   return line.length > charactersMax ? `${line.slice(0, charactersMax)}…` : line;

@@ -54,6 +54,20 @@ class Router {
     // Without a change nobody hears of it.
     if (location.hash !== before) this.#own = location.hash;
   }
+
+  /** In the address of the page in sight, in the same place of the history; what is empty is taken out. */
+  note(named: Record<string, string>): void {
+    const query = this.query;
+    for (const [name, value] of Object.entries(named)) {
+      if (value) query.set(name, value);
+      else query.delete(name);
+    }
+    const text = query.toString();
+    const hash = `#/${path(this.#hash)}${text ? `?${text}` : ""}`;
+    if (hash === this.#hash) return;
+    history.replaceState({ at: this.#at } satisfies Kept, "", hash);
+    this.#hash = hash;
+  }
 }
 
 const path = (hash: string): string => hash.replace(/^#\/?/, "").split("?")[0] ?? "";

@@ -1,6 +1,6 @@
 // The rule SQL as far as an editor needs it: tokens for colours, words for completion, and where a mistake is.
 
-import { COLUMNS, FUNCTIONS } from "./words";
+import { COLUMNS, EVENTS, FUNCTIONS } from "./words";
 
 export type TokenKind = "keyword" | "function" | "text" | "number" | "comment" | "plain";
 export interface Token { kind: TokenKind; text: string }
@@ -30,6 +30,8 @@ export function mistake(message: string): Mistake | undefined {
 
 /** The word before the cursor, and what it could become. */
 export function completions(sql: string, cursor: number): { from: number; words: string[] } {
+  const event = /"(\$[\w/]*)$/.exec(sql.slice(0, cursor))?.[1];
+  if (event !== undefined) return { from: cursor - event.length, words: EVENTS.map(({ name }) => name).filter((name) => name.startsWith(event) && name !== event) };
   const word = /[A-Za-z_][\w.]*$/.exec(sql.slice(0, cursor))?.[0] ?? "";
   const from = cursor - word.length;
   if (word.length < 1 || isQuoted(sql, from)) return { from, words: [] };

@@ -30,6 +30,16 @@ export interface Node {
 
 export interface Last { messages: number; at: number; payload: Uint8Array; payloadBytes: number; qos: number; isRetained: boolean }
 
+/** More than these stay as they came: whoever has so many searches. */
+const SORTED_MAX = 1000;
+const names = new Intl.Collator("en", { numeric: true });
+
+/** As they are shown: `room-2` before `room-10`. */
+export function byName(children: Map<string, Node>): Node[] {
+  const all = [...children.values()];
+  return all.length > SORTED_MAX ? all : all.sort((a, b) => names.compare(a.name, b.name));
+}
+
 export class TopicTree {
   root = node("", "", undefined);
   topics = 0;

@@ -212,3 +212,22 @@ export const COLUMNS = [
   "validation",
   "value",
 ];
+
+export const EVENTS: { name: string; about: string }[] = [
+  { name: "$events/message/delivered", about: "a message was sent to a subscriber" },
+  { name: "$events/message/acked", about: "a subscriber acknowledged a message" },
+  { name: "$events/message/dropped", about: "a message reached nobody" },
+  { name: "$events/message/delivery_dropped", about: "a message was dropped for one subscriber" },
+  { name: "$events/client/connected", about: "a client connected" },
+  { name: "$events/client/disconnected", about: "a connection ended" },
+  { name: "$events/client/connack", about: "a CONNACK was sent" },
+  { name: "$events/client/ping", about: "a PINGREQ arrived" },
+  { name: "$events/auth/check_authn_complete", about: "a client's identity was checked" },
+  { name: "$events/auth/check_authz_complete", about: "a right was checked" },
+  { name: "$events/session/subscribed", about: "a client subscribed" },
+  { name: "$events/session/unsubscribed", about: "a client unsubscribed" },
+  { name: "$events/sys/alarm_activated", about: "an alarm of the node began" },
+  { name: "$events/sys/alarm_deactivated", about: "an alarm of the node ended" },
+  { name: "$events/schema_validation/failed", about: "a payload did not fit its schema" },
+  { name: "$events/message_transformation/failed", about: "a message could not be transformed" },
+];

@@ -24,6 +24,7 @@ pub enum SortBy {
     Queued,
     MessagesReceived,
     MessagesSent,
+    Dropped,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -43,6 +44,7 @@ impl SortBy {
                 SortBy::Queued => ClientSort::Queued,
                 SortBy::MessagesReceived => ClientSort::MessagesReceived,
                 SortBy::MessagesSent => ClientSort::MessagesSent,
+                SortBy::Dropped => ClientSort::Dropped,
             },
             is_descending: matches!(order, Some(SortOrder::Desc)),
         }

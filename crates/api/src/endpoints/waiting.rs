@@ -2,8 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use broker::waiting::{WaitingPart, WaitingRange, WaitingView};
+use broker::waiting::{WaitingMessage, WaitingPart, WaitingRange, WaitingView};
 use broker::{Now, Shard};
+use journal::{LogReader, Lsn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,9 @@ use crate::query::Params;
 const PAYLOAD_BYTES: usize = 256;
 const PAYLOAD_BYTES_MAX: usize = 4096;
 
+/// What is read from the journal for one page, but for the message that goes beyond it.
+const JOURNAL_BYTES_MAX: usize = 8 << 20;
+
 /// A message that waits.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Waiting {
@@ -28,7 +32,7 @@ pub struct Waiting {
     pub retain: bool,
     /// At QoS 2: PUBREC has come and PUBCOMP has not, so the message itself is gone.
     pub is_released: bool,
-    /// The message, where it is in memory. `null`: it is in the journal only, or gone.
+    /// `null`: it is gone, or deep in the journal (8 MiB of it are read for one page), or not written there yet.
     pub message: Option<Message>,
 }
 
@@ -125,15 +129,39 @@ async fn part(app: &App, client_id: String, query: &WaitingQuery, look: Look) ->
     };
     let wanted = client_id.clone();
     let found = app
-        .on_home(&client_id, move |shard, now| look(shard, now, &wanted, range))
+        .on_home(&client_id, move |shard, now| {
+            look(shard, now, &wanted, range).map(|found| (found, now))
+        })
         .await?;
-    let found = found.ok_or_else(|| unknown(&client_id))?;
+    let (mut found, now) = found.ok_or_else(|| unknown(&client_id))?;
+    if let Some(reader) = app.net().journal_reader()
+        && found.items.iter().any(|one| one.position.is_some())
+    {
+        found = app
+            .block(move || read_back(&reader, now, found, payload_bytes_max))
+            .await?;
+    }
     Ok(Json(WaitingPage {
         items: found.items.into_iter().map(view).collect(),
         messages: found.messages,
         unlisted: found.unlisted,
         cursor: found.next.map(|next| Place::slot(0, next as u32).to_text()),
     }))
+}
+
+/// With the messages that are in the journal only. One that has been delivered meanwhile may be gone from there.
+fn read_back(reader: &LogReader, now: Now, mut found: WaitingPart, payload_bytes_max: usize) -> WaitingPart {
+    let (mut record, mut bytes) = (Vec::new(), 0);
+    for one in &mut found.items {
+        let Some(position) = one.position.filter(|_| bytes < JOURNAL_BYTES_MAX) else {
+            continue;
+        };
+        if reader.read(Lsn(position.0), &mut record).is_ok() {
+            bytes += record.len();
+            one.message = WaitingMessage::from_record(now, &record, payload_bytes_max);
+        }
+    }
+    found
 }
 
 fn view(waiting: WaitingView) -> Waiting {

@@ -101,6 +101,35 @@ fn clients_with_the_most_messages_come_first() {
 }
 
 #[test]
+fn clients_that_lost_the_most_messages_come_first() {
+    let node = Node::start(3).with_login();
+    let losers = [("a", 2), ("b", 0), ("c", 3), ("d", 1)];
+    for (id, _) in losers {
+        let mut peer = node.peer(id);
+        peer.subscribe(id, QoS::AtLeastOnce);
+    }
+    node.wait_for("the end of the connections", || {
+        node.all_pages("/api/v1/clients?connected=false", 10).len() == losers.len()
+    });
+    // QoS 0 for a session that is away is lost.
+    for (id, messages) in losers {
+        for _ in 0..messages {
+            let message = json!({ "topic": id, "payload": "lost" });
+            node.send("POST", "/api/v1/publish", &message).ok();
+        }
+    }
+    let sorted = |query: &str, limit: usize| -> Vec<String> {
+        let listed = node.all_pages(&format!("/api/v1/clients?sort=dropped{query}"), limit);
+        listed
+            .iter()
+            .map(|item| item["client_id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    node.wait_for("the losses", || sorted("&order=desc", 1) == ["c", "a", "d", "b"]);
+    assert_eq!(sorted("", 3), ["b", "d", "a", "c"]);
+}
+
+#[test]
 fn queries_are_checked() {
     let node = Node::start(1).with_login();
     assert_eq!(node.get("/api/v1/clients?limit=0").problem(400)["field"], "limit");
