@@ -14,6 +14,8 @@ test("names of any length leave the columns beside them in sight", async ({ cons
   await platform.call("POST", "/api/ruleChain", { name: LONG, type: "CORE" });
   const profileData = { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" }, provisionConfiguration: { type: "DISABLED" }, alarms: [] };
   await platform.call("POST", "/api/deviceProfile", { name: LONG, type: "DEFAULT", transportType: "DEFAULT", description: LONG, profileData });
+  // With a label of that kind.
+  const { id: labelled } = (await platform.call("POST", "/api/device", { name: `${LONG.slice(1)}y`, label: LONG })) as { id: { id: string } };
   await node.call("POST", "/api/v1/connectors", { type: "http", name: "hook", config: { url: "http://127.0.0.1:9" }, description: LONG });
   await node.call("POST", "/api/v1/rules", { id: "long", description: LONG, sql: 'SELECT * FROM "nothing/#"', actions: [] });
   await node.subscriber(LONG, "any/#");
@@ -24,6 +26,9 @@ test("names of any length leave the columns beside them in sight", async ({ cons
     const excess = await page.locator(".scroll").first().evaluate((place) => place.scrollWidth - place.clientWidth);
     expect.soft(excess, path).toBeLessThanOrEqual(0);
   }
+  await open(page, `devices/${labelled.id}`);
+  await expect(page.getByText(`${LONG}, profile default`)).toBeVisible();
+  expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0);
 });
 
 test("markup in names and payloads is text", async ({ console: page, node }) => {

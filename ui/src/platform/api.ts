@@ -40,6 +40,8 @@ export const sendAsDevice = (token: string, values: Json) => requestAs<void>({ h
 export const profileInfos = (signal?: AbortSignal) => ask<Page<ProfileInfo>>("GET", "/api/deviceProfileInfos", { query: { page: 0, pageSize: 1000, sortProperty: "name" }, signal });
 
 export const keys = (entity: EntityId, signal?: AbortSignal) => ask<string[]>("GET", `/api/plugins/telemetry/${of(entity)}/keys/timeseries`, { signal });
+/** Of all scopes. */
+export const attributeKeys = (entity: EntityId, signal?: AbortSignal) => ask<string[]>("GET", `/api/plugins/telemetry/${of(entity)}/keys/attributes`, { signal });
 
 /** All points, straight from the store, however many. */
 export async function exportPoints(entity: EntityId, names: string[], from: number, to: number, format: "csv" | "parquet"): Promise<Blob> {
@@ -49,7 +51,7 @@ export async function exportPoints(entity: EntityId, names: string[], from: numb
   return answer.blob();
 }
 
-export interface Window { startTs: number; endTs: number; agg: Aggregation; interval?: number; limit?: number }
+export interface Window { startTs: number; endTs: number; agg: Aggregation; interval?: number; limit?: number; orderBy?: "ASC" | "DESC" }
 export const points = (entity: EntityId, names: string[], window: Window, signal?: AbortSignal) =>
   ask<Record<string, Point[]>>("GET", `/api/plugins/telemetry/${of(entity)}/values/timeseries`, { query: { keys: names.join(","), orderBy: "ASC", useStrictDataTypes: true, ...window }, signal });
 
@@ -74,7 +76,7 @@ export async function people(alarm: string, signal?: AbortSignal): Promise<Assig
   return found.data.filter((user) => !isOfConsole(user.email));
 }
 
-export interface AlarmFilter extends Listing { statusList?: string | undefined; severityList?: string | undefined; typeList?: string | undefined }
+export interface AlarmFilter extends Listing { statusList?: string | undefined; severityList?: string | undefined; typeList?: string | undefined; /** Those that began then or later. */ startTime?: number | undefined }
 export const alarms = (query: AlarmFilter, entity: EntityId | undefined, signal?: AbortSignal) =>
   ask<Page<Alarm>>("GET", entity ? `/api/v2/alarm/${of(entity)}` : "/api/v2/alarms", { query: { sortProperty: "startTs", sortOrder: "DESC", ...query }, signal });
 export const acknowledge = (id: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/ack`);
@@ -100,6 +102,8 @@ export const deleteDashboard = (id: string) => ask<void>("DELETE", `/api/dashboa
 export const profiles = (signal?: AbortSignal) => ask<Page<Profile>>("GET", "/api/deviceProfiles", { query: { page: 0, pageSize: 1000, sortProperty: "name" }, signal });
 export const profile = (id: string, signal?: AbortSignal) => ask<Profile>("GET", `/api/deviceProfile/${part(id)}`, { signal });
 export const saveProfile = (body: Json) => ask<Profile>("POST", "/api/deviceProfile", { body });
+/** Of the tenant, or those that all share. */
+export const ruleQueues = (signal?: AbortSignal) => ask<Page<{ name: string }>>("GET", "/api/queues", { query: { serviceType: "TB_RULE_ENGINE", page: 0, pageSize: 100, sortProperty: "name" }, signal });
 export const makeDefault = (id: string) => ask<unknown>("POST", `/api/deviceProfile/${part(id)}/default`);
 export const deleteProfile = (id: string) => ask<void>("DELETE", `/api/deviceProfile/${part(id)}`);
 
