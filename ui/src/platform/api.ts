@@ -13,11 +13,13 @@ export async function ask<T>(method: string, path: string, options: RequestOptio
 
 export interface Listing { page: number; pageSize: number; textSearch?: string | undefined; sortProperty?: string; sortOrder?: "ASC" | "DESC" }
 
+/** Users of a customer have what is the customer's. */
+const owner = (): string => (tenancy.customer ? `customer/${part(tenancy.customer)}` : "tenant");
 const of = (entity: EntityId): string => `${entity.entityType}/${entity.id}`;
 export const device = (id: string): EntityId => ({ entityType: "DEVICE", id });
 
 export const devices = (query: Listing & { active?: boolean | undefined; deviceProfileId?: string | undefined }, signal?: AbortSignal) =>
-  ask<Page<DeviceInfo>>("GET", "/api/tenant/deviceInfos", { query: { ...query }, signal });
+  ask<Page<DeviceInfo>>("GET", `/api/${owner()}/deviceInfos`, { query: { ...query }, signal });
 export const deviceInfo = (id: string, signal?: AbortSignal) => ask<DeviceInfo>("GET", `/api/device/info/${part(id)}`, { signal });
 /** Of what belongs to nobody's customer. */
 const NO_CUSTOMER: EntityId = { entityType: "CUSTOMER", id: "13814000-1dd2-11b2-8080-808080808080" };
@@ -94,7 +96,7 @@ export const deleteRelation = (one: Relation) =>
   ask<void>("DELETE", "/api/relation", { query: { fromId: one.from.id, fromType: one.from.entityType, relationType: one.type, relationTypeGroup: one.typeGroup, toId: one.to.id, toType: one.to.entityType } });
 
 export interface DashboardInfo { id: EntityId; createdTime: number; title: string }
-export const dashboards = (query: Listing, signal?: AbortSignal) => ask<Page<DashboardInfo>>("GET", "/api/tenant/dashboards", { query: { ...query }, signal });
+export const dashboards = (query: Listing, signal?: AbortSignal) => ask<Page<DashboardInfo>>("GET", `/api/${owner()}/dashboards`, { query: { ...query }, signal });
 export const dashboard = (id: string, signal?: AbortSignal) => ask<Dashboard>("GET", `/api/dashboard/${part(id)}`, { signal });
 export const saveDashboard = (body: Dashboard) => ask<Dashboard & { id: EntityId }>("POST", "/api/dashboard", { body });
 export const deleteDashboard = (id: string) => ask<void>("DELETE", `/api/dashboard/${part(id)}`);
