@@ -47,4 +47,8 @@ test("alarms are looked for by when they were made", async ({ console: page, nod
   const startTime = Number(new URL((await asked).url()).searchParams.get("startTime"));
   expect(Math.abs(Date.now() - 3_600_000 - startTime)).toBeLessThan(60_000);
   await expect(page.getByRole("button", { name: "Show Burnt of oven", exact: true })).toBeVisible();
+  // The audit log tells of it as what it is, not as a device of that name.
+  await open(page, "tenant-audit");
+  const log = page.getByRole("region", { name: "Table: Tenant audit log", exact: true });
+  await expect(log.getByRole("row", { name: /alarm Burnt of a device/ })).toBeVisible();
 });
