@@ -36,3 +36,19 @@ test("a new alarm is told by sound and by a notification, and those before are n
   await page.getByRole("checkbox", { name: "notification", exact: true }).uncheck();
   await page.getByRole("checkbox", { name: "sound", exact: true }).uncheck();
 });
+
+test("alarms are looked for by when they were made", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const originator = { entityType: "DEVICE", id: await platform.device("oven") };
+  await platform.call("POST", "/api/alarm", { originator, type: "Burnt", severity: "MAJOR", details: {} });
+  await open(page, "alarms");
+  const asked = page.waitForRequest((request) => request.url().includes("/api/v2/alarms") && request.url().includes("startTime="));
+  await page.getByRole("combobox", { name: "Created", exact: true }).selectOption("in the last 1 h");
+  const startTime = Number(new URL((await asked).url()).searchParams.get("startTime"));
+  expect(Math.abs(Date.now() - 3_600_000 - startTime)).toBeLessThan(60_000);
+  await expect(page.getByRole("button", { name: "Show Burnt of oven", exact: true })).toBeVisible();
+  // The audit log tells of it as what it is, not as a device of that name.
+  await open(page, "tenant-audit");
+  const log = page.getByRole("region", { name: "Table: Tenant audit log", exact: true });
+  await expect(log.getByRole("row", { name: /alarm Burnt of a device/ })).toBeVisible();
+});

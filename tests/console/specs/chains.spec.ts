@@ -167,3 +167,23 @@ test("what stands on nodes is whole on a screen of 4K, too", async ({ console: p
     expect(Math.max(...cut), `${width}`).toBeLessThanOrEqual(0);
   }
 });
+
+test("what is said of a node has room beside the picture, whatever it is called", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const { id } = (await platform.call("POST", "/api/ruleChain", { name: "Narrow", type: "CORE" })) as { id: { id: string } };
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await open(page, `chains/${id.id}`);
+  await page.getByRole("combobox", { name: "Another node", exact: true }).selectOption("script");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  // The node stays in the picture, of which this takes a part.
+  const added = page.getByRole("region", { name: "Graph", exact: true }).getByRole("button", { name: /^Node script/ });
+  for (let n = 0; n < 40; n += 1) await added.press("ArrowRight");
+  await page.getByRole("button", { name: "Fit", exact: true }).click();
+  await page.getByRole("combobox", { name: "Another node", exact: true }).selectOption("script");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await added.first().click();
+  await expect(added.first()).toBeInViewport();
+  const panel = page.getByRole("region", { name: "Node", exact: true });
+  await expect(panel.getByText(/^org\.thingsboard\..*TbJsFilterNode$/)).toBeVisible();
+  expect(await panel.evaluate((place) => place.scrollWidth - place.clientWidth)).toBeLessThanOrEqual(0);
+});

@@ -201,12 +201,18 @@ test("an alarm is assigned, and what was done to it stands below it and among th
 });
 
 test("devices come from a CSV file, and what is wrong in it is told by line", async ({ console: page, node }) => {
-  await Platform.open(node, "Main");
+  const platform = await Platform.open(node, "Main");
   await open(page, "devices");
   await page.getByRole("button", { name: "Import CSV…", exact: true }).click();
   const dialog = page.getByRole("dialog");
+  // A file that was mended is chosen once more under its name.
+  await dialog.getByLabel("CSV file", { exact: true }).setInputFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from("device\na\n") });
+  await expect(dialog.getByRole("alert")).toContainText("The first line names no column name");
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), dialog.getByLabel("CSV file", { exact: true }).click()]);
+  await expect(dialog.getByLabel("CSV file", { exact: true })).toHaveValue("");
+  await expect(dialog.getByRole("alert")).toHaveCount(0);
   const content = 'name,label,profile,token\r\ncsv-1,"Kitchen, left",default,csv-token-1\r\ncsv-2,,nonsense,\r\ncsv-3,,,\r\n';
-  await dialog.getByLabel("CSV file", { exact: true }).setInputFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from(content) });
+  await chooser.setFiles({ name: "devices.csv", mimeType: "text/csv", buffer: Buffer.from(content) });
   await dialog.getByRole("button", { name: "Import 3 devices", exact: true }).click();
   await expect(dialog.getByRole("status")).toHaveText("2 of 3 devices created, 1 not.");
   await expect(dialog.getByText("Line 3: there is no profile nonsense", { exact: true })).toBeVisible();
@@ -215,6 +221,13 @@ test("devices come from a CSV file, and what is wrong in it is told by line", as
   const table = page.getByRole("region", { name: "Table: Devices", exact: true });
   await expect(table.getByRole("row")).toHaveCount(3);
   await expect(table.getByRole("row", { name: /csv-1 inactive default Kitchen, left/ })).toBeVisible();
+  // Also by profile.
+  await platform.call("POST", "/api/deviceProfile", { name: "csv-other", type: "DEFAULT", transportType: "DEFAULT", profileData: { configuration: { type: "DEFAULT" }, transportConfiguration: { type: "DEFAULT" } } });
+  await page.reload();
+  await page.getByRole("combobox", { name: "Profile", exact: true }).selectOption("csv-other");
+  await expect(page.getByText("No device fits.", { exact: true })).toBeVisible();
+  await page.getByRole("combobox", { name: "Profile", exact: true }).selectOption("default");
+  await expect(table.getByRole("row", { name: /csv-1/ })).toBeVisible();
 });
 
 test("an import that is closed by Escape makes no more devices, and says how far it has come", async ({ console: page, node }) => {

@@ -53,16 +53,16 @@ test("all datasources, attributes and aliases of a dashboard are shown, and what
   const widget = (name: string) => page.getByRole("region", { name, exact: true });
   await expect(widget("Course").getByRole("listitem")).toHaveText([/^meter-a heat 20$/, /^meter-b heat 30$/]);
   const rows = (name: string) => widget(name).getByRole("row");
-  await expect(rows("Named")).toHaveText([/meter-a ?heat ?20/, /meter-a ?room ?cellar/, /meter-a ?firmware ?meter-a-1\.0/, /meter-b ?heat ?30/, /meter-b ?room ?attic/, /meter-b ?firmware ?meter-b-1\.0/]);
+  await expect(rows("Named")).toHaveText([/^Name ?heat ?room ?firmware/, /^meter-a ?20 ?cellar ?meter-a-1\.0/, /^meter-b ?30 ?attic ?meter-b-1\.0/]);
   await expect(rows("Typed")).toHaveText([/^Limit ?75/]);
   // Of an alias that is one entity, the first.
   await expect(rows("Every")).toHaveText([/^heat ?–/]);
-  await expect(rows("Related")).toHaveText([/cellar/, /attic/]);
+  await expect(rows("Related")).toHaveText([/room/, /cellar/, /attic/]);
   await expect(widget("Room").getByText("attic", { exact: true })).toBeVisible();
   // Attributes come as they change.
   await platform.call("POST", `/api/plugins/telemetry/DEVICE/${b}/SERVER_SCOPE`, { room: "roof" });
   await expect(widget("Room").getByText("roof", { exact: true })).toBeVisible();
-  await expect(rows("Related")).toHaveText([/cellar/, /roof/]);
+  await expect(rows("Related")).toHaveText([/room/, /cellar/, /roof/]);
   // A widget that is changed keeps its other datasources, and keys that are attributes.
   await page.getByRole("button", { name: "Edit", exact: true }).click();
   for (const name of ["Course", "Typed"]) {
@@ -111,12 +111,94 @@ test("fields of entities, units, digits and filters of a dashboard from ThingsBo
   await dialog.getByRole("link", { name: "Open it", exact: true }).click();
   const widget = (name: string) => page.getByRole("region", { name, exact: true });
   const rows = (name: string) => widget(name).getByRole("row");
-  const of = (n: number, value: string) => [`tank-${n} ?name ?tank-${n}`, `tank-${n} ?Kind ?default`, `tank-${n} ?label ?–`, `tank-${n} ?level ?${value} m³`].map((row) => new RegExp(row));
-  await expect(rows("All")).toHaveText([...of(1, "12\\.3"), ...of(2, "55"), ...of(3, "80")]);
+  const of = (n: number, value: string) => new RegExp(`^tank-${n} ?tank-${n} ?default ?– ?${value} m³`);
+  await expect(rows("All")).toHaveText([/^Name ?name ?Kind ?label ?level/, of(1, "12\\.3"), of(2, "55"), of(3, "80")]);
+  // Columns sort, numbers as numbers.
+  await widget("All").getByRole("button", { name: "level", exact: true }).click();
+  await widget("All").getByRole("button", { name: /^level/ }).click();
+  await expect(widget("All").getByRole("columnheader", { name: /^level/ })).toHaveAttribute("aria-sort", "descending");
+  await expect(rows("All")).toHaveText([/level/, of(3, "80"), of(2, "55"), of(1, "12\\.3")]);
   await expect(rows("Full")).toHaveText([/^name ?tank-3/, /^level ?80 m³/]);
   await expect(widget("Listed").getByText(/^Level of tank-3/)).toBeVisible();
   await expect(widget("Words")).toContainText("tank-1 has 12.3");
   // What a filter lets through follows the values.
   expect(await level("tank-2", 70)).toBe(0);
-  await expect(rows("Full")).toHaveText([/tank-2/, /tank-2 ?level ?70/, /tank-3/, /tank-3/], { timeout: 20_000 });
+  await expect(rows("Full")).toHaveText([/level/, /tank-2 ?70 m³/, /tank-3 ?80 m³/], { timeout: 20_000 });
+});
+
+test("ThingsBoard's tables lead from each row, its newer map, tables over time and cards with HTML are shown, and its words for translations are read", async ({ console: page, node }) => {
+  test.setTimeout(90_000);
+  const platform = await Platform.open(node, "Main");
+  for (const [n, name] of ["stove-1", "stove-2"].entries()) {
+    const id = await platform.device(name);
+    await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/SERVER_SCOPE`, { latitude: 37.4 + n / 10, longitude: -122.1 });
+    for (const heat of [20 + n, 30 + n]) expect(await node.publish("v1/devices/me/telemetry", `{"heat": ${heat}}`, "-u", name, "-q", "1")).toBe(0);
+  }
+  const heat = { name: "heat", type: "timeseries", label: "{i18n:stoves.present-heat}", units: "°C" };
+  const of = (entityAliasId: string) => [{ type: "entity", entityAliasId, dataKeys: [heat] }];
+  const widget = (id: string, typeFullFqn: string, type: string, config: object) => [id, { id, typeFullFqn, type, config }] as const;
+  const marker = { dsType: "entity", dsEntityAliasId: "all", xKey: { name: "latitude", type: "attribute" }, yKey: { name: "longitude", type: "attribute" }, additionalDataKeys: [{ ...heat, usePostProcessing: true }] };
+  const widgets = Object.fromEntries([
+    widget("t", "system.cards.entities_table", "latest", { title: "New Entities table", showTitle: false, datasources: of("all"), settings: { entitiesTitle: "Stoves" }, actions: {
+      headerButton: [{ name: "Where", type: "openDashboardState", targetDashboardStateId: "where", setEntityId: false }],
+      actionCellButton: [{ name: "Course", type: "openDashboardState", targetDashboardStateId: "one", setEntityId: true }],
+    } }),
+    widget("m", "system.map", "latest", { title: "Map", datasources: [], settings: { mapType: "geoMap", markers: [marker] } }),
+    widget("h", "system.cards.html_card", "static", { title: "Hint", settings: { cardHtml: "<style>p { color: red; }</style><p style=\"color: red\">Call <b>Ada</b></p><img src=x onerror=alert(1)><p>at 20&nbsp;&deg;C</p>" } }),
+    widget("c", "system.time_series_chart", "timeseries", { title: "Chart", datasources: of("one") }),
+    widget("l", "system.cards.timeseries_table", "timeseries", { title: "Log", datasources: of("one") }),
+  ]);
+  const at = (row: number) => ({ row, col: 0, sizeX: 12, sizeY: 5 });
+  const states = {
+    default: { name: "{i18n:stoves.all-stoves}", root: true, layouts: { main: { widgets: { t: at(0), h: at(5) } } } },
+    one: { name: "${entityName}", root: false, layouts: { main: { widgets: { c: at(0), l: at(5) } } } },
+    where: { name: "Where", root: false, layouts: { main: { widgets: { m: at(0) } } } },
+  };
+  const entityAliases = { all: { id: "all", alias: "Stoves", filter: { type: "entityName", resolveMultiple: true, entityType: "DEVICE", entityNameFilter: "stove" } }, one: { id: "one", alias: "Stove", filter: { type: "stateEntity", resolveMultiple: false } } };
+  await open(page, "dashboards");
+  await page.locator("input[type=file]").setInputFiles({ name: "s.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify({ title: "Stoves at home", configuration: { widgets, states, entityAliases, filters: {} } })) });
+  const dialog = page.getByRole("dialog");
+  await expect(dialog.getByRole("listitem")).toHaveText(["Hint: of its HTML the text is shown."]);
+  await dialog.getByRole("link", { name: "Open it", exact: true }).click();
+  const region = (name: string) => page.getByRole("region", { name, exact: true });
+  const parts = page.getByRole("navigation", { name: "States", exact: true }).getByRole("link");
+  await expect(parts).toHaveText(["All stoves", "one device", "Where"]);
+  await expect(region("Stoves").getByRole("row")).toHaveText([/^Name ?Present heat/, /^stove-1 ?30 °C ?Course/, /^stove-2 ?31 °C ?Course/]);
+  await expect(region("Hint")).toContainText(/Call Ada\s*at 20 °C/);
+  await expect(region("Hint").locator("img")).toHaveCount(0);
+  // The second row is about the second device.
+  await region("Stoves").getByRole("button", { name: "Course: stove-2", exact: true }).click();
+  await expect(parts).toHaveText(["All stoves", "stove-2", "Where"]);
+  await expect(region("Chart").getByRole("listitem")).toHaveText([/^Present heat [\d.]+ °C$/]);
+  await expect(region("Log").getByRole("row")).toHaveText([/^Time ?Present heat/, /31 °C/, /21 °C/]);
+  await parts.filter({ hasText: "Where" }).click();
+  await expect(region("Map").getByRole("link")).toHaveText(["stove-1", "stove-2"]);
+  // Changed, the map keeps what it is.
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await page.getByRole("button", { name: "Change Map", exact: true }).click();
+  await dialog.getByLabel("Title", { exact: true }).fill("Where they are");
+  await dialog.getByRole("button", { name: "Change", exact: true }).click();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(region("Where they are").getByRole("link")).toHaveText(["stove-1", "stove-2"]);
+  const found = (await platform.call("GET", "/api/tenant/dashboards?page=0&pageSize=100&textSearch=Stoves")) as { data: { id: { id: string } }[] };
+  const kept = (await platform.call("GET", `/api/dashboard/${found.data[0]?.id.id}`)) as { configuration: { widgets: Record<string, { typeFullFqn: string; config: { settings: object } }> } };
+  expect(kept.configuration.widgets["m"]).toMatchObject({ typeFullFqn: "system.map", config: { settings: { markers: [{ dsEntityAliasId: "all", xKey: { name: "latitude" }, additionalDataKeys: [{ name: "heat" }] }] } } });
+});
+
+test("the words above a chart leave its axis in sight, however many lines they take", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("many-words");
+  const keys = ["a-key-with-a-long-name-1", "a-key-with-a-long-name-2", "a-key-with-a-long-name-3", "a-key-with-a-long-name-4"];
+  await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, Object.fromEntries(keys.map((key) => [key, 1])));
+  const datasources = [{ type: "device", deviceId: id, dataKeys: keys.map((name) => ({ name, type: "timeseries" })) }];
+  const widgets = { w: { typeFullFqn: "system.time_series_chart", type: "timeseries", row: 0, col: 0, sizeX: 8, sizeY: 5, config: { title: "Words", datasources } } };
+  const one = (await platform.call("POST", "/api/dashboard", { title: "Words", configuration: { widgets } })) as { id: { id: string } };
+  await open(page, `dashboards/${one.id.id}`);
+  const chart = page.getByRole("region", { name: "Words", exact: true });
+  await expect(chart.getByRole("listitem")).toHaveCount(4);
+  await expect(async () => {
+    const [frame, canvas] = [await chart.boundingBox(), await chart.locator("canvas").boundingBox()];
+    expect((canvas?.y ?? 0) + (canvas?.height ?? 0)).toBeLessThanOrEqual((frame?.y ?? 0) + (frame?.height ?? 0));
+    expect(canvas?.height).toBeGreaterThan(100);
+  }).toPass();
 });

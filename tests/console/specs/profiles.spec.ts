@@ -24,8 +24,11 @@ test("an alarm rule is built; a device of the profile raises the alarm, and clea
   await clear.getByLabel("Key", { exact: true }).fill("temperature");
   await clear.getByRole("combobox", { name: "Comparison", exact: true }).selectOption("LESS");
   await clear.getByLabel("Value", { exact: true }).fill("800");
+  await form.getByRole("combobox", { name: "Queue", exact: true }).selectOption("HighPriority");
   await form.getByRole("button", { name: "Create", exact: true }).click();
   await expect(page.getByRole("heading", { level: 1, name: "kiln", exact: true })).toBeVisible();
+  await page.reload();
+  await expect(form.getByRole("combobox", { name: "Queue", exact: true })).toHaveValue("HighPriority");
 
   const profiles = (await platform.call("GET", "/api/deviceProfileInfos?page=0&pageSize=100")) as { data: { name: string; id: unknown }[] };
   const deviceProfileId = profiles.data.find((one) => one.name === "kiln")?.id;

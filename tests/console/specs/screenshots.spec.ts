@@ -6,6 +6,8 @@ import { furnish, PAGES } from "../support/pages";
 import { expect, open, test } from "../support/test";
 
 const DIRECTORY = "../../docs/screenshots";
+/** What has more on it than others. */
+const TALL = ["home", "dashboards/{plant}"];
 
 test.use({ hasPlatform: true });
 
@@ -18,7 +20,7 @@ async function furnishOnce(node: Node): Promise<void> {
 
 for (const colorScheme of ["light", "dark"] as const) {
   test(`pictures in ${colorScheme} colours @screenshots`, async ({ console: page, node }) => {
-    test.setTimeout(240_000);
+    test.setTimeout(600_000);
     await furnishOnce(node);
     await page.emulateMedia({ colorScheme });
     await page.evaluate(() => {
@@ -37,7 +39,7 @@ for (const colorScheme of ["light", "dark"] as const) {
       await page.waitForTimeout(one === "home" ? 4000 : 1500);
       if (one === "topics") await page.getByRole("button", { name: "temp", exact: true }).click();
       await page.evaluate(() => scrollTo(0, 0));
-      await page.screenshot({ path: `${DIRECTORY}/${one.replace(/\W+/g, "-")}-${colorScheme}.png`, clip: { x: 0, y: 0, width: 1280, height: one === "home" ? 1200 : 800 }, fullPage: true });
+      await page.screenshot({ path: `${DIRECTORY}/${one.replace(/\W+/g, "-")}-${colorScheme}.png`, clip: { x: 0, y: 0, width: 1280, height: TALL.includes(one) ? 1200 : 800 }, fullPage: true });
     }
   });
 }

@@ -182,7 +182,7 @@ test("values, gauges and tables are of several devices, each with its name", asy
   await expect(widget("value")).toContainText(/a-fan-1\s*10\s*rpm\s*speed.*a-fan-2\s*20\.5\s*rpm/s);
   await expect(widget("gauge").getByRole("meter", { name: "a-fan-1 speed", exact: true })).toHaveAttribute("aria-valuetext", "10 rpm");
   await expect(widget("gauge").getByRole("meter", { name: "a-fan-2 speed", exact: true })).toHaveAttribute("aria-valuetext", "20.5 rpm");
-  await expect(widget("table").getByRole("row")).toHaveText([/a-fan-1 ?speed ?10/, /a-fan-2 ?speed ?20\.5/]);
+  await expect(widget("table").getByRole("row")).toHaveText([/^Name ?speed/, /^a-fan-1 ?10/, /^a-fan-2 ?20\.5/]);
 });
 
 test("on a telephone a chart with many lines stays as high as it is", async ({ console: page, node }) => {
@@ -259,4 +259,53 @@ test("a switch sets an attribute or telemetry, with the values that ThingsBoard 
   // As ThingsBoard has it; what came from there is as it came.
   expect(settings("Pump")).toMatchObject({ initialState: { action: "GET_ATTRIBUTE", getAttribute: { scope: "SHARED_SCOPE", key: "pump" } }, onUpdateState: { action: "SET_ATTRIBUTE", setAttribute: { scope: "SHARED_SCOPE", key: "pump" }, valueToData: { type: "CONSTANT", constantValue: true } } });
   expect(settings("Lamp")).toEqual(widgets["Lamp"]?.config.settings);
+});
+
+test("attributes and what a device is are keys of widgets made by hand; charts have units, and none but telemetry", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const device = await platform.device("a-cooler");
+  await platform.call("POST", `/api/plugins/telemetry/DEVICE/${device}/SERVER_SCOPE`, { room: "cellar" });
+  for (const cold of [3, 4]) expect(await node.publish("v1/devices/me/telemetry", `{"cold": ${cold}, "setup": {"fan": 2}}`, "-u", "a-cooler", "-q", "1")).toBe(0);
+  const id = await made(platform, "Coolers");
+  await open(page, `dashboards/${id}`);
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  const begin = async (kind: string) => {
+    await page.getByRole("button", { name: "Add a widget…", exact: true }).click();
+    await dialog.getByRole("combobox", { name: "Shows", exact: true }).selectOption(kind);
+    await dialog.getByLabel("Title", { exact: true }).fill(kind);
+    await dialog.getByRole("combobox", { name: "Device", exact: true }).selectOption({ label: "a-cooler" });
+  };
+  const add = async () => {
+    await dialog.getByRole("button", { name: "Add", exact: true }).click();
+    await expect(dialog).toBeHidden();
+  };
+  await begin("table");
+  for (const key of ["attribute:room", "setup", "field:name", "cold"]) await dialog.getByRole("button", { name: `Key ${key}`, exact: true }).click();
+  await expect(dialog.getByLabel("Keys", { exact: true })).toHaveValue("attribute:room, setup, field:name, cold");
+  await add();
+  await begin("chart");
+  await expect(dialog.getByRole("button", { name: "Key attribute:room", exact: true })).toHaveCount(0);
+  await dialog.getByLabel("Keys", { exact: true }).fill("cold, attribute:room");
+  await dialog.getByRole("button", { name: "Add", exact: true }).click();
+  await expect(dialog.getByRole("alert")).toHaveText("attribute:room: only telemetry has a history.");
+  await dialog.getByLabel("Keys", { exact: true }).fill("cold");
+  await dialog.getByLabel("Unit", { exact: true }).fill("°C");
+  await add();
+  await begin("log");
+  await dialog.getByRole("button", { name: "Key cold", exact: true }).click();
+  await add();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeVisible();
+  await page.reload();
+  const widget = (name: string) => page.getByRole("region", { name, exact: true });
+  await expect(widget("table").getByRole("row")).toHaveText([/^room ?cellar/, /^setup ?\{"fan":2\}/, /^name ?a-cooler/, /^cold ?4/]);
+  await expect(widget("chart").getByRole("listitem")).toHaveText([/^cold [\d.]+ °C$/]);
+  await expect(widget("log").getByRole("row")).toHaveText([/^Time ?cold/, /4/, /3/]);
+  const keys = Object.values((await kept(platform, id)).configuration.widgets).find((one) => one.config.title === "table") as unknown as { config: { datasources: { dataKeys: { name: string; type: string }[] }[] } };
+  expect(keys.config.datasources[0]?.dataKeys.map(({ name, type }) => `${type} ${name}`)).toEqual(["attribute room", "timeseries setup", "entityField name", "timeseries cold"]);
+  // They are as they were when the form is opened again.
+  await page.getByRole("button", { name: "Edit", exact: true }).click();
+  await page.getByRole("button", { name: "Change table", exact: true }).click();
+  await expect(dialog.getByLabel("Keys", { exact: true })).toHaveValue("attribute:room, setup, field:name, cold");
 });

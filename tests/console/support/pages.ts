@@ -57,13 +57,15 @@ async function furnishDashboard(platform: Platform, id: string): Promise<void> {
     ["chart", "system.time_series_chart", "timeseries", ["temperature", "pressure"], [0, 0, 14, 6]], ["gauge", "system.gauge", "latest", ["temperature"], [0, 14, 6, 4]],
     ["value", "system.cards.value_card", "latest", ["pressure"], [0, 20, 4, 2]], ["switch", "system.single_switch", "rpc", [], [2, 20, 4, 2]],
     ["table", "system.cards.attributes_card", "latest", [], [6, 0, 8, 5]], ["alarms", "system.alarm_widgets.alarms_table", "alarm", [], [6, 8, 16, 5]],
+    ["meters", "system.cards.entities_table", "latest", ["temperature", "pressure", "state"], [11, 0, 12, 5]], ["log", "system.cards.timeseries_table", "timeseries", ["temperature", "pressure"], [11, 12, 12, 5]],
   ];
-  const titles: Record<string, string> = { chart: "Course", gauge: "Temperature", value: "Pressure", switch: "Burner", table: "Boiler", alarms: "Alarms" };
+  const titles: Record<string, string> = { chart: "Course", gauge: "Temperature", value: "Pressure", switch: "Burner", table: "Boiler", alarms: "Alarms", meters: "All of them", log: "What it said" };
+  const units: Record<string, string> = { temperature: "°C", pressure: "bar" };
   const widgets = Object.fromEntries(kinds.map(([name, typeFullFqn, type, keys, [row, col, sizeX, sizeY]]) => [name, {
     id: name, typeFullFqn, type, row, col, sizeX, sizeY,
-    config: { title: titles[name], units: name === "gauge" ? "°C" : name === "value" ? "bar" : "", targetDevice: { entityAliasId: "a" }, datasources: type === "alarm" ? [] : [{ type: "entity", entityAliasId: "a", dataKeys: keys.map((key) => ({ name: key, type: "timeseries" })) }] },
+    config: { title: titles[name], units: name === "gauge" ? "°C" : name === "value" ? "bar" : "", targetDevice: { entityAliasId: "a" }, datasources: type === "alarm" ? [] : [{ type: "entity", entityAliasId: name === "meters" ? "b" : "a", dataKeys: keys.map((key) => ({ name: key, type: "timeseries", units: units[key] })) }] },
   }]));
-  const configuration = { widgets, entityAliases: { a: { id: "a", alias: "Boiler", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id } } } } };
+  const configuration = { widgets, entityAliases: { a: { id: "a", alias: "Boiler", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id } } }, b: { id: "b", alias: "All", filter: { type: "entityType", resolveMultiple: true, entityType: "DEVICE" } } } };
   const made = (await platform.call("POST", "/api/dashboard", { title: "Plant", configuration })) as { id: { id: string } };
   ids.set("plant", made.id.id);
 }

@@ -23,6 +23,11 @@ export class Platform {
     return json(this.node.url + path, method, this.token, body);
   }
 
+  /** What is no JSON. */
+  async text(path: string): Promise<string> {
+    return (await fetch(this.node.url + path, { headers: { "X-Authorization": `Bearer ${this.token}` } })).text();
+  }
+
   /** A device that logs in with its name. */
   async device(name: string): Promise<string> {
     const body = { device: { name }, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: name } };

@@ -7,6 +7,8 @@ export interface Page {
   load: () => Promise<{ default: Component<Record<string, never>> }>;
   /** The device platform has to be on, and a tenant chosen. */
   isOfPlatform?: boolean;
+  /** And one administers the tenant: users of its customers have nothing there. */
+  isOfTenant?: boolean;
   /** Of one thing in the list: `/clients/<id>`. */
   one?: () => Promise<{ default: Component<{ id: string }> }>;
 }
@@ -38,11 +40,11 @@ export const groups: Group[] = [
     pages: [
       { path: "devices", title: "Devices", isOfPlatform: true, load: () => import("../routes/Devices.svelte"), one: () => import("../routes/Device.svelte") },
       { path: "dashboards", title: "Dashboards", isOfPlatform: true, load: () => import("../routes/Dashboards.svelte"), one: () => import("../routes/Dashboard.svelte") },
-      { path: "profiles", title: "Device profiles", isOfPlatform: true, load: () => import("../routes/Profiles.svelte"), one: () => import("../routes/Profile.svelte") },
-      { path: "chains", title: "Rule chains", isOfPlatform: true, load: () => import("../routes/Chains.svelte"), one: () => import("../routes/Chain.svelte") },
-      { path: "usage", title: "Usage", isOfPlatform: true, load: () => import("../routes/Usage.svelte") },
+      { path: "profiles", title: "Device profiles", isOfPlatform: true, isOfTenant: true, load: () => import("../routes/Profiles.svelte"), one: () => import("../routes/Profile.svelte") },
+      { path: "chains", title: "Rule chains", isOfPlatform: true, isOfTenant: true, load: () => import("../routes/Chains.svelte"), one: () => import("../routes/Chain.svelte") },
+      { path: "usage", title: "Usage", isOfPlatform: true, isOfTenant: true, load: () => import("../routes/Usage.svelte") },
       { path: "alarms", title: "Alarms", isOfPlatform: true, load: () => import("../routes/Alarms.svelte") },
-      { path: "tenant-audit", title: "Tenant audit log", isOfPlatform: true, load: () => import("../routes/TenantAudit.svelte") },
+      { path: "tenant-audit", title: "Tenant audit log", isOfPlatform: true, isOfTenant: true, load: () => import("../routes/TenantAudit.svelte") },
     ],
   },
   {

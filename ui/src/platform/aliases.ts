@@ -7,6 +7,8 @@ import { tenancy } from "./tenancy.svelte";
 /** Filters that the server looks for. The others name their entities, or are not known. */
 export const SOUGHT = ["entityName", "entityType", "deviceType", "assetType", "relationsQuery", "deviceSearchQuery", "assetSearchQuery", "apiUsageState"];
 const FOUND_MAX = 100;
+/** ThingsBoard's names for fields in texts. */
+export const FIELDS: Record<string, string> = { entityName: "name", deviceName: "name", entityLabel: "label", deviceLabel: "label" };
 
 export interface Found { entities: Map<string, EntityId[]>; /** Why some were not found, in words. */ failed: string[] }
 

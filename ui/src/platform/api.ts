@@ -13,11 +13,13 @@ export async function ask<T>(method: string, path: string, options: RequestOptio
 
 export interface Listing { page: number; pageSize: number; textSearch?: string | undefined; sortProperty?: string; sortOrder?: "ASC" | "DESC" }
 
+/** Users of a customer have what is the customer's. */
+const owner = (): string => (tenancy.customer ? `customer/${part(tenancy.customer)}` : "tenant");
 const of = (entity: EntityId): string => `${entity.entityType}/${entity.id}`;
 export const device = (id: string): EntityId => ({ entityType: "DEVICE", id });
 
 export const devices = (query: Listing & { active?: boolean | undefined; deviceProfileId?: string | undefined }, signal?: AbortSignal) =>
-  ask<Page<DeviceInfo>>("GET", "/api/tenant/deviceInfos", { query: { ...query }, signal });
+  ask<Page<DeviceInfo>>("GET", `/api/${owner()}/deviceInfos`, { query: { ...query }, signal });
 export const deviceInfo = (id: string, signal?: AbortSignal) => ask<DeviceInfo>("GET", `/api/device/info/${part(id)}`, { signal });
 /** Of what belongs to nobody's customer. */
 const NO_CUSTOMER: EntityId = { entityType: "CUSTOMER", id: "13814000-1dd2-11b2-8080-808080808080" };
@@ -40,6 +42,8 @@ export const sendAsDevice = (token: string, values: Json) => requestAs<void>({ h
 export const profileInfos = (signal?: AbortSignal) => ask<Page<ProfileInfo>>("GET", "/api/deviceProfileInfos", { query: { page: 0, pageSize: 1000, sortProperty: "name" }, signal });
 
 export const keys = (entity: EntityId, signal?: AbortSignal) => ask<string[]>("GET", `/api/plugins/telemetry/${of(entity)}/keys/timeseries`, { signal });
+/** Of all scopes. */
+export const attributeKeys = (entity: EntityId, signal?: AbortSignal) => ask<string[]>("GET", `/api/plugins/telemetry/${of(entity)}/keys/attributes`, { signal });
 
 /** All points, straight from the store, however many. */
 export async function exportPoints(entity: EntityId, names: string[], from: number, to: number, format: "csv" | "parquet"): Promise<Blob> {
@@ -49,7 +53,7 @@ export async function exportPoints(entity: EntityId, names: string[], from: numb
   return answer.blob();
 }
 
-export interface Window { startTs: number; endTs: number; agg: Aggregation; interval?: number; limit?: number }
+export interface Window { startTs: number; endTs: number; agg: Aggregation; interval?: number; limit?: number; orderBy?: "ASC" | "DESC" }
 export const points = (entity: EntityId, names: string[], window: Window, signal?: AbortSignal) =>
   ask<Record<string, Point[]>>("GET", `/api/plugins/telemetry/${of(entity)}/values/timeseries`, { query: { keys: names.join(","), orderBy: "ASC", useStrictDataTypes: true, ...window }, signal });
 
@@ -74,7 +78,7 @@ export async function people(alarm: string, signal?: AbortSignal): Promise<Assig
   return found.data.filter((user) => !isOfConsole(user.email));
 }
 
-export interface AlarmFilter extends Listing { statusList?: string | undefined; severityList?: string | undefined; typeList?: string | undefined }
+export interface AlarmFilter extends Listing { statusList?: string | undefined; severityList?: string | undefined; typeList?: string | undefined; /** Those that began then or later. */ startTime?: number | undefined }
 export const alarms = (query: AlarmFilter, entity: EntityId | undefined, signal?: AbortSignal) =>
   ask<Page<Alarm>>("GET", entity ? `/api/v2/alarm/${of(entity)}` : "/api/v2/alarms", { query: { sortProperty: "startTs", sortOrder: "DESC", ...query }, signal });
 export const acknowledge = (id: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/ack`);
@@ -92,7 +96,7 @@ export const deleteRelation = (one: Relation) =>
   ask<void>("DELETE", "/api/relation", { query: { fromId: one.from.id, fromType: one.from.entityType, relationType: one.type, relationTypeGroup: one.typeGroup, toId: one.to.id, toType: one.to.entityType } });
 
 export interface DashboardInfo { id: EntityId; createdTime: number; title: string }
-export const dashboards = (query: Listing, signal?: AbortSignal) => ask<Page<DashboardInfo>>("GET", "/api/tenant/dashboards", { query: { ...query }, signal });
+export const dashboards = (query: Listing, signal?: AbortSignal) => ask<Page<DashboardInfo>>("GET", `/api/${owner()}/dashboards`, { query: { ...query }, signal });
 export const dashboard = (id: string, signal?: AbortSignal) => ask<Dashboard>("GET", `/api/dashboard/${part(id)}`, { signal });
 export const saveDashboard = (body: Dashboard) => ask<Dashboard & { id: EntityId }>("POST", "/api/dashboard", { body });
 export const deleteDashboard = (id: string) => ask<void>("DELETE", `/api/dashboard/${part(id)}`);
@@ -100,6 +104,8 @@ export const deleteDashboard = (id: string) => ask<void>("DELETE", `/api/dashboa
 export const profiles = (signal?: AbortSignal) => ask<Page<Profile>>("GET", "/api/deviceProfiles", { query: { page: 0, pageSize: 1000, sortProperty: "name" }, signal });
 export const profile = (id: string, signal?: AbortSignal) => ask<Profile>("GET", `/api/deviceProfile/${part(id)}`, { signal });
 export const saveProfile = (body: Json) => ask<Profile>("POST", "/api/deviceProfile", { body });
+/** Of the tenant, or those that all share. */
+export const ruleQueues = (signal?: AbortSignal) => ask<Page<{ name: string }>>("GET", "/api/queues", { query: { serviceType: "TB_RULE_ENGINE", page: 0, pageSize: 100, sortProperty: "name" }, signal });
 export const makeDefault = (id: string) => ask<unknown>("POST", `/api/deviceProfile/${part(id)}/default`);
 export const deleteProfile = (id: string) => ask<void>("DELETE", `/api/deviceProfile/${part(id)}`);
 

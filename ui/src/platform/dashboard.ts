@@ -3,8 +3,11 @@ import type { Aggregation, EntityId, Json } from "./model";
 
 export const COLUMNS = 24;
 const HOUR_MS = 3_600_000;
-export const KINDS = ["chart", "value", "gauge", "table", "alarms", "switch", "text", "map"] as const;
+export const KINDS = ["chart", "value", "gauge", "table", "log", "alarms", "switch", "text", "map"] as const;
 export type Kind = (typeof KINDS)[number];
+
+/** Of these a time is chosen. */
+export const hasTime = (kind: Kind | undefined): boolean => kind === "chart" || kind === "log";
 
 export interface Place { row: number; col: number; sizeX: number; sizeY: number }
 /** What a chart shows: the last so many milliseconds, or a time that stands still. */
@@ -18,8 +21,8 @@ export interface Standing { from: (typeof STANDINGS)[number]; /** A method, or a
 /** What a switch does: it calls the device, sets an attribute, or saves telemetry. */
 export const TURNINGS = ["rpc", "SHARED_SCOPE", "SERVER_SCOPE", "timeseries"] as const;
 export interface Turn { by: (typeof TURNINGS)[number]; /** A method, or a key. */ name: string; value: unknown }
-/** A button that leads to another state. */
-export interface Lead { name: string; state: string; hasEntity: boolean }
+/** A button that leads to another state; of a row, or beside the title. */
+export interface Lead { name: string; state: string; hasEntity: boolean; isOfRow: boolean }
 export interface WidgetKey { name: string; label: string; type: "timeseries" | "attribute" | "entityField"; unit: string; digits: number | undefined }
 /** What is shown of whom. */
 export interface WidgetSource { entities: EntityId[]; keys: WidgetKey[] }
@@ -29,12 +32,14 @@ export interface Widget {
   kind: Kind | undefined;
   type: string;
   title: string;
+  /** ThingsBoard has widgets whose title is not seen. */
+  hasTitle: boolean;
   /** None: all devices, or those of an alias that is more than one entity. */
   entity: EntityId | undefined;
   /** All of its aliases. */
   entities: EntityId[];
   sources: WidgetSource[];
-  /** Of the first source, which a form changes. */
+  /** Of the first source, which a form changes: as `keyWord` writes them. */
   keys: string[];
   window: TimeWindow;
   /** Not that of the dashboard. */
@@ -60,12 +65,13 @@ const NAMES: Record<Kind, { fqn: string; type: string }> = {
   value: { fqn: "system.cards.value_card", type: "latest" },
   gauge: { fqn: "system.gauge", type: "latest" },
   table: { fqn: "system.cards.attributes_card", type: "latest" },
+  log: { fqn: "system.cards.timeseries_table", type: "timeseries" },
   alarms: { fqn: "system.alarm_widgets.alarms_table", type: "alarm" },
   switch: { fqn: "system.single_switch", type: "rpc" },
   text: { fqn: "system.cards.markdown_card", type: "latest" },
   map: { fqn: "system.maps_v2.openstreetmap", type: "latest" },
 };
-const SIZES: Record<Kind, [number, number]> = { chart: [12, 6], value: [4, 3], gauge: [6, 5], table: [8, 5], alarms: [12, 5], switch: [4, 3], text: [8, 4], map: [12, 7] };
+const SIZES: Record<Kind, [number, number]> = { chart: [12, 6], value: [4, 3], gauge: [6, 5], table: [8, 5], log: [12, 5], alarms: [12, 5], switch: [4, 3], text: [8, 4], map: [12, 7] };
 
 export interface Configuration extends Json {
   widgets?: Record<string, Json>;
@@ -80,10 +86,16 @@ export const list = (value: unknown): Json[] => (Array.isArray(value) ? (value a
 export const text = (value: unknown): string => (typeof value === "string" ? value : "");
 const number = (value: unknown, otherwise: number): number => (typeof value === "number" && Number.isFinite(value) ? value : otherwise);
 
+/** ThingsBoard translates such words: they are told by their key. */
+const caption = (value: string): string => value.replace(/\{i18n:([^}]+)\}/g, (_, key: string) => {
+  const words = (key.split(".").at(-1) ?? key).replaceAll("-", " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+});
+
 export function states({ configuration }: Dashboard): State[] {
   const root = stateOf(configuration ?? {}, undefined)?.[0];
   return Object.entries(configuration?.states ?? {})
-    .map(([id, state]) => ({ id, name: text(state["name"]) || id, isRoot: id === root }))
+    .map(([id, state]) => ({ id, name: caption(text(state["name"])) || id, isRoot: id === root }))
     .sort((a, b) => Number(b.isRoot) - Number(a.isRoot));
 }
 
@@ -113,6 +125,8 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
   const config = object(json["config"]);
   const settings = object(config["settings"]);
   const kind = kindOf(json);
+  /** Tables have one beside that of the widget. */
+  const own = kind === "table" || kind === "alarms" ? caption(text(settings["entitiesTitle"]) || text(settings["alarmsTitle"])) : "";
   const sources = sourcesOf(json).map((source): WidgetSource => ({ entities: entitiesOf(source, configuration, view), keys: keysOf(source, config) }));
   const entities = [...new Map(sources.flatMap((source) => source.entities).map((one) => [one.id, one])).values()];
   const hasOwnWindow = config["useDashboardTimewindow"] === false;
@@ -121,7 +135,8 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
     id,
     kind,
     type: text(json["typeFullFqn"]) || text(json["typeAlias"]) || text(json["type"]),
-    title: text(config["title"]),
+    title: config["showTitle"] === false && own ? own : caption(text(config["title"])),
+    hasTitle: config["showTitle"] !== false || own !== "",
     // Alarms of several are those of all.
     entity: kind === "alarms" && entities.length > 1 ? undefined : (entities[0] ?? targetOf(config, configuration, view)),
     entities,
@@ -129,15 +144,15 @@ function widget(id: string, json: Json, at: Json, configuration: Configuration, 
     window: windowOf(object((hasOwnWindow ? config : configuration)["timewindow"])),
     hasOwnWindow,
     leads: leadsOf(config),
-    keys: (sources[0]?.keys ?? []).map((key) => key.name),
+    keys: (sources[0]?.keys ?? []).map(keyWord),
     unit: text(config["units"]),
     min: number(settings["minValue"], number(settings["tickMin"], 0)),
     max: number(settings["maxValue"], number(settings["tickMax"], 100)),
     turns: { on: turnOf(settings, true), off: turnOf(settings, false) },
     standing: standingOf(settings),
-    text: text(settings["markdownTextPattern"]),
-    latitudeKey: text(settings["latKeyName"]) || "latitude",
-    longitudeKey: text(settings["lngKeyName"]) || "longitude",
+    text: isHtml(json) ? plainText(text(settings["cardHtml"])) : text(settings["markdownTextPattern"]),
+    latitudeKey: text(object(markersOf(json)[0]?.["xKey"])["name"]) || text(settings["latKeyName"]) || "latitude",
+    longitudeKey: text(object(markersOf(json)[0]?.["yKey"])["name"]) || text(settings["lngKeyName"]) || "longitude",
     place: { row: place("row", 0), col: Math.min(COLUMNS - 1, place("col", 0)), sizeX: Math.min(COLUMNS, place("sizeX", 8)), sizeY: place("sizeY", 5) },
   };
 }
@@ -213,29 +228,52 @@ export function withWindow(dashboard: Dashboard, time: Pick<TimeWindow, "ms" | "
   return { ...dashboard, configuration: { ...configuration, timewindow: withTime(object(configuration["timewindow"]), time) } };
 }
 
+/** Where in a widget of ThingsBoard something is clicked that is about one entity of several. */
+const OF_ROWS = ["rowClick", "rowDoubleClick", "actionCellButton"];
+
 /** Whatever has to be clicked in ThingsBoard: here it is a button. */
 function leadsOf(config: Json): Lead[] {
-  return Object.values(object(config["actions"])).flatMap(list).filter((one) => ["openDashboardState", "updateDashboardState"].includes(text(one["type"])) && text(one["targetDashboardStateId"]))
-    .map((one) => ({ name: text(one["name"]) || text(one["targetDashboardStateId"]), state: text(one["targetDashboardStateId"]), hasEntity: one["setEntityId"] !== false }));
+  return Object.entries(object(config["actions"])).flatMap(([source, all]) => list(all).filter((one) => ["openDashboardState", "updateDashboardState"].includes(text(one["type"])) && text(one["targetDashboardStateId"]))
+    .map((one) => ({ name: text(one["name"]) || text(one["targetDashboardStateId"]), state: text(one["targetDashboardStateId"]), hasEntity: one["setEntityId"] !== false, isOfRow: OF_ROWS.includes(source) })));
 }
 
 export function kindOf(json: Json): Kind | undefined {
   const fqn = text(json["typeFullFqn"]) || text(json["typeAlias"]);
   const known = KINDS.find((kind) => NAMES[kind].fqn === fqn);
   if (known) return known;
+  if (isHtml(json)) return "text";
+  if (isMarked(json)) return object(object(json["config"])["settings"])["mapType"] === "image" ? undefined : "map";
   if (/gauge/.test(fqn)) return "gauge";
   if (/value_card|simple_card|label_card/.test(fqn)) return "value";
   if (json["type"] === "timeseries" && /chart|timeseries|flot|graph|line/.test(fqn)) return "chart";
   if (/^system\.maps(_v2)?\.(openstreetmap|google_maps|here_map|tencent_maps)$/.test(fqn) && json["type"] === "latest") return "map";
   if (/alarms_table/.test(fqn)) return "alarms";
-  if (/attributes_card|latest|entities_table|timeseries_table/.test(fqn) && json["type"] !== "alarm") return "table";
+  if (/attributes_card|latest|entities_table/.test(fqn) && json["type"] !== "alarm") return "table";
   return /switch|toggle|power_button/.test(fqn) && json["type"] === "rpc" ? "switch" : undefined;
 }
 
 export function sourcesOf(json: Json): Json[] {
   const config = object(json["config"]);
   const all = list(config["datasources"]);
+  if (isMarked(json)) return markersOf(json).map((one) => ({ type: one["dsType"], deviceId: one["dsDeviceId"], entityAliasId: one["dsEntityAliasId"], filterId: one["dsFilterId"], dataKeys: list(one["additionalDataKeys"]) }));
   return all.length === 0 && config["alarmSource"] ? [object(config["alarmSource"])] : all;
+}
+
+/** ThingsBoard's newer map has what it shows in its markers. */
+const MARKED = "system.map";
+const isMarked = (json: Json): boolean => json["typeFullFqn"] === MARKED;
+const markersOf = (json: Json): Json[] => (isMarked(json) ? list(object(object(json["config"])["settings"])["markers"]) : []);
+
+/** A card with HTML, of which the text is shown: the console takes no markup from elsewhere. */
+export const isHtml = (json: Json): boolean => /^system\.cards\.html(_value)?_card$/.test(text(json["typeFullFqn"]));
+const LETTERS: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: " ", deg: "°" };
+
+/** Without a parser of HTML, which would look at styles and handlers in it. */
+function plainText(html: string): string {
+  const words = html.replace(/<!--.*?-->|<(style|script|template)\b.*?<\/\1\s*>/gis, "").replace(/\s+/g, " ")
+    .replace(/<br\b[^>]*>|<\/(p|div|li|tr|h\d)\s*>/gi, "\n").replace(/<[^>]*>/g, "");
+  const letters = words.replace(/&(?:#(\d{1,6})|(\w+));/g, (whole, code: string | undefined, name: string) => (code ? String.fromCodePoint(Number(code)) : (LETTERS[name] ?? whole)));
+  return letters.replace(/ *\n\s*/g, "\n\n").trim();
 }
 
 /** After the point. */
@@ -244,10 +282,23 @@ function digitsOf({ decimals }: Json): number | undefined {
 }
 
 const KEY_TYPES: WidgetKey["type"][] = ["attribute", "entityField"];
+const keyType = (key: Json): WidgetKey["type"] => KEY_TYPES.find((type) => type === key["type"]) ?? "timeseries";
 
 const keysOf = (source: Json, config: Json): WidgetSource["keys"] => list(source["dataKeys"]).filter((key) => text(key["name"])).map((key) => ({
-  name: text(key["name"]), label: text(key["label"]) || text(key["name"]), type: KEY_TYPES.find((type) => type === key["type"]) ?? "timeseries", unit: text(key["units"]), digits: digitsOf(key) ?? digitsOf(config),
+  name: text(key["name"]), label: caption(text(key["label"])) || text(key["name"]), type: keyType(key), unit: text(key["units"]), digits: digitsOf(key) ?? digitsOf(config),
 }));
+
+/** What a form writes for a key: telemetry by its name, others with their kind before it. */
+export function keyWord({ name, type }: Pick<WidgetKey, "name" | "type">): string {
+  return type === "timeseries" ? (KEY_WORD.test(name) ? `telemetry:${name}` : name) : `${type === "attribute" ? "attribute" : "field"}:${name}`;
+}
+
+const KEY_WORD = /^(telemetry|attribute|field):\s*/;
+
+export function keyOf(word: string): Pick<WidgetKey, "name" | "type"> {
+  const kind = KEY_WORD.exec(word)?.[1];
+  return { name: word.replace(KEY_WORD, ""), type: kind === "attribute" ? "attribute" : kind === "field" ? "entityField" : "timeseries" };
+}
 
 /** Under which those of an alias are found that a filter lets through. */
 export const filtered = (alias: string, filter: string): string => `${alias} ${filter}`;
@@ -333,16 +384,17 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
   const aliasId = isSameEntity ? (sourceBefore["entityAliasId"] ?? object(config["targetDevice"])["entityAliasId"]) : all.length ? alias(configuration, all) : undefined;
   // Those beyond the first are not in the form, and stay as long as they are about the same.
   const others = isSameEntity ? list(config["datasources"]).slice(1) : [];
-  const source = { ...(isSameEntity ? sourceBefore : { type: "entity", name: "", entityAliasId: aliasId }), dataKeys: one.keys.map((name, at) => dataKey(name, at, list(sourceBefore["dataKeys"]))) };
-  const isSame = one.kind !== undefined && kindOf(before) === one.kind;
+  const source = { ...(isSameEntity ? sourceBefore : { type: "entity", name: "", entityAliasId: aliasId }), dataKeys: one.keys.map((word, at) => dataKey(word, at, list(sourceBefore["dataKeys"]))) };
+  // What is changed of a card with HTML is Markdown from then on.
+  const isSame = one.kind !== undefined && kindOf(before) === one.kind && !isHtml(before);
   configuration.widgets = {
     ...configuration.widgets,
     [one.id]: {
       ...before, id: one.id, ...(names && !isSame ? { typeFullFqn: names.fqn, type: names.type } : {}), ...one.place,
       config: {
         ...config, title: one.title, showTitle: true, units: one.unit, ...timeOf(one, was, config),
-        ...(type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source, ...others] } : { datasources: [source, ...others] }),
-        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" && (was?.kind !== "switch" || JSON.stringify(one.turns) !== JSON.stringify(was.turns) || JSON.stringify(one.standing) !== JSON.stringify(was.standing)) ? switchSettings(one, object(config["settings"])) : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
+        ...(isSame && isMarked(before) ? {} : type === "rpc" ? { targetDevice: { type: "entity", entityAliasId: aliasId } } : type === "alarm" ? { alarmSource: source, datasources: [source, ...others] } : { datasources: [source, ...others] }),
+        settings: { ...object(config["settings"]), ...(one.kind === "gauge" ? { minValue: one.min, maxValue: one.max, tickMin: one.min, tickMax: one.max } : {}), ...(one.kind === "switch" && (was?.kind !== "switch" || JSON.stringify(one.turns) !== JSON.stringify(was.turns) || JSON.stringify(one.standing) !== JSON.stringify(was.standing)) ? switchSettings(one, object(config["settings"])) : {}), ...(one.kind === "text" ? { markdownTextPattern: one.text, useMarkdownTextFunction: false } : {}), ...(isSame && isMarked(before) ? { markers: markersWith(one, isSameEntity ? undefined : aliasId, markersOf(before)) } : one.kind === "map" ? { latKeyName: one.latitudeKey, lngKeyName: one.longitudeKey } : {}) },
       },
     },
   };
@@ -350,14 +402,22 @@ export function put(dashboard: Dashboard, one: Widget, view: View = {}): Dashboa
   return next;
 }
 
+/** The first stands for what the form has; the others go when it is about somebody else. */
+function markersWith({ latitudeKey, longitudeKey }: Widget, aliasId: unknown, [first, ...others]: Json[]): Json[] {
+  const key = (before: unknown, name: string) => ({ type: "attribute", ...object(before), name, label: name });
+  const keys = { xKey: key(first?.["xKey"], latitudeKey), yKey: key(first?.["yKey"], longitudeKey) };
+  return aliasId === undefined ? [{ ...first, ...keys }, ...others] : [{ ...first, ...keys, dsType: "entity", dsDeviceId: null, dsFilterId: null, dsEntityAliasId: aliasId }];
+}
+
 /** Whose time a chart has, if that is another one than before. */
 function timeOf(one: Widget, was: Widget | undefined, config: Json): Json {
-  if (one.kind !== "chart" || (was && was.hasOwnWindow === one.hasOwnWindow && was.window.ms === one.window.ms && JSON.stringify(was.window.fixed) === JSON.stringify(one.window.fixed))) return {};
+  if (!hasTime(one.kind) || (was && was.hasOwnWindow === one.hasOwnWindow && was.window.ms === one.window.ms && JSON.stringify(was.window.fixed) === JSON.stringify(one.window.fixed))) return {};
   return one.hasOwnWindow ? { useDashboardTimewindow: false, timewindow: withTime(object(config["timewindow"]), one.window) } : { useDashboardTimewindow: true };
 }
 
-function dataKey(name: string, at: number, before: Json[]): Json {
-  return before.find((key) => key["name"] === name) ?? { name, type: "timeseries", label: name, color: ["#0a6382", "#b0561a", "#a8231b", "#6a4fa3"][at % 4], settings: {} };
+function dataKey(word: string, at: number, before: Json[]): Json {
+  const { name, type } = keyOf(word);
+  return before.find((key) => key["name"] === name && keyType(key) === type) ?? { name, type, label: name, color: ["#0a6382", "#b0561a", "#a8231b", "#6a4fa3"][at % 4], settings: {} };
 }
 
 /** The one or the several. */
@@ -398,7 +458,7 @@ export function remove(dashboard: Dashboard, id: string, view: View = {}): Dashb
 /** A new widget below all others. */
 export function fresh(kind: Kind, all: Widget[]): Widget {
   const row = Math.max(0, ...all.map((one) => one.place.row + one.place.sizeY));
-  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", entity: undefined, entities: [], sources: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, turns: { on: { by: "rpc", name: "setValue", value: true }, off: { by: "rpc", name: "setValue", value: false } }, standing: { from: "none", name: "", on: true }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
+  return { id: crypto.randomUUID?.() ?? String(Date.now()), kind, type: NAMES[kind].fqn, title: "", hasTitle: true, entity: undefined, entities: [], sources: [], window: { ms: HOUR_MS, fixed: undefined, aggregation: "AVG" }, hasOwnWindow: false, leads: [], keys: [], unit: "", min: 0, max: 100, turns: { on: { by: "rpc", name: "setValue", value: true }, off: { by: "rpc", name: "setValue", value: false } }, standing: { from: "none", name: "", on: true }, text: "", latitudeKey: "latitude", longitudeKey: "longitude", place: { row, col: 0, ...size(kind) } };
 }
 
 /** Of a new widget. */

@@ -2,9 +2,9 @@
 import { points, type Window } from "./api";
 import type { Aggregation, EntityId, Point } from "./model";
 
-export interface Source { entity: EntityId; key: string; label: string }
+export interface Source { entity: EntityId; key: string; label: string; /** Of the values, where it is known. */ unit?: string; /** After the point. */ digits?: number | undefined }
 export interface Span { from: number; to: number }
-export interface Line { label: string; at: number[]; values: (number | null)[]; /** There are more, which are not here. */ isCut: boolean }
+export interface Line { label: string; unit: string; digits: number | undefined; at: number[]; values: (number | null)[]; /** There are more, which are not here. */ isCut: boolean }
 
 /** Lengths of time to choose from. */
 export const LENGTHS: [number, string][] = [[60_000, "1 min"], [900_000, "15 min"], [3_600_000, "1 h"], [21_600_000, "6 h"], [86_400_000, "24 h"], [604_800_000, "7 d"], [2_592_000_000, "30 d"]];
@@ -28,12 +28,12 @@ export async function lines(sources: Source[], { from, to }: Span, agg: Aggregat
 export const raw = (sources: Source[], { from, to }: Span): Promise<Line[]> => each(sources, { startTs: Math.floor(from), endTs: Math.ceil(to), agg: "NONE", limit: EXPORTED_MAX + 1 });
 
 async function each(sources: Source[], window: Window, signal?: AbortSignal): Promise<Line[]> {
-  return Promise.all(sources.map(async ({ entity, key, label }) => {
+  return Promise.all(sources.map(async ({ entity, key, label, unit = "", digits }) => {
     const found = await all(entity, key, window, signal);
     // One more is asked for than is taken, to know that there are more.
     const max = window.limit === undefined ? found.length : window.limit - 1;
     const taken = found.slice(0, max);
-    return { label, isCut: found.length > max, at: taken.map(({ ts }) => ts / 1000), values: taken.map(({ value }) => number(value)) };
+    return { label, unit, digits, isCut: found.length > max, at: taken.map(({ ts }) => ts / 1000), values: taken.map(({ value }) => number(value)) };
   }));
 }
 

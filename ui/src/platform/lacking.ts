@@ -1,6 +1,6 @@
 // What of a dashboard the console does not show, in words, widget by widget: for whoever brings one from ThingsBoard.
 import { SOUGHT } from "./aliases";
-import { kindOf, list, object, sourcesOf, text, updates, type Configuration, type Dashboard, type Kind } from "./dashboard";
+import { hasTime, isHtml, kindOf, list, object, sourcesOf, text, updates, type Configuration, type Dashboard, type Kind } from "./dashboard";
 import type { Json } from "./model";
 
 const NAMED = ["singleEntity", "entityList", "stateEntity"];
@@ -20,7 +20,7 @@ function ofWidget(json: Json, configuration: Configuration): string[] {
   if (!kind) return [`the console has no widget of type ${text(json["typeFullFqn"]) || text(json["typeAlias"]) || text(json["type"]) || "unknown"}`];
   const settings = object(object(json["config"])["settings"]);
   const sources = kind === "switch" ? [object(object(json["config"])["targetDevice"])] : sourcesOf(json);
-  return [...new Set([...ofSettings(settings, kind), ...sources.flatMap((source) => [...ofSource(source, configuration), ...list(source["dataKeys"]).flatMap((key) => ofKey(key, kind))])])];
+  return [...new Set([...(isHtml(json) ? ["of its HTML the text is shown"] : []), ...ofSettings(settings, kind), ...sources.flatMap((source) => [...ofSource(source, configuration), ...list(source["dataKeys"]).flatMap((key) => ofKey(key, kind))])])];
 }
 
 /** Functions are scripts of ThingsBoard's own pages, which the console does not run. */
@@ -53,9 +53,9 @@ function ofSource(source: Json, { entityAliases, filters }: Configuration): stri
 
 function ofKey(key: Json, kind: Kind): string[] {
   const [name, type] = [text(key["name"]), text(key["type"]) || "timeseries"];
-  if (kind === "alarms" || kind === "switch") return [];
+  if (kind === "alarms" || kind === "switch" || kind === "map") return [];
   if (!KEYS.includes(type)) return [`its key ${name} is of type ${type}`];
-  if (type !== "timeseries" && kind === "chart") return [`its key ${name} is ${type === "attribute" ? "an attribute" : "a field of the entity"}, which has no history`];
+  if (type !== "timeseries" && hasTime(kind)) return [`its key ${name} is ${type === "attribute" ? "an attribute" : "a field of the entity"}, which has no history`];
   const isOfCells = object(key["settings"])["useCellContentFunction"] === true;
   return [
     ...(key["usePostProcessing"] === true || text(key["postFuncBody"]) ? [`its key ${name} is shown without its post-processing function`] : []),

@@ -32,6 +32,7 @@ export interface Profile extends Json {
   description: string | null;
   default: boolean;
   defaultRuleChainId: EntityId | null;
+  defaultQueueName: string | null;
   provisionType: Provisioning["type"];
   provisionDeviceKey: string | null;
   profileData: { alarms: AlarmRule[] | null; transportConfiguration?: Transport; provisionConfiguration?: { type: string; provisionDeviceSecret?: string | null } & Json } & Json;

@@ -62,6 +62,17 @@ class Tenancy {
     return this.#kept.own !== undefined;
   }
 
+  /** Of whose customer somebody is; empty: they administer the tenant. */
+  get customer(): string {
+    const said = this.#screen ? {} : claims(this.#kept.own?.token ?? "");
+    return said.scopes?.includes("CUSTOMER_USER") ? (said.customerId ?? "") : "";
+  }
+
+  /** Why somebody changes nothing of the tenant, if so. */
+  get why(): string | undefined {
+    return this.customer ? "Only administrators of the tenant do that" : undefined;
+  }
+
   get mayChoose(): boolean {
     return this.#kept.admin !== undefined;
   }
@@ -196,15 +207,19 @@ async function isThere(): Promise<boolean> {
   }
 }
 
-/** In milliseconds since 1970, as a token says itself. */
-function expiry(token: string): number {
+interface Claims { exp?: number; scopes?: string[]; customerId?: string }
+
+/** What a token says itself. */
+function claims(token: string): Claims {
   try {
-    const body = JSON.parse(atob((token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/"))) as { exp?: number };
-    return (body.exp ?? 0) * 1000;
+    return JSON.parse(atob((token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/"))) as Claims;
   } catch {
-    return 0;
+    return {};
   }
 }
+
+/** In milliseconds since 1970. */
+const expiry = (token: string): number => (claims(token).exp ?? 0) * 1000;
 
 /** A user that was made for a login. */
 export const isOfConsole = (email: string): boolean => email.startsWith(USER_PREFIX) && email.endsWith(USER_DOMAIN);
