@@ -59,6 +59,7 @@ fn statuses_and_bodies() {
             200,
             Some(r#"{"credentialsValue":"T-N","credentialsType":"ACCESS_TOKEN","status":"SUCCESS"}"#),
         ),
+        ("POST", "/api/v1/provision", "{no json", 400, None),
         ("POST", "/api/v1/T-N/telemetry", telemetry.as_str(), 200, Some("")),
     ];
     for (method, path, body, status, answer) in cases {
