@@ -506,6 +506,15 @@ fn number_of(id: Uuid) -> u64 {
 }
 
 impl Waiting {
+    /// What was under way begins anew; in a lane, when those before it are done.
+    fn due_after_restart(&self) -> i64 {
+        match (self.under_way, &self.lane) {
+            (0, _) => self.due_ms,
+            (_, Some(_)) => i64::MAX,
+            (_, None) => 0,
+        }
+    }
+
     fn to_bytes(&self) -> Vec<u8> {
         let work = match &self.work {
             Work::Message { chain, message } => {
@@ -528,7 +537,7 @@ impl Waiting {
             "tenant": self.tenant,
             "tries": self.tries,
             "pause": self.pause_s,
-            "due": if self.under_way > 0 { 0 } else { self.due_ms },
+            "due": self.due_after_restart(),
             "lane": self.lane.as_ref().map(|lane| lane.of),
             "failures": self.failures,
             "work": work,

@@ -10,7 +10,7 @@ use timeseries::{TimedValue, Value};
 use super::super::*;
 use crate::alarm_rules::{Action, Condition, Effect};
 use crate::decode::KeyValue;
-use crate::ids::{AlarmId, EntityId, RuleChainId, TenantId, Uuid};
+use crate::ids::{AlarmId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
 use crate::model::{Alarm, AlarmSeverity, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 
