@@ -65,7 +65,7 @@ async function furnishDashboard(platform: Platform, id: string): Promise<void> {
     id: name, typeFullFqn, type, row, col, sizeX, sizeY,
     config: { title: titles[name], units: name === "gauge" ? "°C" : name === "value" ? "bar" : "", targetDevice: { entityAliasId: "a" }, datasources: type === "alarm" ? [] : [{ type: "entity", entityAliasId: name === "meters" ? "b" : "a", dataKeys: keys.map((key) => ({ name: key, type: "timeseries", units: units[key] })) }] },
   }]));
-  const configuration = { widgets, entityAliases: { a: { id: "a", alias: "Boiler", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id } } }, b: { id: "b", alias: "All", filter: { type: "entityType", resolveMultiple: true, entityType: "DEVICE" } } } };
+  const configuration = { widgets, entityAliases: { a: { id: "a", alias: "Boiler", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id } } }, b: { id: "b", alias: "All", filter: { type: "entityList", resolveMultiple: true, entityType: "DEVICE", entityList: ["boiler", "meter-1", "meter-2"].map((name) => ids.get(name)) } } } };
   const made = (await platform.call("POST", "/api/dashboard", { title: "Plant", configuration })) as { id: { id: string } };
   ids.set("plant", made.id.id);
 }
