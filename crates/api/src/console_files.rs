@@ -16,21 +16,21 @@ pub static FILES: &[File] = &[
         is_gzip: false,
     },
     File {
+        path: "/assets/About-96vj-tyH.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/About-96vj-tyH.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/About-CMNbrRC2.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/About-CMNbrRC2.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/About-u6OPYan0.js",
+        path: "/assets/Access-QWXDnmlR.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/About-u6OPYan0.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Access-BSiOlnkm.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Access-BSiOlnkm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Access-QWXDnmlR.js.gz"),
         is_gzip: true,
     },
     File {
@@ -40,15 +40,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Account-CGHPkZgV.js",
+        path: "/assets/Account-DbDYwf0S.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Account-CGHPkZgV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Account-DbDYwf0S.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Action-B9jwZ8Sq.js",
+        path: "/assets/Action--McnEv4b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Action-B9jwZ8Sq.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Action--McnEv4b.js.gz"),
         is_gzip: true,
     },
     File {
@@ -64,15 +64,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Actions-BtFiPgRU.js",
+        path: "/assets/Actions-BZ0uVvg3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Actions-BtFiPgRU.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AlarmTable-CBCR1ijf.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-CBCR1ijf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Actions-BZ0uVvg3.js.gz"),
         is_gzip: true,
     },
     File {
@@ -82,9 +76,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Alarms-DAmrgc8R.js",
+        path: "/assets/AlarmTable-nrd1Fetz.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Alarms-DAmrgc8R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AlarmTable-nrd1Fetz.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Alarms-BL4vwP7b.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Alarms-BL4vwP7b.js.gz"),
         is_gzip: true,
     },
     File {
@@ -100,27 +100,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Audit-7Jksifln.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Audit-7Jksifln.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Audit-C7Ur1SY6.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Audit-C7Ur1SY6.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Audit-D4HpmPPI.js",
+        path: "/assets/AuthorityFile-DOoeoQY9.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Audit-D4HpmPPI.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/AuthorityFile-rNyBtFLo.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-rNyBtFLo.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Backup-BTRIUuIQ.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Backup-BTRIUuIQ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/AuthorityFile-DOoeoQY9.js.gz"),
         is_gzip: true,
     },
     File {
@@ -130,21 +124,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/BanForm-CcHjEGEW.js",
+        path: "/assets/Backup-pyHgU5EN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/BanForm-CcHjEGEW.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Backup-pyHgU5EN.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Bans-t3P83mNP.js",
+        path: "/assets/BanForm-aKaP6e8k.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Bans-t3P83mNP.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/BanForm-aKaP6e8k.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Benchmarks-1JkFtQjG.js",
+        path: "/assets/Bans-Cv4EOy4U.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-1JkFtQjG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Bans-Cv4EOy4U.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Benchmarks-CJSdjSHD.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Benchmarks-CJSdjSHD.js.gz"),
         is_gzip: true,
     },
     File {
@@ -154,9 +154,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Certificates-CDR-fQsm.js",
+        path: "/assets/Certificates-D7ncYmmg.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Certificates-CDR-fQsm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Certificates-D7ncYmmg.js.gz"),
         is_gzip: true,
     },
     File {
@@ -172,9 +172,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chain-DFgxJ_X5.js",
+        path: "/assets/Chain-DQV_3ipd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chain-DFgxJ_X5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chain-DQV_3ipd.js.gz"),
         is_gzip: true,
     },
     File {
@@ -184,15 +184,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chains-DrD19Y3W.js",
+        path: "/assets/Chains-mULxFU4Q.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chains-DrD19Y3W.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Chains-mULxFU4Q.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ChangedMeanwhile-PpinEdQm.js",
+        path: "/assets/ChangedMeanwhile-IncpLZkF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-PpinEdQm.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ChangedMeanwhile-IncpLZkF.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Chart-BVLVQF5r.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Chart-BVLVQF5r.js.gz"),
         is_gzip: true,
     },
     File {
@@ -202,9 +208,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Chart-DlqVPITr.js",
+        path: "/assets/Client-CnfjUHX6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Chart-DlqVPITr.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Client-CnfjUHX6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -214,21 +220,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Client-FQkIT5lN.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Client-FQkIT5lN.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Clients-CFSF0ERz.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Clients-CFSF0ERz.js.gz"),
-        is_gzip: true,
-    },
-    File {
         path: "/assets/Clients-CYcb725s.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Clients-CYcb725s.css.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Clients-jmzrjQDB.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Clients-jmzrjQDB.js.gz"),
         is_gzip: true,
     },
     File {
@@ -238,9 +238,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ConfigTable-DnK__xzJ.js",
+        path: "/assets/ConfigTable-CsxeYSfc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-DnK__xzJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConfigTable-CsxeYSfc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -250,27 +250,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Configuration-DJzOReR5.js",
+        path: "/assets/Configuration-TUxywNkm.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Configuration-DJzOReR5.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Configuration-TUxywNkm.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connector-CgxZsxYb.js",
+        path: "/assets/Connector-btPN6iSi.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connector-CgxZsxYb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connector-btPN6iSi.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Connectors-CEpKP0Vz.js",
+        path: "/assets/Connectors-B21xpeHn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Connectors-CEpKP0Vz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Connectors-B21xpeHn.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/ConsoleUsers-CGCIL8uU.js",
+        path: "/assets/ConsoleUsers-BCMBcMVF.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-CGCIL8uU.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ConsoleUsers-BCMBcMVF.js.gz"),
         is_gzip: true,
     },
     File {
@@ -286,15 +286,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-CIlqe0gp.css",
-        content_type: "text/css; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CIlqe0gp.css.gz"),
+        path: "/assets/Dashboard-BsI38E04.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-BsI38E04.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboard-D4uJGcIU.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-D4uJGcIU.js.gz"),
+        path: "/assets/Dashboard-CIlqe0gp.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboard-CIlqe0gp.css.gz"),
         is_gzip: true,
     },
     File {
@@ -304,9 +304,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Dashboards-Bp2xmkIi.js",
+        path: "/assets/Dashboards-CY1kS3jc.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-Bp2xmkIi.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Dashboards-CY1kS3jc.js.gz"),
         is_gzip: true,
     },
     File {
@@ -316,15 +316,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Definition-N54gcstv.js",
+        path: "/assets/Definition-ffpOUtdw.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Definition-N54gcstv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Definition-ffpOUtdw.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DefinitionName-DMRW81HH.js",
+        path: "/assets/DefinitionName-BoXQV2Km.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-DMRW81HH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DefinitionName-BoXQV2Km.js.gz"),
         is_gzip: true,
     },
     File {
@@ -340,21 +340,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Device-GA_5rfis.js",
+        path: "/assets/Device-CB0-S7sn.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Device-GA_5rfis.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Device-CB0-S7sn.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/DeviceForm-HToRWTqJ.js",
+        path: "/assets/DeviceForm-BLYtwrXS.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-HToRWTqJ.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Devices-6jz4Inu_.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Devices-6jz4Inu_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/DeviceForm-BLYtwrXS.js.gz"),
         is_gzip: true,
     },
     File {
@@ -364,15 +358,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/Devices-DdfLLJCA.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Devices-DdfLLJCA.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/EntityChoice-C4J6JmbU.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-C4J6JmbU.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/EntityChoice-SY-Iii9O.js",
+        path: "/assets/EntityChoice-DeQwpLlK.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-SY-Iii9O.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/EntityChoice-DeQwpLlK.js.gz"),
         is_gzip: true,
     },
     File {
@@ -400,15 +400,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/History-BaP2dh2e.js",
+        path: "/assets/History-DxhxV6r3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/History-BaP2dh2e.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/History-DxhxV6r3.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Home-DDsxfFLY.js",
+        path: "/assets/Home-DbnbWmZu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Home-DDsxfFLY.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Home-DbnbWmZu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -418,9 +418,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/ImportButton-DTBVtbM7.js",
+        path: "/assets/ImportButton-B-pex_6a.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-DTBVtbM7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/ImportButton-B-pex_6a.js.gz"),
         is_gzip: true,
     },
     File {
@@ -430,15 +430,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Keys-DP8VFj7b.js",
+        path: "/assets/Keys-C0h8OKSd.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Keys-DP8VFj7b.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Keys-C0h8OKSd.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Listeners-Chc-0tY-.js",
+        path: "/assets/Listeners-BAMG22ia.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Listeners-Chc-0tY-.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Listeners-BAMG22ia.js.gz"),
         is_gzip: true,
     },
     File {
@@ -448,9 +448,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Logs-DV2ticmt.js",
+        path: "/assets/Logs-Crv_RCw1.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Logs-DV2ticmt.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Logs-Crv_RCw1.js.gz"),
         is_gzip: true,
     },
     File {
@@ -466,9 +466,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/MqttClient-oGdk1bGJ.js",
+        path: "/assets/MqttClient-C96yIgC6.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-oGdk1bGJ.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/MqttClient-C96yIgC6.js.gz"),
         is_gzip: true,
     },
     File {
@@ -496,15 +496,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Payload-DY6PkRSD.js",
+        path: "/assets/Payload-D6Edvgqt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Payload-DY6PkRSD.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Payload-D6Edvgqt.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Profile-C-9CKYrj.js",
+        path: "/assets/Profile-Bn2sVZz0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profile-C-9CKYrj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profile-Bn2sVZz0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -514,15 +514,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Profiles-DhfX_ayR.js",
+        path: "/assets/Profiles-CaHCi7Uv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Profiles-DhfX_ayR.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/PublishForm-4SBT57xz.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-4SBT57xz.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Profiles-CaHCi7Uv.js.gz"),
         is_gzip: true,
     },
     File {
@@ -532,21 +526,27 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
+        path: "/assets/PublishForm-Xl0pO7JO.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/PublishForm-Xl0pO7JO.js.gz"),
+        is_gzip: true,
+    },
+    File {
+        path: "/assets/Refused-CeL5rmxX.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../../ui/dist/assets/Refused-CeL5rmxX.js.gz"),
+        is_gzip: true,
+    },
+    File {
         path: "/assets/Refused-CiR-6I0r.css",
         content_type: "text/css; charset=utf-8",
         bytes: include_bytes!("../../../ui/dist/assets/Refused-CiR-6I0r.css.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Refused-DF-xwR9g.js",
+        path: "/assets/Retained-CbfaF3vA.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Refused-DF-xwR9g.js.gz"),
-        is_gzip: true,
-    },
-    File {
-        path: "/assets/Retained-BQ8WC2qb.js",
-        content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Retained-BQ8WC2qb.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Retained-CbfaF3vA.js.gz"),
         is_gzip: true,
     },
     File {
@@ -562,9 +562,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Rule-D53_KJWn.js",
+        path: "/assets/Rule-CWTpb-Iy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rule-D53_KJWn.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rule-CWTpb-Iy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -574,15 +574,15 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/RuleFlow-Dmf49bCM.js",
+        path: "/assets/RuleFlow-CW5tHMQH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-Dmf49bCM.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/RuleFlow-CW5tHMQH.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Rules-xh1UsC9R.js",
+        path: "/assets/Rules-w2lPq0Fo.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Rules-xh1UsC9R.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Rules-w2lPq0Fo.js.gz"),
         is_gzip: true,
     },
     File {
@@ -592,9 +592,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Screen-D_5drVQK.js",
+        path: "/assets/Screen-DWHs3Tgk.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Screen-D_5drVQK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Screen-DWHs3Tgk.js.gz"),
         is_gzip: true,
     },
     File {
@@ -610,21 +610,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Source-iY8qXnDj.js",
+        path: "/assets/Source-28L68kyt.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Source-iY8qXnDj.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Source-28L68kyt.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Sources-BjRe49Kv.js",
+        path: "/assets/Sources-BKwvIJ_Q.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Sources-BjRe49Kv.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Sources-BKwvIJ_Q.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Subscriptions-B_wO0Iet.js",
+        path: "/assets/Subscriptions-BtBzAGUT.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-B_wO0Iet.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Subscriptions-BtBzAGUT.js.gz"),
         is_gzip: true,
     },
     File {
@@ -640,9 +640,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/TenantAudit-SbWVvrBG.js",
+        path: "/assets/TenantAudit-BpanMLN0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-SbWVvrBG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/TenantAudit-BpanMLN0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -652,9 +652,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Topics-a17sL-LV.js",
+        path: "/assets/Topics-Cl_9F6Jy.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Topics-a17sL-LV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Topics-Cl_9F6Jy.js.gz"),
         is_gzip: true,
     },
     File {
@@ -664,21 +664,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/Usage-hWuF1PVK.js",
+        path: "/assets/Usage-Dnj6Lh4b.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Usage-hWuF1PVK.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Usage-Dnj6Lh4b.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/Users-CgSdFEy_.js",
+        path: "/assets/Users-gLxqH6Dv.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/Users-CgSdFEy_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/Users-gLxqH6Dv.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/aliases-DrMNH5XV.js",
+        path: "/assets/aliases-Z4yZmlU0.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/aliases-DrMNH5XV.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/aliases-Z4yZmlU0.js.gz"),
         is_gzip: true,
     },
     File {
@@ -688,9 +688,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/connection-B8C8rdCf.js",
+        path: "/assets/connection-DQww_3PN.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/connection-B8C8rdCf.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/connection-DQww_3PN.js.gz"),
         is_gzip: true,
     },
     File {
@@ -712,21 +712,21 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/filters.svelte-CDr8yPF7.js",
+        path: "/assets/filters.svelte-P0kxxLt3.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-CDr8yPF7.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/filters.svelte-P0kxxLt3.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/following.svelte-TbyRjj5P.js",
+        path: "/assets/following.svelte-C452cUUj.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-TbyRjj5P.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/following.svelte-C452cUUj.js.gz"),
         is_gzip: true,
     },
     File {
-        path: "/assets/history-CzHN0bj_.js",
+        path: "/assets/history-ABhsO2nu.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/history-CzHN0bj_.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/history-ABhsO2nu.js.gz"),
         is_gzip: true,
     },
     File {
@@ -736,9 +736,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/index-DVGGx-OH.js",
+        path: "/assets/index-DiRyjtGe.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/index-DVGGx-OH.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/index-DiRyjtGe.js.gz"),
         is_gzip: true,
     },
     File {
@@ -754,9 +754,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/reasons-B2VNM6NG.js",
+        path: "/assets/reasons-FiYZNsrr.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/reasons-B2VNM6NG.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/reasons-FiYZNsrr.js.gz"),
         is_gzip: true,
     },
     File {
@@ -784,9 +784,9 @@ pub static FILES: &[File] = &[
         is_gzip: true,
     },
     File {
-        path: "/assets/watch.svelte-Bkx8FIpI.js",
+        path: "/assets/watch.svelte-DCcGj8yH.js",
         content_type: "text/javascript; charset=utf-8",
-        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-Bkx8FIpI.js.gz"),
+        bytes: include_bytes!("../../../ui/dist/assets/watch.svelte-DCcGj8yH.js.gz"),
         is_gzip: true,
     },
 ];

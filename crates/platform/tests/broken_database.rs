@@ -14,7 +14,7 @@ use platform::entities::EntityError;
 use platform::ids::EntityType;
 use platform::model::{Alarm, AlarmSeverity, Device, DeviceCredentials, Scope};
 use platform::repository::{RepositoryError, Selection};
-use platform::{AlarmChange, AttributesChange, Incoming, IngestError, Said};
+use platform::{AlarmChange, AttributesChange, Counter, Incoming, IngestError, Said};
 use rusqlite::Connection;
 use serde_json::{Value as Json, json};
 use timeseries::{Position, Value};
@@ -187,8 +187,10 @@ fn alarms_of_users_are_stored_or_refused_never_stored_later() {
     database.repair();
     f.tick(1000);
     assert!(f.alarms().is_empty());
+    assert_eq!(f.platform.usage(f.tenant, Counter::CreatedAlarms), 0);
     let alarm = f.platform.save_alarm(wanted, NOW, &mut f.seen).unwrap();
     assert_eq!(f.seen.take(), ["Alarm Created CRITICAL"]);
+    assert_eq!(f.platform.usage(f.tenant, Counter::CreatedAlarms), 1);
     let id = alarm.id.unwrap();
 
     for change in [AlarmChange::Acknowledge, AlarmChange::Clear] {

@@ -38,6 +38,11 @@ test("the first tenant is made with one click, a device is created and sends wha
   await expect(latest.getByRole("checkbox", { name: "Show state in the chart", exact: true })).toBeDisabled();
   const history = page.getByRole("region", { name: "History", exact: true });
   await expect(history.getByRole("listitem").filter({ hasText: "temperature" })).toContainText("22.5");
+  // The chart is fed, not made anew, when values come.
+  const canvas = await history.locator("canvas").elementHandle();
+  expect(await telemetry(node, "boiler-token", { temperature: 30 })).toBe(0);
+  await expect(history.getByRole("listitem").filter({ hasText: "temperature" })).not.toContainText("22.5");
+  expect(await canvas?.evaluate((one) => one.isConnected)).toBe(true);
   await expect(page.getByText("active", { exact: true })).toBeVisible();
   await open(page, "devices");
   await expect(page.getByRole("region", { name: "Table: Devices", exact: true }).getByRole("row", { name: /boiler active default/ })).toBeVisible();

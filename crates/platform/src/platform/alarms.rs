@@ -84,6 +84,9 @@ impl Platform {
             None => (Action::Created, self.created_by_user(alarm, now_ms)),
         };
         visit.store_alarm_now(action, &alarm)?;
+        if action == Action::Created {
+            visit.count_alarm(alarm.tenant_id);
+        }
         if alarm.originator.kind == EntityType::Device
             && let Some(known) = &mut visit.device_state(DeviceId(alarm.originator.id)).alarms
             && !alarm.cleared
@@ -277,10 +280,7 @@ impl Visit<'_> {
         self.device_state(device).alarms = Some(alarms);
         for effect in &effects {
             if effect.action == Action::Created {
-                self.core.stats.alarms_created_total += 1;
-                self.core
-                    .usage
-                    .add(entry.tenant, Counter::CreatedAlarms, 1, self.now_ms);
+                self.count_alarm(entry.tenant);
             }
             self.store_alarm(effect.action, &effect.alarm)?;
         }
@@ -385,6 +385,12 @@ impl Visit<'_> {
             self.device_state(device).activity.timeout_ms = timeout_ms;
         }
         &mut self.device_state(device).activity
+    }
+
+    /// One that was not there before, whoever made it.
+    pub fn count_alarm(&mut self, tenant: TenantId) {
+        self.core.stats.alarms_created_total += 1;
+        self.core.usage.add(tenant, Counter::CreatedAlarms, 1, self.now_ms);
     }
 
     pub fn store_alarm(&mut self, action: Action, alarm: &Alarm) -> Result<(), NodeError> {

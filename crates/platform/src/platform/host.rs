@@ -352,10 +352,7 @@ impl Host for Visit<'_> {
             if self.is_off(alarm.tenant_id, ApiFeature::Alarms) {
                 return Err(NodeError::new(super::alarms::ALARMS_OFF));
             }
-            self.core.stats.alarms_created_total += 1;
-            self.core
-                .usage
-                .add(alarm.tenant_id, Counter::CreatedAlarms, 1, self.now_ms);
+            self.count_alarm(alarm.tenant_id);
         }
         self.store_alarm(action, alarm)
     }
