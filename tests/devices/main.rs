@@ -18,6 +18,12 @@ mod events;
 mod full;
 mod gateway;
 mod http;
+#[path = "../rules/kafka_log.rs"]
+#[allow(dead_code, reason = "other tests do more with it")]
+mod kafka_log;
+#[path = "../rules/kafka_server.rs"]
+#[allow(dead_code, reason = "other tests do more with it")]
+mod kafka_server;
 mod kills;
 mod limits;
 mod namespaces;

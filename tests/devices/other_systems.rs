@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
-use rdkafka::mocking::MockCluster;
 use serde_json::{Value as Json, json};
 
+use crate::kafka_server::Kafka;
 use crate::rest::Rest;
 use crate::support::*;
 use crate::world::login;
@@ -151,7 +151,7 @@ fn messages_reach_a_broker_in_their_order() {
     let rest = Rest::login(&server);
     let device = rest.device("D", "D");
     let broker = Server::start(&Config::new(""));
-    let mut subscriber = broker.connect();
+    let mut subscriber = broker.session(&Connect::new(V5, "subscriber"));
     subscriber.subscribe("from/#", 1);
     let configuration = json!({"topicPattern": "from/${deviceName}", "host": "127.0.0.1", "port": broker.mqtt().port(), "cleanSession": true,
         "protocolVersion": "MQTT_3_1_1", "credentials": {"type": "anonymous"}});
@@ -174,9 +174,9 @@ fn records_reach_kafka_and_say_where_they_lie() {
     let server = Server::start(&Config::new(CONFIG));
     let rest = Rest::login(&server);
     rest.device("D", "D");
-    let cluster = MockCluster::new(1).expect("librdkafka has one");
-    cluster.create_topic("t-D", 1, 1).expect("a topic");
-    let configuration = json!({"topicPattern": "t-${deviceName}", "keyPattern": "k", "bootstrapServers": cluster.bootstrap_servers(),
+    let kafka = Kafka::start(1);
+    kafka.topic("t-D", 1);
+    let configuration = json!({"topicPattern": "t-${deviceName}", "keyPattern": "k", "bootstrapServers": kafka.address,
         "acks": "-1", "linger": 0});
     let (_, saving) = put_chain(&rest, &node("kafka.TbKafkaNode", "produce", &configuration));
     let mut peer = server.session(&login(V4, "D"));
@@ -184,4 +184,7 @@ fn records_reach_kafka_and_say_where_they_lie() {
     let metadata = metadata_of(&rest, &server, &saving);
     let told = ["topic", "partition", "offset"].map(|name| metadata[name].as_str());
     assert_eq!(told, ["t-D", "0", "0"].map(Some));
+    let found = kafka.read("t-D");
+    let records: Vec<_> = found.iter().map(|record| (&*record.key, &*record.value)).collect();
+    assert_eq!(records, [("k", r#"{"v":1}"#)]);
 }

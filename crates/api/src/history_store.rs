@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use timeseries::{
-    Class, ColumnStore, Config, Directory, EntityId, Order, Point, Position, Query, Store, StoreError, Value, ValueRef,
-    WriteError,
+    Class, ColumnStore, Config, Directory, EntityId, Kept, Order, Point, Position, Query, Store, StoreError, Value,
+    ValueRef, WriteError,
 };
 
 use crate::history::{Ended, Sample, TIERS};
@@ -95,6 +95,7 @@ impl HistoryStore {
                         key: name,
                         ts_ms: sample.at_unix_ms as i64,
                         value: ValueRef::Double(f64::from(*value)),
+                        kept: Kept::Everywhere,
                     });
                 }
             }

@@ -56,6 +56,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "auth",
             "api",
             "bench",
+            "connectors",
             "integration",
             "devices",
             "platform",

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use timeseries::{
-    Aggregation, ColumnStore, Config, DIRECTORY_NAME, Directory, EntityId, Interval, Order, Point, Position, Query,
-    Store, ValueRef,
+    Aggregation, ColumnStore, Config, DIRECTORY_NAME, Directory, EntityId, Interval, Kept, Order, Point, Position,
+    Query, Store, ValueRef,
 };
 
 const DAY: i64 = 86_400_000;
@@ -99,6 +99,7 @@ impl Fleet {
                 key,
                 ts_ms,
                 value,
+                kept: Kept::Everywhere,
             };
             points.push(point("pulseCounter", ValueRef::Long(counter)));
             points.push(point("leakage", ValueRef::Bool(leakage)));
@@ -216,6 +217,7 @@ fn month(path: &Path) {
                     key: "temperature",
                     ts_ms: START + (hour * 3600 + second) * 1000 + random.below(20) as i64,
                     value: ValueRef::Double((200 + random.below(50)) as f64 / 10.0),
+                    kept: Kept::Everywhere,
                 })
                 .collect();
             position += 1;

@@ -83,7 +83,7 @@ impl ColumnStore {
             // A point that came meanwhile is newer than the deletion.
             if state.catalog.latest(series).map(|(ts_ms, _)| ts_ms) == ts_ms {
                 state.catalog.set_latest(series, newest);
-                state.changed.push(series);
+                state.note_changed(series);
             }
         }
         Ok(())

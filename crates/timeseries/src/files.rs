@@ -151,7 +151,8 @@ impl ColumnStore {
         state.durable_position = change.position;
         if let Some(saved) = saved {
             files.saved = saved.upto;
-            state.changed.drain(..saved.changed);
+            // What has changed since is saved the next time.
+            state.changed.retain(|_, change| *change > saved.changes);
             state.reclassified.drain(..saved.reclassified);
             state.reclassified_series.drain(..saved.reclassified_series);
             state.saved = saved.upto;
@@ -165,7 +166,7 @@ impl ColumnStore {
         let (batch, saved) = {
             let state = self.read();
             let mut changed = latest_of.to_vec();
-            changed.extend_from_slice(&state.changed);
+            changed.extend(state.changed.keys());
             changed.sort_unstable();
             changed.dedup();
             let batch = if is_new {
@@ -180,7 +181,7 @@ impl ColumnStore {
             };
             let saved = SavedCatalog {
                 upto: Saved::all(&state.catalog),
-                changed: state.changed.len(),
+                changes: state.changes,
                 reclassified: state.reclassified.len(),
                 reclassified_series: state.reclassified_series.len(),
             };
@@ -249,7 +250,7 @@ impl ColumnStore {
 /// How much of the catalog a batch of the log has.
 struct SavedCatalog {
     upto: Saved,
-    changed: usize,
+    changes: u64,
     reclassified: usize,
     reclassified_series: usize,
 }

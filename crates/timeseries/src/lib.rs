@@ -72,7 +72,7 @@ pub use store::{
     Aggregation, BUCKETS_MAX, Delete, LatestAfterDelete, Maintained, Order, Query, Series, Stats, Store,
     TEXT_BYTES_MAX, Visit, Written,
 };
-pub use value::{Class, EntityId, Point, Position, TimedValue, Value, ValueRef};
+pub use value::{Class, EntityId, Kept, Point, Position, TimedValue, Value, ValueRef};
 
 /// Name of the store's directory within the data directory.
 pub const DIRECTORY_NAME: &str = "timeseries";

@@ -26,8 +26,10 @@ pub(crate) struct State {
     pub now_ms: Option<i64>,
     pub last_position: Position,
     pub durable_position: Position,
-    /// Series whose latest value changed without a point in a head.
-    pub changed: Vec<u32>,
+    /// Series whose latest value changed without a point in a head, each with the number of its last such change.
+    pub changed: BTreeMap<u32, u64>,
+    /// Such changes there were.
+    pub changes: u64,
     /// Entities whose class is not on disk.
     pub reclassified: Vec<u32>,
     /// Series of which it is not on disk whether they have a class of their own.
@@ -66,6 +68,12 @@ impl State {
             && self.reclassified.is_empty()
             && self.reclassified_series.is_empty()
             && self.last_position == self.durable_position
+    }
+
+    /// No head says that it has to be saved.
+    pub fn note_changed(&mut self, series: u32) {
+        self.changes += 1;
+        self.changed.insert(series, self.changes);
     }
 
     pub fn freeze(&mut self) -> Arc<Frozen> {

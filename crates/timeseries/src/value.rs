@@ -96,6 +96,18 @@ pub struct Point<'a> {
     pub key: &'a str,
     pub ts_ms: i64,
     pub value: ValueRef<'a>,
+    pub kept: Kept,
+}
+
+/// Where a point is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    #[default]
+    Everywhere,
+    /// Not as the latest value, however new it is.
+    InHistory,
+    /// As the latest value only, if it is the newest.
+    AsLatest,
 }
 
 /// What is read.

@@ -8,7 +8,7 @@ use crate::error::WriteError;
 use crate::manifest::Tombstone;
 use crate::state::State;
 use crate::store::{Series, TEXT_BYTES_MAX, Written};
-use crate::value::{Class, EntityId, Point, Position, ValueRef};
+use crate::value::{Class, EntityId, Kept, Point, Position, ValueRef};
 
 /// Entities whose points were refused, of one call.
 const REFUSED_TOLD_MAX: usize = 100;
@@ -54,7 +54,7 @@ impl ColumnStore {
             last = Some((point.entity, series));
             written.points += 1;
             if deletes.is_empty() {
-                state.put(series, point.ts_ms, point.value);
+                state.put(series, point, point.kept);
             } else {
                 state.put_replayed(series, point, &deletes);
             }
@@ -87,8 +87,14 @@ impl ColumnStore {
 
 impl State {
     #[inline]
-    fn put(&mut self, series: u32, ts_ms: i64, value: ValueRef<'_>) {
-        self.catalog.offer_latest(series, ts_ms, value);
+    fn put(&mut self, series: u32, point: &Point<'_>, kept: Kept) {
+        let Point { ts_ms, value, .. } = *point;
+        if kept != Kept::InHistory {
+            self.catalog.offer_latest(series, ts_ms, value);
+        }
+        if kept == Kept::AsLatest {
+            return self.note_changed(series);
+        }
         let slot = &mut self.catalog.series[series as usize].slot;
         self.active.push(series, slot, ts_ms, value);
     }
@@ -97,9 +103,9 @@ impl State {
     fn put_replayed(&mut self, series: u32, point: &Point<'_>, deletes: &[Tombstone]) {
         let hit = |delete: &&Tombstone| delete.series == series && delete.touches(point.ts_ms, point.ts_ms);
         match deletes.iter().filter(hit).map(|delete| delete.has_latest).max() {
-            None => self.put(series, point.ts_ms, point.value),
-            Some(true) => {}
-            Some(false) => self.catalog.offer_latest(series, point.ts_ms, point.value),
+            None => self.put(series, point, point.kept),
+            Some(false) if point.kept != Kept::InHistory => self.put(series, point, Kept::AsLatest),
+            Some(_) => {}
         }
     }
 

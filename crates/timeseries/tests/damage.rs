@@ -4,7 +4,7 @@
 
 use storage::model::ModelDisk;
 use timeseries::{
-    ColumnStore, Config, EntityId, Order, Point, Position, Query, Store, StoreError, ValueRef, WriteError,
+    ColumnStore, Config, EntityId, Kept, Order, Point, Position, Query, Store, StoreError, ValueRef, WriteError,
 };
 
 const DEVICE: EntityId = EntityId([1; 16]);
@@ -23,6 +23,7 @@ fn write(store: &dyn Store, from: i64, count: i64, position: u64) -> Result<(), 
             key: "k",
             ts_ms: n * 1000 + n * n % 7,
             value: ValueRef::Long(n * n % 1009),
+            kept: Kept::Everywhere,
         })
         .collect();
     store.write(&points, Position(position)).map(|_| ())
@@ -162,6 +163,7 @@ fn series_beyond_the_limit_are_refused_and_counted() {
         key,
         ts_ms: 1,
         value: ValueRef::Bool(true),
+        kept: Kept::Everywhere,
     };
     let written = store.write(&[point("a"), point("b"), point("c")], Position(1)).unwrap();
     assert_eq!((written.points, written.refused_points), (2, 1));

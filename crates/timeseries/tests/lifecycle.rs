@@ -4,8 +4,8 @@
 
 use storage::model::ModelDisk;
 use timeseries::{
-    Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, LatestAfterDelete, Order, Point, Position,
-    Query, QueryError, Series, Store, StoreError, Value, ValueRef,
+    Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, Kept, LatestAfterDelete, Order, Point,
+    Position, Query, QueryError, Series, Store, StoreError, Value, ValueRef,
 };
 
 const DAY: i64 = 86_400_000;
@@ -24,6 +24,7 @@ fn fill(store: &ColumnStore, days: i64) {
                     key: "k",
                     ts_ms: quarter * DAY / 4 + n * 10_000 + n % 7,
                     value: ValueRef::Long((n * 7919) % 1000),
+                    kept: Kept::Everywhere,
                 })
                 .collect();
             store
@@ -136,6 +137,7 @@ fn what_came_straight_from_memory_expires_too() {
             key: "k",
             ts_ms: n * 10_000,
             value: value(n),
+            kept: Kept::Everywhere,
         };
         (0..3 * 8640).map(point).collect::<Vec<_>>()
     };
@@ -247,6 +249,7 @@ fn an_answer_has_so_many_texts_and_no_more() {
             key: if n % 2 == 0 { "a" } else { "b" },
             ts_ms: n,
             value: ValueRef::String(&text),
+            kept: Kept::Everywhere,
         };
         store.write(&[point], Position(n as u64 + 1)).unwrap();
     }

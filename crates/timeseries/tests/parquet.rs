@@ -9,8 +9,8 @@ use parquet::basic::{Compression, LogicalType, TimeUnit};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, RowAccessor};
 use timeseries::{
-    ColumnStore, Config, EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, EntityId, ExportError, Point, Position, Store,
-    ValueRef, export_parquet,
+    ColumnStore, Config, EXPORT_GROUP_ROWS, EXPORT_GROUP_TEXT_BYTES, EntityId, ExportError, Kept, Point, Position,
+    Store, ValueRef, export_parquet,
 };
 
 const DEVICE: EntityId = EntityId([7; 16]);
@@ -28,6 +28,7 @@ fn write(store: &ColumnStore, position: u64, key: &str, values: &[(i64, ValueRef
             key,
             ts_ms,
             value,
+            kept: Kept::Everywhere,
         })
         .collect();
     store.write(&points, Position(position)).unwrap();

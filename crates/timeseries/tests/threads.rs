@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Memory};
 
 use storage::model::ModelDisk;
 use timeseries::{
-    ColumnStore, Config, Delete, EntityId, LatestAfterDelete, Order, Point, Position, Series, Store, ValueRef,
+    ColumnStore, Config, Delete, EntityId, Kept, LatestAfterDelete, Order, Point, Position, Series, Store, ValueRef,
 };
 
 const DEVICE: EntityId = EntityId([1; 16]);
@@ -27,6 +27,7 @@ fn batch(store: &ColumnStore, index: u64) {
         key: "k",
         ts_ms: point_of(n).0,
         value: ValueRef::Long(point_of(n).1),
+        kept: Kept::Everywhere,
     };
     let numbers = index * BATCH..(index + 1) * BATCH;
     let points: Vec<Point<'_>> = numbers.flat_map(|n| [point(DEVICE, n), point(VICTIM, n)]).collect();

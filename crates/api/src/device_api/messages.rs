@@ -4,7 +4,9 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use devices::{Entry, Kind, OtaError};
-use platform::decode::{AttributesRequest, DecodeError, Form, Format, Limits, OtaKind, RpcRequest, Telemetry, attributes};
+use platform::decode::{
+    AttributesRequest, DecodeError, Form, Format, Limits, OtaKind, RpcRequest, Telemetry, attributes,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;

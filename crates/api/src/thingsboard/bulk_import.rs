@@ -6,6 +6,7 @@ use std::str::Chars;
 
 use axum::Json;
 use devices::Kept;
+use platform::decode::{Limits, attributes};
 use platform::ids::EntityId;
 use platform::model::{CredentialsType, Device, DeviceCredentials, MqttBasic, Scope};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ use super::call::Call;
 use super::devices::{follow, prepare};
 use super::failure::Failure;
 use super::operation::{Body, NoQuery, Outcome, post};
+use super::values::typed;
 use super::world::full;
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
@@ -200,7 +202,11 @@ fn save_attributes(
     if values.is_empty() {
         return Ok(None);
     }
-    let body = json!(values).to_string();
+    let texts = json!(values).to_string();
+    let values = attributes(texts.as_bytes(), &Limits::default());
+    let values = values.map_err(|error| Failure::bad_request(error.to_string()))?;
+    let typed = values.iter().map(|value| (&*value.key, typed(&value.value)));
+    let body = Value::Object(typed.map(|(key, value)| (key.to_owned(), value)).collect()).to_string();
     let kept = call
         .world
         .keep_attributes((entity, scope), body.as_bytes(), call.now_ms);
@@ -216,7 +222,7 @@ impl Fields<'_> {
         found.next_back().map(|(_, value)| value.as_str())
     }
 
-    /// By their keys. Numbers may stand there as texts: they are read as devices' are.
+    /// By their keys. A table has texts only: numbers among them are read as devices' are.
     fn values(&self, kind: ColumnKind) -> Map<String, Value> {
         let of_kind = self.0.iter().filter(|(column, _)| column.kind == kind);
         let with_key = of_kind.filter_map(|(column, value)| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use timeseries::TimedValue;
+use timeseries::{Kept, TimedValue};
 
 use super::Chain;
 use super::message::Message;
@@ -42,8 +42,8 @@ impl<E: std::error::Error> From<Box<E>> for NodeError {
 /// What becomes of telemetry that is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saving {
-    /// In history and latest values.
-    pub is_stored: bool,
+    /// In history, as the latest value or as both; nowhere: `None`.
+    pub kept: Option<Kept>,
     /// Subscribers are told.
     pub is_shown: bool,
     /// 0: as the tenant has it.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use timeseries::{EntityId as SeriesId, Position, Value};
 
 use super::host::Visit;
+use super::pending::Keeping;
 use super::{IngestError, Outlet, Platform};
 use crate::activity::{KEYS, TIMEOUT_KEY};
 use crate::chain::{Data, NodeError};
@@ -135,12 +136,13 @@ impl Platform {
         let tenant = visit.tenant_of(entity);
         // What a tenant used is nothing that it uses.
         let is_counted = is_new && !matches!(entity.kind, EntityType::ApiUsageState | EntityType::QueueStats);
+        let keeping = Keeping::for_seconds(ttl_s);
         for (ts_ms, values) in telemetry.groups() {
             for value in values {
                 visit
                     .core
                     .pending
-                    .push_point(entity.id, &value.key, ts_ms, value.value.clone(), ttl_s);
+                    .push_point(entity.id, &value.key, ts_ms, value.value.clone(), keeping);
             }
             if is_counted {
                 visit.count_stored(tenant, values, ttl_s.into());

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
-use timeseries::{Position, TimedValue};
+use timeseries::{Kept, Position, TimedValue};
 
+use super::pending::Keeping;
 use super::retries::Work;
 use super::slow_scripts::is_slow;
 use super::{Core, Outlet, Platform};
@@ -255,18 +256,21 @@ impl Host for Visit<'_> {
         values: &[KeyValue<'_>],
         saving: Saving,
     ) -> Result<(), NodeError> {
-        if saving.is_stored {
-            let tenant = self.limited_tenant(entity);
+        if let Some(kept) = saving.kept {
+            // Only what is in the history takes storage, and ends.
+            let is_history = kept != Kept::AsLatest;
+            let tenant = self.limited_tenant(entity).filter(|_| is_history);
             if tenant.is_some_and(|tenant| self.is_off(tenant, ApiFeature::Storage)) {
                 return Err(NodeError::new("DB storage writes are disabled due to API limits!"));
             }
             let ttl_s = ttl_seconds(saving.ttl_s);
+            let keeping = Keeping { kept, ttl_s };
             for value in values {
                 self.core
                     .pending
-                    .push_point(entity.id, &value.key, ts_ms, value.value.clone(), ttl_s);
+                    .push_point(entity.id, &value.key, ts_ms, value.value.clone(), keeping);
             }
-            if !self.is_replay {
+            if is_history && !self.is_replay {
                 let tenant = self.tenant_of(entity);
                 self.count_stored(tenant, values, saving.ttl_s);
             }

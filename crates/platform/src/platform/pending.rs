@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use timeseries::{EntityId, Point, TimedValue, Value};
+use timeseries::{EntityId, Kept, Point, TimedValue, Value};
 
 use super::HashMap;
 use crate::ids::{AlarmId, Uuid};
@@ -34,19 +34,41 @@ struct Newest {
     of: HashMap<EntityId, HashMap<String, usize>>,
 }
 
+/// Where a point is kept, and for how long.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keeping {
+    pub kept: Kept,
+    /// 0: as the tenant says.
+    pub ttl_s: u32,
+}
+
+impl Keeping {
+    /// 0: as the tenant says.
+    pub fn for_seconds(ttl_s: u32) -> Keeping {
+        Keeping {
+            ttl_s,
+            ..Keeping::default()
+        }
+    }
+
+    /// What is no part of the history has no time to live, and says nothing of that of the others.
+    fn is_history(self) -> bool {
+        self.kept != Kept::AsLatest
+    }
+}
+
 #[derive(Debug)]
 struct PendingPoint {
     entity: EntityId,
     key: Range<usize>,
     ts_ms: i64,
     value: Value,
-    /// 0: as the tenant says.
-    ttl_s: u32,
+    keeping: Keeping,
 }
 
 impl Pending {
-    pub fn push_point(&mut self, entity: Uuid, key: &str, ts_ms: i64, value: Value, ttl_s: u32) {
-        self.has_ttls |= ttl_s > 0;
+    pub fn push_point(&mut self, entity: Uuid, key: &str, ts_ms: i64, value: Value, keeping: Keeping) {
+        self.has_ttls |= keeping.ttl_s > 0;
         let start = self.keys.len();
         self.keys.push_str(key);
         self.points.push(PendingPoint {
@@ -54,7 +76,7 @@ impl Pending {
             key: start..self.keys.len(),
             ts_ms,
             value,
-            ttl_s,
+            keeping,
         });
     }
 
@@ -62,10 +84,10 @@ impl Pending {
         self.has_ttls
     }
 
-    /// Of each point in its order: its own time to live, or 0.
+    /// Of each point of the history in its order: its own time to live, or 0.
     pub fn ttls(&self) -> impl Iterator<Item = (EntityId, &str, u32)> {
-        let all = self.points.iter();
-        all.map(|point| (point.entity, &self.keys[point.key.clone()], point.ttl_s))
+        let all = self.points.iter().filter(|point| point.keeping.is_history());
+        all.map(|point| (point.entity, &self.keys[point.key.clone()], point.keeping.ttl_s))
     }
 
     pub fn points(&self) -> Vec<Point<'_>> {
@@ -74,6 +96,7 @@ impl Pending {
             key: &self.keys[point.key.clone()],
             ts_ms: point.ts_ms,
             value: point.value.as_ref(),
+            kept: point.keeping.kept,
         });
         points.collect()
     }
@@ -94,6 +117,9 @@ impl Pending {
         let mut newest = self.newest.borrow_mut();
         let Newest { seen, of } = &mut *newest;
         for (place, point) in self.points.iter().enumerate().skip(*seen) {
+            if point.keeping.kept == Kept::InHistory {
+                continue;
+            }
             let known = of.entry(point.entity).or_default();
             let known = known.entry_ref(&self.keys[point.key.clone()]).or_insert(place);
             if self.points[*known].ts_ms <= point.ts_ms {
@@ -231,7 +257,7 @@ mod tests {
     fn the_newest_point_is_found_whenever_it_came() {
         let mut pending = Pending::default();
         let mut push = |key: &str, ts_ms, value| {
-            pending.push_point(ENTITY, key, ts_ms, Value::Long(value), 0);
+            pending.push_point(ENTITY, key, ts_ms, Value::Long(value), Keeping::default());
             pending.latest(ENTITY, "a").map(|newest| (newest.ts_ms, newest.value))
         };
         assert_eq!(push("b", 9, 0), None);

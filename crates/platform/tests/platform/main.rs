@@ -66,6 +66,33 @@ fn telemetry_is_stored_shown_and_counted() {
 }
 
 #[test]
+fn history_and_latest_values_are_saved_alone() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
+    let (every, skip) = (json!({"type": "ON_EVERY_MESSAGE"}), json!({"type": "SKIP"}));
+    let save = |history: &Json, latest: &Json| {
+        json!({"firstNodeIndex": 0, "connections": [], "nodes": [{"type": class("telemetry.TbMsgTimeseriesNode"), "name": "save",
+            "configuration": {"defaultTTL": 0, "processingSettings": {"type": "ADVANCED", "timeseries": history, "latest": latest,
+                "webSockets": every, "calculatedFields": skip}}}]})
+    };
+    let latest = |f: &Fixture| f.platform.store().latest(device.0.into(), &["a"]).unwrap().remove(0);
+    f.set_root_chain(save(&skip, &every));
+    f.say(device, 1, Said::Telemetry(br#"{"a":1}"#));
+    assert_eq!(latest(&f).unwrap().value, Value::Long(1));
+    assert_eq!(f.points(device.entity(), "a"), []);
+    assert_eq!(f.platform.usage(f.tenant, Counter::StoredPoints), 0);
+    f.set_root_chain(save(&every, &skip));
+    f.say(device, 2, Said::Telemetry(br#"{"a":2}"#));
+    f.platform.checkpoint().unwrap();
+    f.platform.store().flush().unwrap();
+    f.restart();
+    assert_eq!(latest(&f).unwrap().value, Value::Long(1));
+    assert_eq!(f.points(device.entity(), "a"), [(2, Value::Long(2))]);
+    assert_eq!(f.platform.usage(f.tenant, Counter::StoredPoints), 1);
+}
+
+#[test]
 fn attributes_of_devices_and_of_users() {
     let mut f = fixture();
     let device = f.device("D", "", Json::Null);

@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use timeseries::{
-    Aggregation, CalendarUnit, Class, Delete, EntityId, Interval, LatestAfterDelete, Order, Point, Position, Query,
-    Series, Store, TimedValue, Value, ValueRef, export_csv,
+    Aggregation, CalendarUnit, Class, Delete, EntityId, Interval, Kept, LatestAfterDelete, Order, Point, Position,
+    Query, Series, Store, TimedValue, Value, ValueRef, export_csv,
 };
 
 const DAY: i64 = 86_400_000;
@@ -27,6 +27,7 @@ pub fn run_without_calendars(make: &dyn Fn() -> Box<dyn Store>) {
         the_same_time_is_overwritten,
         latest_is_the_newest_time,
         keys_are_those_with_a_latest_value,
+        history_and_latest_can_be_kept_alone,
         aggregates_follow_the_rules,
         mixed_types_aggregate,
         buckets_have_their_middle,
@@ -71,6 +72,18 @@ impl Client<'_> {
     }
 
     fn write_for(&mut self, entity: EntityId, key: &str, points: &[(i64, ValueRef<'_>)]) {
+        self.write_kept(entity, key, points, Kept::Everywhere);
+    }
+
+    fn keep(&mut self, key: &str, points: &[(i64, i64)], kept: Kept) {
+        let points: Vec<_> = points
+            .iter()
+            .map(|&(ts_ms, value)| (ts_ms, ValueRef::Long(value)))
+            .collect();
+        self.write_kept(DEVICE, key, &points, kept);
+    }
+
+    fn write_kept(&mut self, entity: EntityId, key: &str, points: &[(i64, ValueRef<'_>)], kept: Kept) {
         let point = |&(ts_ms, value): &(i64, ValueRef<'_>)| -> (i64, Value) { (ts_ms, value.to_owned()) };
         let owned: Vec<(i64, Value)> = points.iter().map(point).collect();
         let points: Vec<Point<'_>> = owned
@@ -80,6 +93,7 @@ impl Client<'_> {
                 key,
                 ts_ms: *ts_ms,
                 value: value.as_ref(),
+                kept,
             })
             .collect();
         self.position += 10;
@@ -92,11 +106,7 @@ impl Client<'_> {
     }
 
     fn longs(&mut self, key: &str, points: &[(i64, i64)]) {
-        let points: Vec<_> = points
-            .iter()
-            .map(|&(ts_ms, value)| (ts_ms, ValueRef::Long(value)))
-            .collect();
-        self.write(key, &points);
+        self.keep(key, points, Kept::Everywhere);
     }
 
     fn points(&self, key: &str, range: Range<i64>, order: Order, limit: usize) -> Vec<TimedValue> {
@@ -219,6 +229,20 @@ fn keys_are_those_with_a_latest_value(client: &mut Client<'_>) {
     client.longs("alpha", &[(1, 1)]);
     client.write_for(OTHER, "elsewhere", &[(1, ValueRef::Long(1))]);
     assert_eq!(client.store.keys(DEVICE).unwrap(), ["alpha".into(), "zeta".into()]);
+}
+
+fn history_and_latest_can_be_kept_alone(client: &mut Client<'_>) {
+    client.longs("k", &[(100, 1)]);
+    client.keep("k", &[(200, 2)], Kept::InHistory);
+    assert_eq!(client.latest("k"), Some((100, Value::Long(1))));
+    client.keep("k", &[(150, 3), (120, 4)], Kept::AsLatest);
+    assert_eq!(client.latest("k"), Some((150, Value::Long(3))));
+    assert_eq!(client.times("k", 0..1000, Order::Ascending, 10), [100, 200]);
+    client.keep("history", &[(1, 1)], Kept::InHistory);
+    client.keep("latest", &[(1, 1)], Kept::AsLatest);
+    assert_eq!(client.store.keys(DEVICE).unwrap(), ["k".into(), "latest".into()]);
+    assert_eq!(client.times("history", 0..1000, Order::Ascending, 10), [1]);
+    assert!(client.points("latest", 0..1000, Order::Ascending, 10).is_empty());
 }
 
 fn aggregates_follow_the_rules(client: &mut Client<'_>) {
@@ -366,6 +390,7 @@ fn positions_are_applied_once(client: &mut Client<'_>) {
         key: "k",
         ts_ms: 1,
         value: ValueRef::Long(1),
+        kept: Kept::Everywhere,
     }];
     assert!(client.store.write(&old, Position(10)).unwrap().is_replay);
     assert!(client.store.write(&old, Position(20)).unwrap().is_replay);

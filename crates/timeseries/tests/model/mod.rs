@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use timeseries::{
-    Aggregation, Class, Delete, EntityId, Interval, LatestAfterDelete, Maintained, Order, Point, Position, Query,
+    Aggregation, Class, Delete, EntityId, Interval, Kept, LatestAfterDelete, Maintained, Order, Point, Position, Query,
     Series, Stats, Store, StoreError, TimedValue, Value, Visit, WriteError, Written,
 };
 
@@ -71,12 +71,16 @@ impl Store for NaiveStore {
         for point in points {
             let id = (point.entity, point.key.to_owned());
             let value = point.value.to_owned();
-            if state.latest.get(&id).is_none_or(|latest| latest.ts_ms <= point.ts_ms) {
+            let is_newest = state.latest.get(&id).is_none_or(|latest| latest.ts_ms <= point.ts_ms);
+            if is_newest && point.kept != Kept::InHistory {
                 let ts_ms = point.ts_ms;
                 let value = value.clone();
                 state.latest.insert(id.clone(), TimedValue { ts_ms, value });
             }
-            state.points.entry(id).or_default().insert(point.ts_ms, value);
+            let history = state.points.entry(id).or_default();
+            if point.kept != Kept::AsLatest {
+                history.insert(point.ts_ms, value);
+            }
         }
         Ok(Written {
             points: points.len() as u64,

@@ -5,8 +5,8 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use timeseries::{
-    Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, LatestAfterDelete, Order, Point, Position,
-    Query, Store, StoreError, TimedValue, Value,
+    Aggregation, Class, ColumnStore, Config, Delete, EntityId, Interval, Kept, LatestAfterDelete, Order, Point,
+    Position, Query, Store, StoreError, TimedValue, Value,
 };
 
 use crate::model::NaiveStore;
@@ -23,6 +23,7 @@ pub struct Owned {
     key: &'static str,
     ts_ms: i64,
     value: Value,
+    kept: Kept,
 }
 
 pub struct Runner {
@@ -137,6 +138,11 @@ impl Runner {
             1 => self.clock_ms - 1000 * self.random.below(2000) as i64,
             _ => self.clock_ms,
         };
+        let kept = match self.random.below(8) {
+            0 => Kept::InHistory,
+            1 => Kept::AsLatest,
+            _ => Kept::Everywhere,
+        };
         for _ in 0..count {
             let value = self.value(key);
             points.push(Owned {
@@ -144,6 +150,7 @@ impl Runner {
                 key,
                 ts_ms,
                 value,
+                kept,
             });
             ts_ms += [1000, 1000, 990, 1, 0, -3000, HOUR][self.random.below(7)];
         }
@@ -341,6 +348,7 @@ fn borrow(points: &[Owned]) -> Vec<Point<'_>> {
                 key,
                 ts_ms,
                 value: point.value.as_ref(),
+                kept: point.kept,
             }
         })
         .collect()

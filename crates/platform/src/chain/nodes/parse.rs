@@ -253,24 +253,18 @@ fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimese
         Some("SKIP") => Ok(Strategy::never()),
         Some(other) => Err(format!("{other:?} is no strategy of saving")),
     };
-    let (stored, shown) = match settings["type"].as_str() {
-        Some("WEBSOCKETS_ONLY") => (Strategy::never(), Strategy::every()),
-        Some("ADVANCED") => {
-            let (history, latest) = (&settings["timeseries"], &settings["latest"]);
-            if history != latest {
-                problems.push(
-                    "history and latest values are saved together, as the strategy of the history says".to_owned(),
-                );
-            }
-            (strategy(history)?, strategy(&settings["webSockets"])?)
-        }
-        _ => (strategy(settings)?, strategy(settings)?),
+    let (history, latest, shown) = match settings["type"].as_str() {
+        Some("WEBSOCKETS_ONLY") => (Strategy::never(), None, Strategy::every()),
+        Some("ADVANCED") => (
+            strategy(&settings["timeseries"])?,
+            Some(strategy(&settings["latest"])?),
+            strategy(&settings["webSockets"])?,
+        ),
+        _ => (strategy(settings)?, None, strategy(settings)?),
     };
     // Old releases have a flag in its place.
-    let skips_latest = json["skipLatestPersistence"].as_bool() == Some(true);
-    if skips_latest {
-        problems.push("latest values are saved with the history".to_owned());
-    }
+    let skips_latest = settings.is_null() && flag(json, "skipLatestPersistence");
+    let latest = if skips_latest { Some(Strategy::never()) } else { latest };
     let ttl_s = json["defaultTTL"].as_u64();
     if ttl_s.is_none() && !json["defaultTTL"].is_null() {
         problems.push(format!(
@@ -281,7 +275,8 @@ fn save_timeseries(json: &Json, problems: &mut Vec<String>) -> Result<SaveTimese
     Ok(SaveTimeseriesNode {
         ttl_s: ttl_s.unwrap_or(0),
         uses_server_time: flag(json, "useServerTs"),
-        stored,
+        history,
+        latest,
         shown,
     })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Mutex;
 
-use timeseries::Value;
+use timeseries::{Kept, Value};
 
 use super::Outcome;
 use crate::chain::host::{Host, NodeError, Saving};
@@ -82,7 +82,9 @@ impl Seen {
 pub struct SaveTimeseriesNode {
     pub ttl_s: u64,
     pub uses_server_time: bool,
-    pub stored: Strategy,
+    pub history: Strategy,
+    /// Without one of its own the latest value follows the history.
+    pub latest: Option<Strategy>,
     pub shown: Strategy,
 }
 
@@ -96,12 +98,20 @@ impl SaveTimeseriesNode {
         } else {
             message.data_ts_ms()
         };
+        let history = self.history.is_due(message.originator, ts_ms);
+        let latest = self.latest.as_ref();
+        let latest = latest.map_or(history, |latest| latest.is_due(message.originator, ts_ms));
         let saving = Saving {
-            is_stored: self.stored.is_due(message.originator, ts_ms),
+            kept: match (history, latest) {
+                (true, true) => Some(Kept::Everywhere),
+                (true, false) => Some(Kept::InHistory),
+                (false, true) => Some(Kept::AsLatest),
+                (false, false) => None,
+            },
             is_shown: self.shown.is_due(message.originator, ts_ms),
             ttl_s: self.ttl_of(&message)?,
         };
-        if !saving.is_stored && !saving.is_shown {
+        if saving.kept.is_none() && !saving.is_shown {
             return Ok(Outcome::success(message));
         }
         match &message.data {

@@ -108,12 +108,7 @@ fn configurations_that_cannot_run_are_said_so() {
             true,
         ),
         (
-            node(
-                "telemetry.TbMsgTimeseriesNode",
-                "n",
-                &json!({"processingSettings": {"type": "ADVANCED",
-            "timeseries": {"type": "SKIP"}, "latest": {"type": "ON_EVERY_MESSAGE"}, "webSockets": {"type": "SKIP"}}}),
-            ),
+            node("telemetry.TbMsgTimeseriesNode", "n", &json!({"defaultTTL": -5})),
             false,
         ),
     ];

@@ -1,6 +1,6 @@
 //! Nodes one by one: configuration, message, connection.
 
-use timeseries::{TimedValue, Value};
+use timeseries::{Kept, TimedValue, Value};
 
 use super::host::effect;
 use super::*;
@@ -373,7 +373,7 @@ fn telemetry_is_saved_as_the_strategy_says() {
     let every = json!({"type": "ON_EVERY_MESSAGE"});
     let once = json!({"type": "DEDUPLICATE", "deduplicationIntervalSecs": 10});
     let skip = json!({"type": "SKIP"});
-    // Settings, and of messages at 1 s, 2 s and 12 s: stored, shown.
+    // Settings, and of messages at 1 s, 2 s and 12 s: stored (in history only, as latest only), shown.
     let cases = [
         (json!({}), "ss ss ss"),
         (json!({"type": "ON_EVERY_MESSAGE"}), "ss ss ss"),
@@ -389,6 +389,14 @@ fn telemetry_is_saved_as_the_strategy_says() {
         (
             json!({"type": "ADVANCED", "timeseries": skip, "latest": skip, "webSockets": skip, "calculatedFields": skip}),
             "-- -- --",
+        ),
+        (
+            json!({"type": "ADVANCED", "timeseries": every, "latest": skip, "webSockets": skip, "calculatedFields": skip}),
+            "h- h- h-",
+        ),
+        (
+            json!({"type": "ADVANCED", "timeseries": once, "latest": every, "webSockets": skip, "calculatedFields": skip}),
+            "s- l- s-",
         ),
     ];
     for (settings, expected) in cases {
@@ -407,12 +415,17 @@ fn telemetry_is_saved_as_the_strategy_says() {
             let mut telemetry = message(POST_TELEMETRY, json!({"t": 1}));
             telemetry.ts_ms = ts_ms;
             assert!(run(&saving, telemetry, &mut host).failures.is_empty());
-            let sign = |is: bool| if is { 's' } else { '-' };
             seen.push(host.saving.first().map_or_else(
                 || "--".to_owned(),
                 |saving| {
                     assert_eq!(saving.ttl_s, 60);
-                    [sign(saving.is_stored), sign(saving.is_shown)].iter().collect()
+                    let kept = match saving.kept {
+                        None => '-',
+                        Some(Kept::Everywhere) => 's',
+                        Some(Kept::InHistory) => 'h',
+                        Some(Kept::AsLatest) => 'l',
+                    };
+                    [kept, if saving.is_shown { 's' } else { '-' }].iter().collect()
                 },
             ));
         }
