@@ -39,8 +39,11 @@ pub struct Outward {
     runtime: Option<Runtime>,
     http: Mutex<Known<(TenantId, String), Arc<HttpConnector>>>,
     kafka: Mutex<Known<(TenantId, KafkaServer), Arc<KafkaProducer>>>,
-    mqtt: Mutex<Known<(TenantId, MqttServer), mpsc::Sender<(MqttMessage, Receipt)>>>,
+    mqtt: Mutex<Known<(TenantId, MqttServer), Queue>>,
 }
+
+/// Of one broker.
+type Queue = mpsc::Sender<(MqttMessage, Receipt)>;
 
 /// By what it is known, and when it was last needed.
 struct Known<K, V> {

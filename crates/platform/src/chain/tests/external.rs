@@ -127,7 +127,7 @@ fn what_cannot_be_sent_so_is_disabled() {
         kafka(&json!({"acks": "2"})),
         kafka(&json!({"otherProperties": {"ssl.keystore.location": "/k"}})),
     ] {
-        let disabled = chain(&[tested.clone()], &[]);
+        let disabled = chain(std::slice::from_ref(&tested), &[]);
         assert!(
             disabled.warnings().iter().any(|warning| warning.is_disabled),
             "{tested}"
