@@ -127,8 +127,9 @@ fn lines(summary: &Summary, style: Style) -> Vec<Line> {
     };
     lines.push(Line::Field("config", config));
     lines.push(Line::Field("data", summary.data_dir.clone()));
+    // The API is there, too.
     lines.push(Line::Field(
-        "api",
+        "console",
         summary.api_url.clone().unwrap_or_else(|| "off".into()),
     ));
     if let Some(admin) = &summary.admin {
@@ -277,7 +278,7 @@ tidewire 0.1.0
   durability  memory only: sessions and retained messages do not survive a restart
   config      all defaults
   data        ./data
-  api         http://127.0.0.1:18083
+  console     http://127.0.0.1:18083
   login       admin, password in ./data/admin-password until it is changed
 
   $ '/opt/my brokers/tidewire' sub -t 'demo/#' -v

@@ -45,7 +45,7 @@ test("a rule is written and tried in the browser, and Kafka has what it puts out
   await kafka.call("kill");
   expect(await node.publish("kiln/1", '{"temp": 41}', "-q", "1", "-i", "probe")).toBe(0);
   await open(page, "actions/kafka:hot");
-  await expect(page.getByRole("main").locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^1 messages/);
+  await expect(page.getByRole("main").locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^1 message,/);
   await kafka.call("start");
   await expect(page.getByRole("main").locator("dt", { hasText: "Waiting" }).locator("+ dd")).toHaveText(/^0 messages/, { timeout: 60_000 });
   expect((await kafka.records("hot", 2))[1]).toBe('probe\t{"clientid":"probe","t":41}');
