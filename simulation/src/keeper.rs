@@ -39,6 +39,10 @@ pub struct Temper {
     pub has_little_room: bool,
     /// With more that is not committed it is behind.
     pub backlog_bytes_max: u64,
+    /// A start replays from the first segment.
+    pub replays_all: bool,
+    /// What has expired may not have by the next clock.
+    pub has_jumps: bool,
 }
 
 struct Checkpoint {
@@ -211,8 +215,11 @@ impl Keeper {
         // What is on its way between shards may have been seen by the checkpoint before and not by this one.
         let needed = oldest.into_iter().chain(self.oldest_before).min();
         self.oldest_before = oldest;
+        let before = self.log.stats().replay_from;
         if self.log.set_checkpoint(replay_from).is_ok() {
-            let needed = needed.map_or(replay_from, |at| replay_from.min(Lsn(at)));
+            let unless_full = (self.log.health() == Health::Ok).then_some(before);
+            let replayable = unless_full.unwrap_or(replay_from);
+            let needed = needed.map_or(replayable, |at| replayable.min(Lsn(at)));
             // What cannot be removed now can be the next time.
             let _ = self.log.truncate_before(needed);
         }

@@ -8,6 +8,7 @@ use broker::durable::record::Position;
 use broker::durable::recovery::{Recovered, Recovery};
 use broker::durable::restore::{Restored, restore};
 use broker::{NodeState, Now, OpenAccess, Shard, ShardConfig, ShardId, Stats};
+use journal::inspect::replay_all;
 use journal::{Batch, Log, LogConfig, Lsn, ReplayError};
 use mqtt::Decoded;
 
@@ -62,9 +63,19 @@ impl Node {
         let mut shards = new_shards(setup.shards, setup.config, now, random);
         let keeper = match setup.journal {
             Some((disk, config)) => {
+                let Temper {
+                    has_rot,
+                    has_jumps,
+                    replays_all,
+                    ..
+                } = setup.temper;
+                if replays_all {
+                    // A disk that fails here is met again at once.
+                    let _ = replay_all(&*disk.storage());
+                }
                 let (log, restored) = recover(disk, config, &mut shards, now)?;
-                // What was rotten when it was to be written once more is gone for good.
-                if restored.damaged > 0 && !setup.temper.has_rot {
+                // What was rotten when it was to be written once more is gone for good; so is what had expired.
+                if restored.damaged > 0 && !has_rot && !(replays_all && has_jumps) {
                     return Err(format!("the journal has lost what it refers to: {restored:?}"));
                 }
                 Some(Keeper::new(log, setup.temper))

@@ -60,6 +60,8 @@ pub struct Plan {
     pub is_reader_busy: bool,
     /// Checkpoints move a part of what they would, as on a disk with little free.
     pub has_little_room: bool,
+    /// Every start replays all that is there, as after a repair.
+    pub replays_all: bool,
     /// Messages are published to `$delayed/…`. Not where the wall clock jumps, which is what tells after a restart how long is left.
     pub has_delays: bool,
     pub weights: [u32; STEPS],
@@ -166,6 +168,7 @@ impl Plan {
             backlog_bytes_max: u64::MAX,
             is_reader_busy: false,
             has_little_room: false,
+            replays_all: durability != Durability::None && seed % 5 == 2,
             weights: step_weights(r, durability, has_jumps, is_disk_bad),
             acts: act_weights(r),
             promptness: *r.pick(&[10, 40, 60, 95]),

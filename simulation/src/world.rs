@@ -259,6 +259,8 @@ impl World {
                 is_reader_busy: self.plan.is_reader_busy,
                 has_little_room: self.plan.has_little_room,
                 backlog_bytes_max: self.plan.backlog_bytes_max,
+                replays_all: self.plan.replays_all,
+                has_jumps: self.plan.has_jumps,
             },
             has_tap: self.plan.has_tap,
             journal: has_journal.then(|| (&self.disk, self.plan.log.clone())),

@@ -14,7 +14,7 @@ use mqtt::{
 };
 use tidewire_broker::durable::record::*;
 use tidewire_broker::durable::recovery::{Recovered, Recovery};
-use tidewire_broker::durable::restore::restore;
+use tidewire_broker::durable::restore::{Restored, restore};
 use tidewire_broker::provenance::Provenance;
 use tidewire_broker::*;
 
@@ -46,6 +46,16 @@ fn append(end: &mut u64, batch: &mut Batch) -> (u64, u64) {
 
 /// Starts a node of one shard, has the client connect, and says what it is sent.
 fn sent_after_start(records: &Records) -> Vec<String> {
+    let (mut shard, mut end, _) = started(records);
+    connect(&mut shard);
+    for _ in 0..10 {
+        tick(&mut shard, &mut end, records);
+    }
+    packets(&mut shard)
+}
+
+/// A node of one shard, where its journal ends, and what it was started with.
+fn started(records: &Records) -> (Shard, u64, Restored) {
     let mut recovery = Recovery::new();
     for (position, bytes) in records {
         recovery.record(*position, bytes).unwrap();
@@ -63,12 +73,8 @@ fn sent_after_start(records: &Records) -> Vec<String> {
             .for_each(|(at, bytes)| each(at, bytes.map(Vec::as_slice)));
     };
     let shards = std::slice::from_mut(&mut shard);
-    restore(NOW, shards, recovered, &mut read, &mut |batch| append(&mut end, batch));
-    connect(&mut shard);
-    for _ in 0..10 {
-        tick(&mut shard, &mut end, records);
-    }
-    packets(&mut shard)
+    let restored = restore(NOW, shards, recovered, &mut read, &mut |batch| append(&mut end, batch));
+    (shard, end, restored)
 }
 
 fn connect(shard: &mut Shard) {
@@ -303,6 +309,18 @@ fn a_subscription_that_ended_is_owed_no_retained_messages() {
         filter: "t",
     };
     assert!(sent_after_start(&interrupted(&[gone])).is_empty());
+}
+
+/// Replay may begin where a checkpoint before the last one had it begin: what expired since may have been removed.
+#[test]
+fn an_expired_retained_message_is_not_looked_for() {
+    let retained = |topic, ago_ms| Record::Retained {
+        message: Position(7),
+        expires_unix_ms: Some(NOW.unix_ms - ago_ms),
+        topic,
+    };
+    let (_, _, restored) = started(&journal(&[retained("gone", 1), retained("now", 0)]));
+    assert_eq!(restored, Restored::default());
 }
 
 /// A shard whose records go to a log.

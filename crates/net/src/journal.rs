@@ -352,8 +352,13 @@ impl Keeper {
         }
         self.snapshot_bytes.store(checkpoint.bytes, Ordering::Relaxed);
         let replay_from = checkpoint.replay_from;
+        // If what this checkpoint has written is damaged one day, there is still all that the last one had.
+        let replayable = match journal.health() == Health::Ok {
+            true => journal.stats().replay_from,
+            false => replay_from,
+        };
         let needed =
-            min_of(checkpoint.oldest, checkpoint.oldest_before).map_or(replay_from, |at| replay_from.min(Lsn(at)));
+            min_of(checkpoint.oldest, checkpoint.oldest_before).map_or(replayable, |at| replayable.min(Lsn(at)));
         drop(checkpoint);
         let keeper = Arc::downgrade(self);
         journal.set_checkpoint(replay_from, move |result| {

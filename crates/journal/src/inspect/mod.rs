@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 pub use copy::{copy_around, copy_to};
-pub use repair::{Mode, Repaired, repair};
+pub use repair::{Mode, Repaired, repair, replay_all};
 
 use crate::DIRECTORY_NAME;
 use crate::lsn::Lsn;

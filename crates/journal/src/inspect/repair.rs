@@ -14,6 +14,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::DIRECTORY_NAME;
+use crate::catalog::Catalog;
 use crate::checkpoint::{CHECKPOINT_NAME, Checkpoint};
 use crate::inspect::copy::{copy_whole, sync_directory, write_synced};
 use crate::inspect::survey::{Survey, Surveyed};
@@ -94,6 +95,17 @@ pub fn repair(data_directory: &Path, mode: Mode) -> Result<Repaired, InspectErro
         plan.perform(&survey, &storage)?;
     }
     Ok(repaired)
+}
+
+/// Has the next start replay from the first segment, as a repair may do: the same has to come of it.
+pub fn replay_all(storage: &dyn Storage) -> Result<(), InspectError> {
+    let catalog = Catalog::read(storage).map_err(InspectError::Journal)?;
+    let Some(mut catalog) = catalog else { return Ok(()) };
+    catalog.checkpoint.replay_from = catalog.segments[0].base;
+    catalog.checkpoint.replace(storage).map_err(|error| InspectError::Io {
+        doing: "writing the checkpoint".to_owned(),
+        source: error.error,
+    })
 }
 
 impl Survey {
