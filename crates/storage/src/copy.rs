@@ -1,9 +1,13 @@
 //! Copies of files of a real disk, for backups: of files that never change, also while a server has them, and of the beginnings of
 //! those that grow.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+/// Files have what people and devices send: they are for nobody else.
+pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// A file that never changes: linked where the file system can, copied where not. False: it is not there any more.
 pub fn link_or_copy(from: &Path, to: &Path) -> io::Result<bool> {
@@ -25,7 +29,12 @@ pub fn copy_prefix(from: &Path, to: &Path, bytes: u64) -> io::Result<bool> {
 }
 
 pub fn write_synced(to: &Path, from: &mut dyn Read) -> io::Result<()> {
-    let mut file = File::create(to)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(FILE_MODE)
+        .open(to)?;
     io::copy(from, &mut file)?;
     file.sync_all()
 }

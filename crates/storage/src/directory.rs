@@ -3,8 +3,8 @@
 //! A lock on the file `lock` keeps a second process out; the operating system drops it with the process, however that ends.
 //! Reading alone takes no lock.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
@@ -12,9 +12,12 @@ use std::{fmt, io};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::copy::FILE_MODE;
 use crate::{Storage, StorageFile};
 
 const LOCK_NAME: &str = "lock";
+
+const DIRECTORY_MODE: u32 = 0o700;
 
 pub struct Directory {
     data_directory: PathBuf,
@@ -69,6 +72,7 @@ impl Directory {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(FILE_MODE)
             .open(path.join(LOCK_NAME))
             .map_err(failed)?;
         match lock.try_lock() {
@@ -121,7 +125,6 @@ fn io_error(name: &str, path: &Path, source: io::Error) -> DirectoryError {
     }
 }
 
-/// The new name survives a crash.
 /// Makes what is missing of a path, and has each directory that got a new one remember that over a loss of power.
 fn create_directory(path: &Path) -> io::Result<()> {
     if path.is_dir() {
@@ -132,7 +135,7 @@ fn create_directory(path: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     create_directory(parent)?;
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
         // Somebody else was quicker.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         made => made?,
@@ -158,6 +161,7 @@ impl Storage for Directory {
             .write(true)
             .create(true)
             .truncate(true)
+            .mode(FILE_MODE)
             .open(&path)?;
         if let Err(error) = file.allocate(preallocate) {
             // The first error is the one to report.
@@ -240,5 +244,29 @@ impl StorageFile for File {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => File::set_len(self, bytes),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_for_nobody_else() {
+        let within = std::env::temp_dir().join(format!("tidewire-storage-{}", std::process::id()));
+        let data = within.join("data");
+        let storage = Directory::open(&data, "journal").unwrap();
+        storage.create("1.log", 4096).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode(&data), mode(storage.path())], [0o700; 2]);
+        assert_eq!(
+            [LOCK_NAME, "1.log"].map(|name| mode(&storage.path().join(name))),
+            [0o600; 2]
+        );
+        fs::remove_dir_all(within).unwrap();
     }
 }

@@ -20,6 +20,7 @@ mod translate;
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -258,7 +259,8 @@ fn raise_file_limit() {
 }
 
 fn make_data_dir(path: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(path).map_err(|e| {
+    let private = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    private.map_err(|e| {
         format!(
             "node.data_dir: {} cannot be made: {e}; choose another with --set node.data_dir=PATH",
             path.display()

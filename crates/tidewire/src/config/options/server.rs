@@ -14,7 +14,7 @@ section! {
     pub struct Node at [Fixed("node")] {
         /// Name of this node in logs, metrics and the console. Empty: the host name.
         restart name: String = "";
-        /// Directory for everything that is kept: the admin password, changes made at run time.
+        /// Directory for everything that is kept: the admin password, changes made at run time. Made for the server's user alone.
         /// Empty: what systemd gives in `STATE_DIRECTORY`, or else `./data`.
         restart data_dir: Unset<PathBuf> = "";
         /// Data-plane threads. 0: one per core, 64 at most.
