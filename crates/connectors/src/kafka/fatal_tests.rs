@@ -38,12 +38,12 @@ async fn a_producer_that_has_failed_for_good_is_replaced() {
     .await;
 
     cluster.broker_down(1).expect("there is one");
+    let failed = sink.inner.producer().expect("it works");
+    let ticket = sink.inner.hand_over(&records).expect("they are on their way");
     let pending = tokio::spawn({
         let (sink, records) = (Arc::clone(&sink), records.clone());
-        async move { sink.send(&records).await }
+        async move { sink.inner.wait(&records, ticket).await }
     });
-    let failed = sink.inner.producer().expect("it works");
-    until("they are on their way", async || failed.in_flight_count() > 0).await;
     // SAFETY: the client lives as long as `failed`, and the reason is a text that ends with a zero.
     let raised = unsafe {
         let error = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
