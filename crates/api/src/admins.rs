@@ -9,8 +9,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,7 +116,7 @@ impl Admins {
             .expect("the name is good and the table empty");
         // In this order: an admin whose password is nowhere to be found could never log in.
         let password_file = data_dir.join(FIRST_PASSWORD_FILE);
-        write_private(&password_file, password.expose()).map_err(|error| AdminsError::Write {
+        replace_lines(&password_file, password.expose()).map_err(|error| AdminsError::Write {
             path: password_file,
             error,
         })?;
@@ -283,7 +283,7 @@ impl Admins {
         }
         let path = self.path.with_file_name(ONE_TIME_FILE);
         let lines: Vec<&str> = changed.iter().map(String::as_str).collect();
-        replace_private(&path, &lines.join("\n")).map_err(|error| AdminsError::Write { path, error })?;
+        replace_lines(&path, &lines.join("\n")).map_err(|error| AdminsError::Write { path, error })?;
         *names = changed;
         Ok(())
     }
@@ -313,26 +313,9 @@ fn role_of(is_superuser: bool) -> Role {
     if is_superuser { Role::Admin } else { Role::Viewer }
 }
 
-/// All of it or nothing.
-fn replace_private(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    write_private(&temporary, text)?;
-    fs::rename(&temporary, path)?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => fs::File::open(parent)?.sync_all(),
-        _ => Ok(()),
-    }
-}
-
-/// For its owner's eyes only.
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
-    writeln!(file, "{text}")?;
-    file.sync_all()
+fn replace_lines(path: &Path, lines: &str) -> io::Result<()> {
+    let text = Zeroizing::new(format!("{lines}\n"));
+    storage::copy::replace(path, text.as_bytes())
 }
 
 /// `xxxxx-xxxxx-xxxxx-xxxxx`.

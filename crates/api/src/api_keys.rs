@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -218,19 +218,7 @@ fn hash(token: &str) -> String {
 
 fn save(path: &Path, all: &Table) -> io::Result<()> {
     let list: Vec<&ApiKey> = all.values().collect();
-    let temporary = path.with_extension("tmp");
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(&temporary)?;
-    file.write_all(&serde_json::to_vec_pretty(&list)?)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    match path.parent() {
-        Some(parent) => fs::File::open(parent)?.sync_all(),
-        None => Ok(()),
-    }
+    storage::copy::replace(path, &serde_json::to_vec_pretty(&list)?)
 }
 
 /// A name that a path and a line of the log can hold.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -214,15 +214,7 @@ impl Bans {
 
     fn save(&self, all: &BTreeMap<Key, Ban>) -> io::Result<()> {
         let list: Vec<&Ban> = all.values().collect();
-        let temporary = self.path.with_extension("tmp");
-        let mut file = fs::File::create(&temporary)?;
-        file.write_all(&serde_json::to_vec(&list)?)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &self.path)?;
-        match self.path.parent() {
-            Some(parent) => fs::File::open(parent)?.sync_all(),
-            None => Ok(()),
-        }
+        storage::copy::replace(&self.path, &serde_json::to_vec(&list)?)
     }
 
     // A map is replaced whole, so a panic elsewhere cannot have broken it.

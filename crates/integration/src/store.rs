@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -198,18 +198,8 @@ impl Store {
     /// After a crash there is the old file or the new one.
     fn replace(&mut self, kept: &Kept) -> io::Result<()> {
         fs::create_dir_all(self.directory())?;
-        let fresh = self.path.with_extension("json.new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)?;
         let bytes = serde_json::to_vec_pretty(kept)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &self.path)?;
-        self.sync_directory()?;
+        storage::copy::replace(&self.path, &bytes)?;
         self.whole_bytes = bytes.len() as u64;
         if self.changes_bytes > 0 {
             fs::remove_file(&self.changes_path)?;

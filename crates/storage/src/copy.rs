@@ -1,5 +1,5 @@
-//! Copies of files of a real disk, for backups: of files that never change, also while a server has them, and of the beginnings of
-//! those that grow.
+//! Files of a real disk as a whole: small ones that are replaced, and copies for backups, of files that never change, also while a
+//! server has them, and of the beginnings of those that grow.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -37,6 +37,23 @@ pub fn write_synced(to: &Path, from: &mut dyn Read) -> io::Result<()> {
         .open(to)?;
     io::copy(from, &mut file)?;
     file.sync_all()
+}
+
+/// Replaces a file, or makes it: after a crash at any moment there is the old one or the new one, whole.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    let fresh = Path::new(&fresh);
+    write_synced(fresh, &mut &*bytes)
+        .and_then(|()| fs::rename(fresh, path))
+        .inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = fs::remove_file(fresh);
+        })?;
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => sync_directory(parent),
+        _ => sync_directory(Path::new(".")),
+    }
 }
 
 /// The names in it survive a crash.

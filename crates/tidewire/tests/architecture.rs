@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rules", &["mqtt"]),
     ("broker", &["mqtt", "journal"]),
     ("net", &["broker", "mqtt", "journal"]),
-    ("auth", &["mqtt"]),
+    ("auth", &["mqtt", "storage"]),
     (
         "api",
         &[
@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "integration",
             "devices",
             "platform",
+            "storage",
             "timeseries",
         ],
     ),
@@ -37,10 +38,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "integration",
-        &["mqtt", "journal", "broker", "net", "rules", "connectors"],
+        &["mqtt", "storage", "journal", "broker", "net", "rules", "connectors"],
     ),
     ("trust", &[]),
-    ("connectors", &["mqtt", "journal", "trust"]),
+    ("connectors", &["mqtt", "storage", "journal", "trust"]),
     ("bench", &["mqtt", "trust"]),
     ("timeseries", &["storage"]),
     ("platform", &["mqtt", "auth", "timeseries"]),

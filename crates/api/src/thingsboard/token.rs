@@ -3,8 +3,8 @@
 //! Beside ThingsBoard's claims there is `stamp`, a keyed hash of the user's password hash: a token is worth nothing once the
 //! password was changed, without anything to remember. The key is in the data directory, for its owner only.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -96,16 +96,7 @@ impl Signer {
         getrandom::fill(&mut *key).map_err(io::Error::other)?;
         fs::create_dir_all(data_dir)?;
         // A crash in between leaves no half a key under the name that is looked for.
-        let fresh = path.with_extension("new");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&fresh)?;
-        file.write_all(&*key)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        fs::File::open(data_dir)?.sync_all()?;
+        storage::copy::replace(&path, &*key)?;
         Ok(Signer { key })
     }
 

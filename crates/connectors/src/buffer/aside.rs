@@ -9,10 +9,9 @@
 //! entry   position u64, little-endian | record, as in a chunk
 //! ```
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,19 +60,7 @@ pub(super) fn read(copy: &Arc<Vec<u8>>) -> Option<Vec<Record>> {
 
 /// After a crash there is the old file or this one.
 pub(super) fn save(path: &Path, copy: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut options = File::options();
-    let mut file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&fresh)?;
-    file.write_all(copy)?;
-    file.write_all(&Sha256::digest(copy))?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)?;
-    sync_directory(path)
+    storage::copy::replace(path, &[copy, &Sha256::digest(copy)].concat())
 }
 
 /// Nothing is aside any more.
@@ -111,11 +98,4 @@ pub(super) fn load(path: &Path, in_journal: &Range<u64>) -> Result<Vec<Record>, 
         })?;
     }
     Ok(records)
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
 }

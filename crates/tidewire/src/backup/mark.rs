@@ -42,12 +42,7 @@ pub fn write(backup: &Path) -> Result<(), String> {
     };
     let mut text = serde_json::to_vec_pretty(&mark).map_err(|error| failed(error.into()))?;
     text.push(b'\n');
-    // Never half of it under its name.
-    let unfinished = backup.join(format!("{NAME}.new"));
-    write_synced(&unfinished, &mut &text[..])
-        .and_then(|()| fs::rename(&unfinished, backup.join(NAME)))
-        .and_then(|()| sync_directory(backup))
-        .map_err(failed)
+    storage::copy::replace(&backup.join(NAME), &text).map_err(failed)
 }
 
 /// Refuses what is not whole.
