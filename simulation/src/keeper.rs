@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use broker::durable::moves::MovePart;
 use broker::durable::record::Position;
-use broker::durable::{MOVER, RETURNER};
+use broker::durable::{GIVER, MOVER};
 use broker::{Checkpointed, Shard};
 use journal::{Health, Log, Lsn, ReadError};
 
@@ -256,7 +256,7 @@ impl Keeper {
             return false;
         };
         if self.temper.is_reader_busy && random.one_in(3) {
-            match matches!(fetch.session, MOVER | RETURNER) {
+            match matches!(fetch.session, MOVER | GIVER) {
                 true => shard.fetch_again(fetch.session, fetch.connects, fetch.positions),
                 false => shard.fetched(now, fetch.session, fetch.connects, &fetch.positions, Vec::new()),
             }

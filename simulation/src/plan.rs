@@ -72,6 +72,8 @@ pub struct Plan {
     pub returning: u32,
     /// Nobody subscribes at QoS 0, so that no member of a group may lose what it was given.
     pub is_surely_shared: bool,
+    /// Every second client subscribes to `words::GROUP_FILTER` and nothing else, and the others do not.
+    pub are_members_apart: bool,
     /// Socket buffers of clients, in bytes.
     pub link_capacity: usize,
 }
@@ -174,6 +176,7 @@ impl Plan {
             promptness: *r.pick(&[10, 40, 60, 95]),
             returning: *r.pick(&[75, 75, 20]),
             is_surely_shared: false,
+            are_members_apart: false,
             link_capacity: *r.pick(&[64, 1_000, 1_000, 64_000, 64_000]),
         };
         if r.percent(25) {
@@ -184,6 +187,8 @@ impl Plan {
         plan.has_little_room = matches!(seed % 11, 3 | 4);
         if seed % 12 == 6 {
             plan.share_queues();
+        } else if seed % 12 == 9 {
+            plan.leave_to_group();
         }
         plan.config.is_all_kept = seed.is_multiple_of(5);
         plan.has_tap = r.percent(30);
@@ -216,11 +221,34 @@ impl Plan {
         self.promptness = 10;
     }
 
+    /// Every second client is in a group, and mostly away, while the others publish to it: the queue of the group is in the journal only,
+    /// is given out in many parts, and has been moved before.
+    fn leave_to_group(&mut self) {
+        (self.topics, self.filters) = (2, 1);
+        self.are_members_apart = true;
+        self.is_surely_shared = true;
+        self.is_limited = false;
+        self.clients = self.clients.max(4);
+        self.returning = [1, 3, 10][(self.seed / 12 % 3) as usize];
+        self.config.group_window = 1 + (self.seed / 36 % 3) as usize;
+        self.config.queued_messages_max = 100_000;
+        self.log.segment_bytes = 512;
+        self.acts[Act::Publish as usize] = 60;
+        self.acts[Act::Unsubscribe as usize] = 0;
+        self.acts[Act::Cut as usize] = 4;
+        if self.durability != Durability::None {
+            self.weights[Step::Crash as usize] = 1;
+            self.weights[Step::Checkpoint as usize] = 8;
+            self.weights[Step::Flush as usize] = 60;
+        }
+    }
+
     /// Who leaves stays away, and much is published for it: its queue is in pages, and has been moved before it is read.
     fn lengthen_queues(&mut self, r: &mut Random) {
         self.returning = *r.pick(&[1, 3, 10]);
         self.config.inflight_max = *r.pick(&[1, 2]);
         self.config.page_entries = 2;
+        self.config.group_window = 1;
         self.config.queued_messages_max = 100_000;
         self.is_limited = false;
         (self.topics, self.filters) = (1, 1);
@@ -308,6 +336,7 @@ fn config(r: &mut Random, is_limited: bool) -> ShardConfig {
         inflight_max,
         // Queues are longest where little is in flight.
         page_entries: if inflight_max <= 2 { 2 } else { 4096 },
+        group_window: if inflight_max <= 2 { 1 } else { 512 },
         receive_maximum: *r.pick(&[2, 8, 128]),
         queued_messages_max: if is_limited { r.between(1, 8) as usize } else { 100_000 },
         output_buffer_bytes: *r.pick(&[300, 4_000, 1024 * 1024]),

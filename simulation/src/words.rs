@@ -28,6 +28,9 @@ pub const FILTERS: [&str; 13] = [
     "$share/h/t/q/#",
 ];
 
+/// Of a shared subscription.
+pub const GROUP_FILTER: &str = FILTERS[1];
+
 /// What tells every retained message.
 pub const RETAINED_FILTER: &str = "+/x";
 pub const RETAINED_FILTER_TOO: &str = "+/y";

@@ -75,6 +75,8 @@ pub struct ShardConfig {
     pub queue_drop: QueueDrop,
     /// Of a queue that is longer than three times this, parts of so many messages are in the journal alone (`durable::pages`).
     pub page_entries: usize,
+    /// Of the queue of a durable shared subscription, so many messages are in memory, or twice as many. So many are given out at a time.
+    pub group_window: usize,
     /// Messages of QoS 1 and 2 are recorded, and acknowledged after that, also if nobody gets them who outlives a connection.
     pub is_all_kept: bool,
     pub overlapping: Overlapping,
@@ -157,6 +159,7 @@ impl Default for ShardConfig {
             is_qos0_queued: false,
             queue_drop: QueueDrop::Oldest,
             page_entries: 4096,
+            group_window: 512,
             is_all_kept: false,
             overlapping: Overlapping::DeliverOnce,
             share_strategy: ShareStrategy::RoundRobin,

@@ -20,4 +20,4 @@ pub(crate) mod pages;
 
 pub use cold::MOVER;
 
-pub use crate::shared::RETURNER;
+pub use crate::shared::GIVER;

@@ -47,10 +47,14 @@ pub enum Fault {
     ForgetWaiting,
     /// Who publishes over the API is told before the journal has it.
     TellBeforeCommit,
+    /// A message that goes cold in the queue of a group is left out now and then.
+    DropHeld,
+    /// A checkpoint does not look into the queues of groups, so that segments with what they name are removed.
+    CheckpointForgetsHeld,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 21] = [
+    pub const ALL: [Fault; 23] = [
         Fault::AcknowledgeBeforeCommit,
         Fault::ReleaseBeforeCommit,
         Fault::DeliverBeforeCommit,
@@ -72,6 +76,8 @@ impl Fault {
         Fault::MoveDropsPosition,
         Fault::ForgetWaiting,
         Fault::TellBeforeCommit,
+        Fault::DropHeld,
+        Fault::CheckpointForgetsHeld,
     ];
 }
 

@@ -298,7 +298,7 @@ impl Shard {
             members: group.members.len(),
             online: group.members.iter().filter(|m| m.is_online).count(),
             queued: group.queue.len(),
-            queued_bytes: group.queued_bytes,
+            queued_bytes: group.queue.bytes(),
         };
         self.groups.iter().take(limit).map(view).collect()
     }

@@ -44,6 +44,11 @@ impl Shard {
             }
             Letter::Barrier { is_end } => self.barriers[usize::from(is_end)] += 1,
             Letter::Reclaim { session, epoch, group } => self.reclaim_here(now, session, epoch, group),
+            Letter::TakeBack {
+                index,
+                epoch,
+                given_back,
+            } => self.take_back(now, index, epoch, &given_back),
             Letter::Acknowledged { index, epoch, member } => self.count_acknowledged(index, epoch, member),
             Letter::ReplayRequest {
                 session,

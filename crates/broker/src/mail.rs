@@ -19,7 +19,7 @@ use crate::message::{Origin, Place, Publication};
 use crate::outgoing::GroupRef;
 use crate::provenance::Provenance;
 use crate::retained::ScanCursor;
-use crate::shared::Member;
+use crate::shared::{GivenBack, Member};
 
 /// What has gathered for one other shard. Opaque to the driver.
 #[derive(Default)]
@@ -92,6 +92,12 @@ pub enum Letter {
     },
     /// Give back what the member was sent for this group, if it is still away.
     Reclaim { session: u32, epoch: u32, group: GroupRef },
+    /// What the member has in the journal only comes back to the group.
+    TakeBack {
+        index: u32,
+        epoch: u32,
+        given_back: Vec<GivenBack>,
+    },
     /// A member is done with a message (only asked for where the strategy counts).
     Acknowledged { index: u32, epoch: u32, member: SessionRef },
     /// Send retained messages that match, from the cursor on.

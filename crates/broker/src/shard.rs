@@ -33,7 +33,7 @@ use crate::parking::PARKED_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
-use crate::shared::{Groups, Returning};
+use crate::shared::Groups;
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceHappening;
@@ -65,7 +65,8 @@ pub struct Shard {
     pub(crate) held_publishers: Vec<ConnSlot>,
     /// The walk of a checkpoint, while there is one.
     pub(crate) walk: Option<Box<Walk>>,
-    pub(crate) returning: Returning,
+    /// Groups that go on giving out what they hold in the next tick.
+    pub(crate) giving: VecDeque<u32>,
     /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
     pub(crate) barriers: [u16; 2],
     pub(crate) delayed: Vec<Option<Delayed>>,
@@ -183,7 +184,7 @@ impl Shard {
             durable_interest: None,
             held_publishers: Vec::new(),
             walk: None,
-            returning: Returning::default(),
+            giving: VecDeque::new(),
             barriers: [0; 2],
             delayed: Vec::new(),
             free_delayed: Vec::new(),
@@ -558,6 +559,7 @@ impl Shard {
         for (member, group) in std::mem::take(&mut self.core.let_go) {
             self.member_done(member, group);
         }
+        self.give_on(now);
         self.replay_steps_left = STEPS_PER_TICK;
         for _ in 0..self.core.unfinished.len() {
             if self.core.outbox.is_over_soft_limit() || self.replay_steps_left == 0 {
@@ -581,7 +583,7 @@ impl Shard {
 
     /// When `run_timers` has something to do next, in monotonic milliseconds.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.core.unfinished.is_empty() {
+        if !self.core.unfinished.is_empty() || !self.giving.is_empty() {
             return Some(0);
         }
         self.core.timers.next_deadline()

@@ -3,11 +3,14 @@
 //! A group (share name and filter) lives on the shard that their hash names; members are sessions of any shard. The group
 //! chooses among members that are connected, and keeps messages in a bounded queue of its own while none is. What a member
 //! was given and cannot finish comes back: its queue and its unacknowledged QoS 1 messages, as soon as it goes away and
-//! another is there; QoS 2 messages in flight stay with the member they were sent to [MQTT-4.8.2-4], [MQTT-4.8.2-5]. What the
-//! member has in the journal only is read first (`returning`).
+//! another is there; QoS 2 messages in flight stay with the member they were sent to [MQTT-4.8.2-4], [MQTT-4.8.2-5]. The queue
+//! of a durable group is positions in the journal (`queue`), and so is what a member gives back and has there only (`returning`):
+//! both are given out as they are read, a part at a time (`giving`).
 
 mod dispatch;
+mod giving;
 mod group;
+mod queue;
 mod returning;
 
 use std::sync::Arc;
@@ -23,9 +26,8 @@ use crate::session::SubscriptionKind;
 use crate::shard::{Shard, hash};
 use crate::subscribe::Target;
 
+pub use giving::{GIVER, GivenBack};
 pub(crate) use group::{Group, Groups, Member};
-pub use returning::RETURNER;
-pub(crate) use returning::Returning;
 
 /// Marks a key of the subscription tree as a group's.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
@@ -133,7 +135,7 @@ impl Shard {
         if !had_online {
             self.reclaim_from_absent(now, index);
         }
-        self.drain_group(now, index);
+        self.give_out(now, index);
     }
 
     pub(crate) fn remove_member(&mut self, share_name: &str, filter: &str, session: SessionRef) {
@@ -150,10 +152,12 @@ impl Shard {
         self.keep_group(index);
         if is_empty {
             self.unindex(filter, GROUP_KEY | index);
-            while self.pop_from_group(index).is_some() {
-                self.core.stats.drop_message(DropReason::NoSharedMember);
+            if let Some(group) = self.groups.remove(index) {
+                let stats = &mut self.core.stats;
+                stats.drops[DropReason::NoSharedMember as usize] += group.queue.len() as u64;
+                stats.queued_messages -= group.queue.len() as u64;
+                stats.queued_bytes -= group.queue.bytes() as u64;
             }
-            self.groups.remove(index);
             self.core.stats.shared_groups = self.groups.len() as u64;
         }
     }
@@ -180,7 +184,7 @@ impl Shard {
             if !had_online {
                 self.reclaim_from_absent(now, index);
             }
-            self.drain_group(now, index);
+            self.give_out(now, index);
         } else if has_others {
             let group = GroupRef {
                 shard: self.core.id,
@@ -275,7 +279,7 @@ impl Shard {
             }
         }
         if !cold.is_empty() {
-            self.return_cold(slot, cold);
+            self.return_cold(now, slot, cold);
         }
     }
 

@@ -424,9 +424,36 @@ impl Node {
             topic: "t",
             packet_id: PacketId::new(id),
             properties: Properties::EMPTY,
-            payload: b"p",
+            payload: &id.to_be_bytes(),
         };
         self.send(publisher, &Packet::Publish(message));
+    }
+
+    /// Messages that the shard wants to read.
+    fn asked_for(&mut self) -> usize {
+        let mut effects = Vec::new();
+        self.shard.take_effects(&mut effects);
+        let fetched = effects.iter().map(|effect| match effect {
+            Effect::Fetch { positions, .. } => positions.len(),
+            _ => 0,
+        });
+        fetched.sum()
+    }
+
+    /// Identifiers with which those messages were published that a client has been sent.
+    fn sent(&mut self, conn: ConnSlot) -> Vec<u16> {
+        let mut slices = Vec::new();
+        self.shard.outbox().slices(conn, usize::MAX, &mut slices);
+        let bytes = slices.concat();
+        let (mut at, mut sent) = (0, Vec::new());
+        while let Decoded::Complete { packet, size } = mqtt::decode(&bytes[at..], ProtocolVersion::V5, 1 << 20).unwrap()
+        {
+            at += size;
+            if let Packet::Publish(p) = packet {
+                sent.push(u16::from_be_bytes(p.payload.try_into().unwrap()));
+            }
+        }
+        sent
     }
 
     /// To `$share/g/t`.
@@ -538,6 +565,90 @@ fn what_a_member_has_in_the_journal_only_goes_to_the_member_that_comes() {
 #[test]
 fn what_a_member_gives_back_is_the_groups_before_it_has_been_read() {
     assert_eq!(left_behind("unread", false), (3, 0));
+}
+
+/// Nine messages wait for a group whose member is away, in a queue with a window of two.
+fn long_queue(name: &str) -> (Node, ConnSlot) {
+    let config = ShardConfig {
+        group_window: 2,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new(name, config);
+    let member = node.connect("member", true, 1000);
+    node.join(member);
+    node.shard.closed(NOW, member, CloseCause::Network);
+    let publisher = node.connect("publisher", true, 0);
+    for id in 1..=9 {
+        node.publish(publisher, id);
+        node.end_tick();
+    }
+    (node, publisher)
+}
+
+#[test]
+fn the_queue_of_a_group_is_in_the_journal_but_for_the_newest_few() {
+    let (mut node, _) = long_queue("held");
+    let views = node.shard.shared_groups(1);
+    let bytes_of_one = views[0].queued_bytes / 3;
+    assert_eq!((views[0].queued, views[0].queued_bytes), (9, 3 * bytes_of_one));
+    assert!(bytes_of_one > 0);
+    let stats = node.shard.stats();
+    assert_eq!(
+        (stats.queued_messages, stats.queued_bytes),
+        (9, 3 * bytes_of_one as u64)
+    );
+    assert_eq!(node.asked_for(), 0, "nobody is there to get it");
+    let recovered = node.recovered_after_a_crash();
+    assert_eq!(recovered.groups[0].messages.len(), 9);
+}
+
+#[test]
+fn a_group_gives_out_its_queue_in_parts_and_what_is_published_meanwhile_comes_behind_it() {
+    let (mut node, publisher) = long_queue("parts");
+    let member = node.connect("member", false, 1000);
+    let mut left = Vec::new();
+    for step in 0.. {
+        let queued = node.shard.shared_groups(1)[0].queued;
+        left.push(queued);
+        if queued == 0 {
+            break;
+        }
+        if step == 1 {
+            node.publish(publisher, 10);
+            assert_eq!(
+                node.shard.shared_groups(1)[0].queued,
+                queued + 1,
+                "not to the member yet"
+            );
+        }
+        node.read();
+        node.shard.run_timers(NOW);
+        node.end_tick();
+    }
+    // What has been read, and then what is in memory.
+    assert!(left.windows(2).all(|pair| pair[0] <= pair[1] + 2 + 2), "{left:?}");
+    let sent = node.sent(member);
+    assert_eq!(sent, (1..=10).collect::<Vec<_>>());
+    assert_eq!(node.shard.stats().queued_messages, 0);
+}
+
+#[test]
+fn what_a_group_has_left_when_its_member_goes_waits_for_it_in_order() {
+    let (mut node, _) = long_queue("goes");
+    let member = node.connect("member", false, 1000);
+    node.read();
+    assert_eq!(node.sent(member), [1, 2]);
+    // The next two are being read.
+    node.shard.closed(NOW, member, CloseCause::Network);
+    node.read();
+    node.end_tick();
+    assert_eq!(node.shard.shared_groups(1)[0].queued, 7);
+    let member = node.connect("member", false, 1000);
+    while node.read() || node.shard.shared_groups(1)[0].queued > 0 {
+        node.shard.run_timers(NOW);
+        node.end_tick();
+    }
+    assert_eq!(node.sent(member), (1..=9).collect::<Vec<_>>());
 }
 
 /// Starts a node of so many shards from its log, of which only the first batches that it writes thereby are kept. Returns how many topics

@@ -14,7 +14,7 @@ use broker::durable::moves::MovePart;
 use broker::durable::record::Position;
 use broker::durable::recovery::Recovered;
 use broker::durable::restore::{Restored, restore};
-use broker::durable::{MOVER, RETURNER};
+use broker::durable::{MOVER, GIVER};
 use broker::{Checkpointed, Shard};
 
 use crate::compaction::{Compaction, Part, Room, is_long};
@@ -578,7 +578,7 @@ impl Worker {
             let read: Vec<_> = fetched.into_iter().take_while(has_come).collect();
             let told = |error: ReadError| observer.journal_error(UNREADABLE, &error);
             let records: Vec<_> = read.into_iter().map(|record| record.map_err(told).ok()).collect();
-            let must_ask_again = matches!(session, MOVER | RETURNER) && is_early && records.is_empty();
+            let must_ask_again = matches!(session, MOVER | GIVER) && is_early && records.is_empty();
             let letter = Letter::Call(Box::new(move |shard, now| match must_ask_again {
                 true => shard.fetch_again(session, connects, positions),
                 false => shard.fetched(now, session, connects, &positions, records),

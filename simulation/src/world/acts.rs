@@ -9,7 +9,7 @@ use crate::client::{Order, Stage};
 use crate::oracle::Draft;
 use crate::plan::{ACT_KINDS, Act};
 use crate::speak::{Terms, WillTerms};
-use crate::words::{FILTERS, RETAINED, TOPICS};
+use crate::words::{FILTERS, GROUP_FILTER, RETAINED, TOPICS};
 use crate::worker::{Letter, ServerPublish};
 
 /// Of messages to `$delayed`.
@@ -258,7 +258,10 @@ impl World {
 
     fn subscribe(&mut self, client: usize) {
         let random = &mut self.random;
-        let filter = *random.pick(&FILTERS[..self.plan.filters]);
+        let filter = match self.plan.are_members_apart && client % 2 == 1 {
+            true => GROUP_FILTER,
+            false => *random.pick(&FILTERS[..self.plan.filters]),
+        };
         let is_v5 = self.clients[client].version() == ProtocolVersion::V5;
         let qos: &[QoS] = if self.plan.is_surely_shared {
             &[QoS::AtLeastOnce]

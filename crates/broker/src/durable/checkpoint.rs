@@ -1,6 +1,6 @@
 //! Writing all that is durable to the journal once more, so that replay can begin there and what is older can go.
 //!
-//! A walk over groups, retained and delayed messages, then sessions and what they are giving back, a part of each tick, while the shard works on: each record
+//! A walk over groups, retained and delayed messages, then sessions, a part of each tick, while the shard works on: each record
 //! speaks of the moment at which it is written, and what happens later has records of its own behind it. Messages themselves stay
 //! where they are; the walk says which is the oldest that anything refers to.
 //!
@@ -19,7 +19,7 @@ use crate::durable::ledger::Ledger;
 use crate::durable::moves::{MovePart, Moves};
 use crate::durable::pages::Pages;
 use crate::durable::record::{
-    Entries, Entry, PageRefs, Position, Positions, Record, Seq, SessionKey, Targets, WITH_TAP,
+    Entries, Entry, GroupKey, PageRefs, Position, Positions, Record, Seq, SessionKey, Targets, WITH_TAP,
 };
 use crate::effect::Now;
 use crate::fault::{Fault, is_planted};
@@ -59,6 +59,12 @@ enum At {
     /// Sessions that hold messages which are to be moved.
     Holding(u32),
     Groups(u32),
+    /// In the queue of a group, behind this number.
+    Held {
+        index: u32,
+        epoch: u32,
+        behind: Seq,
+    },
     Retained(Option<ScanCursor>),
     Delayed(usize),
     Sessions(u32),
@@ -70,8 +76,6 @@ enum At {
         /// `Outgoing::cooled` when it was begun.
         cooled: u32,
     },
-    /// What members give back and is being read, from this number on.
-    Returning(usize),
     /// Waiting for the others to end.
     End,
 }
@@ -210,9 +214,9 @@ impl Shard {
                 if self.move_group(now, index, &mut walk.moves) {
                     return At::Groups(index);
                 }
-                self.write_group(index, oldest);
-                At::Groups(index + 1)
+                self.write_group(index)
             }
+            at @ At::Held { .. } => self.write_held(at, walk),
             At::Begin | At::Holding(_) => At::Groups(0),
             At::Groups(_) => At::Retained(None),
             At::Retained(cursor) => match self.write_retained(now, cursor, oldest, &mut walk.moves) {
@@ -231,35 +235,66 @@ impl Shard {
                 }
             }
             at @ At::Queue { .. } => self.write_queue(at, oldest),
-            At::Sessions(_) => At::Returning(0),
-            At::Returning(from) => match self.write_returning(from, oldest) {
-                Some(next) => At::Returning(next),
-                None => At::End,
-            },
-            At::End => At::End,
+            At::Sessions(_) | At::End => At::End,
         }
     }
 
-    fn write_group(&mut self, index: u32, oldest: &mut Option<Position>) {
-        let Some(group) = self.groups.get_mut(index).filter(|group| group.is_durable()) else {
-            return;
+    /// A group; its queue follows.
+    fn write_group(&mut self, index: u32) -> At {
+        let Some(group) = self.groups.get_mut(index) else {
+            return At::Groups(index + 1);
         };
-        let Some(ledger) = &mut self.core.ledger else { return };
-        ledger.record(&Record::Group {
-            group: group.key,
-            share_name: &group.share_name,
-            filter: &group.filter,
-        });
-        let mut bytes = Vec::new();
-        for position in group.queue.iter().filter_map(|message| message.place().position()) {
-            position.put(&mut bytes);
-            note(oldest, position);
+        if group.is_durable()
+            && let Some(ledger) = &mut self.core.ledger
+        {
+            ledger.record(&Record::Group {
+                group: group.key,
+                share_name: &group.share_name,
+                filter: &group.filter,
+            });
         }
-        if !bytes.is_empty() {
-            let messages = Positions::from_written(&bytes);
-            let group = group.key;
-            ledger.record(&Record::GroupEntries { group, messages });
+        At::Held {
+            index,
+            epoch: group.epoch,
+            behind: 0,
         }
+    }
+
+    /// A part of what a group has in the journal only, and at the end what it has in memory: what goes cold meanwhile is met before that.
+    /// What is given back meanwhile has a record of its own.
+    fn write_held(&mut self, at: At, walk: &mut Walk) -> At {
+        let At::Held { index, epoch, behind } = at else {
+            return at;
+        };
+        if self.groups.get_live(index, epoch).is_none() {
+            return At::Groups(index + 1);
+        }
+        if self.move_held(index, behind, ENTRIES_MAX, &mut walk.moves) {
+            return at;
+        }
+        let (Some(group), Some(ledger)) = (self.groups.get_mut(index), &mut self.core.ledger) else {
+            return At::Groups(index + 1);
+        };
+        let part = group.queue.part(behind, ENTRIES_MAX);
+        let (next, positions) = match part.last() {
+            Some((last, _)) => {
+                let next = At::Held {
+                    index,
+                    epoch,
+                    behind: *last,
+                };
+                (next, part.iter().map(|(_, message)| *message).collect())
+            }
+            None => {
+                let warm = group.queue.warm().filter_map(|message| message.place().position());
+                (At::Groups(index + 1), warm.collect::<Vec<_>>())
+            }
+        };
+        if !is_planted(Fault::CheckpointForgetsHeld) {
+            positions.iter().for_each(|position| note(&mut walk.oldest, *position));
+        }
+        ledger.record_held(group.key, &positions);
+        next
     }
 
     fn write_retained(
@@ -382,6 +417,21 @@ impl Shard {
             self.core.record_lent(entries);
         }
         self.core.record_entries(session, entries);
+    }
+}
+
+impl Ledger {
+    /// What a durable group holds.
+    pub(super) fn record_held(&mut self, group: GroupKey, positions: &[Position]) {
+        if group.0 == 0 {
+            return;
+        }
+        for part in positions.chunks(ENTRIES_MAX) {
+            let mut bytes = Vec::with_capacity(part.len() * 8);
+            part.iter().for_each(|position| position.put(&mut bytes));
+            let messages = Positions::from_written(&bytes);
+            self.record(&Record::GroupEntries { group, messages });
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use mqtt::QoS;
 use crate::deliver::{Core, NO_CONN};
 use crate::durable::entry::StoredEntry;
 use crate::durable::entry_list::{EntryList, Item};
-use crate::durable::ledger::Waiting;
+use crate::durable::ledger::{Ledger, Waiting};
 use crate::durable::pages::Pages;
 use crate::durable::record::{MessageRecord, Position, Record, Seq};
 use crate::effect::{DropReason, Effect, Now};
@@ -20,7 +20,7 @@ use crate::lazy_deque::LazyDeque;
 use crate::message::{Message, Origin, Place, Publication};
 use crate::outgoing::{Delivery, Inflight, Outgoing, Tag};
 use crate::shard::Shard;
-use crate::shared::RETURNER;
+use crate::shared::GIVER;
 
 /// Messages that a connected session keeps in memory; more go cold.
 const WARM_MAX: usize = 512;
@@ -31,8 +31,8 @@ const WARM_LOW: usize = 128;
 /// Messages asked for at a time.
 const FETCH_MAX: usize = 256;
 
-/// Fetches of all sessions of a shard under way; the others wait their turn.
-const FETCHES_MAX: usize = 64;
+/// Fetches of all sessions and groups of a shard under way; the others wait their turn.
+pub(crate) const FETCHES_MAX: usize = 64;
 
 /// In place of a session: for messages that are written once more.
 pub const MOVER: u32 = u32::MAX;
@@ -288,11 +288,12 @@ impl Shard {
         if slot == MOVER {
             return self.fetched_to_move(positions, &records);
         }
-        if slot == RETURNER {
-            return self.fetched_to_return(now, &records);
-        }
         if let Some(ledger) = &mut self.core.ledger {
             ledger.fetches = ledger.fetches.saturating_sub(1);
+        }
+        if slot == GIVER {
+            self.fetched_to_give(now, connects, positions, records);
+            return self.fetch_in_turn(now);
         }
         let is_current = self.core.sessions.get(slot as usize).and_then(Option::as_deref);
         if is_current.is_some_and(|session| session.connects == connects && session.conn.is_some()) {
@@ -300,18 +301,26 @@ impl Shard {
             self.warm(now, slot, &records);
             self.pump(now, slot);
         }
-        while let Some((slot, connects)) = self
-            .core
-            .ledger
-            .as_mut()
-            .and_then(|ledger| ledger.fetch_queue.pop_front())
-        {
+        self.fetch_in_turn(now);
+    }
+
+    /// Fetches for those that wait for their turn.
+    fn fetch_in_turn(&mut self, now: Now) {
+        let next = |ledger: &mut Ledger| match ledger.fetches < FETCHES_MAX {
+            true => ledger.fetch_queue.pop_front(),
+            false => None,
+        };
+        while let Some((slot, connects)) = self.core.ledger.as_deref_mut().and_then(next) {
+            if slot == GIVER {
+                self.fetch_to_give_again(now, connects);
+                continue;
+            }
             let session = self.core.sessions[slot as usize].as_deref_mut();
             if let Some(session) = session.filter(|session| session.connects == connects) {
                 if let Some(cold) = &mut session.outgoing.cold {
                     cold.is_fetching = false;
                 }
-                return self.core.fetch_more(slot);
+                self.core.fetch_more(slot);
             }
         }
     }

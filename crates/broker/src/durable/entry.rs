@@ -32,7 +32,7 @@ impl StoredEntry {
             .with(TAGGED, is_tagged)
     }
 
-    pub(super) fn of(message: Position, seq: Seq, qos: QoS, retain: bool) -> StoredEntry {
+    pub(crate) fn of(message: Position, seq: Seq, qos: QoS, retain: bool) -> StoredEntry {
         let packed = seq << FLAG_BITS | qos as u64;
         StoredEntry { message, packed }.with(RETAIN, retain)
     }
@@ -102,7 +102,7 @@ impl StoredEntry {
     }
 
     /// The message stands elsewhere now.
-    pub(super) fn move_to(&mut self, message: Position) {
+    pub(crate) fn move_to(&mut self, message: Position) {
         self.message = message;
     }
 

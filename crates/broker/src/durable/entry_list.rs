@@ -14,6 +14,7 @@
 //! whose message is gone has none, and no part in the differences.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use crate::ShardId;
 use crate::durable::entry::StoredEntry;
@@ -161,6 +162,30 @@ impl EntryList {
             }
         }
         changed
+    }
+
+    /// Changes entries with these numbers; all of the list are in a row. `change` says whether it has changed one.
+    pub fn change_in_row(&mut self, numbers: RangeInclusive<Seq>, mut change: impl FnMut(&mut StoredEntry) -> bool) {
+        let rest = self.rest.iter_mut().flat_map(|rest| &mut rest.chunks);
+        for chunk in [&mut self.first].into_iter().chain(rest) {
+            let Some((first, _)) = Chunk::of(chunk).next() else {
+                return;
+            };
+            if first.seq() > *numbers.end() {
+                return;
+            }
+            if first.seq() + count(chunk) as Seq <= *numbers.start() {
+                continue;
+            }
+            let (mut has_changed, mut writer) = (false, Writer::default());
+            for (mut entry, tag) in Chunk::of(chunk) {
+                has_changed |= numbers.contains(&entry.seq()) && change(&mut entry);
+                writer.put(entry, tag);
+            }
+            if has_changed {
+                *chunk = writer.finish();
+            }
+        }
     }
 
     fn push_chunk(&mut self, chunk: Box<[u8]>) {

@@ -391,6 +391,10 @@ impl Shard {
                 share_name: &group.share_name,
                 filter: &filter,
             });
+            // Of members that are not durable, or that were, and that are still being given it.
+            let warm = group.queue.warm().filter_map(|message| message.place().position());
+            let cold = group.queue.part(0, usize::MAX).into_iter().map(|(_, message)| message);
+            ledger.record_held(group.key, &cold.chain(warm).collect::<Vec<_>>());
         } else {
             let group = std::mem::take(&mut group.key);
             ledger.record(&Record::GroupEnded { group });

@@ -42,7 +42,7 @@ pub struct Ledger {
     unmarked: usize,
     /// Where this tick's batch was appended; mail refers to it.
     pub base: u64,
-    /// The end of what has been appended, and of what is kept.
+    /// The end of what has been appended, or is waited for, and of what is kept.
     end: u64,
     pub committed: u64,
     /// The oldest message that a record has spoken of since a checkpoint began: what goes from one owner to another meanwhile may be
@@ -71,8 +71,8 @@ pub enum Waiting {
     Tell(Option<Receipt>, Box<dyn FnOnce() + Send>),
     /// Messages of a session up to this one may be sent at QoS 2; 0: its messages can be read from the journal.
     Send { slot: u32, epoch: u32, seq: u64 },
-    /// What goes back to groups can be read from the journal.
-    Return,
+    /// What a group holds can be read from the journal.
+    Give { index: u32, epoch: u32 },
 }
 
 impl Ledger {
@@ -196,6 +196,12 @@ impl Ledger {
         self.unmarked += 1;
     }
 
+    /// Until the record there is kept, which another shard may have appended.
+    pub fn wait_for(&mut self, record: Position, waiting: Waiting) {
+        self.end = self.end.max(record.0 + 1);
+        self.wait(waiting);
+    }
+
     /// The end of a tick: what it recorded, if anything.
     fn close_batch(&mut self) -> Option<&mut Batch> {
         if !self.settled.is_empty() {
@@ -308,7 +314,11 @@ impl Shard {
                 }
             }
             Waiting::Tell(receipt, done) => self.tell_when_tapped(receipt, done),
-            Waiting::Return => self.fetch_returning_again(),
+            Waiting::Give { index, epoch } => {
+                if self.groups.get_live(index, epoch).is_some() {
+                    self.fetch_to_give_again(now, index);
+                }
+            }
             Waiting::Send { slot, epoch, seq } => {
                 let Some(session) = self.core.live_session(slot, epoch) else {
                     return;
@@ -347,7 +357,7 @@ impl Shard {
                 Waiting::Ack(PendingAck { conn, epoch, .. }) => (conn, epoch, false),
                 Waiting::Release { conn, epoch } => (conn, epoch, true),
                 // Nobody outside is told that it is kept; at QoS 2 nothing is sent that is not.
-                Waiting::Tell(..) | Waiting::Send { .. } | Waiting::Return => continue,
+                Waiting::Tell(..) | Waiting::Send { .. } | Waiting::Give { .. } => continue,
             };
             if self.core.connection_mut(conn).is_some_and(|c| c.epoch == epoch) {
                 self.end_without_journal(now, conn);

@@ -24,7 +24,7 @@ use crate::durable::entry_list::{EntryList, entry_of};
 use crate::durable::keep::put_group_target;
 use crate::durable::ledger::Ledger;
 use crate::durable::pages::Page;
-use crate::durable::record::{Entry, MessageRecord, Position, Record, Targets};
+use crate::durable::record::{Entry, MessageRecord, Position, Record, Seq, SessionKey, Targets};
 use crate::effect::{Effect, Now};
 use crate::fault::{Fault, is_planted};
 use crate::message::{Message, Place};
@@ -184,7 +184,7 @@ impl Shard {
         walk.moves.is_fetching || walk.moves.is_unplaced || !walk.moves.fresh.is_empty()
     }
 
-    /// Has a group's old messages written once more. False when there are none. A group knows its messages by their positions, so the
+    /// Has those of a group's old messages that are in memory written once more. False when there are none. A group knows its messages by their positions, so the
     /// batch that has the copies says too that it holds these and not the old ones.
     pub(super) fn move_group(&mut self, now: Now, index: u32, moves: &mut Moves) -> bool {
         let Some(ledger) = &mut self.core.ledger else {
@@ -195,7 +195,7 @@ impl Shard {
         };
         let mut held = Vec::new();
         put_group_target(group.key, &mut held);
-        for message in &group.queue {
+        for message in group.queue.warm() {
             let old = moves.message(now, ledger, message, Targets::from_written(&held));
             if let Some(message) = old.filter(|_| group.is_durable()) {
                 let group = group.key;
@@ -203,6 +203,44 @@ impl Shard {
             }
         }
         moves.is_unplaced
+    }
+
+    /// Has the old ones of so many messages that a group has in the journal only written once more, from behind a number on. False when
+    /// none of them is left. The batch that says where the copies stand says too that the group does not hold the old ones.
+    pub(super) fn move_held(&mut self, index: u32, behind: Seq, max: usize, moves: &mut Moves) -> bool {
+        if !moves.is_any_old() {
+            return false;
+        }
+        let (Some(group), Some(ledger)) = (self.groups.get_mut(index), &mut self.core.ledger) else {
+            return false;
+        };
+        let part = group.queue.part(behind, max);
+        let (Some((first, _)), Some((last, _))) = (part.first(), part.last()) else {
+            return false;
+        };
+        let stands = |position| moves.moved.get(&position).copied().filter(|_| moves.is_old(position));
+        let moved = group.queue.moved(*first..=*last, stands);
+        let key = group.key;
+        for (old, new) in moved.into_iter().filter(|_| key.0 != 0) {
+            ledger.record(&Record::GroupDropped {
+                group: key,
+                message: old,
+            });
+            ledger.record(&Record::Returned {
+                session: SessionKey(0),
+                seq: 0,
+                group: key,
+                message: new,
+            });
+        }
+        let old = part.iter().map(|(_, message)| *message);
+        let old = old.filter(|position| moves.is_old(*position) && stands(*position).is_none());
+        let positions: BTreeSet<Position> = old.take(READ_MAX).collect();
+        if positions.is_empty() {
+            return false;
+        }
+        self.core.fetch_to_move(moves, positions);
+        true
     }
 
     /// Has a session's old messages written once more. False when there are none.

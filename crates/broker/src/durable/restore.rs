@@ -42,7 +42,7 @@ pub struct Restored {
     pub sessions: u64,
     pub queued_messages: u64,
     pub retained_messages: u64,
-    /// Messages of retained topics, groups or delays that the journal could not give back.
+    /// Messages of retained topics or delays that the journal could not give back.
     pub damaged: u64,
 }
 
@@ -60,7 +60,7 @@ pub fn restore(
     let mut groups = HashMap::new();
     for group in recovered.groups {
         let home = place_of_group(shards, &group);
-        lost += shards[home].restore_group(now, group, &mut groups, read);
+        shards[home].restore_group(group, &mut groups);
     }
     let mut connected = Vec::new();
     for mut session in recovered.sessions {
@@ -287,20 +287,12 @@ fn watermarks(unrouted: &[Unrouted]) -> Vec<(u16, u16, Position)> {
 }
 
 impl Shard {
-    fn restore_group(
-        &mut self,
-        now: Now,
-        recovered: RecoveredGroup,
-        groups: &mut HashMap<GroupKey, GroupRef>,
-        read: &mut ReadMessages<'_>,
-    ) -> u64 {
-        let (share_name, filter) = (&*recovered.share_name, &*recovered.filter);
-        let index = self.create_group(share_name, filter);
-        self.mind_durable(filter, true);
-        let positions: Vec<Position> = recovered.messages.into_iter().collect();
-        let mut damaged = Vec::new();
+    /// What it holds is read when a member comes for it.
+    fn restore_group(&mut self, recovered: RecoveredGroup, groups: &mut HashMap<GroupKey, GroupRef>) {
+        let index = self.create_group(&recovered.share_name, &recovered.filter);
+        self.mind_durable(&recovered.filter, true);
         let Some(group) = self.groups.get_mut(index) else {
-            return 0;
+            return;
         };
         group.key = recovered.key;
         let reference = GroupRef {
@@ -310,24 +302,8 @@ impl Shard {
             key: recovered.key,
         };
         groups.insert(recovered.key, reference);
-        let stats = &mut self.core.stats;
-        read(&positions, &mut |at, bytes| match bytes.map(Record::read) {
-            Some(Ok(Record::Message(record))) => {
-                let message = message_of(now, &record, positions[at]);
-                stats.queued_messages += 1;
-                stats.queued_bytes += message.kept_bytes() as u64;
-                group.queued_bytes += message.kept_bytes();
-                group.queue.push_back(message);
-            }
-            _ => damaged.push(positions[at]),
-        });
-        let group = recovered.key;
-        for message in &damaged {
-            let place = Place::at(*message);
-            self.core
-                .record_of(place, |message| Record::GroupDropped { group, message });
-        }
-        damaged.len() as u64
+        self.core.stats.queued_messages += recovered.messages.len() as u64;
+        group.queue.push_cold(recovered.messages.into());
     }
 
     fn restore_session(

@@ -11,10 +11,10 @@ use crate::durable::record::GroupKey;
 use crate::effect::{ConnSlot, DropReason, Now};
 use crate::lifecycle::granted;
 use crate::mail::Envelope;
-use crate::message::{Message, Publication};
+use crate::message::{Message, Place, Publication};
 use crate::outgoing::GroupRef;
 use crate::shard::Shard;
-use crate::shared::group::Member;
+use crate::shared::group::{Group, Member};
 use crate::shared::group_home;
 
 /// Where a message of a group has gone.
@@ -30,7 +30,25 @@ enum Given {
 impl Shard {
     /// Gives a message that has just been published to one member of a group.
     pub(crate) fn dispatch(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms) {
-        self.give(now, index, p, forms, false);
+        match self.comes_behind(now, index, p) {
+            true => self.keep_in_group(now, index, p, forms, false),
+            false => self.give(now, index, p, forms, false),
+        };
+    }
+
+    /// Whether a message that has just been published has to wait because the group is giving out what came before it.
+    fn comes_behind(&self, now: Now, index: u32, p: &Publication<'_>) -> bool {
+        let Some(group) = self.groups.get(index).filter(|group| !group.queue.is_empty()) else {
+            return false;
+        };
+        !p.is_expired(now) && !self.is_another_homes(group) && group.members.iter().any(|member| is_kept_by(member, p))
+    }
+
+    /// At a start: whether the shard that had the group has routed this message.
+    fn is_another_homes(&self, group: &Group) -> bool {
+        self.core
+            .only_homes
+            .is_some_and(|(shards, mask)| mask >> group_home(&group.share_name, &group.filter, shards).0 & 1 == 0)
     }
 
     /// Gives a message to another member. `is_held`: the group has it in the journal.
@@ -62,17 +80,12 @@ impl Shard {
             return Given::ToNobody;
         }
         let random = self.next_random();
-        let Some(group) = self.groups.get_mut(index) else {
-            return Given::ToNobody;
-        };
-        if let Some((shards, mask)) = self.core.only_homes
-            && mask >> group_home(&group.share_name, &group.filter, shards).0 & 1 == 0
-        {
+        if self.groups.get(index).is_some_and(|group| self.is_another_homes(group)) {
             return Given::Elsewhere;
         }
-        if group.members.is_empty() {
+        let Some(group) = self.groups.get_mut(index).filter(|group| !group.members.is_empty()) else {
             return Given::ToNobody;
-        }
+        };
         let first = group.first_choice(p, random);
         let mut choice = None;
         for at in group.candidates(first) {
@@ -205,14 +218,13 @@ impl Shard {
         !is_held || self.walk.is_some()
     }
 
-    /// Nobody is connected: the group keeps it until somebody is.
+    /// Nobody is connected, or earlier ones are still to be given out: the group keeps it until then.
     fn keep_in_group(&mut self, now: Now, index: u32, p: &Publication<'_>, forms: &mut Forms, is_held: bool) -> Given {
         let Some(group) = self.groups.get_mut(index) else {
             return Given::ToNobody;
         };
         let key = group.key;
-        let is_kept = |m: &Member| granted(p.qos, m.options.maximum_qos) != QoS::AtMostOnce;
-        if !group.members.iter().any(is_kept) {
+        if !group.members.iter().any(|member| is_kept_by(member, p)) {
             self.core.stats.drop_message(DropReason::NoSharedMember);
             return Given::ToNobody;
         }
@@ -230,8 +242,11 @@ impl Shard {
         self.core.stats.queued_messages += 1;
         self.core.stats.queued_bytes += message.kept_bytes() as u64;
         if let Some(group) = self.groups.get_mut(index) {
-            group.queued_bytes += message.kept_bytes();
-            group.queue.push_back(message);
+            group.queue.push(message);
+            let window = self.core.config.group_window;
+            if group.queue.warm_len() >= 2 * window {
+                self.cool_group(index, window);
+            }
         }
         Given::Elsewhere
     }
@@ -240,55 +255,84 @@ impl Shard {
     fn make_room_in_group(&mut self, now: Now, index: u32, bytes: usize) -> bool {
         let config = self.core.config.clone();
         while let Some(group) = self.groups.get_mut(index) {
-            let reason = if group.queue.len() >= config.queued_messages_max {
-                DropReason::QueueFullByCount
-            } else if group.queued_bytes + bytes > config.queued_bytes_max {
-                DropReason::QueueFullByBytes
-            } else {
+            let is_full = group.queue.len() >= config.queued_messages_max;
+            if !is_full && group.queue.bytes() + bytes <= config.queued_bytes_max {
                 return true;
+            }
+            if !is_full && self.cool_group(index, 0) {
+                continue;
+            }
+            let Some(group) = self.groups.get_mut(index) else {
+                return false;
             };
-            let oldest = group.queue.front();
-            let is_expired = oldest.is_some_and(|oldest| oldest.is_expired(now));
-            let may_go = oldest.is_some() && (is_expired || config.queue_drop == QueueDrop::Oldest);
-            self.core
-                .stats
-                .drop_message(if is_expired { DropReason::Expired } else { reason });
+            let is_expired = group.queue.is_oldest_expired(now);
+            let is_any = if is_full {
+                !group.queue.is_empty()
+            } else {
+                group.queue.warm_len() > 0
+            };
+            let may_go = is_any && (is_expired || config.queue_drop == QueueDrop::Oldest);
+            self.core.stats.drop_message(match (is_expired, is_full) {
+                (true, _) => DropReason::Expired,
+                (false, true) => DropReason::QueueFullByCount,
+                (false, false) => DropReason::QueueFullByBytes,
+            });
             if !may_go {
                 return false;
             }
-            let key = group.key;
-            if let Some(message) = self.pop_from_group(index) {
-                self.keep_dropped(key, message.place());
-            }
+            // What is in the journal only takes no bytes.
+            let is_warm = !is_full || !group.queue.has_cold();
+            self.drop_oldest_of_group(index, is_warm);
         }
         false
     }
 
-    pub(super) fn pop_from_group(&mut self, index: u32) -> Option<Arc<Message>> {
-        let group = self.groups.get_mut(index)?;
-        let message = group.queue.pop_front()?;
-        group.queued_bytes -= message.kept_bytes();
+    /// So that a group has no more than it may after its members have given something back.
+    pub(super) fn shorten_group(&mut self, index: u32) {
+        let max = self.core.config.queued_messages_max;
+        while let Some(group) = self.groups.get_mut(index).filter(|group| group.queue.len() > max) {
+            let is_warm = !group.queue.has_cold();
+            self.core.stats.drop_message(DropReason::QueueFullByCount);
+            self.drop_oldest_of_group(index, is_warm);
+        }
+    }
+
+    fn drop_oldest_of_group(&mut self, index: u32, is_warm: bool) {
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        let key = group.key;
+        let place = match is_warm {
+            true => self.pop_warm(index).map(|message| message.place()),
+            false => group
+                .queue
+                .pop_cold()
+                .map(Place::at)
+                .inspect(|_| self.core.stats.queued_messages -= 1),
+        };
+        self.keep_dropped(key, place.unwrap_or_default());
+    }
+
+    /// Lets go of all but the newest messages of a durable group, as far as the journal has them. False if that is nothing.
+    fn cool_group(&mut self, index: u32, kept: usize) -> bool {
+        let Some(group) = self.groups.get_mut(index).filter(|group| group.is_durable()) else {
+            return false;
+        };
+        let freed = group.queue.cool(kept);
+        self.core.stats.queued_bytes -= freed as u64;
+        freed > 0
+    }
+
+    pub(super) fn pop_warm(&mut self, index: u32) -> Option<Arc<Message>> {
+        let message = self.groups.get_mut(index)?.queue.pop_warm()?;
         self.core.stats.queued_messages -= 1;
         self.core.stats.queued_bytes -= message.kept_bytes() as u64;
         Some(message)
     }
+}
 
-    pub(super) fn drain_group(&mut self, now: Now, index: u32) {
-        loop {
-            let Some(group) = self.groups.get_mut(index) else {
-                return;
-            };
-            if !group.has_online() {
-                return;
-            }
-            let is_held = group.is_durable();
-            let Some(message) = self.pop_from_group(index) else {
-                return;
-            };
-            let mut forms = Forms::of(message.clone());
-            self.dispatch_again(now, index, &message.publication(), &mut forms, is_held);
-        }
-    }
+fn is_kept_by(member: &Member, p: &Publication<'_>) -> bool {
+    granted(p.qos, member.options.maximum_qos) != QoS::AtMostOnce
 }
 
 fn has_room(core: &Core, member: Member, qos: QoS) -> bool {

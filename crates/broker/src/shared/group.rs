@@ -1,15 +1,15 @@
 //! A shared subscription and its members: who there is, who is connected, whose turn it is. Knows nothing of sessions.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::HashMap;
 
 use mqtt::SubscriptionOptions;
 
 use crate::config::ShareStrategy;
 use crate::durable::record::GroupKey;
 use crate::mail::SessionRef;
-use crate::message::{Message, Publication};
+use crate::message::Publication;
 use crate::shard::hash;
+use crate::shared::queue::GroupQueue;
 
 /// So many members are asked whether they have room for a message; if none has, the first of them gets it.
 const CANDIDATES_MAX: usize = 16;
@@ -35,8 +35,7 @@ pub(crate) struct Group {
     online: Vec<u32>,
     /// Where round robin goes on; the member that sticky stays with.
     pub next: usize,
-    pub queue: VecDeque<Arc<Message>>,
-    pub queued_bytes: usize,
+    pub queue: GroupQueue,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,8 +96,7 @@ impl Groups {
             members: Vec::new(),
             online: Vec::new(),
             next: 0,
-            queue: VecDeque::new(),
-            queued_bytes: 0,
+            queue: GroupQueue::default(),
         };
         let index = self.free.pop().unwrap_or_else(|| {
             self.groups.push(None);

@@ -201,6 +201,7 @@ pub fn shard_config(config: &Config, workers: u16) -> ShardConfig {
         server_reference: None,
         // What is no option.
         page_entries: ShardConfig::default().page_entries,
+        group_window: ShardConfig::default().group_window,
     }
 }
 

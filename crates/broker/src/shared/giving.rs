@@ -1,0 +1,193 @@
+//! Giving out what a group holds, a part in each tick, once a member is connected. What is in the journal only is read first.
+//!
+//! What is being read stays in the queue until it has come. As long as anything is there, what is published goes behind it.
+
+use std::collections::BTreeMap;
+
+use crate::deliver::Forms;
+use crate::durable::cold::{FETCHES_MAX, publication_of};
+use crate::durable::ledger::Waiting;
+use crate::durable::record::{GroupKey, Position, Record, SessionKey};
+use crate::effect::{DropReason, Effect, Now};
+use crate::message::Place;
+use crate::shard::Shard;
+
+/// In place of a session: for what a group gives out; the group in place of the number of its connects.
+pub const GIVER: u32 = u32::MAX - 1;
+
+/// Groups that go on giving out what is in memory in one tick.
+const GROUPS_PER_TICK: usize = 8;
+
+/// What a member gives back and has in the journal only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenBack {
+    pub message: Position,
+    /// The group that the journal has it of; 0 if of none.
+    pub held_by: GroupKey,
+}
+
+impl Shard {
+    /// Gives out some of what a group holds, and sees to it that the rest follows.
+    pub(crate) fn give_out(&mut self, now: Now, index: u32) {
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        if !group.has_online() || group.queue.is_fetching {
+            return;
+        }
+        match group.queue.has_cold() {
+            true => self.fetch_to_give(index),
+            false => self.give_warm(now, index),
+        }
+    }
+
+    fn give_warm(&mut self, now: Now, index: u32) {
+        for _ in 0..self.core.config.group_window.max(1) {
+            let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) else {
+                return;
+            };
+            let is_held = group.is_durable();
+            let Some(message) = self.pop_warm(index) else {
+                return;
+            };
+            let mut forms = Forms::of(message.clone());
+            self.dispatch_again(now, index, &message.publication(), &mut forms, is_held);
+        }
+        if let Some(group) = self.groups.get_mut(index)
+            && !group.queue.is_empty()
+            && !std::mem::replace(&mut group.queue.is_due, true)
+        {
+            self.giving.push_back(index);
+        }
+    }
+
+    /// The next part of what did not fit into the last tick.
+    pub(crate) fn give_on(&mut self, now: Now) {
+        for _ in 0..self.giving.len().min(GROUPS_PER_TICK) {
+            if self.core.outbox.is_over_soft_limit() {
+                return;
+            }
+            let Some(index) = self.giving.pop_front() else { return };
+            if let Some(group) = self.groups.get_mut(index) {
+                group.queue.is_due = false;
+                self.give_out(now, index);
+            }
+        }
+    }
+
+    fn fetch_to_give(&mut self, index: u32) {
+        let (Some(ledger), Some(group)) = (&mut self.core.ledger, self.groups.get_mut(index)) else {
+            return;
+        };
+        let Some(first) = group.queue.first_cold() else { return };
+        group.queue.is_fetching = true;
+        let max = self.core.config.group_window.max(1);
+        let positions = group.queue.next_positions(max, ledger.committed);
+        if positions.is_empty() {
+            let epoch = group.epoch;
+            ledger.wait_for(first, Waiting::Give { index, epoch });
+        } else if ledger.fetches >= FETCHES_MAX {
+            ledger.fetch_queue.push_back((GIVER, index));
+        } else {
+            ledger.fetches += 1;
+            self.core.effects.push(Effect::Fetch {
+                session: GIVER,
+                connects: index,
+                positions,
+            });
+        }
+    }
+
+    /// The journal has more, or it is the group's turn.
+    pub(crate) fn fetch_to_give_again(&mut self, now: Now, index: u32) {
+        if let Some(group) = self.groups.get_mut(index) {
+            group.queue.is_fetching = false;
+            self.give_out(now, index);
+        }
+    }
+
+    /// Messages of a group have been read, if it has them still. What has been moved meanwhile is asked for again.
+    pub(crate) fn fetched_to_give(
+        &mut self,
+        now: Now,
+        index: u32,
+        positions: &[Position],
+        records: Vec<Option<Vec<u8>>>,
+    ) {
+        let records: BTreeMap<Position, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
+        if let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) {
+            let epoch = group.epoch;
+            let taken = group.queue.take_cold(|position| records.contains_key(&position));
+            self.core.stats.queued_messages -= taken.len() as u64;
+            let mut taken = taken.into_iter();
+            while self
+                .groups
+                .get_live(index, epoch)
+                .is_some_and(|group| group.has_online())
+                && let Some(position) = taken.next()
+            {
+                let record = records.get(&position).and_then(Option::as_deref);
+                self.give_read(now, index, position, record);
+            }
+            self.put_back(index, epoch, taken.collect());
+        }
+        self.fetch_to_give_again(now, index);
+    }
+
+    fn give_read(&mut self, now: Now, index: u32, position: Position, record: Option<&[u8]>) {
+        let Some(group) = self.groups.get_mut(index) else {
+            return;
+        };
+        let (key, is_held) = (group.key, group.is_durable());
+        match record.map(Record::read) {
+            Some(Ok(Record::Message(record))) => {
+                let p = publication_of(now, &record, position);
+                self.dispatch_again(now, index, &p, &mut Forms::default(), is_held);
+            }
+            _ => {
+                self.core.stats.drop_message(DropReason::Damaged);
+                self.keep_dropped(key, Place::at(position));
+            }
+        }
+    }
+
+    /// The last member that was connected has gone while messages were given out.
+    fn put_back(&mut self, index: u32, epoch: u32, positions: Vec<Position>) {
+        let count = positions.len() as u64;
+        match self.groups.get_live(index, epoch) {
+            Some(group) => {
+                group.queue.give_back(positions);
+                self.core.stats.queued_messages += count;
+            }
+            None => self.core.stats.drops[DropReason::NoSharedMember as usize] += count,
+        }
+    }
+
+    /// Takes back what a member had in the journal only: before all else that the group has, because it is older.
+    pub(crate) fn take_back(&mut self, now: Now, index: u32, epoch: u32, given_back: &[GivenBack]) {
+        let Some(group) = self.groups.get_live(index, epoch) else {
+            self.core.stats.drops[DropReason::NoSharedMember as usize] += given_back.len() as u64;
+            return;
+        };
+        let key = group.key;
+        group
+            .queue
+            .give_back(given_back.iter().map(|back| back.message).collect());
+        self.core.stats.queued_messages += given_back.len() as u64;
+        if let Some(ledger) = &mut self.core.ledger {
+            for GivenBack { message, held_by } in given_back.iter().copied() {
+                ledger.mention(message);
+                if key.0 != 0 && held_by != key {
+                    ledger.record(&Record::Returned {
+                        session: SessionKey(0),
+                        seq: 0,
+                        group: key,
+                        message,
+                    });
+                }
+            }
+        }
+        self.shorten_group(index);
+        self.give_out(now, index);
+    }
+}
