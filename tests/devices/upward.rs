@@ -185,6 +185,14 @@ fn devices_provision_themselves() {
         ask(&mut peer, &body.replace("\"secret\"", "\"wrong\"")),
         r#"{"errorMsg":"Provision data was not found!","status":"NOT_FOUND"}"#
     );
+    let ask_in_protobuf = |peer: &mut Peer, body: &[u8]| {
+        peer.publish(&Publish::new("/provision/request", body).qos(1));
+        peer.receive().payload
+    };
+    let body = b"\x0a\x05Other\x1a\x0d\x0a\x03key\x12\x06secret\x22\x07\x0a\x05\x0a\x03T-O";
+    assert_eq!(ask_in_protobuf(&mut peer, body), b"\x08\x01\x10\x00\x1a\x03T-O");
+    assert_eq!(ask_in_protobuf(&mut peer, body), b"\x08\x03", "it is there already");
+    drop(world.connect(V4, "T-O"));
     // It may do nothing else.
     assert_eq!(peer.subscribe_code("v1/devices/me/attributes", 0), 0x80);
     let mut device = world.connect(V4, "NEW-TOKEN");

@@ -259,7 +259,8 @@ fn failures(endpoint: &Endpoint) -> Vec<u16> {
     if doc.body.is_some() {
         failures.extend([408, 413, 415]);
     }
-    if !doc.path_parameters.is_empty() {
+    // What a person asks for may be named in the query or the body, too.
+    if !doc.path_parameters.is_empty() || matches!(endpoint.need, Need::Person(_)) {
         failures.push(404);
     }
     failures

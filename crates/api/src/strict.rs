@@ -5,9 +5,15 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 pub struct Strict<T>(pub T);
+
+/// Of a part of a body that was read as JSON at first.
+pub fn from_value<T: DeserializeOwned>(json: Value) -> Result<T, serde_json::Error> {
+    T::deserialize(Strict(json))
+}
 
 macro_rules! forward {
     ($($method:ident)*) => { $(

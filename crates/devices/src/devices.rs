@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use broker::tap::Tap;
 use journal::{Directory, LogConfig};
 use platform::credentials::{MqttLogin, PROVISION_NAME};
-use platform::decode::{AttributesRequest, Form, Format, OtaKind};
+use platform::decode::{AttributesRequest, Form, Format, OtaKind, Provision};
 use platform::entities::{Entities, EntityError, Said};
 use platform::ids::{DeviceId, DeviceProfileId, EntityId, EntityType, RpcId, RuleChainId, RuleNodeId, TenantId, Uuid};
 use platform::model::{OtaPackage, Rpc, Scope};
@@ -425,7 +425,7 @@ impl Devices {
 
     /// The answer to a request to be provisioned. Writes the repository, so it waits.
     pub fn provision(&self, body: &[u8]) -> String {
-        self.hub.provisioned(body, unix_ms())
+        self.hub.answer_to(Provision::decode(body), unix_ms())
     }
 
     /// Of a rule node of this tenant that is debugged, the newest first.

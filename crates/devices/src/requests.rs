@@ -1,9 +1,9 @@
 //! What devices ask and what is not kept: attributes, answers to calls, claims, provisioning.
 
 use platform::decode::{
-    AttributesRequest, Claim, DecodeError, Downlink, Limits, Provision, RpcRequest, Subscription, Telemetry,
-    attribute_response, attributes, protobuf_attribute_response, protobuf_rpc_response, provision_failure,
-    provision_not_found, provision_success,
+    AttributesRequest, Claim, DecodeError, Downlink, Limits, Provision, Provisioned, RpcRequest, Subscription,
+    Telemetry, attribute_response, attributes, protobuf_attribute_response, protobuf_provision, protobuf_provisioned,
+    protobuf_rpc_response, provision_failure, provision_not_found, provision_success,
 };
 use platform::entities::{EntityError, ProvisionOutcome, Said};
 use platform::ids::{DeviceId, EntityId, EntityType};
@@ -190,40 +190,51 @@ impl Hub {
     }
 
     fn provision(&self, entry: &Entry<'_>, now_ms: i64) -> Result<(), Unanswered> {
-        let body = self.provisioned(entry.body, now_ms);
+        // Whoever speaks no JSON speaks ThingsBoard's Protobuf messages, and is answered so.
+        let body = match Provision::decode(entry.body) {
+            Err(DecodeError::NotJson { .. }) if let Ok(request) = protobuf_provision(entry.body) => {
+                protobuf_provisioned(&self.provisioned(&request, now_ms))
+            }
+            request => self.answer_to(request, now_ms).into_bytes(),
+        };
         if let Some(target) = self.sessions.asker(entry.device, Subscription::Provision) {
             self.out(now_ms).send(target, Downlink::Provision, body);
         }
         Ok(())
     }
 
-    /// The answer to a request to be provisioned.
-    pub fn provisioned(&self, body: &[u8], now_ms: i64) -> String {
-        let request = match Provision::decode(body) {
-            Ok(request) => request,
+    /// The answer to a request to be provisioned, in JSON.
+    pub fn answer_to(&self, request: Result<Provision, DecodeError>, now_ms: i64) -> String {
+        match request.map(|request| self.provisioned(&request, now_ms)) {
+            Ok(Provisioned::Success(credentials)) => provision_success(&credentials),
+            Ok(Provisioned::NotFound) => provision_not_found(),
+            Ok(Provisioned::Failure) => provision_failure(),
             Err(error) => {
                 tracing::info!(%error, "a request to be provisioned was not understood");
-                return provision_failure();
+                provision_failure()
             }
-        };
-        match self.platform.entities().provision(&request, now_ms) {
+        }
+    }
+
+    fn provisioned(&self, request: &Provision, now_ms: i64) -> Provisioned {
+        match self.platform.entities().provision(request, now_ms) {
             Ok(ProvisionOutcome::Success { credentials, is_new }) => {
                 if is_new {
                     self.tell_of_provisioning("ENTITY_CREATED", credentials.device_id, now_ms);
                 }
                 self.tell_of_provisioning("PROVISION_SUCCESS", credentials.device_id, now_ms);
-                provision_success(&credentials)
+                Provisioned::Success(credentials)
             }
-            Ok(ProvisionOutcome::NotFound) => provision_not_found(),
+            Ok(ProvisionOutcome::NotFound) => Provisioned::NotFound,
             Ok(ProvisionOutcome::Failure(known)) => {
                 if let Some(device) = known {
                     self.tell_of_provisioning("PROVISION_FAILURE", device, now_ms);
                 }
-                provision_failure()
+                Provisioned::Failure
             }
             Err(error) => {
                 tracing::warn!(%error, "a device cannot be provisioned");
-                provision_failure()
+                Provisioned::Failure
             }
         }
     }

@@ -85,17 +85,30 @@ impl Activity {
 
     /// Once for each silence.
     pub fn check(&mut self, now_ms: i64, default_timeout_ms: i64) -> Option<ActivityEvent> {
-        let timeout_ms = if self.timeout_ms > 0 {
-            self.timeout_ms
-        } else {
-            default_timeout_ms
-        };
+        let timeout_ms = self.timeout_ms(default_timeout_ms);
         if !self.is_active || now_ms < self.last_activity_ms.saturating_add(timeout_ms) {
             return None;
         }
         self.is_active = false;
         self.inactivity_alarm_ms = now_ms;
         Some(ActivityEvent::Inactive)
+    }
+
+    /// As a silence: it was made long ago, and nothing was ever heard of it.
+    pub fn missed(&mut self, created_ms: i64, now_ms: i64, default_timeout_ms: i64) -> Option<ActivityEvent> {
+        let is_new = self.last_activity_ms == 0 && self.inactivity_alarm_ms == 0;
+        if !is_new || now_ms < created_ms.saturating_add(self.timeout_ms(default_timeout_ms)) {
+            return None;
+        }
+        self.inactivity_alarm_ms = now_ms;
+        Some(ActivityEvent::Inactive)
+    }
+
+    fn timeout_ms(&self, default_ms: i64) -> i64 {
+        match self.timeout_ms {
+            0 => default_ms,
+            own => own,
+        }
     }
 
     /// The body of an event.
@@ -106,7 +119,7 @@ impl Activity {
             "lastActivityTime": self.last_activity_ms,
             "lastDisconnectTime": self.last_disconnect_ms,
             "lastInactivityAlarmTime": self.inactivity_alarm_ms,
-            "inactivityTimeout": if self.timeout_ms > 0 { self.timeout_ms } else { default_timeout_ms },
+            "inactivityTimeout": self.timeout_ms(default_timeout_ms),
         });
         if event == ActivityEvent::Connected
             && let Some(members) = body.as_object_mut()
@@ -116,17 +129,29 @@ impl Activity {
         body
     }
 
-    /// A server attribute by its name; what never was is not there.
+    /// A server attribute by its name; what never was is not there. That it is not silent is something that was as soon as it was heard.
     pub fn attribute(&self, key: &str) -> Option<Value> {
         let time = |at_ms: i64| (at_ms != 0).then_some(Value::Long(at_ms));
         match key {
-            "active" => (self.last_activity_ms != 0).then_some(Value::Bool(self.is_active)),
+            "active" => Some(Value::Bool(self.is_active)),
             "lastConnectTime" => time(self.last_connect_ms),
             "lastActivityTime" => time(self.last_activity_ms),
             "lastDisconnectTime" => time(self.last_disconnect_ms),
+            "inactivityAlarmTime" if self.last_activity_ms != 0 => Some(Value::Long(self.inactivity_alarm_ms)),
             "inactivityAlarmTime" => time(self.inactivity_alarm_ms),
             _ => None,
         }
+    }
+
+    /// When attributes were last as they had not been; of a device that nobody has heard of, when it was made.
+    pub fn changed_ms(&self, created_ms: i64) -> i64 {
+        let times = [
+            self.last_connect_ms,
+            self.last_activity_ms,
+            self.last_disconnect_ms,
+            self.inactivity_alarm_ms,
+        ];
+        times.into_iter().fold(created_ms, i64::max)
     }
 
     pub fn to_bytes(self) -> Vec<u8> {

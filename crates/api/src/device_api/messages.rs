@@ -5,11 +5,10 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use devices::{Entry, Kind, OtaError};
 use platform::decode::{
-    AttributesRequest, DecodeError, Form, Format, Limits, OtaKind, RpcRequest, Telemetry, attributes,
+    AttributesRequest, Form, Format, Limits, OtaKind, Provision, RpcRequest, Telemetry, attributes,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::{BODY_MAX, Caller, RPC_BODY_MAX, Raw, TAG, full, now_ms, over_limit, platform_of, refused};
 use crate::app::App;
@@ -214,7 +213,7 @@ async fn claim(State(app): State<App>, caller: Caller, Raw(body): Raw) -> Result
 async fn provision(State(app): State<App>, Raw(body): Raw) -> Result<Response, Problem> {
     let devices = platform_of(&app)?;
     // What is JSON is answered with a status of its own.
-    serde_json::from_slice::<IgnoredAny>(&body).map_err(|error| refused(DecodeError::from(error)))?;
+    Provision::decode(&body).map_err(refused)?;
     Ok(json(app.block(move || devices.provision(&body)).await?))
 }
 

@@ -22,6 +22,7 @@ use crate::body;
 use crate::endpoint::Endpoint;
 use crate::guard::{BodyLimit, Need, Who};
 use crate::problem::Problem;
+use crate::strict::Strict;
 
 /// What a handler gives: anything that is an answer, or why not.
 pub type Outcome<T> = Result<axum::Json<T>, Failure>;
@@ -346,7 +347,7 @@ impl<T: DeserializeOwned + Send + 'static> FromBody for Body<T> {
 
     fn from_body(bytes: &[u8]) -> Result<Body<T>, Failure> {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-        serde_path_to_error::deserialize(&mut deserializer)
+        serde_path_to_error::deserialize(Strict(&mut deserializer))
             .map(Body)
             .map_err(|error| {
                 Failure::bad_request(format!(

@@ -4,6 +4,47 @@ use serde_json::{Value, json};
 
 use crate::server::{CUSTOMER, Server, TENANT, id, refused};
 
+/// What is derived for a struct takes an array for one, field by field; the API's objects are objects, at every depth.
+#[test]
+fn arrays_are_no_objects() {
+    let server = Server::start();
+    let device = server.device("d");
+    let name = json!(["o", "default"]);
+    let owner = json!({"name": "o", "type": "default", "deviceProfileId": ["DEVICE_PROFILE", device]});
+    let page = json!([10, 0]);
+    let cases = [
+        ("/api/device", name),
+        ("/api/device", owner),
+        ("/api/customer", json!(["C"])),
+        ("/api/relations", json!([{}, {}])),
+        ("/api/entitiesQuery/find", json!([])),
+        (
+            "/api/entitiesQuery/find",
+            json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": page}),
+        ),
+        (
+            "/api/entitiesQuery/count",
+            json!({"entityFilter": ["entityType", "DEVICE"]}),
+        ),
+        ("/api/alarmsQuery/find", json!([])),
+        ("/api/alarmsQuery/find", json!({"pageLink": page})),
+        ("/api/ruleChain/metadata", json!([])),
+        ("/api/dashboard", json!(["D"])),
+        ("/api/auth/changePassword", json!(["tenant", "tenant2"])),
+    ];
+    for (target, body) in cases {
+        let answer = server.post(target, body.clone());
+        refused(&answer, 400, 31);
+    }
+    for body in [json!([]), json!(["secret"])] {
+        let claimed = server.as_user(CUSTOMER, "POST", "/api/customer/device/d/claim", &body);
+        refused(&claimed, 400, 31);
+    }
+    let login = server.send("POST", "/api/auth/login", None, &json!([TENANT, "tenant"]).to_string());
+    let said = refused(&login, 400, 31);
+    assert!(said.contains("invalid type: sequence"), "{said}");
+}
+
 #[test]
 fn refusals_say_what_is_wrong() {
     let server = Server::start();

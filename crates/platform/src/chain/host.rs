@@ -236,6 +236,9 @@ pub trait Host {
 
     fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError>;
 
+    /// The chain of the alarm's originator is told what a node did to it, by a message of its own.
+    fn tell_of_alarm(&mut self, kind: &'static str, alarm: &Alarm, node: Option<RuleNodeId>) -> Result<(), NodeError>;
+
     /// The chain goes on by [`super::resume`] with the answer.
     fn call_device(&mut self, device: EntityId, call: RpcCall, then: Continuation) -> Result<(), NodeError>;
 

@@ -97,11 +97,20 @@ pub fn provision_failure() -> String {
     r#"{"errorMsg":"Failed to provision device!","status":"FAILURE"}"#.to_owned()
 }
 
+/// What the device needs to connect: a token, a certificate, or JSON.
+pub(super) fn provisioned_credentials(credentials: &DeviceCredentials) -> Option<&str> {
+    match credentials.credentials_type {
+        CredentialsType::AccessToken => credentials.credentials_id.as_deref(),
+        CredentialsType::X509Certificate | CredentialsType::MqttBasic => credentials.credentials_value.as_deref(),
+        CredentialsType::Lwm2mCredentials => None,
+    }
+}
+
 pub fn provision_success(credentials: &DeviceCredentials) -> String {
+    let value = provisioned_credentials(credentials);
     let value = match credentials.credentials_type {
-        CredentialsType::AccessToken => quoted(credentials.credentials_id.as_deref().unwrap_or_default()),
-        CredentialsType::X509Certificate => quoted(credentials.credentials_value.as_deref().unwrap_or_default()),
-        CredentialsType::MqttBasic => credentials.credentials_value.clone().unwrap_or_else(|| "{}".to_owned()),
+        CredentialsType::AccessToken | CredentialsType::X509Certificate => quoted(value.unwrap_or_default()),
+        CredentialsType::MqttBasic => value.unwrap_or("{}").to_owned(),
         CredentialsType::Lwm2mCredentials => "null".to_owned(),
     };
     format!(

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::error::DecodeError;
 use super::request::{Claim, check_keys};
 use super::telemetry::Telemetry;
-use super::values::{KeyValue, Limits, Members, push_values};
+use super::values::{KeyValue, Limits, Members, object, push_values};
 
 /// What a message says of one device.
 #[derive(Debug)]
@@ -55,11 +55,11 @@ pub struct GatewayConnect {
 
 impl GatewayConnect {
     pub fn decode(payload: &[u8]) -> Result<GatewayConnect, DecodeError> {
-        let connect: Result<GatewayConnect, _> = serde_json::from_slice(payload);
-        match connect.map_err(DecodeError::from) {
-            Ok(connect) if !connect.device.is_empty() => Ok(connect),
-            Err(error @ DecodeError::NotJson { .. }) => Err(error),
-            _ => Err(DecodeError::form("an object with the name of a device")),
+        let expected = "an object with the name of a device";
+        let connect: GatewayConnect = object(payload, expected)?;
+        match connect.device.is_empty() {
+            true => Err(DecodeError::form(expected)),
+            false => Ok(connect),
         }
     }
 }
@@ -85,10 +85,7 @@ impl GatewayAttributesRequest {
             key: Option<String>,
             keys: Option<Vec<String>>,
         }
-        let raw: Raw = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
-            DecodeError::Form { .. } => DecodeError::form("an object with id, device, client, and key or keys"),
-            other => other,
-        })?;
+        let raw: Raw = object(payload, "an object with id, device, client, and key or keys")?;
         let is_list = raw.key.is_none();
         let keys = raw.key.map(|key| vec![key]).or(raw.keys);
         check_keys(keys.as_ref().map_or(0, Vec::len))?;
@@ -120,10 +117,7 @@ impl GatewayRpcResponse {
             #[serde(borrow)]
             data: &'a RawValue,
         }
-        let raw: Raw<'_> = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
-            DecodeError::Form { .. } => DecodeError::form("an object with device, id and data"),
-            other => other,
-        })?;
+        let raw: Raw<'_> = object(payload, "an object with device, id and data")?;
         Ok(GatewayRpcResponse {
             device: raw.device,
             id: raw.id,
@@ -164,6 +158,9 @@ mod tests {
             Some("t")
         );
         assert!(GatewayConnect::decode(br#"{"device":""}"#).is_err());
+        assert!(GatewayConnect::decode(br#"["A","t"]"#).is_err());
+        assert!(GatewayAttributesRequest::decode(br#"[1,"A",true,"k",null]"#).is_err());
+        assert!(GatewayRpcResponse::decode(br#"["A",7,{}]"#).is_err());
         let one = GatewayAttributesRequest::decode(br#"{"id":1,"device":"A","client":true,"key":"k"}"#).unwrap();
         assert_eq!((one.keys, one.is_list), (vec!["k".to_owned()], false));
         let rpc = GatewayRpcResponse::decode(br#"{"device":"A","id":7,"data":{"ok":true}}"#).unwrap();

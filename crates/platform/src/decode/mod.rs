@@ -20,9 +20,9 @@ pub use gateway::{GatewayAttributesRequest, GatewayConnect, GatewayPart, Gateway
 pub use protobuf::{
     GatewayKind, PayloadKind, Transport, protobuf_attribute_response, protobuf_attribute_update,
     protobuf_gateway_attribute_response, protobuf_gateway_attribute_update, protobuf_gateway_rpc_request,
-    protobuf_rpc_response,
+    protobuf_provision, protobuf_provisioned, protobuf_rpc_response,
 };
-pub use request::{AttributesRequest, Claim, Provision, RpcRequest};
+pub use request::{AttributesRequest, Claim, Provision, Provisioned, RpcRequest};
 pub use telemetry::Telemetry;
 pub use topic::{Downlink, Form, Format, OtaKind, Subscription, Uplink};
 pub use values::{KeyValue, Limits, attributes};

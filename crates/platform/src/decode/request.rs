@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::error::DecodeError;
-use super::values::check_json;
-use crate::model::CredentialsType;
+use super::values::{check_json, object};
+use crate::model::{CredentialsType, DeviceCredentials};
 
 /// `None`: the device did not ask for this scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,10 +24,7 @@ struct KeyLists {
 impl AttributesRequest {
     /// `{"clientKeys":"a,b","sharedKeys":"c"}`.
     pub fn decode(payload: &[u8]) -> Result<AttributesRequest, DecodeError> {
-        let lists: KeyLists = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
-            DecodeError::Form { .. } => DecodeError::form("clientKeys and sharedKeys as texts with commas"),
-            other => other,
-        })?;
+        let lists: KeyLists = object(payload, "clientKeys and sharedKeys as texts with commas")?;
         Ok(AttributesRequest {
             client_keys: lists.client_keys.as_deref().map(split_keys).transpose()?,
             shared_keys: lists.shared_keys.as_deref().map(split_keys).transpose()?,
@@ -82,10 +79,7 @@ impl RpcRequest {
             #[serde(borrow)]
             params: Option<&'a RawValue>,
         }
-        let call: Call<'_> = serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
-            DecodeError::Form { .. } => DecodeError::form("an object with method and params"),
-            other => other,
-        })?;
+        let call: Call<'_> = object(payload, "an object with method and params")?;
         Ok(RpcRequest {
             method: call.method,
             params: call.params.map_or("null", RawValue::get).to_owned(),
@@ -111,10 +105,7 @@ impl Claim {
         if payload.is_empty() {
             return Ok(Claim::default());
         }
-        serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
-            DecodeError::Form { .. } => DecodeError::form("an object with secretKey and durationMs"),
-            other => other,
-        })
+        object(payload, "an object with secretKey and durationMs")
     }
 }
 
@@ -139,13 +130,19 @@ pub struct Provision {
 
 impl Provision {
     pub fn decode(payload: &[u8]) -> Result<Provision, DecodeError> {
-        serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
-            DecodeError::Form { .. } => {
-                DecodeError::form("an object with deviceName, provisionDeviceKey and provisionDeviceSecret")
-            }
-            other => other,
-        })
+        object(
+            payload,
+            "an object with deviceName, provisionDeviceKey and provisionDeviceSecret",
+        )
     }
+}
+
+/// What a device is told of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Provisioned {
+    Success(DeviceCredentials),
+    NotFound,
+    Failure,
 }
 
 #[cfg(test)]
@@ -196,6 +193,19 @@ mod tests {
         let claim = Claim::decode(br#"{"secretKey":"s","durationMs":60000}"#).unwrap();
         assert_eq!((claim.secret_key.as_str(), claim.duration_ms), ("s", 60_000));
         assert!(Claim::decode(b"[]x").is_err());
+    }
+
+    #[test]
+    fn an_array_is_no_object() {
+        let form = |expected| Err::<(), _>(DecodeError::form(expected));
+        let claim = "an object with secretKey and durationMs";
+        for payload in ["[]", " [\"s\",1]", "[\"s\"]"] {
+            assert_eq!(Claim::decode(payload.as_bytes()).map(drop), form(claim), "{payload}");
+        }
+        let call = RpcRequest::decode(br#"["getTime",{}]"#).map(drop);
+        assert_eq!(call, form("an object with method and params"));
+        assert!(AttributesRequest::decode(br#"["a","b"]"#).is_err());
+        assert!(Provision::decode(br#"["D","k","s"]"#).is_err());
     }
 
     #[test]

@@ -292,6 +292,19 @@ pub fn attributes<'a>(payload: &'a [u8], limits: &Limits) -> Result<Vec<KeyValue
     Ok(values)
 }
 
+/// A document that is an object: what is derived for a struct takes an array for one, field by field, which no device means.
+pub(super) fn object<'de, T: Deserialize<'de>>(payload: &'de [u8], expected: &'static str) -> Result<T, DecodeError> {
+    let is_array = payload.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+    if is_array {
+        check_json(payload)?;
+        return Err(DecodeError::form(expected));
+    }
+    serde_json::from_slice(payload).map_err(|error| match DecodeError::from(error) {
+        DecodeError::Form { .. } => DecodeError::form(expected),
+        other => other,
+    })
+}
+
 /// Reads past a document of any form; used where only validity matters.
 pub(super) fn check_json(payload: &[u8]) -> Result<(), DecodeError> {
     serde_json::from_slice::<IgnoredAny>(payload)?;

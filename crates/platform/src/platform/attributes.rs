@@ -6,8 +6,8 @@ use timeseries::{EntityId as SeriesId, Position, Value};
 
 use super::host::Visit;
 use super::pending::Keeping;
-use super::{IngestError, Outlet, Platform};
-use crate::activity::{KEYS, TIMEOUT_KEY};
+use super::{Core, IngestError, Outlet, Platform};
+use crate::activity::{Activity, KEYS, TIMEOUT_KEY};
 use crate::chain::{Data, NodeError};
 use crate::decode::KeyValue;
 use crate::entities::EntityError;
@@ -33,17 +33,17 @@ impl Platform {
         let mut found = self.entities.repository().attributes(entity.id, scope, keys)?;
         if entity.kind == EntityType::Device && scope == Scope::ServerScope {
             let core = self.core();
-            if let Some(device) = core.devices.get(&DeviceId(entity.id)) {
-                let wanted = KEYS.iter().filter(|key| keys.is_none_or(|keys| keys.contains(*key)));
-                found.extend(wanted.filter_map(|key| {
-                    Some(Attribute {
-                        key: (*key).to_owned(),
-                        value: device.activity.attribute(key)?,
-                        last_update_ms: device.activity.last_activity_ms,
-                    })
-                }));
-                found.sort_by(|a, b| a.key.cmp(&b.key));
-            }
+            let activity = self.activity_of(&core, DeviceId(entity.id));
+            let wanted = KEYS.iter().filter(|key| keys.is_none_or(|keys| keys.contains(*key)));
+            found.extend(wanted.filter_map(|key| {
+                let activity = activity?;
+                Some(Attribute {
+                    key: (*key).to_owned(),
+                    value: activity.attribute(key)?,
+                    last_update_ms: activity.changed_ms(entity.id.created_ms()),
+                })
+            }));
+            found.sort_by(|a, b| a.key.cmp(&b.key));
         }
         Ok(found)
     }
@@ -294,10 +294,10 @@ impl Visit<'_> {
             .attributes(entity.id, scope, Some(&names));
         let named = |attribute: Attribute| (attribute.key.clone(), attribute);
         let mut found: BTreeMap<String, Attribute> = stored.map_err(Box::new)?.into_iter().map(named).collect();
-        let device = self.core.devices.get(&DeviceId(entity.id));
-        let device = device.filter(|_| entity.kind == EntityType::Device && scope == Scope::ServerScope);
+        let is_of_device = entity.kind == EntityType::Device && scope == Scope::ServerScope;
+        let activity = is_of_device.then(|| self.platform.activity_of(self.core, DeviceId(entity.id)));
         for key in names {
-            if let Some(value) = device.and_then(|device| device.activity.attribute(key)) {
+            if let Some(value) = activity.flatten().and_then(|activity| activity.attribute(key)) {
                 let attribute = Attribute {
                     key: key.to_owned(),
                     value,
@@ -335,6 +335,14 @@ impl Visit<'_> {
                 _ => stored,
             };
         Ok(names.into_iter().zip(stored).map(newer).collect())
+    }
+}
+
+impl Platform {
+    /// Of a device that nobody has heard of, too; `None`: there is no such device.
+    fn activity_of(&self, core: &Core, id: DeviceId) -> Option<Activity> {
+        let known = core.devices.get(&id).map(|device| device.activity);
+        known.or_else(|| self.entities.directory().device(id).map(|_| Activity::default()))
     }
 }
 

@@ -9,22 +9,24 @@ use timeseries::{Kept, Position, TimedValue};
 use super::pending::Keeping;
 use super::retries::Work;
 use super::slow_scripts::is_slow;
-use super::{Core, Outlet, Platform};
-use crate::alarm_rules::{Action, Effect};
+use super::{Aside, Core, News, Outlet, Platform, Queued};
+use crate::alarm_rules::{Action, Effect, Event};
 use crate::chain::{
     self, Chain, Continuation, DebugEvent, Host, Message, NodeError, Outbound, RpcCall, Run, Saving, alarm_message,
 };
 use crate::decode::KeyValue;
-use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, TenantId};
+use crate::ids::{AlarmId, DeviceId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId};
 use crate::limits::ApiFeature;
 use crate::model::{Alarm, Attribute, MAIN_QUEUE, Relation, Scope};
 use crate::queue_statistics::{Exception, Fate};
 use crate::repository::RelationSelection;
 use crate::usage::Counter;
 
-/// Whoever sends a call says that its time is over; if that does not happen it is given up so much later.
 /// In which a node for alarm rules is sought.
 const CHAINS_SEEN_MAX: usize = 50;
+/// How often what comes of one message is put aside: checkpoints, and alarms of nodes. A circle ends here.
+const ASIDE_DEPTH_MAX: usize = 50;
+/// Whoever sends a call says that its time is over; if that does not happen it is given up so much later.
 const ANSWER_GRACE_MS: i64 = 5_000;
 
 /// One call of the platform: everything that messages change, and where effects go.
@@ -41,6 +43,8 @@ pub(super) struct Visit<'v> {
     pub waiting: Option<u64>,
     /// Of that message: what other systems have not answered.
     pub under_way: usize,
+    /// How often what is at hand was put aside.
+    depth: usize,
     /// The message of the log that is processed.
     pub at: Option<Position>,
     /// Of each feature: which message was the last to ask, for which tenant.
@@ -58,6 +62,7 @@ impl<'v> Visit<'v> {
             keeps_failed: false,
             waiting: None,
             under_way: 0,
+            depth: 0,
             at: None,
             asked: [None; ApiFeature::ALL.len()],
         }
@@ -140,19 +145,58 @@ impl<'v> Visit<'v> {
             .add(tenant, Counter::Scripts, done.script_executions, self.now_ms);
     }
 
-    /// Messages that went through checkpoints, in their order.
+    /// What chains have put aside, in its order.
     pub fn drain_queue(&mut self) {
         self.at = None;
-        while let Some((queue, then)) = self.core.queue.pop_front() {
-            let originator = then.message.originator;
-            let tenant = self.tenant_of(originator);
-            if let Some(retrying) = self.retrying_queue(Some(&queue)) {
-                self.run_in_queue(&retrying, tenant, Work::Resume(then));
-                continue;
+        while let Some(Queued { what, depth }) = self.core.queue.pop_front() {
+            self.depth = depth;
+            match what {
+                Aside::Behind(queue, then) => self.go_on_behind(&queue, then),
+                Aside::News(news) => self.tell(news),
             }
-            let done = chain::resume(then, "Success", None, self);
-            self.finish(originator, tenant, Some(&queue), &done);
         }
+        self.depth = 0;
+    }
+
+    /// A checkpoint.
+    fn go_on_behind(&mut self, queue: &str, then: Continuation) {
+        let originator = then.message.originator;
+        let tenant = self.tenant_of(originator);
+        if let Some(retrying) = self.retrying_queue(Some(queue)) {
+            return self.run_in_queue(&retrying, tenant, Work::Resume(then));
+        }
+        let done = chain::resume(then, "Success", None, self);
+        self.finish(originator, tenant, Some(queue), &done);
+    }
+
+    fn put_aside(&mut self, what: Aside) -> Result<(), NodeError> {
+        if self.depth >= ASIDE_DEPTH_MAX {
+            return Err(NodeError::new(format!(
+                "the message went through {ASIDE_DEPTH_MAX} checkpoints and alarms: is there a circle?"
+            )));
+        }
+        if self.core.queue.len() >= self.platform.options.queued_max {
+            self.core.stats.dropped_queued_total += 1;
+            return Err(NodeError::new("the queue of what chains have put aside is full"));
+        }
+        let depth = self.depth + 1;
+        self.core.queue.push_back(Queued { what, depth });
+        Ok(())
+    }
+
+    /// Rules of the originator's profile know the alarm as a node has left it.
+    fn tell_rules_of(&mut self, alarm: &Alarm) -> Result<(), NodeError> {
+        if alarm.originator.kind != EntityType::Device {
+            return Ok(());
+        }
+        if alarm.cleared {
+            let ended = Event::AlarmEnded(alarm.id.unwrap_or_default());
+            return self.tell_rules(alarm.originator, ended).map(drop);
+        }
+        if let Some(known) = &mut self.device_state(DeviceId(alarm.originator.id)).alarms {
+            known.state.adopt(&known.rules, alarm.clone());
+        }
+        Ok(())
     }
 
     pub fn tenant_of(&self, entity: EntityId) -> TenantId {
@@ -358,7 +402,22 @@ impl Host for Visit<'_> {
             }
             self.count_alarm(alarm.tenant_id);
         }
-        self.store_alarm(action, alarm)
+        self.store_alarm(action, alarm)?;
+        self.tell_rules_of(alarm)
+    }
+
+    fn tell_of_alarm(&mut self, kind: &'static str, alarm: &Alarm, node: Option<RuleNodeId>) -> Result<(), NodeError> {
+        if self.is_replay {
+            return Ok(());
+        }
+        let node = node.map(|node| ("ruleNodeId", node.to_string()));
+        self.put_aside(Aside::News(News {
+            kind,
+            entity: alarm.originator,
+            tenant: alarm.tenant_id,
+            metadata: node.into_iter().collect(),
+            data: serde_json::to_value(alarm).map_err(|error| NodeError::new(error.to_string()))?,
+        }))
     }
 
     fn alarm(&self, id: AlarmId) -> Result<Option<Alarm>, NodeError> {
@@ -438,12 +497,7 @@ impl Host for Visit<'_> {
     }
 
     fn enqueue(&mut self, queue: &str, then: Continuation) -> Result<(), NodeError> {
-        if self.core.queue.len() >= self.platform.options.queued_max {
-            self.core.stats.dropped_queued_total += 1;
-            return Err(NodeError::new("the queue of the checkpoint is full"));
-        }
-        self.core.queue.push_back((queue.into(), then));
-        Ok(())
+        self.put_aside(Aside::Behind(queue.into(), then))
     }
 
     fn debug(&mut self, event: &DebugEvent<'_>) {

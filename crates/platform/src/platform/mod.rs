@@ -182,8 +182,8 @@ struct Core {
     /// The last batch that was processed.
     processed: Position,
     calls: WaitingCalls,
-    /// Behind checkpoints, with the names of their queues.
-    queue: VecDeque<(Box<str>, Continuation)>,
+    /// What chains have put aside, to be done when what is at hand is done.
+    queue: VecDeque<Queued>,
     queues: Queues,
     retries: Retries,
     periodic: Vec<Periodic>,
@@ -215,6 +215,20 @@ struct DeviceState {
 struct DeviceAlarms {
     rules: Arc<Rules>,
     state: State,
+}
+
+/// What is done after the message that brought it about.
+struct Queued {
+    what: Aside,
+    /// How often what it comes of was put aside.
+    depth: usize,
+}
+
+enum Aside {
+    /// Goes on behind a checkpoint, in the queue of this name.
+    Behind(Box<str>, Continuation),
+    /// What a node did to an alarm.
+    News(News),
 }
 
 struct Periodic {

@@ -7,6 +7,7 @@ use timeseries::Position;
 
 use super::host::Visit;
 use super::{IngestError, Outlet, Platform};
+use crate::activity::ActivityEvent;
 use crate::alarm_rules::Event;
 use crate::chain::{self, Answer, Data, Message, Metadata, Refusal, alarm_message};
 use crate::ids::{CustomerId, DeviceId, TenantId};
@@ -210,12 +211,35 @@ impl Visit<'_> {
                 silent.push((*id, event));
             }
         }
+        silent.extend(self.missed());
         for (id, event) in silent {
             self.core.changed_activity.insert(id);
             if let Ok(sender) = self.sender(id) {
                 self.tell_activity(&sender, Some(event), now_ms);
             }
         }
+    }
+
+    /// Devices that never came since they were made.
+    fn missed(&mut self) -> Vec<(DeviceId, ActivityEvent)> {
+        let (now_ms, timeout_ms) = (self.now_ms, self.platform.options.inactivity_timeout_ms);
+        let directory = self.platform.entities.directory();
+        let never_heard = |id: &DeviceId| {
+            let known = self.core.devices.get(id).map(|device| device.activity);
+            known.is_none_or(|activity| activity.last_activity_ms == 0 && activity.inactivity_alarm_ms == 0)
+        };
+        // Most have the default; what a shorter one of its own has made of a device is known of it.
+        let is_due = |id: &DeviceId| {
+            self.core.devices.contains_key(id) || now_ms >= id.0.created_ms().saturating_add(timeout_ms)
+        };
+        let all = directory.devices().map(|(id, _)| id);
+        let due: Vec<DeviceId> = all.filter(|id| never_heard(id) && is_due(id)).collect();
+        drop(directory);
+        let missed = due.into_iter().filter_map(|id| {
+            let event = self.activity(id).missed(id.0.created_ms(), now_ms, timeout_ms)?;
+            Some((id, event))
+        });
+        missed.collect()
     }
 
     /// Rules that fire because time passed; the alarm goes along the chain as if the node had said it.

@@ -17,9 +17,9 @@ use timeseries::{ColumnStore, Config, DIRECTORY_NAME, Directory, Order, Position
 
 pub const NOW: i64 = 1_700_000_000_000;
 
-/// Says in short what came out.
+/// Says in short what came out, and what nodes logged.
 #[derive(Default)]
-pub struct Seen(Vec<String>);
+pub struct Seen(Vec<String>, pub Vec<String>);
 
 impl Outlet for Seen {
     fn telemetry(&mut self, _: EntityId, ts_ms: i64, values: &[KeyValue<'_>]) {
@@ -50,8 +50,9 @@ impl Outlet for Seen {
         Ok(())
     }
 
-    fn log(&mut self, _: platform::ids::RuleChainId, node: &str, _: &str) {
+    fn log(&mut self, _: platform::ids::RuleChainId, node: &str, text: &str) {
         self.0.push(format!("log {node}"));
+        self.1.push(text.to_owned());
     }
 
     fn failed(&mut self, _: EntityId, node: &str, problem: &str) {

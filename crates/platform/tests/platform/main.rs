@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod alarm_nodes;
 mod fixture;
 mod gateways;
 mod ota;
@@ -350,6 +351,78 @@ fn devices_fall_silent_once_and_come_back() {
     assert_eq!(f.say(device, 900_000, Said::Disconnected), ["log Disconnect Event"]);
     assert_eq!(f.say(device, 900_001, Said::Alive), ["log Activity Event"]);
     assert_eq!(active(&f), Value::Bool(true));
+}
+
+/// Values of the server attributes that say whether it is there; times after `NOW`.
+fn activity(f: &Fixture, device: DeviceId) -> Vec<String> {
+    let found = f
+        .platform
+        .attributes(device.entity(), Scope::ServerScope, None)
+        .unwrap();
+    let said = found.iter().map(|attribute| match &attribute.value {
+        Value::Long(at_ms) if *at_ms >= NOW => format!("{} {}", attribute.key, at_ms - NOW),
+        value => format!("{} {value:?}", attribute.key),
+    });
+    said.collect()
+}
+
+#[test]
+fn attributes_say_since_when_a_device_is_there_or_not() {
+    let mut f = fixture();
+    let device = f.device("D", "", Json::Null);
+    assert_eq!(activity(&f, device), ["active Bool(false)"], "as it is made");
+    f.say(device, 1, Said::Connected);
+    assert_eq!(activity(&f, device), ["active Bool(false)", "lastConnectTime 1"]);
+    f.say(device, 2, Said::Alive);
+    let there = [
+        "active Bool(true)",
+        "inactivityAlarmTime Long(0)",
+        "lastActivityTime 2",
+        "lastConnectTime 1",
+    ];
+    assert_eq!(activity(&f, device), there);
+    f.tick(700_000);
+    let silent = [
+        "active Bool(false)",
+        "inactivityAlarmTime 700000",
+        "lastActivityTime 2",
+        "lastConnectTime 1",
+    ];
+    assert_eq!(activity(&f, device), silent);
+    f.restart();
+    assert_eq!(activity(&f, device), silent);
+    f.say(device, 800_000, Said::Alive);
+    let back = [
+        "active Bool(true)",
+        "inactivityAlarmTime Long(0)",
+        "lastActivityTime 800000",
+        "lastConnectTime 1",
+    ];
+    assert_eq!(activity(&f, device), back);
+}
+
+#[test]
+fn a_device_that_never_came_is_missed_once() {
+    let mut f = fixture();
+    event_chain(&f);
+    let device = f.device("D", "", Json::Null);
+    let patient = f.device("P", "", Json::Null);
+    let values = attributes(br#"{"inactivityTimeout":10000000}"#, &Limits::default()).unwrap();
+    f.platform
+        .save_attributes(patient.entity(), Scope::ServerScope, &values, NOW, &mut f.seen)
+        .unwrap();
+    f.seen.take();
+    assert!(f.tick(599_000).is_empty());
+    assert_eq!(f.tick(700_000), ["log Inactivity Event"]);
+    assert!(f.tick(800_000).is_empty());
+    assert_eq!(
+        activity(&f, device),
+        ["active Bool(false)", "inactivityAlarmTime 700000"]
+    );
+    f.restart();
+    assert!(f.tick(900_000).is_empty());
+    assert_eq!(f.say(device, 900_001, Said::Alive), ["log Activity Event"]);
+    assert_eq!(f.tick(20_000_000), ["log Inactivity Event"; 2]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::io;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use connectors::{RetryConfig, Secret, Sink, TlsConfig, sample};
 use devices::{Courier, Parcel, Receipt};
 use platform::chain::{Answer, KafkaRecord, KafkaServer, MqttMessage, MqttServer, Outbound, Refusal, RestCall};
 use platform::ids::TenantId;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -38,12 +39,43 @@ const RECORD_MS: u64 = 30_000;
 pub struct Outward {
     runtime: Option<Runtime>,
     http: Mutex<Known<(TenantId, String), Arc<HttpConnector>>>,
-    kafka: Mutex<Known<(TenantId, KafkaServer), Arc<KafkaProducer>>>,
+    kafka: Mutex<Known<(TenantId, KafkaServer), Arc<Elsewhere<KafkaProducer>>>>,
     mqtt: Mutex<Known<(TenantId, MqttServer), Queue>>,
 }
 
 /// Of one broker.
 type Queue = mpsc::Sender<(MqttMessage, Receipt)>;
+
+/// What takes long to end: it ends on a thread for that, whoever lets go of it last. That may be the one that reads the devices' log, or one
+/// that waits for answers.
+struct Elsewhere<T: Send + 'static> {
+    value: Option<T>,
+    threads: Handle,
+}
+
+impl<T: Send + 'static> Elsewhere<T> {
+    fn new(value: T, runtime: &Runtime) -> Elsewhere<T> {
+        Elsewhere {
+            value: Some(value),
+            threads: runtime.handle().clone(),
+        }
+    }
+}
+
+impl<T: Send + 'static> Deref for Elsewhere<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("it is taken when it is dropped")
+    }
+}
+
+impl<T: Send + 'static> Drop for Elsewhere<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        self.threads.spawn_blocking(move || drop(value));
+    }
+}
 
 /// By what it is known, and when it was last needed.
 struct Known<K, V> {
@@ -124,9 +156,11 @@ impl Outward {
 
     fn produce(&self, tenant: TenantId, record: KafkaRecord, receipt: Receipt) -> Result<(), String> {
         let key = (tenant, record.server.clone());
-        let producer = lock(&self.kafka).get(key, || kafka_producer(&record.server))?;
+        let runtime = self.runtime()?;
+        let make = || Ok(Arc::new(Elsewhere::new(kafka_producer(&record.server)?, runtime)));
+        let producer = lock(&self.kafka).get(key, make)?;
         let sent = producer.send(&record.topic, record.key.as_deref(), &record.value, &record.headers)?;
-        self.runtime()?.spawn(async move {
+        runtime.spawn(async move {
             // As long as something is on its way the producer is needed.
             let _producer = producer;
             let said = match sent.await {
@@ -348,7 +382,7 @@ fn any_name() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn kafka_producer(server: &KafkaServer) -> Result<Arc<KafkaProducer>, String> {
+fn kafka_producer(server: &KafkaServer) -> Result<KafkaProducer, String> {
     let property = |name: &str| {
         let found = server.properties.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
@@ -398,7 +432,7 @@ fn kafka_producer(server: &KafkaServer) -> Result<Arc<KafkaProducer>, String> {
     if let Some(limit) = property("delivery.timeout.ms").and_then(|text| text.parse::<u64>().ok()) {
         options.push(("message.timeout.ms", limit.min(RECORD_MS).to_string()));
     }
-    KafkaProducer::new(&config, &options).map(Arc::new)
+    KafkaProducer::new(&config, &options)
 }
 
 /// `… username="u" password="p";`
@@ -450,6 +484,38 @@ mod tests {
         assert!(is_same_client(&server("c", "old"), &server("c", "new")));
         assert!(!is_same_client(&server("c", "p"), &server("d", "p")));
         assert!(!is_same_client(&server("", "p"), &server("", "q")));
+    }
+
+    /// Says on which thread it ends.
+    struct Slow(std::sync::mpsc::Sender<std::thread::ThreadId>);
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.0.send(std::thread::current().id());
+        }
+    }
+
+    #[test]
+    fn what_makes_room_ends_on_another_thread() {
+        let outward = Outward::start().expect("a runtime");
+        let runtime = outward.runtime().expect("it runs");
+        let (ended, endings) = std::sync::mpsc::channel();
+        let mut known: Known<usize, Arc<Elsewhere<Slow>>> = Known::default();
+        for key in 0..=SERVERS_MAX {
+            let make = || Ok(Arc::new(Elsewhere::new(Slow(ended.clone()), runtime)));
+            assert!(known.get(key, make).is_ok());
+        }
+        let on = endings.recv_timeout(Duration::from_secs(10)).expect("one made room");
+        assert_ne!(on, std::thread::current().id());
+        // The last one to let go of it may be a task.
+        let held = known.get(1, || Err("made again".to_owned())).expect("it is there");
+        drop(known);
+        let task = runtime.block_on(runtime.spawn(async move {
+            drop(held);
+            std::thread::current().id()
+        }));
+        let (task, all) = (task.expect("it ends"), endings.iter().take(SERVERS_MAX));
+        assert!(all.into_iter().all(|on| on != task));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::super::call::{Call, Verb};
 use super::super::failure::Failure;
 use super::super::relations::{Direction, Filter, Walk};
+use crate::strict::from_value;
 
 /// Entities that one query looks at.
 pub const CANDIDATES_MAX: usize = 100_000;
@@ -127,7 +128,7 @@ pub fn candidates(call: &Call, filter: &Value) -> Result<Candidates, Failure> {
 }
 
 fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, Failure> {
-    serde_json::from_value(json.clone()).map_err(|error| Failure::bad_request(format!("Entity filter: {error}")))
+    from_value(json.clone()).map_err(|error| Failure::bad_request(format!("Entity filter: {error}")))
 }
 
 fn types(filter: &Value, one: &str, many: &str) -> Vec<String> {

@@ -16,6 +16,7 @@ use super::super::operation::{Body, NoQuery, Outcome, post};
 use super::{EntityDataQuery, EntityKey, KeyType, QuerySort, Room, Row, count, find, values_json};
 use crate::endpoint::Endpoint;
 use crate::guard::Who;
+use crate::strict::from_value;
 use platform::repository::AlarmSelection;
 
 pub fn endpoints() -> Vec<Endpoint> {
@@ -195,7 +196,7 @@ fn named(call: &Call, query: &Value) -> Result<Option<HashMap<Uuid, EntityId>>, 
 }
 
 fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, Failure> {
-    serde_json::from_value(json.clone()).map_err(|error| Failure::bad_request(error.to_string()))
+    from_value(json.clone()).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
 pub fn alarms_page(call: &Call, query: &Value) -> Result<Page<Value>, Failure> {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::query::{EntityDataQuery, EntityKey};
+use crate::strict::{Strict, from_value};
 
 /// Everything of one message.
 #[derive(Deserialize, Default)]
@@ -185,6 +186,13 @@ impl OldCommand {
 }
 
 impl Message {
+    pub fn read(text: &str) -> Result<Message, serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let message = Message::deserialize(Strict(&mut deserializer))?;
+        deserializer.end()?;
+        Ok(message)
+    }
+
     /// In the order in which they are carried out; what cannot be read comes with its number.
     pub fn commands(self) -> Vec<Result<Command, (i64, String)>> {
         let lists = [
@@ -216,13 +224,13 @@ impl Message {
 fn command(kind: &str, json: Value) -> Result<Command, (i64, String)> {
     let id = json["cmdId"].as_i64().unwrap_or_default();
     let query = |json: &Value| json["query"].clone();
-    let old = |json| serde_json::from_value::<OldCommand>(json).map_err(|error| (id, error.to_string()));
+    let old = |json| from_value::<OldCommand>(json).map_err(|error| (id, error.to_string()));
     Ok(match kind {
         "TIMESERIES" => Command::Telemetry(old(json)?),
         "ATTRIBUTES" => Command::Attributes(old(json)?),
         "TIMESERIES_HISTORY" => Command::History(old(json)?),
         "ENTITY_DATA" => {
-            let command = serde_json::from_value(json).map_err(|error| (id, error.to_string()))?;
+            let command = from_value(json).map_err(|error| (id, error.to_string()))?;
             Command::Entities(Box::new(command))
         }
         "ENTITY_COUNT" => Command::EntityCount {
@@ -238,7 +246,7 @@ fn command(kind: &str, json: Value) -> Result<Command, (i64, String)> {
             query: query(&json),
         },
         "ALARM_STATUS" => {
-            let command = serde_json::from_value(json).map_err(|error| (id, error.to_string()))?;
+            let command = from_value(json).map_err(|error| (id, error.to_string()))?;
             Command::AlarmStatus(command)
         }
         "NOTIFICATIONS" => Command::Notifications { id, is_count: false },

@@ -127,7 +127,7 @@ impl Session {
     }
 
     async fn obey(&mut self, text: &str, writer: &mut Writer) -> io::Result<Ended> {
-        let Ok(mut message) = serde_json::from_str::<Message>(text) else {
+        let Ok(mut message) = Message::read(text) else {
             let frame = failure(0, false, &Failure::bad_request("Failed to parse the message"));
             writer.text(&frame.to_string()).await?;
             return Ok(None);

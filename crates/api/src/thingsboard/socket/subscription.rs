@@ -20,6 +20,7 @@ use super::commands::{
     AggregateCommand, AggregateKey, AlarmStatusCommand, EntityDataCommand, LatestCommand, OldCommand, SeriesCommand,
     WindowFields,
 };
+use crate::strict::from_value;
 
 pub enum Subscription {
     Telemetry {
@@ -475,7 +476,7 @@ fn alarms_frame(id: i64, data: Value, update: Value) -> Frame {
 }
 
 fn read<T: serde::de::DeserializeOwned>(json: &Value) -> Result<T, Failure> {
-    serde_json::from_value(json.clone()).map_err(|error| Failure::bad_request(error.to_string()))
+    from_value(json.clone()).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
 fn attribute_pair(attribute: &Attribute) -> (String, Value) {

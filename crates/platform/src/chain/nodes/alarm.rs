@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use serde_json::{Value as Json, json};
 
-use super::Outcome;
 use super::action::alarm_message;
+use super::{At, Outcome};
 use crate::alarm_rules::{Action, Condition, Effect};
 use crate::chain::host::{Host, NodeError};
 use crate::chain::message::{Message, fill};
@@ -31,16 +31,16 @@ pub struct AlarmNode {
 
 impl AlarmNode {
     /// By "Created" or "Updated", as an alarm.
-    pub fn create<'a>(&self, message: &Message<'a>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn create<'a>(&self, at: At<'_>, message: &Message<'a>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
         let given = self.given(message)?;
         let kind = given
             .as_ref()
             .map_or_else(|| fill(&self.kind, message), |alarm| alarm.kind.clone());
         let known = host.active_alarm(message.originator, &kind)?;
         let now_ms = host.now_ms();
-        let (action, label) = match &known {
-            Some(_) => (Action::Updated, "Updated"),
-            None => (Action::Created, "Created"),
+        let (action, label, told) = match &known {
+            Some(_) => (Action::Updated, "Updated", "ENTITY_UPDATED"),
+            None => (Action::Created, "Created", "ENTITY_CREATED"),
         };
         let mut alarm = match known {
             Some(known) => known,
@@ -59,6 +59,7 @@ impl AlarmNode {
             None => self.apply(&mut alarm, is_raised, message)?,
         }
         host.put_alarm(&alarm)?;
+        host.tell_of_alarm(told, &alarm, at.node.id)?;
         let effect = Effect {
             action,
             alarm,
@@ -125,7 +126,12 @@ impl AlarmNode {
     }
 
     /// By "Cleared", or by "False" with the message as it came if there is nothing to clear. Of an alarm itself its type does not matter.
-    pub fn clear<'a>(&self, message: Rc<Message<'a>>, host: &mut dyn Host) -> Result<Outcome<'a>, NodeError> {
+    pub fn clear<'a>(
+        &self,
+        at: At<'_>,
+        message: Rc<Message<'a>>,
+        host: &mut dyn Host,
+    ) -> Result<Outcome<'a>, NodeError> {
         let known = match message.originator.kind {
             EntityType::Alarm => {
                 let alarm = host.alarm(AlarmId(message.originator.id))?;
@@ -142,6 +148,7 @@ impl AlarmNode {
         alarm.cleared = true;
         alarm.clear_ts = host.now_ms();
         host.put_alarm(&alarm)?;
+        host.tell_of_alarm("ALARM_CLEAR", &alarm, at.node.id)?;
         let effect = Effect {
             action: Action::Cleared,
             alarm,

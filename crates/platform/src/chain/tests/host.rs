@@ -10,7 +10,7 @@ use timeseries::{TimedValue, Value};
 use super::super::*;
 use crate::alarm_rules::{Action, Condition, Effect};
 use crate::decode::KeyValue;
-use crate::ids::{AlarmId, EntityId, EntityType, RuleChainId, TenantId, Uuid};
+use crate::ids::{AlarmId, EntityId, EntityType, RuleChainId, RuleNodeId, TenantId, Uuid};
 use crate::model::{Alarm, AlarmSeverity, Attribute, Relation, Scope};
 use crate::repository::RelationSelection;
 
@@ -21,6 +21,8 @@ pub struct TestHost {
     pub latest: Vec<(String, TimedValue)>,
     pub relations: Vec<Relation>,
     pub alarms: Vec<Alarm>,
+    /// What chains of originators are told of alarms.
+    pub told: Vec<String>,
     pub alarm_effects: Vec<Effect>,
     /// `key=value@ts`, in the order in which they were saved.
     pub saved: Vec<String>,
@@ -163,6 +165,11 @@ impl Host for TestHost {
     fn put_alarm(&mut self, alarm: &Alarm) -> Result<(), NodeError> {
         self.alarms.retain(|known| known.id != alarm.id);
         self.alarms.push(alarm.clone());
+        Ok(())
+    }
+
+    fn tell_of_alarm(&mut self, kind: &'static str, alarm: &Alarm, _: Option<RuleNodeId>) -> Result<(), NodeError> {
+        self.told.push(format!("{kind} {}", alarm.kind));
         Ok(())
     }
 

@@ -556,6 +556,11 @@ fn alarms_are_created_updated_and_cleared() {
     assert_eq!(outputs(clear.clone(), sent(""), &mut host), ["Cleared"]);
     assert!(host.alarms[0].cleared && host.alarms[0].clear_ts == 5000);
     assert_eq!(outputs(clear.clone(), sent(""), &mut host), ["False"]);
+    let told = ["ENTITY_CREATED hot D", "ENTITY_UPDATED hot D", "ALARM_CLEAR hot D"];
+    assert_eq!(
+        host.told, told,
+        "once each, and of what failed or did nothing there is nothing to tell"
+    );
     host.alarms[0].cleared = false;
     let mut of_alarm = message(POST_TELEMETRY, json!({}));
     of_alarm.originator = host.alarms[0].id.unwrap().entity();

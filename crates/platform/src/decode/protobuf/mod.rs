@@ -4,6 +4,7 @@
 mod encode;
 mod gateway;
 mod message;
+mod provision;
 mod schema;
 
 pub use encode::{
@@ -14,6 +15,7 @@ pub use gateway::{
     GatewayKind, gateway_attribute_response as protobuf_gateway_attribute_response,
     gateway_attribute_update as protobuf_gateway_attribute_update, gateway_rpc_request as protobuf_gateway_rpc_request,
 };
+pub use provision::{answer as protobuf_provisioned, request as protobuf_provision};
 
 use std::borrow::Cow;
 
