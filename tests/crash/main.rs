@@ -27,6 +27,7 @@ mod load;
 mod message;
 mod publisher;
 mod random;
+mod restore;
 mod rounds;
 mod shared;
 mod subscriber;

@@ -4,6 +4,7 @@
 
 #[path = "../rules/api.rs"]
 mod api;
+mod restore;
 mod screen;
 #[path = "../support/mod.rs"]
 mod support;

@@ -15,6 +15,11 @@ use serde_json::Value;
 use tracing::error;
 
 const FILE: &str = "audit.jsonl";
+/// Whether a file of this name in the data directory is of the log.
+pub fn is_audit_file(name: &str) -> bool {
+    name.starts_with("audit.") && name.ends_with(".jsonl")
+}
+
 /// Of one file.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Files beside the one that is written.

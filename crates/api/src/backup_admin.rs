@@ -17,6 +17,18 @@ pub trait BackupAdmin: Send + Sync + 'static {
 
     /// Also of the one that is being made, which ends.
     fn remove(&self, name: &str) -> Result<(), BackupError>;
+
+    /// Begins to verify one and to copy it beside the data; when that is done, the next start of the server restores it.
+    fn restore(&self, name: &str) -> Result<(), BackupError>;
+
+    /// Nothing will be restored.
+    fn cancel_restore(&self) -> Result<(), BackupError>;
+
+    /// The server starts anew, with what is prepared.
+    fn restore_now(&self) -> Result<(), BackupError>;
+
+    /// Deletes the data that was in force before a restore.
+    fn remove_set_aside(&self, name: &str) -> Result<(), BackupError>;
 }
 
 #[derive(Clone, Debug)]
@@ -28,6 +40,38 @@ pub struct BackupState {
     pub failure: Option<FailedBackup>,
     /// The newest first.
     pub finished: Vec<Backup>,
+    pub restoring: Option<Restoring>,
+    /// What became of the last restore.
+    pub restored: Option<RestoreOutcome>,
+    /// The newest first.
+    pub set_aside: Vec<SetAside>,
+}
+
+/// A backup that is on its way to be restored.
+#[derive(Clone, Debug)]
+pub enum Restoring {
+    /// It is verified and copied.
+    Preparing(RunningBackup),
+    /// The next start restores it.
+    Prepared { name: String, at: SystemTime },
+}
+
+#[derive(Clone, Debug)]
+pub struct RestoreOutcome {
+    pub name: String,
+    pub at: SystemTime,
+    /// Without one it was restored.
+    pub failure: Option<String>,
+    /// Where the data of before is.
+    pub set_aside: Option<String>,
+}
+
+/// Data that was in force before a restore.
+#[derive(Clone, Debug)]
+pub struct SetAside {
+    pub name: String,
+    pub at: SystemTime,
+    pub bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -68,6 +112,13 @@ pub enum BackupError {
         needed_bytes: u64,
         free_bytes: u64,
     },
+    /// Of restores, too.
+    Restoring,
+    NotPrepared,
+    /// Data of before restores.
+    TooMuchSetAside {
+        max: usize,
+    },
     Files {
         because: String,
     },
@@ -85,6 +136,14 @@ impl fmt::Display for BackupError {
             } => write!(
                 f,
                 "a backup may need {needed_bytes} bytes, and the disk has {free_bytes} that may be used"
+            ),
+            BackupError::Restoring => {
+                f.write_str("a backup waits to be restored, or is being prepared for that; cancel that first")
+            }
+            BackupError::NotPrepared => f.write_str("no backup is prepared to be restored"),
+            BackupError::TooMuchSetAside { max } => write!(
+                f,
+                "the data of before {max} restores is still set aside, which is the limit; delete some first"
             ),
             BackupError::Files { because } => f.write_str(because),
         }

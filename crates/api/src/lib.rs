@@ -60,7 +60,10 @@ mod websocket;
 
 pub use access_admin::{AccessAdmin, AclRules, ChangeError};
 pub use admins::{Admins, AdminsError, OneTimePassword, Role};
-pub use backup_admin::{Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RunningBackup};
+pub use audit::is_audit_file;
+pub use backup_admin::{
+    Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RestoreOutcome, Restoring, RunningBackup, SetAside,
+};
 pub use bench_admin::{
     BenchAdmin, BenchError, BenchErrors, BenchMeasure, BenchOrder, BenchResult, BenchScenario, BenchSecond, BenchState,
     BenchVerdict, FailedBench, FinishedBench, RunningBench,

@@ -3,9 +3,11 @@
 //!
 //! A backup is taken from the files, also while a server runs on them: it holds all that was acknowledged before it began. It is
 //! verified, and so is what is restored. Neither overwrites anything, and what cannot be finished is removed. That a backup is whole is said
-//! by a file that is written last ([`mark`]); nothing else is restored without being told to.
+//! by a file that is written last ([`mark`]); nothing else is restored without being told to. What the API restores takes the place of the
+//! data at a start ([`switch`]).
 
 mod mark;
+pub mod switch;
 
 pub use mark::check_data_dir;
 
@@ -60,20 +62,23 @@ pub fn backup(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
 
 pub fn restore(matches: &ArgMatches, data_dir: &Path) -> ExitCode {
     let from: &PathBuf = matches.get_one("from").expect("clap requires it");
-    let checked = match matches.get_flag("incomplete") {
-        true => Ok(()),
-        false => mark::check(from),
-    };
+    let is_whole = !matches.get_flag("incomplete");
+    let checked = if is_whole { mark::check(from) } else { Ok(()) };
     let restored = checked.and_then(|()| {
-        restore_into(from, data_dir)
+        restore_into(from, data_dir, is_whole)
             .map_err(|message| format!("the backup {} cannot be restored: {message}", from.display()))
     });
     report("restored", from, data_dir, restored)
 }
 
-fn restore_into(from: &Path, data_dir: &Path) -> Result<Copied, String> {
+fn restore_into(from: &Path, data_dir: &Path, is_whole: bool) -> Result<Copied, String> {
     mark::check_data_dir(data_dir)?;
-    copy(from, data_dir, mark::begin_restore).and_then(|copied| mark::end_restore(data_dir).map(|()| copied))
+    let copied = copy(from, data_dir, mark::begin_restore)?;
+    if is_whole && let Err(message) = mark::check_copied(from, data_dir) {
+        empty(data_dir);
+        return Err(message);
+    }
+    mark::end_restore(data_dir).map(|()| copied)
 }
 
 /// Copies the data directory, and says that the copy is whole.

@@ -22,7 +22,7 @@ use crate::journal_command;
 use crate::logging::{self, Surroundings};
 use crate::output::{EXIT_FAILURE, EXIT_USAGE, complain, fail, print};
 use crate::passwd;
-use crate::serve::{Beside, ServeOptions, serve};
+use crate::serve::{Beside, ServeOptions, restart, serve};
 use crate::top;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -196,8 +196,16 @@ fn run_serve(root: &ArgMatches, own: &ArgMatches) -> ExitCode {
 }
 
 fn serve_from(sources: &Sources, is_quiet: bool, beside: Option<Box<dyn Beside>>) -> ExitCode {
+    // Before anything of the data directory is read.
+    let carried_out = match restart::carry_out_restore(sources) {
+        Ok(carried_out) => carried_out,
+        Err(message) => return fail(EXIT_FAILURE, &message),
+    };
     match config::load(sources) {
-        Err(diagnostics) => report(&diagnostics),
+        Err(diagnostics) => match restart::reject_restore(&config::data_dir(sources), &listed(&diagnostics)) {
+            Some(code) => code,
+            None => report(&diagnostics),
+        },
         Ok(loaded) => {
             let log = Arc::default();
             match logging::install(&loaded.config.log, Surroundings::of_process(), &log) {
@@ -210,6 +218,7 @@ fn serve_from(sources: &Sources, is_quiet: bool, beside: Option<Box<dyn Beside>>
                         log_file,
                         log,
                         beside,
+                        carried_out,
                     },
                 ),
             }
@@ -295,14 +304,18 @@ fn sources(root: &ArgMatches, own: &ArgMatches) -> Sources {
 }
 
 fn report(diagnostics: &[Diagnostic]) -> ExitCode {
+    complain(&listed(diagnostics));
+    ExitCode::from(EXIT_USAGE)
+}
+
+pub(crate) fn listed(diagnostics: &[Diagnostic]) -> String {
     let count = diagnostics.len();
     let plural = if count == 1 { "error" } else { "errors" };
     let mut text = format!("{count} {plural} in the configuration");
     for diagnostic in diagnostics {
         let _ = write!(text, "\n  {diagnostic}");
     }
-    complain(&text);
-    ExitCode::from(EXIT_USAGE)
+    text
 }
 
 fn check_report(loaded: &Loaded) -> String {

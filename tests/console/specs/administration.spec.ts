@@ -1,11 +1,12 @@
 // Administering a node: its certificates, who may log in, backups, benchmarks.
+import AxeBuilder from "@axe-core/playwright";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
 import { freePort, Node } from "../support/node";
-import { expect, logIn, open, test } from "../support/test";
+import { expect, logIn, open, test, watch } from "../support/test";
 
 /** A certificate of its own authority, and its key, as files. */
 function pair(directory: string, name: string): { certificate: string; key: string } {
@@ -141,6 +142,64 @@ test("a backup is made while the server runs, downloaded and deleted", async ({ 
   await page.getByRole("dialog").getByLabel(`Type ${name} to confirm`, { exact: true }).fill(name);
   await page.getByRole("dialog").getByRole("button", { name: "Delete", exact: true }).click();
   await expect(page.getByText("There is no backup.")).toBeVisible();
+});
+
+test("a backup is restored: typed, cancelled, and by a restart, and the state of then is back", async ({ page }) => {
+  const node = await Node.start("platform.enabled=true");
+  const watched = watch(page, node.url);
+  await node.publish("kept/here", "then", "-r");
+  await node.call("POST", "/api/v1/users", { name: "ada", password: "lovelace" });
+  await logIn(page, node);
+  await open(page, "backup");
+  await page.getByRole("button", { name: "Make a backup", exact: true }).click();
+  const table = page.getByRole("region", { name: "Table: Backups", exact: true });
+  await expect(table.getByText(/1 retained message/)).toBeVisible();
+  const name = (await table.getByRole("row").nth(1).getByRole("cell").first().textContent()) ?? "";
+  await node.publish("kept/here", "now", "-r");
+  await node.publish("kept/there", "now", "-r");
+  await node.call("DELETE", "/api/v1/users/ada");
+
+  const restore = async () => {
+    await page.getByRole("button", { name: `Restore ${name}`, exact: true }).click();
+    const dialog = page.getByRole("dialog");
+    await expect(dialog.getByRole("button", { name: "Restore", exact: true })).toBeDisabled();
+    await dialog.getByLabel(`Type ${name} to confirm`, { exact: true }).fill(name);
+    await dialog.getByRole("button", { name: "Restore", exact: true }).click();
+  };
+  const panel = page.getByRole("region", { name: "Restore", exact: true });
+  await restore();
+  await expect(panel.getByRole("status")).toContainText("the next start of the server restores it");
+  await expect(page.getByRole("button", { name: `Restore ${name}`, exact: true })).toBeDisabled();
+  expect((await new AxeBuilder({ page }).analyze()).violations).toEqual([]);
+  await panel.getByRole("button", { name: "Do not restore", exact: true }).click();
+  await expect(panel).toBeHidden();
+
+  await restore();
+  await panel.getByRole("button", { name: "Restart and restore now", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Restart and restore", exact: true }).click();
+  // Logins end with the server.
+  await expect(page.getByLabel("Password", { exact: true })).toBeVisible({ timeout: 30_000 });
+  watched.length = 0;
+  await page.getByLabel("Password", { exact: true }).fill(node.firstPassword);
+  await page.getByRole("button", { name: "Log in", exact: true }).click();
+  await open(page, "backup");
+  await expect(page.getByText(`${name} was restored`)).toBeVisible();
+  const aside = page.getByRole("region", { name: "Table: Set aside", exact: true });
+  await expect(aside.getByText(/^before-restore-/)).toBeVisible();
+  await open(page, "retained");
+  await expect(page.getByText("kept/here", { exact: true })).toBeVisible();
+  await expect(page.getByText("kept/there", { exact: true })).toBeHidden();
+  await open(page, "users");
+  await expect(page.getByText("ada", { exact: true }).first()).toBeVisible();
+  await open(page, "backup");
+  await aside.getByRole("button", { name: /^Delete before-restore-/ }).click();
+  const typed = page.getByRole("dialog");
+  const before = (await aside.getByRole("row").nth(1).getByRole("cell").first().textContent()) ?? "";
+  await typed.getByLabel(`Type ${before} to confirm`, { exact: true }).fill(before);
+  await typed.getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(aside).toBeHidden();
+  expect(watched).toEqual([]);
+  await node.stop();
 });
 
 test("a benchmark is confirmed, watched, stopped, and two are compared", async ({ console: page }) => {

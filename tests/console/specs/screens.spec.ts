@@ -126,3 +126,25 @@ test("a screen shows several devices by their names and fields", async ({ page, 
   await page.goto(`${node.url}/#/screen/${id.id}?key=${secret}`);
   await expect(page.getByRole("region", { name: "Mills", exact: true }).getByRole("row")).toHaveText([/^Name ?Kind ?heat/, /^mill-1 ?default ?12/, /^mill-2 ?default ?12/]);
 });
+
+test("a screen shows whom an alias stands for that the server looks for, also who comes later", async ({ page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const kiln = async (name: string, heat: number) => {
+    await platform.call("POST", "/api/device-with-credentials", { device: { name, type: "kiln" }, credentials: { credentialsType: "ACCESS_TOKEN", credentialsId: name } });
+    expect(await node.publish("v1/devices/me/telemetry", JSON.stringify({ heat }), "-u", name, "-q", "1")).toBe(0);
+  };
+  await kiln("kiln-1", 61);
+  const datasources = [{ type: "entity", entityAliasId: "k", dataKeys: [{ name: "heat", type: "timeseries", label: "heat" }] }];
+  const configuration = {
+    widgets: { w: { typeFullFqn: "system.cards.entities_table", type: "latest", row: 0, col: 0, sizeX: 12, sizeY: 5, config: { title: "Kilns", datasources } } },
+    entityAliases: { k: { id: "k", alias: "k", filter: { type: "deviceType", resolveMultiple: true, deviceTypes: ["kiln"] } } },
+  };
+  const { id } = (await platform.call("POST", "/api/dashboard", { title: "Kilns", configuration })) as { id: { id: string } };
+  const { secret } = (await node.call("POST", "/api/v1/api-keys", { name: "kilns", role: "viewer", dashboard: id.id })) as { secret: string };
+  await page.goto("about:blank");
+  await page.goto(`${node.url}/#/screen/${id.id}?key=${secret}`);
+  const rows = page.getByRole("region", { name: "Kilns", exact: true }).getByRole("row");
+  await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/]);
+  await kiln("kiln-2", 62);
+  await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/, /^kiln-2 ?62/], { timeout: 30_000 });
+});

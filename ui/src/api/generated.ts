@@ -222,7 +222,13 @@ export type Backups = {
   failure: (FailedBackup | null);
   /** The newest first. */
   items: Backup[];
+  /** The one that is on its way to be restored. */
+  restore: (Restore | null);
+  /** What became of the last restore. */
+  restored: (RestoreOutcome | null);
   running: (RunningBackup | null);
+  /** Data that was in force before a restore, the newest first. */
+  set_aside: SetAside[];
 };
 
 /** What a ban goes by. */
@@ -1160,6 +1166,28 @@ export type RepublishArguments = {
   user_properties?: UserProperties;
 };
 
+export type Restore = {
+  copied_bytes: number;
+  /** Of the backup. */
+  name: string;
+  /** Since when it is in that state. */
+  since_unix_ms: number;
+  state: RestoreState;
+  total_bytes: number;
+};
+
+export type RestoreOutcome = {
+  at_unix_ms: number;
+  /** Why the data of before is in force. Without one the backup was restored. */
+  failure: (string | null);
+  /** Of the backup. */
+  name: string;
+  /** Where the data of before is, below `set-aside` of the data directory. */
+  set_aside: (string | null);
+};
+
+export type RestoreState = ("preparing" | "prepared");
+
 /** A retained message. */
 export type RetainedMessage = {
   /** In a listing no more than its first 256 bytes. */
@@ -1283,6 +1311,12 @@ export type Schema = (Record<string, unknown> | boolean);
 
 /** Text that is wiped when it goes, and that nothing prints. */
 export type Secret = string;
+
+export type SetAside = {
+  at_unix_ms: number;
+  bytes: number;
+  name: string;
+};
 
 /** Members of a shared subscription that live in one shard. */
 export type SharedGroup = {
@@ -1615,6 +1649,10 @@ export const removeBackup = (name: string, signal?: AbortSignal): Promise<void> 
 export const downloadBackup = (name: string, signal?: AbortSignal): Promise<string> =>
   request("GET", `/api/v1/backups/${part(name)}/download`, { signal });
 
+/** Restore a backup */
+export const restoreBackup = (name: string, signal?: AbortSignal): Promise<StartedBackup> =>
+  request("POST", `/api/v1/backups/${part(name)}/restore`, { signal });
+
 /** Bans, page by page */
 export const banned = (query?: { cursor?: string | undefined; kind?: BanKind | undefined; limit?: number | undefined; who?: string | undefined }, signal?: AbortSignal): Promise<Page9> =>
   request("GET", "/api/v1/banned", { query, signal });
@@ -1811,6 +1849,14 @@ export const publishBulk = (body: NewMessages, signal?: AbortSignal): Promise<Pu
 export const refusedClients = (query?: { limit?: number | undefined }, signal?: AbortSignal): Promise<RefusedClient[]> =>
   request("GET", "/api/v1/refused-clients", { query, signal });
 
+/** Do not restore */
+export const cancelRestore = (signal?: AbortSignal): Promise<void> =>
+  request("DELETE", "/api/v1/restore", { signal });
+
+/** Restart and restore */
+export const restoreNow = (signal?: AbortSignal): Promise<StartedBackup> =>
+  request("POST", "/api/v1/restore/restart", { signal });
+
 /** Retained messages by filter, page by page */
 export const retainedMessages = (query?: { cursor?: string | undefined; filter?: string | undefined; limit?: number | undefined }, signal?: AbortSignal): Promise<Page7> =>
   request("GET", "/api/v1/retained", { query, signal });
@@ -1866,6 +1912,10 @@ export const resetRuleMetrics = (id: string, signal?: AbortSignal): Promise<Rule
 /** Go back to an earlier version of a rule */
 export const rollBackRule = (id: string, body: RollBack, signal?: AbortSignal): Promise<RuleView> =>
   request("POST", `/api/v1/rules/${part(id)}/roll-back`, { body, signal });
+
+/** Delete data of before a restore */
+export const removeSetAside = (name: string, signal?: AbortSignal): Promise<void> =>
+  request("DELETE", `/api/v1/set-aside/${part(name)}`, { signal });
 
 /** Groups of shared subscriptions */
 export const sharedGroups = (query?: { limit?: number | undefined }, signal?: AbortSignal): Promise<SharedGroup[]> =>

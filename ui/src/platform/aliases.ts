@@ -26,12 +26,17 @@ export async function find({ aliases, filters, pairs }: Asked, current: EntityId
   const failed: string[] = [];
   const view: View = current ? { entity: current } : {};
   const isSought = (id: string) => SOUGHT.includes(text(object(aliases[id]?.["filter"])["type"]));
-  const ways = [...Object.keys(aliases).filter(isSought).map((id): [string, string, Json[]] => [id, id, []]), ...pairs.map(([id, filter]): [string, string, Json[]] => [filtered(id, filter), id, keyFilters(filters[filter] ?? {})])];
-  const entities = await Promise.all(ways.map(async ([id, alias, keys]): Promise<[string, EntityId[]]> => {
+  const ways = [...Object.keys(aliases).filter(isSought).map((id): [string, string, string | undefined] => [id, id, undefined]), ...pairs.map(([id, filter]): [string, string, string] => [filtered(id, filter), id, filter])];
+  const look = async (alias: string, filter: string | undefined): Promise<EntityId[]> => {
+    // A screen may not query: it names what its dashboard asks for.
+    if (tenancy.isScreen) return ofScreen(alias, filter, current, signal);
     const wanted = isSought(alias) ? sought(object(aliases[alias]?.["filter"]), current) : listed(aliased(alias, aliases, view));
-    if (!wanted) return [id, []];
+    const keys = filter === undefined ? [] : keyFilters(filters[filter] ?? {});
+    return wanted ? query(wanted, keys, wanted["resolveMultiple"] === false ? 1 : FOUND_MAX, signal) : [];
+  };
+  const entities = await Promise.all(ways.map(async ([id, alias, filter]): Promise<[string, EntityId[]]> => {
     try {
-      return [id, await query(wanted, keys, wanted["resolveMultiple"] === false ? 1 : FOUND_MAX, signal)];
+      return [id, await look(alias, filter)];
     } catch (error) {
       failed.push(`${text(aliases[alias]?.["alias"]) || alias}: ${error instanceof Error ? error.message : String(error)}`);
       return [id, []];
@@ -62,9 +67,14 @@ function plain(info: Json): Json {
   return predicate["type"] === "COMPLEX" ? { ...predicate, predicates: list(predicate["predicates"]).map(plain) } : predicate;
 }
 
+function ofScreen(alias: string, filter: string | undefined, current: EntityId | undefined, signal: AbortSignal): Promise<EntityId[]> {
+  const state = current ? { entityType: current.entityType, entityId: current.id } : {};
+  return ask<EntityId[]>("GET", "/api/screen/entities", { query: { alias, ...(filter === undefined ? {} : { filter }), ...state }, signal });
+}
+
 /** Fields of entities, by entity. */
 export async function fields(entities: EntityId[], names: string[], signal: AbortSignal): Promise<Map<string, Record<string, string>>> {
-  // A screen may not query; it reads the devices that its dashboard names.
+  // A screen may not query; it reads the devices that are on its dashboard.
   if (tenancy.isScreen) {
     const infos = await Promise.all(entities.filter(({ entityType }) => entityType === "DEVICE").map(({ id }) => deviceInfo(id, signal).catch(() => undefined)));
     return new Map(infos.flatMap((info) => (info ? [[info.id.id, Object.fromEntries(names.map((name) => [name, String(info[name] ?? "")]))] as const] : [])));

@@ -1,4 +1,4 @@
-//! Backups: made while the server runs, listed, taken along as an archive, deleted. Restoring one is a command, on an empty directory.
+//! Backups: made while the server runs, listed, taken along as an archive, deleted, restored by the next start.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tracing::{error, info};
 
 use crate::app::{App, unix_ms};
-use crate::backup_admin::{BackupAdmin, BackupError, BackupState};
+use crate::backup_admin::{BackupAdmin, BackupError, BackupState, Restoring};
 use crate::endpoint::Endpoint;
 use crate::guard::Need;
 use crate::problem::Problem;
@@ -35,6 +35,50 @@ pub struct Backups {
     pub failure: Option<FailedBackup>,
     /// The newest first.
     pub items: Vec<Backup>,
+    /// The one that is on its way to be restored.
+    pub restore: Option<Restore>,
+    /// What became of the last restore.
+    pub restored: Option<RestoreOutcome>,
+    /// Data that was in force before a restore, the newest first.
+    pub set_aside: Vec<SetAside>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct Restore {
+    /// Of the backup.
+    pub name: String,
+    pub state: RestoreState,
+    /// Since when it is in that state.
+    pub since_unix_ms: u64,
+    pub copied_bytes: u64,
+    pub total_bytes: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RestoreState {
+    /// It is verified and copied.
+    Preparing,
+    /// The next start restores it.
+    Prepared,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct RestoreOutcome {
+    /// Of the backup.
+    pub name: String,
+    pub at_unix_ms: u64,
+    /// Why the data of before is in force. Without one the backup was restored.
+    pub failure: Option<String>,
+    /// Where the data of before is, below `set-aside` of the data directory.
+    pub set_aside: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct SetAside {
+    pub name: String,
+    pub at_unix_ms: u64,
+    pub bytes: u64,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -103,6 +147,37 @@ pub fn endpoints() -> Vec<Endpoint> {
             .path_parameter("name", NAME)
             .fails(StatusCode::CONFLICT)
             .returns_nothing("Deleted, or cancelled."),
+        Endpoint::post("/api/v1/backups/{name}/restore", "restore_backup", restore)
+            .tag("Backup")
+            .says(
+                "Restore a backup",
+                "It is verified and copied beside the data; when that is done, the next start of the server restores it, all of it or \
+                 nothing. The data of before is set aside. Users, keys and changes of the configuration are those of the backup; the \
+                 audit log goes on.",
+            )
+            .path_parameter("name", NAME)
+            .fails(StatusCode::CONFLICT)
+            .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "It is being prepared."),
+        Endpoint::delete("/api/v1/restore", "cancel_restore", cancel_restore)
+            .tag("Backup")
+            .says("Do not restore", "What was prepared, or is being prepared, goes.")
+            .fails(StatusCode::CONFLICT)
+            .returns_nothing("Nothing will be restored."),
+        Endpoint::post("/api/v1/restore/restart", "restore_now", restore_now)
+            .tag("Backup")
+            .says(
+                "Restart and restore",
+                "The server ends in an orderly way and starts anew in the same process, with what is prepared. When it cannot start \
+                 with that, it starts with the data of before.",
+            )
+            .fails(StatusCode::CONFLICT)
+            .answers_with::<StartedBackup>(StatusCode::ACCEPTED, "It ends now."),
+        Endpoint::delete("/api/v1/set-aside/{name}", "remove_set_aside", remove_set_aside)
+            .tag("Backup")
+            .says("Delete data of before a restore", "It is gone for good.")
+            .path_parameter("name", NAME)
+            .fails(StatusCode::CONFLICT)
+            .returns_nothing("Deleted."),
     ]
 }
 
@@ -183,6 +258,38 @@ async fn remove(State(app): State<App>, Path(name): Path<String>) -> Result<Stat
     Ok(StatusCode::NO_CONTENT)
 }
 
+async fn restore(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<(StatusCode, Json<StartedBackup>), Problem> {
+    let asked = name.clone();
+    with(&app, move |admin| admin.restore(&asked)).await?;
+    info!(name, "a backup is prepared to be restored");
+    Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
+}
+
+async fn cancel_restore(State(app): State<App>) -> Result<StatusCode, Problem> {
+    with(&app, |admin| admin.cancel_restore()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn restore_now(State(app): State<App>) -> Result<(StatusCode, Json<StartedBackup>), Problem> {
+    let name = with(&app, |admin| {
+        let prepared = match admin.state()?.restoring {
+            Some(Restoring::Prepared { name, .. }) => name,
+            _ => return Err(BackupError::NotPrepared),
+        };
+        admin.restore_now().map(|()| prepared)
+    })
+    .await?;
+    Ok((StatusCode::ACCEPTED, Json(StartedBackup { name })))
+}
+
+async fn remove_set_aside(State(app): State<App>, Path(name): Path<String>) -> Result<StatusCode, Problem> {
+    with(&app, move |admin| admin.remove_set_aside(&name)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 async fn with<R: Send + 'static>(
     app: &App,
     work: impl FnOnce(&dyn BackupAdmin) -> Result<R, BackupError> + Send + 'static,
@@ -200,6 +307,9 @@ fn problem(error: &BackupError) -> Problem {
     let detail = error.to_string();
     match error {
         BackupError::Unknown => Problem::not_found(detail),
+        BackupError::Restoring | BackupError::NotPrepared | BackupError::TooMuchSetAside { .. } => {
+            Problem::conflict("restore", "That cannot be restored now", detail)
+        }
         BackupError::Running | BackupError::TooMany { .. } | BackupError::Space { .. } | BackupError::Files { .. } => {
             Problem::conflict("backup", "No backup can be made or read now", detail)
         }
@@ -230,5 +340,40 @@ fn view(state: BackupState) -> Backups {
                 holds: one.holds,
             })
             .collect(),
+        restore: state.restoring.map(view_of_restore),
+        restored: state.restored.map(|one| RestoreOutcome {
+            name: one.name,
+            at_unix_ms: unix_ms(one.at),
+            failure: one.failure,
+            set_aside: one.set_aside,
+        }),
+        set_aside: state
+            .set_aside
+            .into_iter()
+            .map(|one| SetAside {
+                name: one.name,
+                at_unix_ms: unix_ms(one.at),
+                bytes: one.bytes,
+            })
+            .collect(),
+    }
+}
+
+fn view_of_restore(restoring: Restoring) -> Restore {
+    match restoring {
+        Restoring::Preparing(running) => Restore {
+            name: running.name,
+            state: RestoreState::Preparing,
+            since_unix_ms: unix_ms(running.started_at),
+            copied_bytes: running.copied_bytes,
+            total_bytes: running.total_bytes,
+        },
+        Restoring::Prepared { name, at } => Restore {
+            name,
+            state: RestoreState::Prepared,
+            since_unix_ms: unix_ms(at),
+            copied_bytes: 0,
+            total_bytes: 0,
+        },
     }
 }

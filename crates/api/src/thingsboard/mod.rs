@@ -71,6 +71,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         device_profiles::endpoints(),
         assets::endpoints(),
         dashboards::endpoints(),
+        screen::endpoints(),
         ota::endpoints(),
         relations::endpoints(),
         searches::endpoints(),

@@ -22,6 +22,7 @@ use super::call::Person;
 use super::export::EXPORTS_MAX;
 use super::failure::{Code, Failure};
 use super::operation::Later;
+use super::screen::Grants;
 use super::shares::Shares;
 use super::socket::Seats;
 use super::token::{Claims, REFRESH_SCOPE, Signer, TokenError};
@@ -41,6 +42,7 @@ pub struct World {
     exports: Arc<Semaphore>,
     shares: Arc<Shares>,
     audit_counts: Counts,
+    grants: Grants,
 }
 
 /// An access token and the token to get the next one with.
@@ -61,11 +63,17 @@ impl World {
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             shares: Arc::default(),
             audit_counts: Counts::default(),
+            grants: Grants::default(),
         })
     }
 
     pub fn platform(&self) -> &Platform {
         self.devices.platform()
+    }
+
+    /// Of screens.
+    pub fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     pub fn devices(&self) -> &Arc<Devices> {

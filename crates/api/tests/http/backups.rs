@@ -6,7 +6,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use api::{Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RunningBackup};
+use api::{
+    Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RestoreOutcome, Restoring, RunningBackup, SetAside,
+};
 use serde_json::json;
 
 use crate::node::Node;
@@ -14,6 +16,7 @@ use crate::node::Node;
 struct Kept {
     directory: PathBuf,
     names: Mutex<Vec<String>>,
+    prepared: Mutex<Option<String>>,
 }
 
 impl BackupAdmin for Kept {
@@ -39,6 +42,23 @@ impl BackupAdmin for Kept {
                 because: "no room".into(),
             }),
             finished: self.names.lock().unwrap().iter().map(view).collect(),
+            restoring: self
+                .prepared
+                .lock()
+                .unwrap()
+                .clone()
+                .map(|name| Restoring::Prepared { name, at }),
+            restored: Some(RestoreOutcome {
+                name: "before".into(),
+                at,
+                failure: Some("its journal is damaged".into()),
+                set_aside: None,
+            }),
+            set_aside: vec![SetAside {
+                name: "aside".into(),
+                at,
+                bytes: 9,
+            }],
         })
     }
 
@@ -56,6 +76,30 @@ impl BackupAdmin for Kept {
         self.names.lock().unwrap().clear();
         Ok(())
     }
+
+    fn restore(&self, name: &str) -> Result<(), BackupError> {
+        self.path(name)?;
+        match self.prepared.lock().unwrap().replace(name.into()) {
+            Some(_) => Err(BackupError::Restoring),
+            None => Ok(()),
+        }
+    }
+
+    fn cancel_restore(&self) -> Result<(), BackupError> {
+        let was = self.prepared.lock().unwrap().take();
+        was.map(|_| ()).ok_or(BackupError::NotPrepared)
+    }
+
+    fn restore_now(&self) -> Result<(), BackupError> {
+        Ok(())
+    }
+
+    fn remove_set_aside(&self, name: &str) -> Result<(), BackupError> {
+        match name {
+            "aside" => Ok(()),
+            _ => Err(BackupError::Unknown),
+        }
+    }
 }
 
 fn kept(name: &str) -> Arc<Kept> {
@@ -66,6 +110,7 @@ fn kept(name: &str) -> Arc<Kept> {
     Arc::new(Kept {
         directory,
         names: Mutex::new(vec!["one".into()]),
+        prepared: Mutex::default(),
     })
 }
 
@@ -112,10 +157,53 @@ fn backups_are_made_listed_downloaded_and_deleted() {
 }
 
 #[test]
+fn a_backup_is_prepared_restored_and_cancelled() {
+    let kept = kept("restored");
+    let held = kept.clone();
+    let node = Node::start_with(1, |config| config.backups = Some(held)).with_login();
+    let listed = node.get("/api/v1/backups").ok().json();
+    assert_eq!(
+        (
+            &listed["restore"],
+            &listed["restored"]["failure"],
+            &listed["set_aside"][0]["bytes"]
+        ),
+        (&json!(null), &json!("its journal is damaged"), &json!(9))
+    );
+    node.send("POST", "/api/v1/restore/restart", &json!({})).problem(409);
+    node.send("POST", "/api/v1/backups/nobody/restore", &json!({}))
+        .problem(404);
+    let begun = node.send("POST", "/api/v1/backups/one/restore", &json!({}));
+    assert_eq!((begun.status, &begun.json()["name"]), (202, &json!("one")));
+    node.send("POST", "/api/v1/backups/one/restore", &json!({}))
+        .problem(409);
+    let listed = node.get("/api/v1/backups").ok().json();
+    assert_eq!(
+        (&listed["restore"]["name"], &listed["restore"]["state"]),
+        (&json!("one"), &json!("prepared"))
+    );
+    assert_eq!(node.send("POST", "/api/v1/restore/restart", &json!({})).status, 202);
+    assert_eq!(node.delete("/api/v1/restore").status, 204);
+    node.delete("/api/v1/restore").problem(409);
+    assert_eq!(node.delete("/api/v1/set-aside/aside").status, 204);
+    node.delete("/api/v1/set-aside/other").problem(404);
+    for operation in ["restore_backup", "restore_now", "cancel_restore", "remove_set_aside"] {
+        let log = node.all_pages(&format!("/api/v1/audit?operation={operation}"), 10);
+        assert!(!log.is_empty(), "{operation}");
+    }
+    fs::remove_dir_all(&kept.directory).unwrap();
+}
+
+#[test]
 fn a_viewer_has_nothing_of_backups() {
     let node = Node::start(1).with_viewer("eve", "only looking");
     node.get("/api/v1/backups").problem(403);
     node.get("/api/v1/backups/one/download").problem(403);
     node.send("POST", "/api/v1/backups", &json!({})).problem(403);
     node.delete("/api/v1/backups/one").problem(403);
+    node.send("POST", "/api/v1/backups/one/restore", &json!({}))
+        .problem(403);
+    node.send("POST", "/api/v1/restore/restart", &json!({})).problem(403);
+    node.delete("/api/v1/restore").problem(403);
+    node.delete("/api/v1/set-aside/aside").problem(403);
 }

@@ -239,3 +239,109 @@ fn a_key_for_a_dashboard_that_is_not_there_is_not_made() {
     let there = id(&server.post("/api/dashboard", json!({"title": "Hall"})).ok().json());
     assert_eq!(make("admin", &there), "role");
 }
+
+/// Aliases whom the server has to look for, on a wall of their own.
+fn wall_of_aliases() -> Wall {
+    let mut wall = Wall::start(&json!({}));
+    let configuration = json!({
+        "widgets": {},
+        "entityAliases": {
+            "ovens": {"filter": {"type": "deviceType", "deviceTypes": ["oven"], "resolveMultiple": true}},
+            "first": {"filter": {"type": "deviceType", "deviceTypes": ["oven"], "resolveMultiple": false}},
+            "below": {"filter": {"type": "relationsQuery", "rootStateEntity": true, "direction": "FROM", "maxLevel": 1,
+                "filters": [{"relationType": "Contains", "entityTypes": ["DEVICE"]}]}},
+            "people": {"filter": {"type": "entityType", "entityType": "CUSTOMER", "resolveMultiple": true}},
+        },
+        "filters": {"named": {"keyFilters": [{"key": {"type": "ENTITY_FIELD", "key": "name"}, "valueType": "STRING",
+            "predicates": [{"keyFilterPredicate": {"type": "STRING", "operation": "ENDS_WITH", "value": {"defaultValue": "b"}}}]}]}},
+    });
+    let dashboard = wall.server.get(&format!("/api/dashboard/{}", wall.dashboard)).ok();
+    let mut dashboard = dashboard.json();
+    dashboard["configuration"] = configuration;
+    wall.server.post("/api/dashboard", dashboard).ok();
+    wall.server.post("/api/customer", json!({"title": "Somebody"})).ok();
+    wall.shown = String::new();
+    wall
+}
+
+fn oven(wall: &Wall, name: &str) -> String {
+    id(&wall
+        .server
+        .post("/api/device", json!({"name": name, "type": "oven"}))
+        .ok()
+        .json())
+}
+
+#[test]
+fn a_screen_has_the_server_look_for_what_its_aliases_stand_for() {
+    let wall = wall_of_aliases();
+    let (a, b) = (oven(&wall, "oven-a"), oven(&wall, "oven-b"));
+    let device = |id: &str| json!({"entityType": "DEVICE", "id": id});
+    let values = |id: &str| format!("/api/plugins/telemetry/DEVICE/{id}/values/timeseries?keys=heat");
+    // What it has not asked for, it may not read.
+    refused(&wall.get(&values(&a)), 403, 20);
+    let found = |query: &str| wall.get(&format!("/api/screen/entities?{query}")).ok().json();
+    assert_eq!(found("alias=first"), json!([device(&a)]));
+    wall.get(&values(&a)).ok();
+    refused(&wall.get(&values(&b)), 403, 20);
+    assert_eq!(found("alias=ovens&filter=named"), json!([device(&b)]));
+    assert_eq!(found("alias=ovens"), json!([device(&a), device(&b)]));
+    for id in [&a, &b] {
+        wall.get(&values(id)).ok();
+        wall.get(&format!("/api/device/info/{id}")).ok();
+    }
+
+    // What is related to what the state is about.
+    let child = wall.server.post("/api/device", json!({"name": "sensor"})).ok().json();
+    let child = id(&child);
+    assert_eq!(found(&format!("alias=below&entityType=DEVICE&entityId={a}")), json!([]));
+    let relation = json!({"from": device(&a), "to": device(&child), "type": "Contains", "typeGroup": "COMMON"});
+    wall.server.post("/api/relation", relation).ok();
+    refused(&wall.get(&values(&child)), 403, 20);
+    assert_eq!(found("alias=below"), json!([]), "it begins at nobody");
+    assert_eq!(
+        found(&format!("alias=below&entityType=DEVICE&entityId={a}")),
+        json!([device(&child)])
+    );
+    wall.get(&values(&child)).ok();
+}
+
+#[test]
+fn a_screen_has_nothing_looked_for_but_what_its_dashboard_says() {
+    let wall = wall_of_aliases();
+    let hidden = &wall.hidden;
+    refused(&wall.get("/api/screen/entities?alias=others"), 404, 32);
+    refused(&wall.get("/api/screen/entities?alias=ovens&filter=others"), 404, 32);
+    let of_hidden = format!("/api/screen/entities?alias=below&entityType=DEVICE&entityId={hidden}");
+    refused(&wall.get(&of_hidden), 403, 20);
+    // Only devices and assets are on screens.
+    assert_eq!(wall.get("/api/screen/entities?alias=people").ok().json(), json!([]));
+    let query = json!({"entityFilter": {"type": "entityType", "entityType": "DEVICE"}, "pageLink": {"page": 0, "pageSize": 10}});
+    for target in [
+        "/api/entitiesQuery/find",
+        "/api/entitiesQuery/count",
+        "/api/alarmsQuery/find",
+    ] {
+        refused(&wall.send("POST", target, &query.to_string()), 403, 20);
+    }
+    refused(&wall.get(&format!("/api/device/info/{hidden}")), 403, 20);
+    // Granted to this dashboard's screens only.
+    let oven = oven(&wall, "oven-a");
+    wall.get("/api/screen/entities?alias=ovens").ok();
+    let other = id(&wall
+        .server
+        .post("/api/dashboard", json!({"title": "Other"}))
+        .ok()
+        .json());
+    let key = json!({"name": "other", "role": "viewer", "dashboard": other});
+    let made = wall.server.node.send("POST", "/api/v1/api-keys", &key).json();
+    let bearer = format!("Bearer {}", made["secret"].as_str().unwrap());
+    let info = format!("/api/device/info/{oven}");
+    wall.get(&info).ok();
+    refused(&wall.server.send("GET", &info, Some(&bearer), ""), 403, 20);
+    refused(&wall.server.get("/api/screen/entities?alias=ovens"), 403, 20);
+    let attributes = format!("/api/plugins/telemetry/DEVICE/{oven}/values/attributes");
+    refused(&wall.get(&attributes), 403, 20);
+    let call = json!({"method": "x", "params": {}}).to_string();
+    refused(&wall.send("POST", &format!("/api/rpc/oneway/{oven}"), &call), 403, 20);
+}

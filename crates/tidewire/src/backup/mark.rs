@@ -76,6 +76,24 @@ pub fn check(backup: &Path) -> Result<(), String> {
     }
 }
 
+/// Refuses the copy of a backup without the end of a log. Of a server's log, what is not valid at the end is what was not finished, and is
+/// left out; a backup has nothing unfinished.
+pub fn check_copied(backup: &Path, copy: &Path) -> Result<(), String> {
+    let listed =
+        |directory: &Path| list(directory).map_err(|error| format!("{} cannot be read: {error}", directory.display()));
+    let copied = listed(copy)?;
+    for Listed { path, bytes } in listed(backup)?.iter().filter(|file| file.path.ends_with(".log")) {
+        if let Some(short) = copied.iter().find(|file| file.path == *path && file.bytes < *bytes) {
+            return Err(format!(
+                "{} is damaged at byte {}; with --incomplete, what is before that is restored",
+                backup.join(path).display(),
+                short.bytes
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Of an empty data directory: what follows is not whole.
 pub fn begin_restore(data_dir: &Path) -> Result<(), String> {
     let path = data_dir.join(RESTORING);

@@ -24,7 +24,7 @@ pub mod value;
 use std::path::PathBuf;
 
 pub use origin::{Diagnostic, Origin};
-pub use raw::{RawConfig, Sources};
+pub use raw::{RUNTIME_FILE, RawConfig, Sources, data_dir};
 pub use resolve::{Config, Effective, Listener, ListenerTls};
 
 /// A configuration without errors, and how it came about.

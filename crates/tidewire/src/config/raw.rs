@@ -235,6 +235,16 @@ impl RawConfig {
     }
 }
 
+/// Where things are kept: no change that was made at run time says so, since those are kept there.
+pub fn data_dir(sources: &Sources) -> PathBuf {
+    let mut config = RawConfig::default();
+    let files = config.layer(|layer| layer.read_files(sources));
+    let environment = config.layer(|layer| layer.read_environment(&sources.environment));
+    let flags = config.layer(|layer| layer.read_flags(&sources.set));
+    let said = [&flags, &environment, &files].into_iter().find_map(data_dir_in);
+    said.unwrap_or_else(|| default_data_dir(sources))
+}
+
 /// Where things are kept when nobody says: systemd's state directory, else `./data`.
 pub fn default_data_dir(sources: &Sources) -> PathBuf {
     let first = sources

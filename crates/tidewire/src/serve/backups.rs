@@ -3,6 +3,9 @@
 //!
 //! One is made under a name that begins with a dot, and gets its own when it is whole: what a crash leaves is no backup, and goes at
 //! the next start. What is in one is said in a file beside it, which is not restored.
+//!
+//! One that is to be restored is copied beside the data, by `tidewire restore` in the same way, which verifies it; the next start does the
+//! rest ([`switch`]).
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
@@ -11,14 +14,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use api::{Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RunningBackup};
+use api::{
+    Backup, BackupAdmin, BackupError, BackupState, FailedBackup, RestoreOutcome, Restoring, RunningBackup, SetAside,
+};
 
+use super::restart::Restart;
+use crate::backup::switch;
 use crate::{backup, output};
 
 const DIRECTORY: &str = "backups";
 const BACKUPS_MAX: usize = 100;
+/// Data of before restores.
+const SET_ASIDE_MAX: usize = 10;
 /// Of a name that is not whole yet.
 const UNFINISHED: &str = ".";
 /// Of what the process says and complains about.
@@ -30,12 +39,15 @@ pub struct Backups {
     /// Of the disk that is left alone.
     reserve_bytes: u64,
     state: Arc<Mutex<State>>,
+    restart: Restart,
 }
 
 #[derive(Default)]
 struct State {
     running: Option<Running>,
     failure: Option<FailedBackup>,
+    /// The copy that will be restored.
+    preparing: Option<Running>,
 }
 
 struct Running {
@@ -47,27 +59,30 @@ struct Running {
 }
 
 impl Backups {
-    pub fn new(data_dir: &Path, reserve_bytes: u64) -> Backups {
+    pub fn new(data_dir: &Path, reserve_bytes: u64, restart: Restart) -> Backups {
         let backups = Backups {
             data_dir: data_dir.to_owned(),
             directory: data_dir.join(DIRECTORY),
             reserve_bytes,
             state: Arc::default(),
+            restart,
         };
-        for name in names(&backups.directory)
-            .iter()
-            .filter(|name| name.starts_with(UNFINISHED))
-        {
-            if let Err(error) = fs::remove_dir_all(backups.directory.join(name)) {
-                tracing::warn!(%error, name, "a backup that was not finished stays");
-            }
+        // A copy that was never finished. One that is to be restored says so.
+        let left_over = switch::intent(data_dir).map(|intent| intent.is_none());
+        if let Err(error) = left_over.and_then(|is| if is { switch::remove_copy(data_dir) } else { Ok(()) }) {
+            tracing::warn!(error, "what a restore that was not finished has left stays");
+        }
+        let set_aside = data_dir.join(switch::SET_ASIDE);
+        for directory in [&backups.directory, &set_aside] {
+            remove_unfinished(directory);
         }
         backups
     }
 
     /// What a copy would hold, as far as it can be told.
     fn total_bytes(&self) -> u64 {
-        size(&self.data_dir, &[self.data_dir.join(DIRECTORY)])
+        let beside = [DIRECTORY, switch::SET_ASIDE, switch::DIRECTORY];
+        size(&self.data_dir, &beside.map(|name| self.data_dir.join(name)))
     }
 
     fn check_space(&self, needed_bytes: u64) -> Result<(), BackupError> {
@@ -84,19 +99,70 @@ impl Backups {
         }
     }
 
-    fn spawn(&self, name: &str) -> Result<Child, String> {
+    /// One that ends with its output.
+    fn spawn(command: &str, data_dir: &Path, option: &str, other: &Path) -> Result<Child, String> {
         let program = std::env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
         Command::new(program)
-            .arg("backup")
+            .arg(command)
             .arg("--data-dir")
-            .arg(&self.data_dir)
-            .arg("--to")
-            .arg(unfinished(&self.directory, name))
+            .arg(data_dir)
+            .arg(option)
+            .arg(other)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("the process that makes it cannot be started: {error}"))
+    }
+
+    /// Reads what the process says on a thread of its own, which then calls `end` with that.
+    fn follow(child: &mut Child, end: impl FnOnce(&str, &str) + Send + 'static) -> Result<(), BackupError> {
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let work = move || {
+            let said = stdout.map(read).unwrap_or_default();
+            let complaint = stderr.map(read).unwrap_or_default();
+            end(&said, &complaint);
+        };
+        thread::Builder::new()
+            .name("backup".into())
+            .spawn(work)
+            .map(drop)
+            .map_err(|error| {
+                let _ = child.kill().and_then(|()| child.wait());
+                BackupError::Files {
+                    because: format!("no thread for it: {error}"),
+                }
+            })
+    }
+
+    fn set_aside(&self) -> Vec<SetAside> {
+        let directory = self.data_dir.join(switch::SET_ASIDE);
+        let whole = names(&directory)
+            .into_iter()
+            .filter(|name| !name.starts_with(UNFINISHED));
+        let mut all: Vec<SetAside> = whole
+            .map(|name| SetAside {
+                at: modified(&directory.join(&name)),
+                bytes: size(&directory.join(&name), &[]),
+                name,
+            })
+            .collect();
+        all.sort_by_key(|one| std::cmp::Reverse(one.at));
+        all
+    }
+
+    /// What is on its way to be restored.
+    fn restoring(&self) -> Result<Option<Restoring>, BackupError> {
+        let preparing = self.lock().preparing.as_ref().map(Running::view);
+        if let Some(mut running) = preparing {
+            running.copied_bytes = size(&switch::staged(&self.data_dir), &[]);
+            return Ok(Some(Restoring::Preparing(running)));
+        }
+        let intent = switch::intent(&self.data_dir).map_err(files)?;
+        Ok(intent.map(|intent| Restoring::Prepared {
+            name: intent.backup,
+            at: SystemTime::UNIX_EPOCH + Duration::from_millis(intent.prepared_unix_ms),
+        }))
     }
 
     /// False: it is not the one that is being made.
@@ -114,6 +180,37 @@ impl Backups {
     }
 }
 
+impl Running {
+    fn view(&self) -> RunningBackup {
+        RunningBackup {
+            name: self.name.clone(),
+            started_at: self.started_at,
+            copied_bytes: 0,
+            total_bytes: self.total_bytes,
+        }
+    }
+}
+
+fn files(because: String) -> BackupError {
+    BackupError::Files { because }
+}
+
+/// What a crash has left.
+fn remove_unfinished(directory: &Path) {
+    for name in names(directory).iter().filter(|name| name.starts_with(UNFINISHED)) {
+        if let Err(error) = fs::remove_dir_all(directory.join(name)) {
+            tracing::warn!(%error, name, "what was not finished stays");
+        }
+    }
+}
+
+/// One that is gone half is none any more.
+fn remove_whole(directory: &Path, name: &str) -> Result<(), BackupError> {
+    let (path, doomed) = (directory.join(name), unfinished(directory, name));
+    let removed = fs::rename(&path, &doomed).and_then(|()| fs::remove_dir_all(&doomed));
+    removed.map_err(|error| files(format!("{} cannot be removed: {error}", path.display())))
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -122,9 +219,7 @@ impl BackupAdmin for Backups {
     fn state(&self) -> Result<BackupState, BackupError> {
         let (running, failure) = {
             let state = self.lock();
-            let running = state.running.as_ref();
-            let running = running.map(|one| (one.name.clone(), one.started_at, one.total_bytes));
-            (running, state.failure.clone())
+            (state.running.as_ref().map(Running::view), state.failure.clone())
         };
         let finished = names(&self.directory)
             .into_iter()
@@ -133,14 +228,22 @@ impl BackupAdmin for Backups {
         finished.sort_by_key(|one| std::cmp::Reverse(one.made_at));
         Ok(BackupState {
             directory: fs::canonicalize(&self.directory).unwrap_or_else(|_| self.directory.clone()),
-            running: running.map(|(name, started_at, total_bytes)| RunningBackup {
-                copied_bytes: size(&unfinished(&self.directory, &name), &[]),
-                name,
-                started_at,
-                total_bytes,
+            running: running.map(|running| RunningBackup {
+                copied_bytes: size(&unfinished(&self.directory, &running.name), &[]),
+                ..running
             }),
             failure,
             finished,
+            restoring: self.restoring()?,
+            restored: switch::outcome(&self.data_dir)
+                .map_err(files)?
+                .map(|outcome| RestoreOutcome {
+                    name: outcome.backup,
+                    at: SystemTime::UNIX_EPOCH + Duration::from_millis(outcome.at_unix_ms),
+                    failure: outcome.failure,
+                    set_aside: outcome.set_aside,
+                }),
+            set_aside: self.set_aside(),
         })
     }
 
@@ -161,19 +264,12 @@ impl BackupAdmin for Backups {
             because: format!("{} cannot be made: {error}", self.directory.display()),
         })?;
         let name = unused_name(&self.directory);
-        let files = |because: String| BackupError::Files { because };
-        let mut child = self.spawn(&name).map_err(files)?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let to = unfinished(&self.directory, &name);
+        let mut child = Backups::spawn("backup", &self.data_dir, "--to", &to).map_err(files)?;
         let (own, directory, making) = (self.state.clone(), self.directory.clone(), name.clone());
-        let work = move || {
-            let said = stdout.map(read).unwrap_or_default();
-            let complaint = stderr.map(read).unwrap_or_default();
-            end(&own, &directory, &making, &said, &complaint);
-        };
-        if let Err(error) = thread::Builder::new().name("backup".into()).spawn(work) {
-            let _ = child.kill().and_then(|()| child.wait());
-            return Err(files(format!("no thread for it: {error}")));
-        }
+        Backups::follow(&mut child, move |said, complaint| {
+            end(&own, &directory, &making, said, complaint)
+        })?;
         state.running = Some(Running {
             name: name.clone(),
             started_at: SystemTime::now(),
@@ -197,14 +293,104 @@ impl BackupAdmin for Backups {
         if cancelled {
             return Ok(());
         }
-        let path = self.path(name)?;
-        // One that is gone half is no backup any more.
-        let doomed = unfinished(&self.directory, name);
-        let removed = fs::rename(&path, &doomed).and_then(|()| fs::remove_dir_all(&doomed));
+        self.path(name)?;
+        let removed = remove_whole(&self.directory, name);
         let _ = fs::remove_file(words_file(&self.directory, name));
-        removed.map_err(|error| BackupError::Files {
-            because: format!("{} cannot be removed: {error}", path.display()),
-        })
+        removed
+    }
+
+    fn restore(&self, name: &str) -> Result<(), BackupError> {
+        let from = self.path(name)?;
+        let set_aside = self.set_aside().len();
+        let mut state = self.lock();
+        if state.preparing.is_some() || switch::intent(&self.data_dir).map_err(files)?.is_some() {
+            return Err(BackupError::Restoring);
+        }
+        if set_aside >= SET_ASIDE_MAX {
+            return Err(BackupError::TooMuchSetAside { max: SET_ASIDE_MAX });
+        }
+        let total_bytes = size(&from, &[]);
+        // Full segments of the journal are linked, not copied.
+        self.check_space(total_bytes - size(&from.join(journal::DIRECTORY_NAME), &[]).min(total_bytes))?;
+        switch::remove_copy(&self.data_dir).map_err(files)?;
+        switch::make_directory(&self.data_dir).map_err(|error| files(format!("no place for a copy: {error}")))?;
+        let mut child = Backups::spawn("restore", &switch::staged(&self.data_dir), "--from", &from).map_err(files)?;
+        let (own, data_dir, preparing) = (self.state.clone(), self.data_dir.clone(), name.to_owned());
+        Backups::follow(&mut child, move |_, complaint| {
+            end_preparing(&own, &data_dir, &preparing, complaint)
+        })?;
+        state.preparing = Some(Running {
+            name: name.to_owned(),
+            started_at: SystemTime::now(),
+            total_bytes,
+            child,
+            is_cancelled: false,
+        });
+        Ok(())
+    }
+
+    fn cancel_restore(&self) -> Result<(), BackupError> {
+        let mut state = self.lock();
+        if let Some(preparing) = state.preparing.as_mut() {
+            preparing.is_cancelled = true;
+            let killed = preparing.child.kill();
+            return killed.map_err(|error| files(format!("the process that prepares it cannot be ended: {error}")));
+        }
+        let intent = switch::intent(&self.data_dir)
+            .map_err(files)?
+            .ok_or(BackupError::NotPrepared)?;
+        switch::forget(&self.data_dir).map_err(files)?;
+        tracing::info!(backup = intent.backup, "the backup will not be restored");
+        Ok(())
+    }
+
+    fn restore_now(&self) -> Result<(), BackupError> {
+        let state = self.lock();
+        if state.running.is_some() {
+            return Err(BackupError::Running);
+        }
+        let intent = switch::intent(&self.data_dir)
+            .map_err(files)?
+            .ok_or(BackupError::NotPrepared)?;
+        tracing::warn!(backup = intent.backup, "starting anew, to restore a backup");
+        self.restart.ask().map_err(files)
+    }
+
+    fn remove_set_aside(&self, name: &str) -> Result<(), BackupError> {
+        let known = self.set_aside().into_iter().find(|one| one.name == name);
+        let known = known.ok_or(BackupError::Unknown)?;
+        remove_whole(&self.data_dir.join(switch::SET_ASIDE), &known.name)
+    }
+}
+
+/// The process has closed its output.
+fn end_preparing(own: &Mutex<State>, data_dir: &Path, name: &str, complaint: &str) {
+    // Held until it is on the disk: what is cancelled is cancelled before or after.
+    let mut state = lock(own);
+    let Some(mut preparing) = state.preparing.take() else {
+        return;
+    };
+    let ended = preparing.child.wait();
+    let prepared = match ended {
+        _ if preparing.is_cancelled => Err(None),
+        Ok(status) if status.success() => switch::prepare(data_dir, name).map_err(Some),
+        Ok(_) if !complaint.trim().is_empty() => Err(Some(output::complaint_of(complaint).to_owned())),
+        Ok(status) => Err(Some(format!("the process that prepared it ended with {status}"))),
+        Err(error) => Err(Some(format!("the process that prepared it is gone: {error}"))),
+    };
+    let Err(failed) = prepared else {
+        tracing::warn!(backup = name, "the next start restores this backup");
+        return;
+    };
+    if let Err(error) = switch::forget(data_dir) {
+        tracing::warn!(error, "what was prepared stays");
+    }
+    let Some(because) = failed else {
+        return tracing::info!(backup = name, "the backup will not be restored");
+    };
+    tracing::error!(because, backup = name, "the backup cannot be restored");
+    if let Err(error) = switch::fail(data_dir, name, &because) {
+        tracing::warn!(error, "that it cannot be restored is not kept");
     }
 }
 
@@ -281,15 +467,18 @@ fn unused_name(directory: &Path) -> String {
 
 fn describe(directory: &Path, name: String) -> Backup {
     let path = directory.join(&name);
-    let made_at = fs::metadata(words_file(directory, &name)).or_else(|_| fs::metadata(&path));
+    let words = words_file(directory, &name);
     Backup {
-        made_at: made_at
-            .and_then(|there| there.modified())
-            .unwrap_or(SystemTime::UNIX_EPOCH),
+        made_at: modified(if words.exists() { &words } else { &path }),
         bytes: size(&path, &[]),
         holds: fs::read_to_string(words_file(directory, &name)).unwrap_or_default(),
         name,
     }
+}
+
+fn modified(path: &Path) -> SystemTime {
+    let modified = fs::metadata(path).and_then(|there| there.modified());
+    modified.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Of the directories in a directory.

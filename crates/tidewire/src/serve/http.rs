@@ -14,6 +14,7 @@ use super::benchmarks::{self, Benchmarks};
 use super::certificates::Certificates;
 use super::configure::{self, Configure};
 use super::reload::Reloader;
+use super::restart::Restart;
 use super::translate::bind_address;
 use crate::banner::{self, AdminLogin};
 use crate::config::files::{self, chain};
@@ -43,6 +44,7 @@ pub struct Parts<'a> {
     pub log: &'a Arc<api::LogRing>,
     pub certificates: &'a Arc<Certificates>,
     pub reloader: &'a Arc<Reloader>,
+    pub restart: &'a Restart,
 }
 
 pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<ClientEvents>) -> Result<Http, String> {
@@ -65,7 +67,11 @@ pub fn start(config: &Config, node: String, parts: &Parts<'_>, events: Option<Cl
         is_emqx_tree: config.sys.emqx_tree,
     });
     api_config.data_dir = Some(config.data_dir.clone());
-    let backups = Backups::new(&config.data_dir, config.durability.reserve_bytes.0);
+    let backups = Backups::new(
+        &config.data_dir,
+        config.durability.reserve_bytes.0,
+        parts.restart.clone(),
+    );
     api_config.backups = Some(Arc::new(backups));
     let target = load_target(config, parts.net);
     let benchmarks = Benchmarks::new(&config.data_dir, &config.benchmark, target);

@@ -2,7 +2,7 @@
 //!
 //! `translate` turns the configuration into what the crates below take; `access` decides who may do what; `observe` writes
 //! down what happens; `reload` is SIGHUP, `configure` what the API changes of the
-//! configuration. This file puts them together and waits for signals.
+//! configuration, `restart` a start anew in the same process. This file puts them together and waits for signals.
 
 mod access;
 mod backups;
@@ -15,6 +15,7 @@ mod observe;
 mod outward;
 mod platform;
 mod reload;
+pub mod restart;
 mod translate;
 
 use std::io::{self, IsTerminal};
@@ -31,6 +32,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::backup::check_data_dir;
+use crate::backup::switch::{self, CarriedOut};
 use crate::banner::{self, ListenerSummary, Style, Summary};
 use crate::config::files::chain;
 use crate::config::options::access::Anonymous;
@@ -45,9 +47,10 @@ use certificates::Certificates;
 use devices::Devices;
 use observe::EventLog;
 use reload::Reloader;
+use restart::Restart;
 
 /// What the process has beside the configuration.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ServeOptions {
     /// No start-up box.
     pub is_quiet: bool,
@@ -56,6 +59,8 @@ pub struct ServeOptions {
     /// The last lines of the log.
     pub log: Arc<api::LogRing>,
     pub beside: Option<Box<dyn Beside>>,
+    /// What became of a backup that waited to be restored.
+    pub carried_out: CarriedOut,
 }
 
 /// Something that goes on beside the server, as long as that runs.
@@ -77,13 +82,23 @@ pub struct Addresses {
 
 /// Runs until it is told to stop.
 pub fn serve(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> ExitCode {
+    restart::tell(&options.carried_out);
     match run(loaded, sources, options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => fail(EXIT_FAILURE, &message),
+        Ok(End::Stopped) => ExitCode::SUCCESS,
+        Ok(End::StartAnew) => restart::start_anew(),
+        Err(message) => match restart::reject_restore(&loaded.config.data_dir, &message) {
+            Some(code) => code,
+            None => fail(EXIT_FAILURE, &message),
+        },
     }
 }
 
-fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(), String> {
+enum End {
+    Stopped,
+    StartAnew,
+}
+
+fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End, String> {
     // Before any thread starts, so that none of them gets the signals.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|e| format!("signals cannot be caught: {e}"))?;
     let config = &loaded.config;
@@ -129,6 +144,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         certificates.clone(),
         engine.clone(),
     ));
+    let restart = Restart::default();
     let parts = http::Parts {
         net: &handle,
         access: &access,
@@ -137,6 +153,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         log: &options.log,
         certificates: &certificates,
         reloader: &reloader,
+        restart: &restart,
     };
     let http = match http::start(config, node_name(config), &parts, sys_events) {
         Ok(http) => http,
@@ -147,8 +164,17 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     };
     // Meanwhile `/readyz` says that the server is starting, and how far it is.
     let taps = taps(&engine, devices.as_deref(), handle.shards());
-    let restart = keep::open(config, &|percent| http.reading_journal(percent));
-    let started = restart.and_then(|restart| prepared.start(restart, taps).map_err(|error| chain(&error)));
+    let notifier = Notifier::new(&NotifyEnvironment::of_process()).map_err(|e| format!("NOTIFY_SOCKET: {e}"))?;
+    // A process that has started anew is watched already.
+    let is_watched = switch::is_on_trial(&config.data_dir) || matches!(options.carried_out, CarriedOut::Failed { .. });
+    let told = |percent| {
+        http.reading_journal(percent);
+        if is_watched {
+            notifier.watchdog();
+        }
+    };
+    let kept = keep::open(config, &told);
+    let started = kept.and_then(|kept| prepared.start(kept, taps).map_err(|error| chain(&error)));
     match started {
         Ok(restored) => {
             keep::tell_restored(&restored);
@@ -160,7 +186,6 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
             return Err(message);
         }
     }
-    let notifier = Notifier::new(&NotifyEnvironment::of_process()).map_err(|e| format!("NOTIFY_SOCKET: {e}"))?;
     if !options.is_quiet {
         let style = Style {
             is_terminal: io::stdout().is_terminal(),
@@ -169,6 +194,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     }
     tracing::info!(listeners = config.listeners.len(), workers, "ready");
     http.set_configuration(&loaded.effective);
+    restart::settle_restore(&config.data_dir);
     http.ready();
     notifier.ready();
     feed_watchdog(&notifier, &handle);
@@ -184,7 +210,11 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
     if let Some(beside) = &options.beside {
         beside.stopping();
     }
-    notifier.stopping();
+    match restart.is_asked() {
+        // The service does not stop.
+        true => notifier.status("starting anew, to restore a backup"),
+        false => notifier.stopping(),
+    }
     tracing::info!(grace_ms = config.limits.shutdown_grace.as_millis() as u64, "stopping");
     http.stopping();
     handle.shutdown(config.limits.shutdown_grace);
@@ -194,7 +224,11 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<(),
         devices.shut_down();
     }
     tracing::info!("stopped");
-    Ok(())
+    if !restart.is_asked() {
+        return Ok(End::Stopped);
+    }
+    notifier.watchdog();
+    Ok(End::StartAnew)
 }
 
 fn addresses(config: &Config, handle: &net::Handle, http: &http::Http) -> Addresses {

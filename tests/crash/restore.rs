@@ -1,0 +1,103 @@
+//! Restores over the API with a server that is killed at any moment of them: it has all of the data of before, or all of the backup.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::random::Random;
+use crate::support::{Config, Connect, Peer, Publish, Server, V5};
+
+const ROUNDS: usize = 12;
+/// Of a start, and of an orderly end.
+const KILL_WITHIN_MS: u64 = 250;
+
+#[test]
+fn a_server_that_is_killed_while_it_restores_has_all_of_the_old_or_all_of_the_new() {
+    let mut random = Random::new(7, 0);
+    let mut server = Server::start(&Config::new("[platform]\nenabled = true\n"));
+    set(&server, "then");
+    let name = back_up(&server);
+    let (mut restored, mut kept) = (0, 0);
+    for round in 0..ROUNDS {
+        set(&server, &format!("round {round}"));
+        let api = Api::of(&server);
+        api.ok("POST", &format!("/api/v1/backups/{name}/restore"), &json!({}));
+        let is_prepared = round % 4 != 0;
+        if is_prepared {
+            server.wait_until("it is prepared", |_| {
+                api.get("/api/v1/backups")["restore"]["state"] == "prepared"
+            });
+            if round % 2 == 0 {
+                api.ok("POST", "/api/v1/restore/restart", &json!({}));
+            }
+        }
+        pause(&mut random);
+        server.kill();
+        // A start that does not come far; of three, the old would come back.
+        for _ in 0..round / 2 % 2 {
+            server.spawn_again();
+            pause(&mut random);
+            server.kill();
+        }
+        server.spawn_again();
+        server.wait_until_ready();
+        let found = get(&server);
+        match found == "then" {
+            true => restored += 1,
+            false => {
+                assert!(!is_prepared, "it was to be restored");
+                assert_eq!(found, format!("round {round}"));
+                kept += 1;
+            }
+        }
+        let api = Api::of(&server);
+        let state = api.get("/api/v1/backups");
+        assert_eq!(state["restore"], Value::Null);
+        for aside in state["set_aside"].as_array().expect("a list") {
+            let name = aside["name"].as_str().expect("a name");
+            api.ok("DELETE", &format!("/api/v1/set-aside/{name}"), &Value::Null);
+        }
+    }
+    println!("{restored} restored, {kept} as before");
+    assert!(restored > 0);
+}
+
+fn pause(random: &mut Random) {
+    thread::sleep(Duration::from_millis(random.below(KILL_WITHIN_MS)));
+}
+
+/// In the journal and in a file beside it; that the platform's stores belong together, it sees at its start.
+fn set(server: &Server, value: &str) {
+    let mut peer = Peer::session(server.mqtt(), &Connect::new(V5, "publisher"));
+    // Nobody subscribes, which is no failure.
+    assert!(peer.publish(&Publish::new("kept", value).qos(1).retain()) < 0x80);
+    let api = Api::of(server);
+    for user in api.get("/api/v1/users")["items"].as_array().expect("a list") {
+        let name = user["name"].as_str().expect("a name");
+        api.ok("DELETE", &format!("/api/v1/users/{name}"), &Value::Null);
+    }
+    let user = json!({ "name": value.replace(' ', "-"), "password": "lovelace" });
+    api.ok("POST", "/api/v1/users", &user);
+}
+
+/// What both of them have.
+fn get(server: &Server) -> String {
+    let api = Api::of(server);
+    let message = api.get("/api/v1/retained/kept")["payload"].clone();
+    let message = message.as_str().expect("it is there");
+    assert_eq!(api.get("/api/v1/users")["items"][0]["name"], message.replace(' ', "-"));
+    message.to_owned()
+}
+
+fn back_up(server: &Server) -> String {
+    let api = Api::of(server);
+    let name = api.ok("POST", "/api/v1/backups", &json!({}))["name"].clone();
+    server.wait_until("it is made", |_| {
+        api.get("/api/v1/backups")["items"]
+            .as_array()
+            .is_some_and(|items| items.len() == 1)
+    });
+    name.as_str().expect("a name").to_owned()
+}
