@@ -154,6 +154,12 @@ export interface NodeEvent {
 }
 /** What went into a rule node that is debugged and what came out, the newest first. */
 export const nodeEvents = (id: string, signal?: AbortSignal) => ask<Page<NodeEvent>>("GET", `/api/events/RULE_NODE/${part(id)}/DEBUG_RULE_NODE`, { query: { page: 0, pageSize: 50 }, signal });
+/** Why the server does not run a node, as far as its newest event says. */
+export async function whyDisabled(id: string, signal?: AbortSignal): Promise<string> {
+  const found = await ask<Page<{ body: { success: boolean; error?: string | null } }>>("GET", `/api/events/RULE_NODE/${part(id)}/LC_EVENT`, { query: { page: 0, pageSize: 1 }, signal });
+  const newest = found.data[0]?.body;
+  return newest && !newest.success ? newest.error ?? "" : "";
+}
 export const clearNodeEvents = (id: string) => ask<void>("POST", `/api/events/RULE_NODE/${part(id)}/clear`, { body: {} });
 
 /** Runs the script of a node on a message, with no effect. */
