@@ -102,6 +102,8 @@ test("a user of the console is made, sets a password of its own, changes role, i
   await hers.getByLabel("Once more", { exact: true }).fill("one of her own");
   await hers.getByRole("button", { name: "Change", exact: true }).click();
   await expect(hers.getByText("The password was changed. Please log in with the new one.")).toBeVisible();
+  // It is hers that was changed, and hers that is offered.
+  await expect(hers.getByLabel("User", { exact: true })).toHaveValue("ada");
   await enter("one of her own");
   await expect(hers.getByText("ada (viewer)")).toBeVisible();
   // Who is no administrator is none of the device platform: asking there would count as an attempt to guess.

@@ -52,3 +52,51 @@ test("alarms are looked for by when they were made", async ({ console: page, nod
   const log = page.getByRole("region", { name: "Table: Tenant audit log", exact: true });
   await expect(log.getByRole("row", { name: /alarm Burnt of a device/ })).toBeVisible();
 });
+
+test("alarms are selected, and acknowledged, assigned and cleared together; those of somebody are found", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const originator = { entityType: "DEVICE", id: await platform.device("furnace") };
+  for (const type of ["Smoke", "Heat", "Noise"]) await platform.call("POST", "/api/alarm", { originator, type, severity: "MAJOR", details: {} });
+  await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id: await platform.device("other") }, type: "Rust", severity: "MINOR", details: {} });
+  const ada = (await platform.call("POST", "/api/user", { email: "ada@example.com", firstName: "Ada", authority: "TENANT_ADMIN" })) as { id: { id: string } };
+  expect(ada.id.id).toBeTruthy();
+  await open(page, "alarms");
+  await expect(page.getByRole("checkbox", { name: "Select Rust of other", exact: true })).toBeVisible();
+  await page.getByLabel("Type", { exact: true }).fill("Smoke,Heat,Noise");
+  const table = page.getByRole("region", { name: "Table: Alarms", exact: true });
+  const state = (type: string) => table.getByRole("row", { name: new RegExp(`Show ${type} of furnace`) });
+  await expect(table.getByRole("row")).toHaveCount(4);
+  for (const type of ["Smoke", "Heat"]) await table.getByRole("checkbox", { name: `Select ${type} of furnace`, exact: true }).check();
+  const bar = page.getByRole("group", { name: "What is done to those that are selected", exact: true });
+  await expect(bar.getByText("2 selected", { exact: true })).toBeVisible();
+  await bar.getByRole("button", { name: "Acknowledge 2", exact: true }).click();
+  await expect(page.getByText("2 alarms acknowledged.", { exact: true })).toBeVisible();
+  await expect(state("Smoke")).toContainText("active, acknowledged");
+  await expect(state("Heat")).toContainText("active, acknowledged");
+  await expect(state("Noise")).not.toContainText("acknowledged");
+
+  await table.getByRole("checkbox", { name: "Select all of this page", exact: true }).check();
+  await expect(bar.getByRole("button", { name: "Acknowledge 1", exact: true })).toBeVisible();
+  await bar.getByRole("combobox", { name: "To whom", exact: true }).selectOption("to Ada");
+  await bar.getByRole("button", { name: "Assign", exact: true }).click();
+  await expect(page.getByText("3 alarms assigned to Ada.", { exact: true })).toBeVisible();
+  await expect(state("Noise")).toContainText("active, assigned to Ada");
+  await table.getByRole("checkbox", { name: "Select Heat of furnace", exact: true }).check();
+  await bar.getByRole("combobox", { name: "To whom", exact: true }).selectOption("to nobody");
+  await bar.getByRole("button", { name: "Assign", exact: true }).click();
+  await expect(state("Heat")).not.toContainText("assigned");
+
+  await page.getByRole("combobox", { name: "Assigned to", exact: true }).selectOption("Ada");
+  await expect(table.getByRole("row")).toHaveCount(3);
+  await table.getByRole("checkbox", { name: "Select all of this page", exact: true }).check();
+  await bar.getByRole("button", { name: "Clear 2…", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
+  await expect(state("Smoke")).toContainText("active");
+  await bar.getByRole("button", { name: "Clear 2…", exact: true }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Clear", exact: true }).click();
+  await expect(page.getByText("2 alarms cleared.", { exact: true })).toBeVisible();
+  await expect(state("Smoke")).toContainText("cleared, acknowledged, assigned to Ada");
+  // What cannot be done any more is said, and not done.
+  await table.getByRole("checkbox", { name: "Select Smoke of furnace", exact: true }).check();
+  await expect(bar.getByRole("button", { name: "Clear 0…", exact: true })).toBeDisabled();
+});

@@ -32,6 +32,7 @@ test("a chain is imported, edited, saved and exported; messages go along it", as
   await page.getByRole("button", { name: "Add", exact: true }).click();
   const panel = page.getByRole("region", { name: "Node", exact: true });
   await panel.getByLabel("Node name", { exact: true }).fill("Rename");
+  await panel.getByText("Configuration as JSON", { exact: true }).click();
   const configuration = panel.getByLabel("Configuration (JSON)", { exact: true });
   await configuration.fill("{");
   await expect(panel.getByRole("alert")).toContainText("This is not valid and not taken");
@@ -145,6 +146,9 @@ test("the script of a node is tried on a message, also on the newest that came",
   await page.getByRole("dialog").getByRole("button", { name: "Undo all", exact: true }).click();
   await page.getByRole("button", { name: "Node Old", exact: true }).click();
   await expect(panel.getByText("Its script is in TBEL, which is not supported")).toBeVisible();
+  await panel.getByRole("button", { name: "Write it in JavaScript", exact: true }).click();
+  await expect(script).toHaveValue("return msg;");
+  await expect(panel.getByLabel("Configuration (JSON)", { exact: true })).toHaveValue(/"scriptLang": "JS"/);
   await page.getByRole("combobox", { name: "Another node", exact: true }).selectOption({ label: "create alarm" });
   await page.getByRole("button", { name: "Add", exact: true }).click();
   await script.fill("return {was: msg.temperature};");
@@ -186,4 +190,100 @@ test("what is said of a node has room beside the picture, whatever it is called"
   const panel = page.getByRole("region", { name: "Node", exact: true });
   await expect(panel.getByText(/^org\.thingsboard\..*TbJsFilterNode$/)).toBeVisible();
   expect(await panel.evaluate((place) => place.scrollWidth - place.clientWidth)).toBeLessThanOrEqual(0);
+});
+
+test("a node is configured in a form, which is in step with its JSON and leaves what it does not know", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const made = (await platform.call("POST", "/api/ruleChain", { name: "Forms", type: "CORE" })) as { id: { id: string } };
+  const at = (n: number) => ({ layoutX: 40, layoutY: 40 + n * 80 });
+  const nodes = [
+    { type: `${PREFIX}telemetry.TbMsgTimeseriesNode`, name: "Keep", configuration: { version: 1, defaultTTL: 60, laterRelease: { a: [1] } }, additionalInfo: at(0) },
+    { type: `${PREFIX}transform.TbRenameKeysNode`, name: "Rename", configuration: { renameIn: "DATA", renameKeysMapping: [{ key: "t", value: "temperature" }] }, additionalInfo: at(1) },
+    { type: `${PREFIX}filter.TbMsgTypeFilterNode`, name: "Types", configuration: { messageTypes: ["ALARM", "MY_OWN"] }, additionalInfo: at(2) },
+    { type: `${PREFIX}rest.TbRestApiCallNode`, name: "Call", configuration: { restEndpointUrlPattern: "example.com", requestMethod: "BREW", readTimeoutMs: 700_000, headers: {} }, additionalInfo: at(3) },
+    { type: `${PREFIX}flow.TbRuleChainInputNode`, name: "Other", configuration: { ruleChainId: "" }, additionalInfo: at(4) },
+  ];
+  await platform.call("POST", "/api/ruleChain/metadata", { ruleChainId: made.id, firstNodeIndex: 0, nodes, connections: [], ruleChainConnections: null });
+  await open(page, `chains/${made.id.id}`);
+  const graph = page.getByRole("region", { name: "Graph", exact: true });
+  const panel = page.getByRole("region", { name: "Node", exact: true });
+  const json = panel.getByLabel("Configuration (JSON)", { exact: true });
+  const kept = async () => JSON.parse(await json.inputValue()) as unknown;
+
+  await graph.getByRole("button", { name: "Node Keep", exact: true }).click();
+  const ttl = panel.getByLabel("Values end after (seconds)", { exact: true });
+  await expect(ttl).toHaveValue("60");
+  await expect(panel.getByText("Not in this form, and kept as it is: laterRelease.", { exact: true })).toBeVisible();
+  await ttl.fill("3600");
+  await panel.getByRole("combobox", { name: "Keeps", exact: true }).selectOption("one message in a time");
+  expect(await kept()).toEqual({ version: 1, defaultTTL: 3600, laterRelease: { a: [1] }, processingSettings: { type: "DEDUPLICATE", deduplicationIntervalSecs: 60 } });
+  await panel.getByLabel("One message in (seconds)", { exact: true }).fill("0");
+  await expect(panel.getByRole("alert")).toHaveText("Has to be 1 or more.");
+  await panel.getByLabel("One message in (seconds)", { exact: true }).fill("ten");
+  await expect(panel.getByRole("alert")).toHaveText("ten is no number of seconds, and not taken.");
+  await panel.getByLabel("One message in (seconds)", { exact: true }).fill("10");
+  await expect(panel.getByRole("alert")).toBeHidden();
+  // What is typed as JSON is in the form, which waits while it is none.
+  await panel.getByText("Configuration as JSON", { exact: true }).click();
+  await json.fill('{"defaultTTL": 5');
+  await expect(ttl).toBeDisabled();
+  await json.fill('["defaultTTL"]');
+  await expect(panel.getByRole("alert")).toContainText("a configuration is an object");
+  await json.fill('{"defaultTTL": 5, "laterRelease": 2, "useServerTs": "yes"}');
+  await expect(ttl).toHaveValue("5");
+  await expect(panel.getByRole("alert")).toHaveText('Has to be true or false, not "yes".');
+  await panel.getByRole("checkbox", { name: "With the server's time, not the message's", exact: true }).check();
+  await expect(panel.getByRole("alert")).toBeHidden();
+  expect(await kept()).toEqual({ defaultTTL: 5, laterRelease: 2, useServerTs: true });
+
+  // A list of pairs of an old release stays one.
+  await graph.getByRole("button", { name: "Node Rename", exact: true }).click();
+  const names = panel.getByLabel("Old and new names", { exact: true });
+  await expect(names).toHaveValue("t = temperature");
+  await names.fill("t = temperature\nh");
+  await expect(panel.getByRole("alert")).toHaveText("h has no =, and is not taken.");
+  await names.fill("t = temperature\nh = humidity");
+  expect(await kept()).toEqual({ renameIn: "DATA", renameKeysMapping: [{ key: "t", value: "temperature" }, { key: "h", value: "humidity" }] });
+
+  await graph.getByRole("button", { name: "Node Types", exact: true }).click();
+  await expect(panel.getByLabel("Others", { exact: true })).toHaveValue("MY_OWN");
+  await panel.getByRole("checkbox", { name: "CONNECT_EVENT", exact: true }).check();
+  await panel.getByRole("checkbox", { name: "ALARM", exact: true }).uncheck();
+  expect(await kept()).toEqual({ messageTypes: ["MY_OWN", "CONNECT_EVENT"] });
+
+  // Wrong as it came: said beside the fields, and in the picture.
+  const call = graph.getByRole("button", { name: "Node Call", exact: true });
+  await expect(call).toContainText("⚠");
+  await call.click();
+  await expect(panel.getByRole("alert")).toHaveText(["Has to begin with http:// or https://.", "BREW is none that is known here.", "Has to be from 0 to 600000."]);
+  await panel.getByLabel("URL", { exact: true }).fill("http://127.0.0.1:9/${deviceName}");
+  await panel.getByRole("combobox", { name: "Method", exact: true }).selectOption("PUT");
+  await panel.getByLabel("Waits for an answer (milliseconds)", { exact: true }).fill("1000");
+  await panel.getByRole("combobox", { name: "Logs in", exact: true }).selectOption("with user and password");
+  await panel.getByLabel("User", { exact: true }).fill("me");
+  await expect(call).not.toContainText("⚠");
+
+  await graph.getByRole("button", { name: "Node Other", exact: true }).click();
+  await expect(panel.getByRole("alert")).toHaveText("This is needed.");
+  await panel.getByRole("combobox", { name: "Rule chain", exact: true }).selectOption("Root Rule Chain");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(page.getByText("Saved. The next message goes along it.", { exact: true })).toBeVisible();
+  const saved = (await platform.call("GET", `/api/ruleChain/${made.id.id}/metadata`)) as { nodes: { name: string; configuration: unknown }[] };
+  const of = (name: string) => saved.nodes.find((one) => one.name === name)?.configuration;
+  expect(of("Keep")).toEqual({ defaultTTL: 5, laterRelease: 2, useServerTs: true });
+  expect(of("Call")).toMatchObject({ requestMethod: "PUT", credentials: { type: "basic", username: "me", password: "" } });
+});
+
+test("a node that does not run says why", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const made = (await platform.call("POST", "/api/ruleChain", { name: "Broken", type: "CORE" })) as { id: { id: string } };
+  const nodes = [{ type: `${PREFIX}transform.TbCopyKeysNode`, name: "Copy", configuration: { copyFrom: "DATA", keys: ["("] }, additionalInfo: { layoutX: 40, layoutY: 40 } }];
+  await platform.call("POST", "/api/ruleChain/metadata", { ruleChainId: made.id, firstNodeIndex: 0, nodes, connections: [], ruleChainConnections: null });
+  await open(page, `chains/${made.id.id}`);
+  await page.getByRole("button", { name: "Node Copy", exact: true }).click();
+  const panel = page.getByRole("region", { name: "Node", exact: true });
+  await expect(panel.getByText(/^The node does not run, as it was saved: .*keys have to be regular expressions/)).toBeVisible();
+  await panel.getByLabel("Keys", { exact: true }).fill("temp.*");
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await expect(panel.getByText(/^The node does not run/)).toBeHidden();
 });

@@ -43,6 +43,13 @@ test("a user of a customer has the customer's devices and dashboards, and change
   await expect(page.getByRole("region", { name: "Table: Dashboards", exact: true }).getByRole("row")).toHaveText([/^Title/, /^Shown/]);
   await page.getByRole("link", { name: "Shown", exact: true }).click();
   await expect(page.getByRole("button", { name: "Edit", exact: true })).toBeDisabled();
+  // Alarms of the customer's devices are theirs to acknowledge, several at once, too.
+  for (const type of ["Hot", "Cold"]) await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id: id.id }, type, severity: "MAJOR", details: {} });
+  await open(page, "alarms");
+  await expect(page.getByRole("checkbox", { name: "Select Cold of theirs", exact: true })).toBeVisible();
+  await page.getByRole("checkbox", { name: "Select all of this page", exact: true }).check();
+  await page.getByRole("button", { name: "Acknowledge 2", exact: true }).click();
+  await expect(page.getByText("2 alarms acknowledged.", { exact: true })).toBeVisible();
   for (const path of ["profiles", "chains", "usage", "tenant-audit"]) {
     await open(page, path);
     await expect(page.getByText("Only administrators of the tenant have this page.")).toBeVisible();

@@ -56,6 +56,33 @@ test("the first tenant is made with one click, a device is created and sends wha
   await node.stop();
 });
 
+test("a chart shows what was sent where that fits, and says what it shows", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("sparse");
+  const now = Date.now();
+  // Two values within an interval of six seconds, of which the mean is a value that nobody sent.
+  const at = Math.floor((now - 600_000) / 60_000) * 60_000 + 1_000;
+  await platform.call("POST", `/api/plugins/telemetry/DEVICE/${id}/timeseries/ANY`, [{ ts: at, values: { level: 10 } }, { ts: at + 1_000, values: { level: 20 } }]);
+  await openDevice(page, id);
+  const history = page.getByRole("region", { name: "History", exact: true });
+  const status = history.getByRole("status");
+  await expect(status).toContainText("2 points shown, as they were sent");
+  await expect(history.getByText("every point", { exact: true }).last()).toBeVisible();
+  const value = history.getByRole("listitem").locator("b");
+  await expect(value).toHaveText("20");
+  const how = history.getByRole("combobox", { name: "Of each interval", exact: true });
+  await how.selectOption("mean");
+  await expect(status).toContainText("1 point shown, each the mean of 6 s");
+  await expect(value).toHaveText("15");
+  // However short the time: a count is one.
+  await history.getByRole("button", { name: "Zoom in", exact: true }).click();
+  await history.getByRole("button", { name: "15 min", exact: true }).click();
+  await how.selectOption("count");
+  await expect(history.getByText(/^count of 1.5 s$/)).toBeVisible();
+  await history.getByRole("button", { name: "1 min", exact: true }).click();
+  await expect(history.getByText(/^count of 1 s$/)).toBeVisible();
+});
+
 test("history is zoomed, moved, compared and taken along", async ({ console: page, node }) => {
   const platform = await Platform.open(node, "Main");
   const id = await platform.device("meter");
@@ -66,7 +93,8 @@ test("history is zoomed, moved, compared and taken along", async ({ console: pag
   const history = page.getByRole("region", { name: "History", exact: true });
   const status = history.getByRole("status");
   // 600 intervals of six seconds, of which 3,000 s have points.
-  await expect(status).toContainText(/ 50\d points shown/);
+  await expect(status).toContainText(/ 50\d points shown, each the mean of 6 s/);
+  await expect(history.getByText("mean of 6 s", { exact: true })).toBeVisible();
   await page.getByRole("checkbox", { name: "Show water in the chart", exact: true }).check();
   await expect(status).toContainText(/ 1,00\d points shown/);
   await history.getByRole("button", { name: "1 min", exact: true }).click();
@@ -155,7 +183,7 @@ test("an alarm is seen, commented, acknowledged and cleared", async ({ console: 
   await platform.call("POST", "/api/alarm", { originator: { entityType: "DEVICE", id }, type: "Overheat", severity: "CRITICAL", details: { temperature: 300 } });
   await open(page, "alarms");
   const table = page.getByRole("region", { name: "Table: Alarms", exact: true });
-  await expect(table.getByRole("row", { name: /^critical Show Overheat of oven oven .* active/ })).toBeVisible();
+  await expect(table.getByRole("row", { name: /critical Show Overheat of oven oven .* active/ })).toBeVisible();
   await table.getByRole("button", { name: "Show Overheat of oven", exact: true }).click();
   const dialog = page.getByRole("dialog");
   await expect(dialog.getByText('"temperature": 300')).toBeVisible();

@@ -38,6 +38,18 @@ test("what is wrong with the node is on top until it is over", async ({ console:
   await node.publish("to-nowhere", "1", "-q", "1");
   const alarm = page.getByRole("alert").filter({ hasText: "The action http:lost does not work" });
   await expect(alarm).toBeVisible();
+  // Wherever one is, and on a telephone.
+  for (const width of [1280, 360]) {
+    await page.setViewportSize({ width, height: 740 });
+    for (const path of ["clients", "devices"]) {
+      await open(page, path);
+      await expect(page.getByRole("link", { name: "1 alarm of the node", exact: true })).toBeInViewport({ ratio: 1, timeout: 25_000 });
+      expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), `${path} ${width}`).toBeLessThanOrEqual(0);
+    }
+    await page.getByRole("link", { name: "1 alarm of the node", exact: true }).click();
+    await expect(alarm).toBeVisible();
+  }
+  await page.setViewportSize({ width: 1280, height: 900 });
   await node.call("DELETE", "/api/v1/rules/lose");
   await node.call("DELETE", "/api/v1/actions/http:lost");
   await expect(alarm).toBeHidden();

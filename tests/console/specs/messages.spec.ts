@@ -26,6 +26,40 @@ test("a retained message is published, found, read and deleted", async ({ consol
   await expect(page.getByText("No retained message fits.")).toBeVisible();
 });
 
+test("several retained messages are deleted at once: those selected, or all that fit", async ({ console: page, node }) => {
+  for (const topic of ["others/a", "many/a/x", "many/a/y", "many/b/x", "many/b/y", "many/c"]) await node.publish(topic, "1", "-r");
+  const kept = async () => ((await node.call("GET", "/api/v1/retained?filter=many/%23")) as { items: { topic: string }[] }).items.map(({ topic }) => topic).sort();
+  await open(page, "retained");
+  await expect(page.getByRole("checkbox", { name: "Select others/a", exact: true })).toBeVisible();
+  await page.getByLabel("Topic filter", { exact: true }).fill("many/#");
+  const table = page.getByRole("region", { name: "Table: Retained messages", exact: true });
+  await expect(table.getByRole("row")).toHaveCount(6);
+  const dialog = page.getByRole("dialog");
+  const all = table.getByRole("checkbox", { name: "Select all of this page", exact: true });
+  await all.check();
+  await expect(page.getByText("5 selected", { exact: true })).toBeVisible();
+  for (const topic of ["many/b/x", "many/b/y", "many/c"]) await table.getByRole("checkbox", { name: `Select ${topic}`, exact: true }).uncheck();
+  await expect(all).not.toBeChecked();
+  await page.getByRole("button", { name: "Delete 2 messages…", exact: true }).click();
+  await expect(dialog).toContainText("New subscribers get none any more of many/a/x, many/a/y.");
+  await dialog.getByRole("button", { name: "Cancel", exact: true }).click();
+  expect(await kept()).toHaveLength(5);
+  await page.getByRole("button", { name: "Delete 2 messages…", exact: true }).click();
+  await dialog.getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByText("2 retained messages deleted.", { exact: true })).toBeVisible();
+  expect(await kept()).toEqual(["many/b/x", "many/b/y", "many/c"]);
+
+  await page.getByLabel("Topic filter", { exact: true }).fill("many/b/+");
+  await expect(table.getByRole("row")).toHaveCount(3);
+  await page.getByRole("button", { name: "Delete all that fit…", exact: true }).click();
+  await expect(dialog).toContainText("Delete 2 retained messages?");
+  await expect(dialog.getByRole("button", { name: "Delete", exact: true })).toBeDisabled();
+  await dialog.getByLabel("Type many/b/+ to confirm", { exact: true }).fill("many/b/+");
+  await dialog.getByRole("button", { name: "Delete", exact: true }).click();
+  await expect(page.getByText("No retained message fits.")).toBeVisible();
+  expect(await kept()).toEqual(["many/c"]);
+});
+
 test("the tree of topics shows rates and last payloads, and is searched", async ({ console: page, node }) => {
   await open(page, "topics");
   await page.getByLabel("Topic filter", { exact: true }).fill("tree/#");

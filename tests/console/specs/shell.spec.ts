@@ -77,3 +77,23 @@ test("the page may run nothing inline and reach nobody but this node", async ({ 
   expect(policy).not.toContain("https:");
   expect(policy).toMatch(/connect-src 'self' ws:\/\/127\.0\.0\.1:\d+;/);
 });
+
+test("the login form offers who was logged in", async ({ page, node }) => {
+  const { password } = (await node.call("POST", "/api/v1/console-users", { name: "lena", role: "viewer" })) as { password: string };
+  await page.goto(node.url);
+  await expect(page.getByLabel("User", { exact: true })).toHaveValue("admin");
+  const enter = async (with_: string) => {
+    await page.getByLabel("Password", { exact: true }).fill(with_);
+    await page.getByRole("button", { name: "Log in", exact: true }).click();
+  };
+  await page.getByLabel("User", { exact: true }).fill("lena");
+  await enter(password);
+  await page.getByLabel("Present password", { exact: true }).fill(password);
+  await page.getByLabel("New password", { exact: true }).fill("one of her own");
+  await page.getByLabel("Once more", { exact: true }).fill("one of her own");
+  await page.getByRole("button", { name: "Change", exact: true }).click();
+  await expect(page.getByText("The password was changed. Please log in with the new one.")).toBeVisible();
+  await expect(page.getByLabel("User", { exact: true })).toHaveValue("lena");
+  await enter("one of her own");
+  await expect(page.getByText("lena (viewer)")).toBeVisible();
+});

@@ -3,6 +3,7 @@
 import type { LoginAnswer } from "../api/generated";
 
 const KEY = "tidewire-login";
+const LAST_KEY = "tidewire-user";
 export const ENDED = "Your login has ended. Please log in again.";
 
 class Session {
@@ -18,6 +19,11 @@ class Session {
 
   get user(): string {
     return this.#login?.user ?? "";
+  }
+
+  /** Who was logged in last in this tab, for the login form. */
+  get lastUser(): string {
+    return sessionStorage.getItem(LAST_KEY) ?? "";
   }
 
   get isAdmin(): boolean {
@@ -42,6 +48,7 @@ class Session {
     this.hasEnded = false;
     this.notice = "";
     sessionStorage.setItem(KEY, JSON.stringify(login));
+    sessionStorage.setItem(LAST_KEY, login.user);
   }
 
   end(): void {

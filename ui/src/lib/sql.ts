@@ -28,7 +28,7 @@ export function mistake(message: string): Mistake | undefined {
   return found ? { line: Number(found[1]), column: Number(found[2]), text: found[3] ?? "" } : undefined;
 }
 
-/** The word before the cursor, and what it could become. */
+/** The word before the cursor, and what it could become. Some names are those of a column and of a function. */
 export function completions(sql: string, cursor: number): { from: number; words: string[] } {
   const event = /"(\$[\w/]*)$/.exec(sql.slice(0, cursor))?.[1];
   if (event !== undefined) return { from: cursor - event.length, words: EVENTS.map(({ name }) => name).filter((name) => name.startsWith(event) && name !== event) };
@@ -36,7 +36,7 @@ export function completions(sql: string, cursor: number): { from: number; words:
   const from = cursor - word.length;
   if (word.length < 1 || isQuoted(sql, from)) return { from, words: [] };
   const begins = (one: string) => one.toLowerCase().startsWith(word.toLowerCase()) && one.toLowerCase() !== word.toLowerCase();
-  return { from, words: [...KEYWORDS, ...COLUMNS, ...FUNCTIONS].filter(begins).slice(0, 8) };
+  return { from, words: [...new Set([...KEYWORDS, ...COLUMNS, ...FUNCTIONS])].filter(begins).slice(0, 8) };
 }
 
 function isQuoted(sql: string, at: number): boolean {

@@ -78,7 +78,14 @@ export async function people(alarm: string, signal?: AbortSignal): Promise<Assig
   return found.data.filter((user) => !isOfConsole(user.email));
 }
 
-export interface AlarmFilter extends Listing { statusList?: string | undefined; severityList?: string | undefined; typeList?: string | undefined; /** Those that began then or later. */ startTime?: number | undefined }
+/** To whom alarms may be assigned that one sees; of a customer's users, those of the customer. */
+export async function everybody(signal?: AbortSignal): Promise<Assignable[]> {
+  const found = await ask<Page<Assignable>>("GET", "/api/users/info", { query: { page: 0, pageSize: 1000, sortProperty: "email", sortOrder: "ASC" }, signal });
+  return found.data.filter((user) => !isOfConsole(user.email));
+}
+export const personName = (one: { firstName?: unknown; lastName?: unknown; email: string }) => [one.firstName, one.lastName].filter(Boolean).join(" ") || one.email;
+
+export interface AlarmFilter extends Listing { assigneeId?: string | undefined; statusList?: string | undefined; severityList?: string | undefined; typeList?: string | undefined; /** Those that began then or later. */ startTime?: number | undefined }
 export const alarms = (query: AlarmFilter, entity: EntityId | undefined, signal?: AbortSignal) =>
   ask<Page<Alarm>>("GET", entity ? `/api/v2/alarm/${of(entity)}` : "/api/v2/alarms", { query: { sortProperty: "startTs", sortOrder: "DESC", ...query }, signal });
 export const acknowledge = (id: string) => ask<unknown>("POST", `/api/alarm/${part(id)}/ack`);
@@ -154,6 +161,12 @@ export interface NodeEvent {
 }
 /** What went into a rule node that is debugged and what came out, the newest first. */
 export const nodeEvents = (id: string, signal?: AbortSignal) => ask<Page<NodeEvent>>("GET", `/api/events/RULE_NODE/${part(id)}/DEBUG_RULE_NODE`, { query: { page: 0, pageSize: 50 }, signal });
+/** Why the server does not run a node, as far as its newest event says. */
+export async function whyDisabled(id: string, signal?: AbortSignal): Promise<string> {
+  const found = await ask<Page<{ body: { success: boolean; error?: string | null } }>>("GET", `/api/events/RULE_NODE/${part(id)}/LC_EVENT`, { query: { page: 0, pageSize: 1 }, signal });
+  const newest = found.data[0]?.body;
+  return newest && !newest.success ? newest.error ?? "" : "";
+}
 export const clearNodeEvents = (id: string) => ask<void>("POST", `/api/events/RULE_NODE/${part(id)}/clear`, { body: {} });
 
 /** Runs the script of a node on a message, with no effect. */

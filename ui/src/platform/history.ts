@@ -1,10 +1,13 @@
 // Points of a window of time. The server makes as many intervals as a chart has room for, so that a million points cost what a thousand do.
+import { span as words } from "../lib/format";
 import { points, type Window } from "./api";
 import type { Aggregation, EntityId, Point } from "./model";
 
 export interface Source { entity: EntityId; key: string; label: string; /** Of the values, where it is known. */ unit?: string; /** After the point. */ digits?: number | undefined }
 export interface Span { from: number; to: number }
-export interface Line { label: string; unit: string; digits: number | undefined; at: number[]; values: (number | null)[]; /** There are more, which are not here. */ isCut: boolean }
+export interface Line { label: string; unit: string; digits: number | undefined; at: number[]; values: (number | null)[]; /** There are more, which are not here. */ isCut: boolean; /** What a point of it is, for who reads it: one that was sent, or something of an interval. */ how: string }
+/** `AUTO`: every point where they fit, else the mean of intervals. */
+export type Way = Aggregation | "AUTO";
 
 /** Lengths of time to choose from. */
 export const LENGTHS: [number, string][] = [[60_000, "1 min"], [900_000, "15 min"], [3_600_000, "1 h"], [21_600_000, "6 h"], [86_400_000, "24 h"], [604_800_000, "7 d"], [2_592_000_000, "30 d"]];
@@ -17,12 +20,24 @@ export const RAW_MAX = 20_000;
 const ANSWER_MAX = 50_000;
 export const EXPORTED_MAX = 100_000;
 
-export async function lines(sources: Source[], { from, to }: Span, agg: Aggregation, signal?: AbortSignal): Promise<Line[]> {
+/** So many points of a key are shown as they were sent, where nobody asks for something else. */
+const FITTING_MAX = 2 * INTERVALS;
+const HOW: Record<Aggregation, string> = { NONE: "every point", AVG: "mean", MIN: "smallest", MAX: "largest", SUM: "sum", COUNT: "count" };
+
+export async function lines(sources: Source[], { from, to }: Span, way: Way, signal?: AbortSignal): Promise<Line[]> {
+  const times = { startTs: Math.floor(from), endTs: Math.ceil(to) };
   const interval = Math.ceil((to - from) / INTERVALS);
-  const isRaw = agg === "NONE" || interval < FINE_MS;
-  const window: Window = { startTs: Math.floor(from), endTs: Math.ceil(to), ...(isRaw ? { agg: "NONE", limit: RAW_MAX + 1 } : { agg, interval }) };
-  return each(sources, window, signal);
+  // What is counted or added up is of an interval, however short.
+  const isCounted = way === "SUM" || way === "COUNT";
+  if (way === "NONE" || (interval < FINE_MS && !isCounted)) return each(sources, { ...times, agg: "NONE", limit: RAW_MAX + 1 }, signal);
+  const agg = way === "AUTO" ? "AVG" : way;
+  const window: Window = { ...times, agg, interval: Math.max(interval, FINE_MS) };
+  if (way !== "AUTO") return each(sources, window, signal);
+  const all = await each(sources, { ...times, agg: "NONE", limit: FITTING_MAX + 1 }, signal);
+  return Promise.all(all.map(async (line, n) => (line.isCut ? (await each(sources.slice(n, n + 1), window, signal))[0] ?? line : line)));
 }
+
+const lasting = (ms: number) => (ms < 60_000 ? `${Number((ms / 1000).toPrecision(2))} s` : words(ms / 1000));
 
 /** As they were sent. */
 export const raw = (sources: Source[], { from, to }: Span): Promise<Line[]> => each(sources, { startTs: Math.floor(from), endTs: Math.ceil(to), agg: "NONE", limit: EXPORTED_MAX + 1 });
@@ -33,7 +48,7 @@ async function each(sources: Source[], window: Window, signal?: AbortSignal): Pr
     // One more is asked for than is taken, to know that there are more.
     const max = window.limit === undefined ? found.length : window.limit - 1;
     const taken = found.slice(0, max);
-    return { label, unit, digits, isCut: found.length > max, at: taken.map(({ ts }) => ts / 1000), values: taken.map(({ value }) => number(value)) };
+    return { label, unit, digits, isCut: found.length > max, how: window.agg === "NONE" ? HOW.NONE : `${HOW[window.agg]} of ${lasting(window.interval ?? 0)}`, at: taken.map(({ ts }) => ts / 1000), values: taken.map(({ value }) => number(value)) };
   }));
 }
 

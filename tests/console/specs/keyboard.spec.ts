@@ -1,0 +1,219 @@
+// Without a mouse: all that matters is reached by Tab, done by Enter, Space and the arrows, left by Escape, and the focus is seen and never lost.
+import type { Locator, Page } from "@playwright/test";
+import { expect, logIn, open, test, watch } from "../support/test";
+import { Platform } from "../support/platform";
+
+test.use({ hasPlatform: true, nodeOf: "keyboard" });
+
+const PRESSES_MAX = 150;
+
+const isFocused = (one: Locator) => one.evaluateAll((all) => all.some((element) => element === document.activeElement));
+
+/** Tab until it has the focus, which has to be somewhere that is seen at each step. */
+async function reach(page: Page, one: Locator, key = "Tab"): Promise<void> {
+  await expect(one).toBeVisible();
+  for (let n = 0; n < PRESSES_MAX; n += 1) {
+    if (await isFocused(one)) return;
+    await page.keyboard.press(key);
+    const unseen = await page.evaluate(() => {
+      const at = document.activeElement;
+      if (!at || at === document.body) return "";
+      const { outlineStyle, outlineWidth } = getComputedStyle(at);
+      const ring = (element: Element | null): boolean => !!element && getComputedStyle(element).outlineStyle !== "none" && parseFloat(getComputedStyle(element).outlineWidth) > 0;
+      const { width, height } = at.getBoundingClientRect();
+      return (outlineStyle !== "none" && parseFloat(outlineWidth) > 0 || ring(at.parentElement)) && width > 0 && height > 0 ? "" : at.outerHTML.slice(0, 200);
+    });
+    expect(unseen, "the focus is not seen").toBe("");
+  }
+  throw new Error(`not reached by ${key}`);
+}
+
+async function press(page: Page, one: Locator, key = "Enter"): Promise<void> {
+  await reach(page, one);
+  await page.keyboard.press(key);
+}
+
+const button = (page: Page | Locator, name: string | RegExp) => page.getByRole("button", typeof name === "string" ? { name, exact: true } : { name });
+
+test("one logs in, skips to the page, and disconnects a client", async ({ page, node }) => {
+  const complaints = watch(page, node.url);
+  await node.subscriber("by-keys", "keys/#");
+  await page.goto(node.url);
+  await expect(page.getByLabel("Password", { exact: true })).toBeFocused();
+  await page.keyboard.type(node.firstPassword);
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("heading", { name: "Home", exact: true })).toBeVisible();
+  await reach(page, page.getByRole("link", { name: "Skip to the page", exact: true }));
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("main")).toBeFocused();
+  await press(page, page.getByRole("navigation", { name: "Pages", exact: true }).getByRole("link", { name: "Clients", exact: true }));
+  await expect(page.getByRole("heading", { level: 1, name: "Clients", exact: true })).toBeVisible();
+  await press(page, page.getByRole("main").getByRole("link", { name: "by-keys", exact: true }));
+  await expect(page.getByRole("heading", { level: 1, name: "by-keys", exact: true })).toBeVisible();
+
+  const kick = button(page, /^Disconnect/);
+  const dialog = page.getByRole("dialog");
+  await press(page, kick);
+  await expect(dialog).toBeVisible();
+  // What is behind is out of reach, whichever way one goes.
+  for (const key of ["Tab", "Tab", "Tab", "Shift+Tab", "Shift+Tab", "Shift+Tab", "Shift+Tab"]) {
+    await page.keyboard.press(key);
+    expect(await page.evaluate(() => document.activeElement === document.body || document.activeElement?.closest("dialog") !== null), key).toBe(true);
+  }
+  await page.keyboard.press("Escape");
+  await expect(dialog).toBeHidden();
+  await expect(kick).toBeFocused();
+  await page.keyboard.press("Enter");
+  await press(page, button(dialog, "Cancel"));
+  await expect(dialog).toBeHidden();
+  await expect(kick).toBeFocused();
+  await page.keyboard.press("Enter");
+  await press(page, button(dialog, "Disconnect"));
+  await expect(dialog).toBeHidden();
+  expect(await page.evaluate(() => document.activeElement !== document.body)).toBe(true);
+  expect(complaints).toEqual([]);
+});
+
+test("the tree of topics is opened, closed and read", async ({ console: page, node }) => {
+  await open(page, "topics");
+  await reach(page, page.getByLabel("Topic filter", { exact: true }));
+  await page.keyboard.type("keys/#");
+  await press(page, button(page, "Watch"));
+  await expect(button(page, "Stop")).toBeVisible();
+  await expect(page.getByText("Nothing was published yet.")).toBeVisible();
+  await node.publish("keys/house/kitchen", '{"value": 21.5}', "-r");
+  const tree = page.getByRole("list", { name: "Topics", exact: true });
+  await press(page, button(tree, "Close keys/house"));
+  await expect(tree.getByText("kitchen")).toBeHidden();
+  await expect(button(tree, "Open keys/house")).toBeFocused();
+  await page.keyboard.press("Enter");
+  await press(page, button(tree, "kitchen"));
+  await expect(page.getByRole("region", { name: "Payload", exact: true })).toContainText('"value": 21.5');
+});
+
+test("the editor of a rule is entered and left, and its words are taken", async ({ console: page }) => {
+  await open(page, "rules/new");
+  const sql = page.getByRole("textbox", { name: "SQL of the rule", exact: true });
+  await reach(page, sql);
+  await page.keyboard.press("Control+a");
+  await page.keyboard.type("SELECT * FROM \"t/#\" WHERE upp");
+  await page.keyboard.press("Tab");
+  await expect(sql).toHaveValue(/upper/);
+  await expect(sql).toBeFocused();
+  // Names of both a column and a function are offered once.
+  await page.keyboard.type(" AND clienti");
+  await page.keyboard.press("Tab");
+  await expect(sql).toHaveValue(/ AND clientid$/);
+  await page.keyboard.type(" AND upp");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Tab");
+  await expect(sql).not.toBeFocused();
+  await page.keyboard.press("Shift+Tab");
+  await expect(sql).toBeFocused();
+  await page.keyboard.press("Shift+Tab");
+  await expect(sql).not.toBeFocused();
+});
+
+test("nodes of a rule chain are chosen, moved and connected", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const made = (await platform.call("POST", "/api/ruleChain", { name: "Keys", type: "CORE" })) as { id: { id: string } };
+  const type = "org.thingsboard.rule.engine.action.TbLogNode";
+  const nodes = ["First", "Second"].map((name, n) => ({ type, name, configuration: { scriptLang: "JS", jsScript: "return 'x';" }, additionalInfo: { layoutX: 40 + n * 240, layoutY: 40 } }));
+  await platform.call("POST", "/api/ruleChain/metadata", { ruleChainId: made.id, firstNodeIndex: 0, nodes, connections: [], ruleChainConnections: null });
+  await open(page, `chains/${made.id.id}`);
+  const first = button(page, "Node First");
+  await press(page, first);
+  const panel = page.getByRole("region", { name: "Node", exact: true });
+  await expect(panel.getByLabel("Node name", { exact: true })).toHaveValue("First");
+  for (const key of ["ArrowDown", "ArrowDown", "ArrowRight"]) await page.keyboard.press(key);
+  await expect(first).toBeFocused();
+  await expect(first).toHaveCSS("top", "80px");
+  await expect(first).toHaveCSS("left", "60px");
+  await reach(page, panel.getByRole("combobox", { name: "To", exact: true }));
+  await page.keyboard.type("Second");
+  await press(page, button(panel, "Connect"));
+  await expect(panel.getByText("Success → Second", { exact: true })).toBeVisible();
+  await expect(button(panel, "Connect")).toBeFocused();
+  // The node goes, and with it what had the focus: it stays where one was.
+  await press(page, button(panel, "Remove the node"));
+  await expect(first).toBeHidden();
+  expect(await page.evaluate(() => document.activeElement !== document.body)).toBe(true);
+  await reach(page, button(page, "Undo all"), "Shift+Tab");
+  await page.keyboard.press("Enter");
+  await press(page, button(page.getByRole("dialog"), "Undo all"));
+  await expect(first).toBeVisible();
+});
+
+test("widgets of a dashboard are moved and resized", async ({ console: page, node }) => {
+  const platform = await Platform.open(node, "Main");
+  const id = await platform.device("keys");
+  const widget = (title: string, row: number) => ({ typeFullFqn: "system.cards.value_card", type: "latest", sizeX: 6, sizeY: 3, row, col: 0, config: { title, showTitle: true, datasources: [{ type: "entity", entityAliasId: "e", dataKeys: [{ name: "x", type: "timeseries", label: "x" }] }] } });
+  const place = (row: number) => ({ sizeX: 6, sizeY: 3, row, col: 0 });
+  const configuration = {
+    widgets: { a: { id: "a", ...widget("Upper", 0) }, b: { id: "b", ...widget("Lower", 3) } },
+    states: { default: { name: "Keys", root: true, layouts: { main: { widgets: { a: place(0), b: place(3) } } } } },
+    entityAliases: { e: { id: "e", alias: "keys", filter: { type: "singleEntity", singleEntity: { entityType: "DEVICE", id } } } },
+    timewindow: {},
+  };
+  const made = (await platform.call("POST", "/api/dashboard", { title: "Keys", configuration })) as { id: { id: string } };
+  await open(page, `dashboards/${made.id.id}`);
+  await press(page, button(page, "Edit"));
+  const move = button(page, "Move Upper");
+  await expect(move).toBeVisible();
+  await reach(page, move);
+  const at = () => page.getByRole("region", { name: "Upper", exact: true }).evaluate((one) => `${getComputedStyle(one).gridColumnStart} ${getComputedStyle(one).gridColumnEnd} ${getComputedStyle(one).gridRowStart} ${getComputedStyle(one).gridRowEnd}`);
+  expect(await at()).toBe("1 span 6 1 span 3");
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("Shift+ArrowRight");
+  await expect.poll(at).toBe("2 span 7 1 span 3");
+  // Past the other one, which makes room: the focus goes along.
+  for (let n = 0; n < 6; n += 1) await page.keyboard.press("ArrowDown");
+  await expect(move).toBeFocused();
+  await expect.poll(at).not.toBe("2 span 7 1 span 3");
+  await reach(page, button(page, "Remove Upper"));
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("region", { name: "Upper", exact: true })).toBeHidden();
+  expect(await page.evaluate(() => document.activeElement !== document.body)).toBe(true);
+  await reach(page, button(page, "Add a widget…"), "Shift+Tab");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("dialog")).toBeVisible();
+  await page.keyboard.press("Escape");
+  await expect(button(page, "Add a widget…")).toBeFocused();
+});
+
+test("the menu of a telephone is opened, used and closed", async ({ page, node }) => {
+  await page.setViewportSize({ width: 360, height: 740 });
+  await logIn(page, node);
+  const menu = button(page, "Menu");
+  const pages = page.getByRole("navigation", { name: "Pages", exact: true });
+  await press(page, menu);
+  await expect(pages).toBeVisible();
+  await reach(page, pages.getByRole("link", { name: "Retained messages", exact: true }));
+  await page.keyboard.press("Escape");
+  await expect(pages).toBeHidden();
+  await expect(menu).toBeFocused();
+  await page.keyboard.press("Enter");
+  await press(page, pages.getByRole("link", { name: "Clients", exact: true }));
+  await expect(page.getByRole("heading", { level: 1, name: "Clients", exact: true })).toBeVisible();
+  await expect(pages).toBeHidden();
+  // The link that had the focus is out of sight.
+  await expect(page.getByRole("main")).toBeFocused();
+});
+
+test("rows of a table are sorted, selected and deleted", async ({ console: page, node }) => {
+  for (const name of ["keys/t/a", "keys/t/b"]) await node.publish(name, "1", "-r");
+  await open(page, "retained");
+  const tick = page.getByRole("checkbox", { name: "Select keys/t/a", exact: true });
+  await press(page, tick, "Space");
+  await expect(tick).toBeChecked();
+  await reach(page, button(page, "Delete 1 message…"), "Shift+Tab");
+  await page.keyboard.press("Enter");
+  await press(page, button(page.getByRole("dialog"), "Delete"));
+  await expect(tick).toBeHidden();
+  expect(await page.evaluate(() => document.activeElement !== document.body)).toBe(true);
+  await node.subscriber("sorted", "sorted/#");
+  await open(page, "clients");
+  const head = page.getByRole("region", { name: "Table: Clients", exact: true }).getByRole("columnheader").getByRole("button").first();
+  await press(page, head);
+  await expect(head).toBeFocused();
+});
