@@ -330,7 +330,7 @@ impl Shard {
         // First it stops being a member of its groups, so that nothing of what follows is given to it.
         self.drop_subscriptions(slot);
         self.core.release(now, slot);
-        self.return_shared(now, slot, |_| true);
+        self.return_shared(now, slot, usize::MAX, |_| true);
         self.publish_will(now, slot);
         self.keep_ended(slot);
         self.core.tap_undelivered(now, slot);

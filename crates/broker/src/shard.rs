@@ -33,7 +33,7 @@ use crate::parking::PARKED_MAX;
 use crate::replay::STEPS_PER_TICK;
 use crate::retained::{Retained, RetainedLimits};
 use crate::route::RouteScratch;
-use crate::shared::Groups;
+use crate::shared::{Groups, Returning};
 use crate::subscriptions::SubscriptionTree;
 use crate::sys::may_match_client_events;
 use crate::tap::DeviceHappening;
@@ -67,6 +67,8 @@ pub struct Shard {
     pub(crate) walk: Option<Box<Walk>>,
     /// Groups that go on giving out what they hold in the next tick.
     pub(crate) giving: VecDeque<u32>,
+    /// Sessions that go on giving back to groups in the next tick.
+    pub(crate) returning: VecDeque<Returning>,
     /// Other shards that have begun a checkpoint which this one has not, and that have written their part.
     pub(crate) barriers: [u16; 2],
     pub(crate) delayed: Vec<Option<Delayed>>,
@@ -185,6 +187,7 @@ impl Shard {
             held_publishers: Vec::new(),
             walk: None,
             giving: VecDeque::new(),
+            returning: VecDeque::new(),
             barriers: [0; 2],
             delayed: Vec::new(),
             free_delayed: Vec::new(),
@@ -559,6 +562,7 @@ impl Shard {
         for (member, group) in std::mem::take(&mut self.core.let_go) {
             self.member_done(member, group);
         }
+        self.return_on(now);
         self.give_on(now);
         self.replay_steps_left = STEPS_PER_TICK;
         for _ in 0..self.core.unfinished.len() {
@@ -583,7 +587,7 @@ impl Shard {
 
     /// When `run_timers` has something to do next, in monotonic milliseconds.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.core.unfinished.is_empty() || !self.giving.is_empty() {
+        if !(self.core.unfinished.is_empty() && self.giving.is_empty() && self.returning.is_empty()) {
             return Some(0);
         }
         self.core.timers.next_deadline()

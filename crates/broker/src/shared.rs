@@ -28,9 +28,13 @@ use crate::subscribe::Target;
 
 pub use giving::{GIVER, GivenBack};
 pub(crate) use group::{Group, Groups, Member};
+pub(crate) use returning::Returning;
 
 /// Marks a key of the subscription tree as a group's.
 pub(crate) const GROUP_KEY: u32 = 1 << 31;
+
+/// So many windows of a group are given back to it in one tick.
+const RETURNED_WINDOWS: usize = 8;
 
 /// Where a group lives among so many shards.
 pub(crate) fn group_home(share_name: &str, filter: &str, shards: u16) -> ShardId {
@@ -234,12 +238,16 @@ impl Shard {
 
     pub(crate) fn reclaim_here(&mut self, now: Now, slot: u32, epoch: u32, group: GroupRef) {
         if self.core.live_session(slot, epoch).is_some_and(|s| s.conn.is_none()) {
-            self.return_shared(now, slot, |from| from.is_same(group));
+            let max = self.core.config.group_window.max(1) * RETURNED_WINDOWS;
+            let is_all = self.return_shared(now, slot, max, |from| from.is_same(group));
+            if !is_all {
+                self.returning.push_back(Returning { slot, epoch, group });
+            }
         }
     }
 
-    /// Gives back to their groups what a session holds of them.
-    pub(crate) fn return_shared(&mut self, now: Now, slot: u32, wanted: impl Fn(GroupRef) -> bool) {
+    /// Gives back to their groups what a session holds of them, so many at most of what is in the journal only. Whether that was all.
+    pub(crate) fn return_shared(&mut self, now: Now, slot: u32, max: usize, wanted: impl Fn(GroupRef) -> bool) -> bool {
         let stats = &mut self.core.stats;
         let session = self.core.sessions[slot as usize]
             .as_deref_mut()
@@ -250,7 +258,8 @@ impl Shard {
             session.outgoing.queued_bytes,
         );
         let returned = session.outgoing.extract(|d| d.tag.group().is_some_and(&wanted));
-        let cold = session.outgoing.extract_cold(wanted);
+        let cold = session.outgoing.extract_cold(max, wanted);
+        let is_all = cold.len() < max;
         let out = &session.outgoing;
         stats.queued_messages -= (queued - out.queued()) as u64;
         stats.queued_bytes -= (bytes - out.queued_bytes) as u64;
@@ -281,6 +290,7 @@ impl Shard {
         if !cold.is_empty() {
             self.return_cold(now, slot, cold);
         }
+        is_all
     }
 
     pub(crate) fn redispatch(

@@ -651,6 +651,50 @@ fn what_a_group_has_left_when_its_member_goes_waits_for_it_in_order() {
     assert_eq!(node.sent(member), (1..=9).collect::<Vec<_>>());
 }
 
+#[test]
+fn a_member_that_is_away_gives_back_what_it_has_in_parts() {
+    let config = ShardConfig {
+        inflight_max: 1,
+        group_window: 1,
+        ..ShardConfig::default()
+    };
+    let mut node = Node::new("gives", config);
+    let first = node.connect("first", true, 1000);
+    node.join(first);
+    let publisher = node.connect("publisher", true, 0);
+    (1..=20).for_each(|id| node.publish(publisher, id));
+    node.shard.closed(NOW, first, CloseCause::Network);
+    node.end_tick();
+    let other = node.connect("other", true, 1000);
+    node.join(other);
+    assert_eq!(
+        node.shard.shared_groups(1)[0].queued,
+        8,
+        "of a member's queue in one tick"
+    );
+    while node.read() || node.shard.next_deadline() == Some(0) {
+        node.shard.run_timers(NOW);
+        node.end_tick();
+    }
+    assert_eq!(node.sent(other), [1]);
+    let recovered = node.recovered_after_a_crash();
+    assert!(recovered.groups[0].messages.is_empty());
+    let entries = |name: &str| {
+        let session = recovered
+            .sessions
+            .iter()
+            .find(|session| &*session.client_id == name)
+            .unwrap();
+        session.entries.iter().map(|entry| entry.message()).collect::<Vec<_>>()
+    };
+    assert!(entries("first").is_empty());
+    assert_eq!(entries("other").len(), 20);
+    assert!(
+        entries("other").is_sorted(),
+        "in the order in which they were published"
+    );
+}
+
 /// Starts a node of so many shards from its log, of which only the first batches that it writes thereby are kept. Returns how many topics
 /// are retained then.
 fn start(directory: &Path, shards: u16, kept_batches: usize) -> u64 {

@@ -108,11 +108,15 @@ impl EntryList {
 
     /// Takes entries off the front as long as they are wanted.
     pub fn take_while(&mut self, mut is_wanted: impl FnMut(&StoredEntry) -> bool) -> Vec<Item> {
+        self.take_items_while(|(entry, _)| is_wanted(entry))
+    }
+
+    pub fn take_items_while(&mut self, mut is_wanted: impl FnMut(&Item) -> bool) -> Vec<Item> {
         let mut taken = Vec::new();
         while !self.first.is_empty() {
             let chunk = self.pop_chunk();
             let mut items = Chunk::of(&chunk).peekable();
-            while let Some(item) = items.next_if(|(entry, _)| is_wanted(entry)) {
+            while let Some(item) = items.next_if(&mut is_wanted) {
                 taken.push(item);
             }
             if items.peek().is_some() {

@@ -11,6 +11,7 @@ use crate::durable::record::{GroupKey, Position, Record, SessionKey};
 use crate::effect::{DropReason, Effect, Now};
 use crate::message::Place;
 use crate::shard::Shard;
+use crate::shared::queue::Taken;
 
 /// In place of a session: for what a group gives out; the group in place of the number of its connects.
 pub const GIVER: u32 = u32::MAX - 1;
@@ -117,19 +118,21 @@ impl Shard {
         let records: BTreeMap<Position, Option<Vec<u8>>> = positions.iter().copied().zip(records).collect();
         if let Some(group) = self.groups.get_mut(index).filter(|group| group.has_online()) {
             let epoch = group.epoch;
-            let taken = group.queue.take_cold(|position| records.contains_key(&position));
-            self.core.stats.queued_messages -= taken.len() as u64;
-            let mut taken = taken.into_iter();
+            let mut taken = group.queue.take_cold(|position| records.contains_key(&position));
+            self.core.stats.queued_messages -= taken.positions.len() as u64;
+            let mut given = 0;
             while self
                 .groups
                 .get_live(index, epoch)
                 .is_some_and(|group| group.has_online())
-                && let Some(position) = taken.next()
+                && let Some(position) = taken.positions.get(given).copied()
             {
                 let record = records.get(&position).and_then(Option::as_deref);
                 self.give_read(now, index, position, record);
+                given += 1;
             }
-            self.put_back(index, epoch, taken.collect());
+            taken.positions.drain(..given);
+            self.put_back(index, epoch, taken);
         }
         self.fetch_to_give_again(now, index);
     }
@@ -152,11 +155,11 @@ impl Shard {
     }
 
     /// The last member that was connected has gone while messages were given out.
-    fn put_back(&mut self, index: u32, epoch: u32, positions: Vec<Position>) {
-        let count = positions.len() as u64;
+    fn put_back(&mut self, index: u32, epoch: u32, taken: Taken) {
+        let count = taken.positions.len() as u64;
         match self.groups.get_live(index, epoch) {
             Some(group) => {
-                group.queue.give_back(positions);
+                group.queue.put_back(taken);
                 self.core.stats.queued_messages += count;
             }
             None => self.core.stats.drops[DropReason::NoSharedMember as usize] += count,

@@ -1,8 +1,9 @@
 //! What a group holds while no member has it: positions in the journal, and behind them the newest as messages.
 //!
 //! ```text
-//! cold | warm        oldest first; a few bytes, and a whole message each
+//! returned | cold | warm        oldest first; a few bytes, and a whole message each
 //! ```
+//! What members give back is older than what is there, and comes a part at a time.
 //! What comes is warm, because it has no position before the tick's batch is appended; when there are twice as many as the window, the
 //! older half goes cold. A group that is not durable has all in memory. Knows nothing of sessions.
 
@@ -20,14 +21,18 @@ use crate::fault::{Fault, is_planted};
 use crate::message::Message;
 use crate::outgoing::Tag;
 
-/// What is given back gets numbers below those of what is there.
-const FIRST_NUMBER: Seq = 1 << 40;
+const FIRST_COLD: Seq = 1 << 40;
+
+/// So many can be put before all others, and so many behind them.
+const FIRST_RETURNED: Seq = FIRST_COLD / 2;
 
 pub(crate) struct GroupQueue {
-    /// Numbered in a row, for a checkpoint that writes it in parts.
+    /// Numbered in a row, as is what is cold, for a checkpoint that writes them in parts.
+    returned: EntryList,
     cold: EntryList,
-    /// Of what goes cold next.
-    next: Seq,
+    /// Of what is given back next, if it comes behind what was, and of what goes cold next.
+    next_returned: Seq,
+    next_cold: Seq,
     warm: VecDeque<Arc<Message>>,
     /// Of what is warm.
     bytes: usize,
@@ -37,11 +42,19 @@ pub(crate) struct GroupQueue {
     pub is_due: bool,
 }
 
+/// Off the front of what is in the journal only.
+pub(crate) struct Taken {
+    pub positions: Vec<Position>,
+    was_returned: bool,
+}
+
 impl Default for GroupQueue {
     fn default() -> Self {
         GroupQueue {
+            returned: EntryList::default(),
             cold: EntryList::default(),
-            next: FIRST_NUMBER,
+            next_returned: FIRST_RETURNED,
+            next_cold: FIRST_COLD,
             warm: VecDeque::new(),
             bytes: 0,
             is_fetching: false,
@@ -52,11 +65,11 @@ impl Default for GroupQueue {
 
 impl GroupQueue {
     pub fn len(&self) -> usize {
-        self.cold.len() + self.warm.len()
+        self.returned.len() + self.cold.len() + self.warm.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.cold.is_empty() && self.warm.is_empty()
+        !self.has_cold() && self.warm.is_empty()
     }
 
     /// In memory.
@@ -65,11 +78,11 @@ impl GroupQueue {
     }
 
     pub fn has_cold(&self) -> bool {
-        !self.cold.is_empty()
+        !self.returned.is_empty() || !self.cold.is_empty()
     }
 
     pub fn first_cold(&self) -> Option<Position> {
-        self.cold.front().map(|entry| entry.message())
+        self.oldest_list().front().map(|entry| entry.message())
     }
 
     pub fn warm(&self) -> impl Iterator<Item = &Arc<Message>> {
@@ -82,7 +95,7 @@ impl GroupQueue {
 
     /// As far as that is known without reading.
     pub fn is_oldest_expired(&self, now: Now) -> bool {
-        self.cold.is_empty() && self.warm.front().is_some_and(|oldest| oldest.is_expired(now))
+        !self.has_cold() && self.warm.front().is_some_and(|oldest| oldest.is_expired(now))
     }
 
     pub fn push(&mut self, message: Arc<Message>) {
@@ -97,7 +110,7 @@ impl GroupQueue {
     }
 
     pub fn pop_cold(&mut self) -> Option<Position> {
-        self.cold.pop_front().map(|entry| entry.message())
+        self.oldest_list_mut().pop_front().map(|entry| entry.message())
     }
 
     /// Lets go of all but the newest messages, as far as the journal has them. Returns how many bytes that were.
@@ -119,33 +132,69 @@ impl GroupQueue {
 
     /// Only while nothing is warm, or in the order of what is there.
     pub fn push_cold(&mut self, positions: Vec<Position>) {
-        let first = self.next;
-        self.next += positions.len() as Seq;
+        let first = self.next_cold;
+        self.next_cold += positions.len() as Seq;
         self.cold.extend(numbered(first, positions));
     }
 
-    /// A member had them before: they are older than what is there.
+    /// A member had them before.
     pub fn give_back(&mut self, positions: Vec<Position>) {
-        let oldest = self.cold.front().map_or(self.next, |entry| entry.seq());
-        self.cold.prepend(numbered(oldest - positions.len() as Seq, positions));
+        let latest = self.returned.back().map(|entry| entry.message());
+        if latest < positions.first().copied() {
+            let first = self.next_returned;
+            self.next_returned += positions.len() as Seq;
+            self.returned.extend(numbered(first, positions));
+        } else {
+            prepend(&mut self.returned, self.next_returned, positions);
+        }
+    }
+
+    /// What was taken and could not be given goes where it was.
+    pub fn put_back(&mut self, taken: Taken) {
+        let Taken {
+            positions,
+            was_returned,
+        } = taken;
+        match was_returned {
+            true => prepend(&mut self.returned, self.next_returned, positions),
+            false => prepend(&mut self.cold, self.next_cold, positions),
+        }
+    }
+
+    fn oldest_list(&self) -> &EntryList {
+        match self.returned.is_empty() {
+            true => &self.cold,
+            false => &self.returned,
+        }
+    }
+
+    fn oldest_list_mut(&mut self) -> &mut EntryList {
+        match self.returned.is_empty() {
+            true => &mut self.cold,
+            false => &mut self.returned,
+        }
     }
 
     /// What to read next; what the journal has not kept yet cannot be read.
     pub fn next_positions(&self, max: usize, kept: u64) -> Vec<Position> {
-        let next = self.cold.iter().take(max).map(|(entry, _)| entry.message());
+        let next = self.oldest_list().iter().take(max).map(|(entry, _)| entry.message());
         next.take_while(|position| position.0 < kept).collect()
     }
 
     /// Takes what has been read off the front.
-    pub fn take_cold(&mut self, has_come: impl Fn(Position) -> bool) -> Vec<Position> {
-        let taken = self.cold.take_while(|entry| has_come(entry.message()));
-        taken.into_iter().map(|(entry, _)| entry.message()).collect()
+    pub fn take_cold(&mut self, has_come: impl Fn(Position) -> bool) -> Taken {
+        let was_returned = !self.returned.is_empty();
+        let taken = self.oldest_list_mut().take_while(|entry| has_come(entry.message()));
+        Taken {
+            positions: taken.into_iter().map(|(entry, _)| entry.message()).collect(),
+            was_returned,
+        }
     }
 
     /// Numbers and positions of what is cold, behind a number.
     pub fn part(&self, behind: Seq, max: usize) -> Vec<(Seq, Position)> {
-        let part = self.cold.iter_behind(behind).take(max);
-        part.map(|(entry, _)| (entry.seq(), entry.message())).collect()
+        let all = self.returned.iter_behind(behind).chain(self.cold.iter_behind(behind));
+        all.take(max).map(|(entry, _)| (entry.seq(), entry.message())).collect()
     }
 
     /// Messages of these numbers stand elsewhere now. Returns where they stood and where they stand.
@@ -155,16 +204,24 @@ impl GroupQueue {
         place_of: impl Fn(Position) -> Option<Position>,
     ) -> Vec<(Position, Position)> {
         let mut moved = Vec::new();
-        self.cold.change_in_row(numbers, |entry| {
+        let mut change = |entry: &mut StoredEntry| {
             let old = entry.message();
             place_of(old).is_some_and(|new| {
                 entry.move_to(new);
                 moved.push((old, new));
                 true
             })
-        });
+        };
+        self.returned.change_in_row(numbers.clone(), &mut change);
+        self.cold.change_in_row(numbers, &mut change);
         moved
     }
+}
+
+/// `next`: the number behind the last of the list, if that is empty.
+fn prepend(list: &mut EntryList, next: Seq, positions: Vec<Position>) {
+    let oldest = list.front().map_or(next, |entry| entry.seq());
+    list.prepend(numbered(oldest - positions.len() as Seq, positions));
 }
 
 fn numbered(first: Seq, positions: Vec<Position>) -> impl Iterator<Item = Item> {
@@ -186,7 +243,8 @@ mod tests {
     }
 
     fn positions(queue: &GroupQueue) -> Vec<u64> {
-        let cold = queue.cold.iter().map(|(entry, _)| entry.message().0);
+        let cold = queue.returned.iter().chain(queue.cold.iter());
+        let cold = cold.map(|(entry, _)| entry.message().0);
         let warm = queue.warm().map(|message| message.place().position().unwrap().0);
         cold.chain(warm).collect()
     }
@@ -199,15 +257,28 @@ mod tests {
         assert_eq!(freed, 280 * message(1).kept_bytes());
         assert_eq!(queue.warm_len(), 10);
         assert_eq!(queue.bytes(), 10 * message(1).kept_bytes());
-        queue.give_back((1..=10).map(Position).collect());
+        // Another member's, older still, and then the rest of it.
+        for part in [5..=7, 1..=4, 8..=10] {
+            queue.give_back(part.map(Position).collect());
+        }
         assert_eq!(positions(&queue), (1..=300).collect::<Vec<_>>());
         let part = queue.part(0, 1000);
-        assert!(part.is_sorted_by(|(a, _), (b, _)| a + 1 == *b));
+        for in_a_row in [&part[..10], &part[10..]] {
+            assert!(in_a_row.is_sorted_by(|(a, _), (b, _)| a + 1 == *b));
+        }
+        assert_eq!(queue.part(part[9].0, 2), part[10..12]);
         assert_eq!(queue.part(part[99].0, 2), part[100..102]);
-        let taken = queue.take_cold(|position| position.0 <= 200);
-        assert_eq!(taken.len(), 200);
-        queue.give_back(taken);
-        assert_eq!(queue.part(0, 1000), part, "as if they had not been taken");
+        for (given, left) in [(1, 9), (9, 0), (100, 90)] {
+            let mut taken = queue.take_cold(|position| position.0 <= 200);
+            assert_eq!(taken.positions.len(), given + left);
+            taken.positions.drain(..given);
+            queue.put_back(taken);
+        }
+        assert_eq!(
+            queue.part(0, 1000)[..],
+            part[110..],
+            "as if the others had not been taken"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a member gives back and has in the journal only: positions, which the group takes into its queue.
+//! What a member gives back and has in the journal only: positions, which the group takes into its queue. Of a session that goes on a
+//! part in each tick, as long as it is away.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +15,16 @@ use crate::shard::Shard;
 use crate::shared::giving::GivenBack;
 
 impl Outgoing {
-    /// Takes out what `wanted` says of what is in the journal only, as `extract` does of what is in memory.
-    pub fn extract_cold(&mut self, wanted: impl Fn(GroupRef) -> bool) -> Vec<Item> {
+    /// Takes out so much of what `wanted` says of what is in the journal only, as `extract` does of what is in memory.
+    pub fn extract_cold(&mut self, max: usize, wanted: impl Fn(GroupRef) -> bool) -> Vec<Item> {
         let is_wanted = |tag: &Tag| tag.group().is_some_and(&wanted);
         let Some(cold) = &mut self.cold else { return Vec::new() };
-        let mut taken = take(&mut cold.inflight, |(entry, tag)| {
+        let mut taken = take(&mut cold.inflight, max, |(entry, tag)| {
             entry.qos() == QoS::AtLeastOnce && !entry.is_released() && is_wanted(tag)
         });
-        taken.extend(take(&mut cold.queue, |(_, tag)| is_wanted(tag)));
+        taken.extend(take(&mut cold.queue, max - taken.len(), |(_, tag)| is_wanted(tag)));
         if let Some(pages) = &mut cold.pages {
-            taken.extend(take(&mut pages.tail, |(_, tag)| is_wanted(tag)));
+            taken.extend(take(&mut pages.tail, max - taken.len(), |(_, tag)| is_wanted(tag)));
         }
         cold.forget_empty_pages();
         self.forget_empty_cold();
@@ -31,16 +32,37 @@ impl Outgoing {
     }
 }
 
-fn take(list: &mut EntryList, is_wanted: impl Fn(&Item) -> bool) -> Vec<Item> {
-    if !list.iter().any(|item| is_wanted(&item)) {
+/// Takes off the front as much as has so many that are wanted, and puts back the others.
+fn take(list: &mut EntryList, max: usize, is_wanted: impl Fn(&Item) -> bool) -> Vec<Item> {
+    if max == 0 || !list.iter().any(|item| is_wanted(&item)) {
         return Vec::new();
     }
-    let (taken, left): (Vec<Item>, Vec<Item>) = list.take_while(|_| true).into_iter().partition(is_wanted);
-    list.extend(left);
+    let mut left = max;
+    let front = list.take_items_while(|item| {
+        let is_more = left > 0;
+        left -= usize::from(is_more && is_wanted(item));
+        is_more
+    });
+    let (taken, others): (Vec<Item>, Vec<Item>) = front.into_iter().partition(is_wanted);
+    list.prepend(others);
     taken
 }
 
+/// A session that is away has more to give back to a group.
+pub(crate) struct Returning {
+    pub slot: u32,
+    pub epoch: u32,
+    pub group: GroupRef,
+}
+
 impl Shard {
+    /// The next part of what did not fit into the last tick.
+    pub(crate) fn return_on(&mut self, now: Now) {
+        if let Some(Returning { slot, epoch, group }) = self.returning.pop_front() {
+            self.reclaim_here(now, slot, epoch, group);
+        }
+    }
+
     pub(super) fn return_cold(&mut self, now: Now, slot: u32, items: Vec<Item>) {
         let mut by_group = BTreeMap::<(u16, u32, u32), Vec<GivenBack>>::new();
         for (entry, tag) in items {
