@@ -431,7 +431,8 @@ impl Ingest {
         }
         let unreleased = end.0.saturating_sub(self.hub.log.stats().replay_from.0);
         let allowed = REPLAY_BYTES_MAX.min(self.hub.options.log.max_bytes / 4);
-        self.hub.is_flush_wanted.store(unreleased > allowed, Relaxed);
+        let is_wanted = unreleased > allowed || self.hub.platform.wants_flush();
+        self.hub.is_flush_wanted.store(is_wanted, Relaxed);
     }
 }
 

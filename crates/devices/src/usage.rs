@@ -37,6 +37,8 @@ impl Hub {
         for change in self.platform.take_api_states() {
             let (key, state) = (change.feature.key(), change.state.name());
             match change.state {
+                // Of most tenants it never is anything else.
+                ApiState::Enabled if change.before.is_none() => {}
                 ApiState::Enabled => tracing::info!(tenant = %change.tenant.0, "{key} is {state}"),
                 ApiState::Warning => {
                     tracing::warn!(tenant = %change.tenant.0, "{key} is {state}: most of what the tenant profile allows this month is used");
@@ -47,10 +49,10 @@ impl Hub {
             }
             let points = tenants.entry(change.tenant).or_default().entry(now_ms).or_default();
             points.insert(key.to_owned(), state.into());
-            if let Some(limits) = self.platform.limits(change.tenant) {
-                for counter in Counter::ALL.into_iter().filter(|counter| limits.monthly(*counter) > 0) {
-                    points.insert(counter.limit_key().to_owned(), limits.monthly(counter).into());
-                }
+            let limits = self.platform.limits(change.tenant);
+            for counter in Counter::ALL {
+                let limit = limits.as_ref().map_or(0, |limits| limits.monthly(counter));
+                points.insert(counter.limit_key().to_owned(), limit.into());
             }
         }
         self.save_all_usage(tenants, now_ms);

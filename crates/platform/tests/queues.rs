@@ -149,6 +149,20 @@ impl World {
 
     /// With a checkpoint to this queue before the other system.
     fn chain(&self, checkpoint: Option<&str>) {
+        match checkpoint {
+            None => self.chain_of(&[(0, 1, "True"), (1, 2, "Success"), (2, 3, "Success")]),
+            Some(queue) => {
+                let connections = [(0, 1, "True"), (1, 4, "Success"), (4, 2, "Success"), (2, 3, "Success")];
+                self.connect(&connections, queue);
+            }
+        }
+    }
+
+    fn chain_of(&self, connections: &[(i64, i64, &str)]) {
+        self.connect(connections, "Main");
+    }
+
+    fn connect(&self, connections: &[(i64, i64, &str)], checkpoint: &str) {
         let class = |class: &str| format!("org.thingsboard.rule.engine.{class}");
         let nodes = json!([
             {"type": class("filter.TbMsgTypeFilterNode"), "name": "telemetry", "configuration": {"messageTypes": ["POST_TELEMETRY_REQUEST"]}},
@@ -157,12 +171,9 @@ impl World {
             {"type": class("telemetry.TbMsgTimeseriesNode"), "name": "save", "configuration": {}},
             {"type": class("flow.TbCheckpointNode"), "name": "checkpoint", "queueName": checkpoint, "configuration": {"queueName": checkpoint}},
         ]);
-        let connection = |(from, to, label): (i64, i64, &str)| json!({"fromIndex": from, "toIndex": to, "type": label});
-        let connections = match checkpoint {
-            None => vec![(0, 1, "True"), (1, 2, "Success"), (2, 3, "Success")],
-            Some(_) => vec![(0, 1, "True"), (1, 4, "Success"), (4, 2, "Success"), (2, 3, "Success")],
-        };
-        let connections: Vec<Json> = connections.into_iter().map(connection).collect();
+        let connection =
+            |(from, to, label): &(i64, i64, &str)| json!({"fromIndex": from, "toIndex": to, "type": label});
+        let connections: Vec<Json> = connections.iter().map(connection).collect();
         let metadata = json!({"firstNodeIndex": 0, "nodes": nodes, "connections": connections});
         let entities = self.platform.entities();
         let root = entities.root_chain(self.tenant).unwrap().unwrap().id.unwrap();
@@ -657,6 +668,24 @@ fn what_waits_for_another_system_is_sent_again_after_a_kill() {
     world.says(3, Ok(Answer::default()));
     world.tick(4);
     assert_eq!(world.stored(0), longs(&[1]));
+}
+
+/// What is stored before it is sent, a replay of the log stores again: nothing has to be sent for that.
+#[test]
+fn what_was_taken_is_not_sent_again_after_a_kill_unless_its_answer_is_stored() {
+    for (is_stored_first, sent_again) in [(true, 0), (false, 1)] {
+        let mut w = World::new(Some("HighPriority"));
+        w.chain_of(&match is_stored_first {
+            true => [(0, 1, "True"), (1, 3, "Success"), (3, 2, "Success")],
+            false => [(0, 1, "True"), (1, 2, "Success"), (2, 3, "Success")],
+        });
+        assert_eq!(w.say(0, 0, &[1]), ["log", "took 1"]);
+        w.tick(1);
+        w.restart();
+        let again = w.tick(2);
+        let count = again.iter().filter(|said| *said == "took 1").count();
+        assert_eq!(count, sent_again, "stored first: {is_stored_first}: {again:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What tenants may not do any more this month, by the limits of their profiles: asked where something is used, told when it changes.
 //! Without limits all of it is a look at an empty table.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::host::Visit;
@@ -15,6 +16,8 @@ pub struct ApiStateChange {
     pub tenant: TenantId,
     pub feature: ApiFeature,
     pub state: ApiState,
+    /// `None`: nothing has been said of it since the start.
+    pub before: Option<ApiState>,
 }
 
 impl Platform {
@@ -42,31 +45,35 @@ impl Platform {
         core.api_state(tenant, feature)
     }
 
-    /// What changed since the last time.
+    /// What changed since the last time; at first all states of all tenants, as whoever shows them expects.
     pub fn take_api_states(&self) -> Vec<ApiStateChange> {
         let mut core = self.core();
         self.look_at_limits(&mut core);
         let core = &mut *core;
-        if core.limits.is_empty() && core.api_states.is_empty() {
+        let has_new = core.roots.keys().any(|tenant| !core.api_states.contains_key(tenant));
+        if core.limits.is_empty() && !has_new && core.are_enabled {
             return Vec::new();
         }
-        let mut tenants: Vec<TenantId> = core.limits.keys().chain(core.api_states.keys()).copied().collect();
-        tenants.sort();
-        tenants.dedup();
+        core.api_states.retain(|tenant, _| core.roots.contains_key(tenant));
+        let tenants: BTreeSet<TenantId> = core.roots.keys().copied().collect();
         let mut changes = Vec::new();
         for tenant in tenants {
             let now = ApiFeature::ALL.map(|feature| core.api_state(tenant, feature));
             let told = core.api_states.entry(tenant).or_default();
             for (feature, (told, state)) in ApiFeature::ALL.into_iter().zip(told.iter_mut().zip(now)) {
-                if *told != state {
-                    *told = state;
-                    changes.push(ApiStateChange { tenant, feature, state });
+                if *told != Some(state) {
+                    let before = told.replace(state);
+                    changes.push(ApiStateChange {
+                        tenant,
+                        feature,
+                        state,
+                        before,
+                    });
                 }
             }
-            if !core.limits.contains_key(&tenant) {
-                core.api_states.remove(&tenant);
-            }
         }
+        let mut told = core.api_states.values().flatten();
+        core.are_enabled = told.all(|state| *state == Some(ApiState::Enabled));
         changes
     }
 

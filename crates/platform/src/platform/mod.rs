@@ -169,7 +169,9 @@ struct Core {
     limits: HashMap<TenantId, Arc<TenantLimits>>,
     limits_version: u64,
     /// What outlets were told.
-    api_states: HashMap<TenantId, [ApiState; ApiFeature::ALL.len()]>,
+    api_states: HashMap<TenantId, [Option<ApiState>; ApiFeature::ALL.len()]>,
+    /// All of them: without limits there is nothing to look at then.
+    are_enabled: bool,
     off_times: OffTimes,
     /// Days for which points are kept, of tenants whose profiles say: a copy of the directory's.
     storage_days: HashMap<TenantId, u32>,

@@ -101,6 +101,10 @@ impl Pending {
         points.collect()
     }
 
+    pub fn point_count(&self) -> usize {
+        self.points.len()
+    }
+
     pub fn has_points(&self) -> bool {
         !self.points.is_empty()
     }

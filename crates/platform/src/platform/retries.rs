@@ -1,7 +1,7 @@
 //! Messages that failed in a rule chain, and wait for their next try, as the strategy of their queue says.
 //!
 //! A message that waits is in the repository, in the transaction that has the position of its batch: so it is tried again after a crash.
-//! It stays there until the points of the try that went well are durable; so a try may happen twice, and points replace
+//! It stays there until the points of tries that no replay of the log makes are durable; so such a try may happen twice, and points replace
 //! themselves. Nobody else waits for it, unless the queue is sequential: then what is of the same originator (or tenant, or all of the
 //! queue) waits behind it, in order. What waits is bounded: when it is full no batch is taken. One tenant among others does not fill it:
 //! what fails of it beyond its share is given up.
@@ -24,6 +24,10 @@ use crate::shares::{Load, Shares};
 
 /// Of all messages that wait, as they are stored.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+
+/// Messages that are done and stay until what they stored is durable: the store is to be flushed when there are more. All of them are done
+/// again after a kill.
+const DONE_MAX: usize = 10_000;
 
 /// Tries again that are made before something new has its turn.
 const RETRIED_FOR: Duration = Duration::from_millis(200);
@@ -95,6 +99,8 @@ struct Waiting {
     /// What other systems have not answered yet, and what failed meanwhile. After a restart the try is made again.
     under_way: usize,
     failed: Run,
+    /// Tries that no replay of the log makes have stored points.
+    stores_later: bool,
 }
 
 pub(super) struct Retries {
@@ -217,6 +223,11 @@ impl Queue {
 }
 
 impl Platform {
+    /// So that what is done can be forgotten.
+    pub fn wants_flush(&self) -> bool {
+        self.core().retries.done.len() >= DONE_MAX
+    }
+
     /// After a queue was changed or deleted.
     pub fn reload_queues(&self) -> Result<(), crate::repository::RepositoryError> {
         let queues = Queues::of(self.entities.stored_queues()?);
@@ -232,11 +243,7 @@ impl Core {
         self.retries.done.retain(|(before, number)| {
             let is_kept = durable > *before;
             if is_kept {
-                pending.push_change(Change::PutState {
-                    state: StateKind::Retry,
-                    id: id_of(*number),
-                    bytes: None,
-                });
+                pending.push_change(forget(*number));
             }
             !is_kept
         });
@@ -278,6 +285,7 @@ impl Visit<'_> {
             bytes: 0,
             under_way: 0,
             failed: Run::default(),
+            stores_later: false,
         };
         let counts = self.core.retries.batch.entry(waiting.queue.clone()).or_default();
         counts.0 += 1;
@@ -330,7 +338,7 @@ impl Visit<'_> {
                 self.core.keep(number, &mut waiting);
                 return self.core.retries.insert(number, waiting);
             }
-            match self.is_done(number, waiting.lane.as_ref()) {
+            match self.is_done(number, &waiting) {
                 Some(next) => number = next,
                 None => return,
             }
@@ -338,22 +346,27 @@ impl Visit<'_> {
     }
 
     /// The number of the one that may go on.
-    fn is_done(&mut self, number: u64, lane: Option<&Lane>) -> Option<u64> {
-        let before = self.core.processed;
-        self.core.retries.done.push((before, number));
-        self.core.retries.leave_lane(number, lane)
+    fn is_done(&mut self, number: u64, waiting: &Waiting) -> Option<u64> {
+        match waiting.stores_later {
+            true => self.core.retries.done.push((self.core.processed, number)),
+            false => self.core.pending.push_change(forget(number)),
+        }
+        self.core.retries.leave_lane(number, waiting.lane.as_ref())
     }
 
     /// Another system has said something to a message that waits for it: it goes on, and is judged when all of them have.
     pub fn go_on_waiting(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) {
         let before = (self.keeps_failed, self.waiting, self.under_way);
         (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
+        let points = self.core.pending.point_count();
         let done = go_on(self);
+        let has_stored = self.core.pending.point_count() > points;
         let more = self.under_way;
         (self.keeps_failed, self.waiting, self.under_way) = before;
         let Some(mut waiting) = self.core.retries.take(number) else {
             return;
         };
+        waiting.stores_later |= has_stored;
         self.count_run(waiting.tenant, &done);
         waiting.failed.add(Run {
             failures: done.failures,
@@ -369,7 +382,7 @@ impl Visit<'_> {
             self.core.keep(number, &mut waiting);
             return self.core.retries.insert(number, waiting);
         }
-        if let Some(next) = self.is_done(number, waiting.lane.as_ref()) {
+        if let Some(next) = self.is_done(number, &waiting) {
             self.retry(next);
         }
     }
@@ -377,7 +390,11 @@ impl Visit<'_> {
     /// True: it went well, or it is given up. False: it has to wait, as it is now.
     fn try_once(&mut self, number: u64, waiting: &mut Waiting) -> bool {
         (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
+        // What is done with a message of the log as it is read, a replay does as well.
+        let is_replayed = self.at.is_some() && waiting.tries == 0;
+        let points = self.core.pending.point_count();
         let done = self.perform(&waiting.work);
+        waiting.stores_later |= !is_replayed && self.core.pending.point_count() > points;
         waiting.under_way = self.under_way;
         (self.keeps_failed, self.waiting, self.under_way) = (false, None, 0);
         self.count_run(waiting.tenant, &done);
@@ -484,7 +501,7 @@ impl Visit<'_> {
                     continue;
                 };
                 self.give_up(&waiting);
-                if let Some(next) = self.is_done(number, waiting.lane.as_ref()) {
+                if let Some(next) = self.is_done(number, &waiting) {
                     self.retry(next);
                 }
             }
@@ -593,7 +610,16 @@ impl Waiting {
             bytes: bytes.len(),
             under_way: 0,
             failed: Run::default(),
+            stores_later: false,
         })
+    }
+}
+
+fn forget(number: u64) -> Change {
+    Change::PutState {
+        state: StateKind::Retry,
+        id: id_of(number),
+        bytes: None,
     }
 }
 

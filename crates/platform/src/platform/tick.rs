@@ -38,10 +38,10 @@ impl Platform {
         if position > core.processed {
             core.processed_to(position);
         }
+        core.forget_done(self.store.durable_position());
         self.write_pending(&mut core)?;
         if now_ms >= core.next_checkpoint_ms {
             core.next_checkpoint_ms = now_ms.saturating_add(self.options.checkpoint_ms);
-            core.forget_done(self.store.durable_position());
             core.push_checkpoint();
             self.apply_pending(&mut core).map_err(IngestError::Repository)?;
         }

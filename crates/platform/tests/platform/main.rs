@@ -15,7 +15,7 @@ use platform::decode::{Limits, Telemetry, attributes};
 use platform::ids::{DeviceId, EntityId, EntityType};
 use platform::model::{Customer, Device, DeviceProfile, RuleChain, Scope};
 use platform::repository::AlarmSelection;
-use platform::{AlarmChange, AttributesChange, Counter, Incoming, NoOutlet, PageLink, Said};
+use platform::{AlarmChange, ApiState, AttributesChange, Counter, Incoming, NoOutlet, PageLink, Said};
 use serde_json::{Value as Json, json};
 use timeseries::{Position, Value};
 
@@ -596,6 +596,13 @@ fn what_a_tenant_has_used_up_is_off_until_the_next_month() {
     let device = f.meter(json!({"type": "SIMPLE"}));
     f.say(device, 1, Said::Telemetry(br#"{"batteryLevel":10}"#));
     f.say(device, 2, Said::Telemetry(br#"{"batteryLevel":50}"#));
+    let first = f.platform.take_api_states();
+    assert!(
+        first.len() == 5
+            && first
+                .iter()
+                .all(|change| change.state == ApiState::Enabled && change.before.is_none())
+    );
     assert!(f.platform.take_api_states().is_empty());
     let states = |f: &Fixture| -> Vec<(&'static str, &'static str)> {
         let changes = f.platform.take_api_states();
@@ -647,7 +654,9 @@ fn what_a_tenant_has_used_up_is_off_until_the_next_month() {
     f.platform.checkpoint().unwrap();
     f.restart();
     f.position = 7;
-    assert_eq!(states(&f), [("ruleEngineApiState", "DISABLED")]);
+    let all = states(&f);
+    let off: Vec<_> = all.iter().filter(|(_, state)| *state != "ENABLED").collect();
+    assert_eq!((all.len(), off), (5, vec![&("ruleEngineApiState", "DISABLED")]));
     let next_month = 20 * 86_400_000;
     f.tick(next_month);
     assert_eq!(states(&f), [("ruleEngineApiState", "ENABLED")]);

@@ -39,9 +39,11 @@ const RECORD_MS: u64 = 30_000;
 pub struct Outward {
     runtime: Option<Runtime>,
     http: Mutex<Known<(TenantId, String), Arc<HttpConnector>>>,
-    kafka: Mutex<Known<(TenantId, KafkaServer), Arc<Elsewhere<KafkaProducer>>>>,
+    kafka: Mutex<Known<(TenantId, KafkaServer), Producer>>,
     mqtt: Mutex<Known<(TenantId, MqttServer), Queue>>,
 }
+
+type Producer = Arc<Elsewhere<KafkaProducer>>;
 
 /// Of one broker.
 type Queue = mpsc::Sender<(MqttMessage, Receipt)>;
