@@ -99,7 +99,7 @@ impl Screen {
     }
 }
 
-/// What a terminal of that size shows after the last time that its screen was begun anew.
+/// What a terminal of that size shows: of it, what the program uses.
 fn drawn(written: &[u8], (columns, rows): (usize, usize)) -> Vec<String> {
     let text = String::from_utf8_lossy(written);
     let mut grid = vec![vec![' '; columns]; rows];
@@ -120,12 +120,18 @@ fn drawn(written: &[u8], (columns, rows): (usize, usize)) -> Vec<String> {
                     break;
                 };
                 match (last, parameters.as_str()) {
-                    ('H', "") => (row, column) = (0, 0),
+                    ('H', at) => {
+                        let mut at = at.split(';').map(|number| number.parse::<usize>().unwrap_or(1) - 1);
+                        // What was drawn for a larger one is cut.
+                        row = at.next().unwrap_or(0).min(rows - 1);
+                        column = at.next().unwrap_or(0).min(columns - 1);
+                    }
                     ('K', "") => grid[row][column..].fill(' '),
-                    ('J', "") => {
+                    ('J', "" | "0") => {
                         grid[row][column..].fill(' ');
                         grid[row + 1..].iter_mut().for_each(|line| line.fill(' '));
                     }
+                    ('J', "2") => grid.iter_mut().for_each(|line| line.fill(' ')),
                     ('m', _) | ('h' | 'l', "?1049" | "?25") => {}
                     other => panic!("another sequence than those that are used: {other:?}"),
                 }

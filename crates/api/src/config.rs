@@ -133,6 +133,8 @@ pub struct ConfigValue {
     pub fixed_because: Option<String>,
     /// Changed over the API, which can be forgotten again.
     pub is_runtime: bool,
+    /// What is in force until the restart that the value waits for; `null`: the value is in force.
+    pub until_restart: Option<String>,
 }
 
 /// What the node says about itself.

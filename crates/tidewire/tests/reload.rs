@@ -524,3 +524,52 @@ fn a_certificate_is_replaced_over_the_api_and_connections_stay() {
     let (status, problem) = put(&certificate, &key);
     assert_eq!(status, 409, "what a link points to is somebody else's: {problem}");
 }
+
+#[test]
+fn listeners_are_changed_over_the_api_for_the_next_start() {
+    let file = "[listeners.ws.other]\nbind = \"127.0.0.1:0\"\n";
+    let mut server = Server::start("listeners", file);
+    let token = server.login();
+    let path = "/api/v1/configuration";
+    let send = |server: &Server, changes: Value| server.ask("PUT", path, &token, &json!({ "changes": changes }));
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = busy.local_addr().unwrap().to_string();
+    let own = format!("127.0.0.1:{}", server.ports[0]);
+    let (key, api) = ("listeners.ws.other.bind", format!("127.0.0.1:{}", server.ports[4]));
+    for (bind, because) in [
+        ("192.0.2.1:5000", "cannot be listened on"),
+        (busy.as_str(), "cannot be listened on"),
+        (api.as_str(), "is taken by"),
+        (own.as_str(), "is taken by"),
+        ("nowhere", "expected"),
+    ] {
+        let (status, problem) = send(&server, json!({ key: bind }));
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(status == 422 && detail.contains(because), "{bind}: {problem}");
+    }
+    assert!(!server.dir.join("data/runtime.toml").exists());
+
+    let free = free_port().to_string();
+    let (status, plan) = send(&server, json!({ key: free }));
+    assert_eq!(
+        (status, &plan["items"][0]["needs_restart"]),
+        (200, &json!(true)),
+        "{plan}"
+    );
+    let (_, all) = server.ask("GET", path, &token, &json!(null));
+    let shown = all.as_array().unwrap().iter().find(|one| one["key"] == key).unwrap();
+    assert_eq!(
+        (&shown["until_restart"], &shown["fixed_because"]),
+        (&json!("\"127.0.0.1:0\""), &json!(null)),
+        "{shown}"
+    );
+    assert!(TcpStream::connect(&free).is_err(), "not before the restart");
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    server.child = spawn(&server.dir, server.ports);
+    let end = Instant::now() + PATIENCE;
+    while TcpStream::connect(&free).is_err() {
+        assert!(Instant::now() < end, "{}", server.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -134,6 +134,7 @@ test("a screen shows whom an alias stands for that the server looks for, also wh
     expect(await node.publish("v1/devices/me/telemetry", JSON.stringify({ heat }), "-u", name, "-q", "1")).toBe(0);
   };
   await kiln("kiln-1", 61);
+  await kiln("kiln-2", 62);
   const datasources = [{ type: "entity", entityAliasId: "k", dataKeys: [{ name: "heat", type: "timeseries", label: "heat" }] }];
   const configuration = {
     widgets: { w: { typeFullFqn: "system.cards.entities_table", type: "latest", row: 0, col: 0, sizeX: 12, sizeY: 5, config: { title: "Kilns", datasources } } },
@@ -144,7 +145,7 @@ test("a screen shows whom an alias stands for that the server looks for, also wh
   await page.goto("about:blank");
   await page.goto(`${node.url}/#/screen/${id.id}?key=${secret}`);
   const rows = page.getByRole("region", { name: "Kilns", exact: true }).getByRole("row");
-  await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/]);
-  await kiln("kiln-2", 62);
-  await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/, /^kiln-2 ?62/], { timeout: 30_000 });
+  await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/, /^kiln-2 ?62/]);
+  await kiln("kiln-3", 63);
+  await expect(rows).toHaveText([/^Name ?heat/, /^kiln-1 ?61/, /^kiln-2 ?62/, /^kiln-3 ?63/], { timeout: 30_000 });
 });

@@ -69,6 +69,15 @@ test("listeners show what happens there and their options", async ({ console: pa
   await tcp.getByText(/^Options: 1 of \d+ not at their default/).click();
   const bind = tcp.getByRole("row", { name: /^listeners\.tcp\.default\.bind / });
   await expect(bind).toContainText("after a restart");
+  await expect(bind).toContainText("pinned");
+  const backlog = tcp.getByRole("row", { name: /^listeners\.tcp\.default\.backlog / });
+  await backlog.getByRole("button", { name: "Change listeners.tcp.default.backlog", exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: "listeners.tcp.default.backlog", exact: true });
+  await dialog.getByLabel("Value", { exact: true }).fill("512");
+  await expect(dialog.getByRole("listitem")).toContainText("after a restart");
+  await dialog.getByRole("button", { name: "Apply", exact: true }).click();
+  await expect(backlog).toContainText("until then 1024");
+  await node.call("PUT", "/api/v1/configuration", { changes: { "listeners.tcp.default.backlog": null } });
   await expect(page.getByRole("region", { name: "api", exact: true })).toContainText("this page, the API, and MQTT over WebSocket");
 });
 

@@ -540,6 +540,8 @@ export type ConfigValue = {
   origin: string;
   /** `duration`, `integer`, `list of network`. */
   type: string;
+  /** What is in force until the restart that the value waits for; `null`: the value is in force. */
+  until_restart: (string | null);
   /** As in the file; a secret is `***`. */
   value: string;
 };

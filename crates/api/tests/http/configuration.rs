@@ -25,6 +25,7 @@ fn value(key: &str, value: &str) -> ConfigValue {
         choices: vec!["0".into(), "1".into(), "2".into()],
         fixed_because: None,
         is_runtime: false,
+        until_restart: None,
     }
 }
 

@@ -74,6 +74,7 @@ fn the_configuration_is_shown_as_it_was_given() {
         choices: Vec::new(),
         fixed_because: Some("it is pinned by --set".into()),
         is_runtime: false,
+        until_restart: None,
     }]);
     let values = node.get("/api/v1/configuration").ok().json();
     assert_eq!(

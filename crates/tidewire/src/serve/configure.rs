@@ -2,11 +2,13 @@
 //! before they are taken over. A change is checked as the whole configuration that it leads to, with everything else as it is on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use api::{ConfigAdmin, ConfigChanges, ConfigDifference, ConfigError, ConfigValue};
 
 use super::reload::Reloader;
+use super::translate;
 use crate::config::files::chain;
 use crate::config::key::Key;
 use crate::config::option::{Apply, Kind};
@@ -51,6 +53,14 @@ impl Configure {
         self.reloader
             .check(&loaded)
             .map_err(|because| rejected(changes, because))?;
+        if changes.keys().any(|key| is_of_listener(key)) {
+            check_listeners(&loaded, &self.reloader.listeners()).map_err(|(key, because)| {
+                match changes.contains_key(&key) {
+                    true => ConfigError::Rejected(vec![(key, because)]),
+                    false => rejected(changes, format!("{key}: {because}")),
+                }
+            })?;
+        }
         let differences = differences(&self.reloader.in_force(), &loaded.effective, changes);
         Ok(Planned {
             document,
@@ -81,7 +91,7 @@ impl ConfigAdmin for Configure {
             .reloader
             .take_over(planned.loaded)
             .map_err(|because| ConfigError::Workers { because })?;
-        tell(self.reloader.in_force().iter().map(value).collect());
+        tell(self.reloader.shown());
         if failures.is_empty() {
             return Ok(planned.differences);
         }
@@ -110,7 +120,35 @@ pub fn value(value: &Effective) -> ConfigValue {
         choices: all_choices(&value.def.kind),
         fixed_because: fixed_because(value),
         is_runtime: matches!(value.origin, Origin::Runtime { .. }),
+        until_restart: None,
     }
+}
+
+/// Of what waits for a restart, those of listeners are changed here: they are tried before, and what they lock out is never the console.
+fn is_of_listener(key: &str) -> bool {
+    key.starts_with("listeners.")
+}
+
+/// Whether the next start could listen there, as far as can be told now: the key that stands in the way, and why.
+fn check_listeners(loaded: &Loaded, running: &[net::ListenerInfo]) -> Result<(), (String, String)> {
+    // What this server listens on itself will be free.
+    let own: BTreeSet<u16> = running
+        .iter()
+        .filter(|one| !one.is_handed_over)
+        .map(|one| one.address.port())
+        .collect();
+    let mut tried = Vec::new();
+    for listener in &loaded.config.listeners {
+        let key = format!("listeners.{}.bind", listener.label());
+        let failed = |because: String| (key.clone(), because);
+        let address = translate::bind_address(&key, &listener.options.bind).map_err(failed)?;
+        if own.contains(&address.port()) {
+            continue;
+        }
+        let socket = TcpListener::bind(address);
+        tried.push(socket.map_err(|error| failed(format!("{address} cannot be listened on: {error}")))?);
+    }
+    Ok(())
 }
 
 /// Every value that there is; empty where there are others, too: `"off"` beside any duration.
@@ -126,7 +164,7 @@ fn fixed_because(value: &Effective) -> Option<String> {
     let type_name = (value.def.kind.type_name)();
     let because = if value.origin.is_pinned() {
         return Some(format!("it is pinned by {}", value.origin));
-    } else if value.def.apply == Apply::Restart {
+    } else if value.def.apply == Apply::Restart && !is_of_listener(&value.key.to_string()) {
         "it is read at the start only: change it in the file and start the server again"
     } else if value.def.kind.is_secret {
         "it is a secret, and stands in the file or in the environment"

@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::{Admins, ApiConfig, ApiHandle, ClientEvents, NodeInfo, OneTimePassword, SysConfig};
+use api::{Admins, ApiConfig, ApiHandle, ClientEvents, ConfigValue, NodeInfo, OneTimePassword, SysConfig};
 use devices::Devices;
 
 use super::access::NodeAccess;
 use super::backups::Backups;
 use super::benchmarks::{self, Benchmarks};
 use super::certificates::Certificates;
-use super::configure::{self, Configure};
+use super::configure::Configure;
 use super::reload::Reloader;
 use super::restart::Restart;
 use super::translate::bind_address;
 use crate::banner::{self, AdminLogin};
+use crate::config::Config;
 use crate::config::files::{self, chain};
 use crate::config::options::listeners::{ListenerKind, ProxyProtocol};
-use crate::config::{Config, Effective};
 use crate::secret::Secret;
 
 /// How long requests may take to end when the server stops.
@@ -157,9 +157,9 @@ impl Http {
     }
 
     /// What the console shows as in force.
-    pub fn set_configuration(&self, effective: &[Effective]) {
+    pub fn set_configuration(&self, values: Vec<ConfigValue>) {
         if let Some(api) = &self.api {
-            api.set_configuration(effective.iter().map(configure::value).collect());
+            api.set_configuration(values);
         }
     }
 

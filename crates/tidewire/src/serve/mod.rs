@@ -193,7 +193,7 @@ fn run(loaded: &Loaded, sources: &Sources, options: &ServeOptions) -> Result<End
         print(&banner::render(&summary(loaded, &handle, &http), style));
     }
     tracing::info!(listeners = config.listeners.len(), workers, "ready");
-    http.set_configuration(&loaded.effective);
+    http.set_configuration(reloader.shown());
     restart::settle_restore(&config.data_dir);
     http.ready();
     notifier.ready();

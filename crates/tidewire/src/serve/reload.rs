@@ -12,6 +12,7 @@ use broker::ShardConfig;
 
 use super::access::{Configured, NodeAccess};
 use super::certificates::{self, Certificates, Fresh};
+use super::configure;
 use super::http::Http;
 use super::translate;
 use crate::config::option::Apply;
@@ -73,6 +74,25 @@ impl Reloader {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The same for the console, with what a value that waits for a restart will replace.
+    pub fn shown(&self) -> Vec<api::ConfigValue> {
+        let started: BTreeMap<_, _> = self.started.effective.iter().map(|one| (&one.key, one)).collect();
+        let in_force = self.in_force();
+        let shown = in_force.iter().map(|one| {
+            let before = started.get(&one.key).filter(|before| before.value != one.value);
+            let before = before.filter(|_| one.def.apply == Apply::Restart);
+            api::ConfigValue {
+                until_restart: before.map(|before| before.value.to_string()),
+                ..configure::value(one)
+            }
+        });
+        shown.collect()
+    }
+
+    pub fn listeners(&self) -> Vec<net::ListenerInfo> {
+        self.net.listeners()
+    }
+
     /// Held from reading a configuration until it is taken over. A change of the access rules holds it, too: they stand in the same file.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
         self.access.lock_runtime_file()
@@ -96,7 +116,7 @@ impl Reloader {
         match self.take_over(loaded) {
             Err(because) => tracing::error!(because, "the configuration was not reloaded; nothing has changed"),
             Ok(failures) => {
-                http.set_configuration(&self.in_force());
+                http.set_configuration(self.shown());
                 for because in &failures {
                     tracing::error!(because, "the configuration was reloaded in part");
                 }

@@ -1,7 +1,7 @@
 //! `tidewire top`: the console's home page in a terminal, over the API, for whoever is on the machine by SSH.
 //!
-//! `numbers` asks and reckons, `screen` says what is to be seen, `terminal` shows it; this file is the command, its keys, and what
-//! scripts get instead of a screen.
+//! `numbers` asks and reckons, `screen` draws what is to be seen with ratatui, `terminal` is where; this file is the command, its keys, and
+//! what scripts get instead of a screen.
 
 mod numbers;
 mod screen;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use self::numbers::Asker;
-use self::screen::View;
+use self::screen::{Palette, View};
 use self::terminal::{Key, Terminal};
 use crate::client::failure::Failure;
 use crate::config::Sources;
@@ -85,17 +85,19 @@ fn printed(api: &Api, delay: Duration, matches: &ArgMatches) -> Result<ExitCode,
 
 fn live(api: &Api, delay: Duration) -> Result<ExitCode, ApiError> {
     let mut asker = Asker::new(api)?;
-    let terminal = Terminal::open().map_err(|error| lost(&error))?;
+    let mut terminal = Terminal::open().map_err(|error| lost(&error))?;
+    let palette = Palette::of_environment();
     let mut view = View::new(delay);
     let mut due = Instant::now() + delay.min(FIRST);
     loop {
-        let (columns, rows) = terminal.size();
         terminal
-            .show(&screen::lines(&view, columns, rows))
+            .show(|frame| screen::draw(frame, &view, palette))
             .map_err(|error| lost(&error))?;
         match terminal.key(due).map_err(|error| lost(&error))? {
             Some(key) if press(&mut view, key) => return Ok(ExitCode::SUCCESS),
             Some(_) => continue,
+            // It has another size.
+            None if Instant::now() < due => continue,
             None => due = Instant::now() + view.delay,
         }
         if !view.is_paused {

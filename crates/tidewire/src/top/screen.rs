@@ -4,8 +4,13 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::Duration;
 
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Paragraph, Row, Sparkline, Table};
+
 use super::numbers::{Numbers, RATES};
-use super::terminal::{Line, Style};
 
 /// Readings in a chart; a terminal is no wider.
 const CHART_POINTS: usize = 512;
@@ -16,8 +21,13 @@ const CHARTS: [&str; RATES.len()] = ["received", "sent", "dropped", "bytes in", 
 /// Of them, the one that should be empty.
 const DROPPED: usize = 2;
 
-/// From nothing to the most.
-const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Columns of a number with its short name.
+const CELL: usize = 19;
+const BETWEEN: &str = "  ";
+/// Below so many columns, tables are narrow.
+const NARROW: u16 = 60;
+/// From so many columns on, there is room for tables side by side.
+const WIDE: u16 = 140;
 
 const HELP: &str = "\
 q  F10  end
@@ -66,51 +76,152 @@ impl View {
     }
 }
 
-/// The screen, from top to bottom.
-pub fn lines(view: &View, columns: usize, rows: usize) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    match &view.numbers {
-        None => lines.push(plainly("asking …")),
-        Some(numbers) => {
-            lines.push(vec![(Style::Bold, head_text(numbers))]);
-            lines.extend(state_text(numbers).lines().map(plainly));
-            lines.extend(alarms(numbers));
-            lines.push(Vec::new());
-            for index in 0..RATES.len() {
-                lines.push(chart(view, numbers, index, columns));
-            }
-            lines.push(Vec::new());
-            lines.extend(listeners(numbers));
-            lines.push(Vec::new());
-            lines.extend(drops(numbers));
+/// Whether there are colours.
+#[derive(Clone, Copy, Debug)]
+pub struct Palette {
+    pub is_coloured: bool,
+}
+
+impl Palette {
+    /// As <https://no-color.org> has it.
+    pub fn of_environment() -> Palette {
+        Palette {
+            is_coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
         }
     }
-    if view.is_help {
-        lines = HELP.lines().map(plainly).collect();
+
+    fn of(self, colour: Color) -> Style {
+        match self.is_coloured {
+            true => Style::new().fg(colour),
+            false => Style::new(),
+        }
     }
-    // What does not fit is left out; the last row is always there.
-    lines.resize(rows.saturating_sub(1), Vec::new());
-    if let (Some(problem), Some(last)) = (&view.problem, lines.last_mut()) {
-        let text = problem.lines().next().unwrap_or_default().to_owned();
-        *last = vec![(Style::Red, text)];
+
+    /// Without colours it stands out, too.
+    fn wrong(self) -> Style {
+        match self.is_coloured {
+            true => self.of(Color::Red),
+            false => Style::new().add_modifier(Modifier::BOLD),
+        }
     }
-    lines.push(foot(view));
-    lines
 }
 
-fn plainly(text: &str) -> Line {
-    vec![(Style::Plain, text.to_owned())]
+/// The screen, from top to bottom. What does not fit is left out; the last row is always there.
+pub fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
+    let [body, foot] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(frame.area());
+    match &view.numbers {
+        _ if view.is_help => frame.render_widget(Paragraph::new(HELP), body),
+        None => frame.render_widget("asking …", body),
+        Some(numbers) => draw_numbers(frame, view, numbers, body, palette),
+    }
+    if let Some(problem) = &view.problem
+        && body.height > 0
+    {
+        let row = Rect {
+            y: body.bottom() - 1,
+            height: 1,
+            ..body
+        };
+        frame.render_widget(Clear, row);
+        frame.render_widget(
+            Line::styled(problem.lines().next().unwrap_or_default(), palette.wrong()),
+            row,
+        );
+    }
+    frame.render_widget(foot_line(view, palette), foot);
 }
 
-fn foot(view: &View) -> Line {
+fn draw_numbers(frame: &mut Frame<'_>, view: &View, numbers: &Numbers, area: Rect, palette: Palette) {
+    let state = state_lines(numbers, area.width);
+    let alarms = alarms(numbers);
+    let heights = [1, state.len(), usize::from(alarms.is_some()), 1, RATES.len(), 1];
+    let [head, values, wrong, _, charts, _, tables] = areas(area, heights);
+    frame.render_widget(Line::styled(head_text(numbers), Modifier::BOLD), head);
+    frame.render_widget(Paragraph::new(state.join("\n")), values);
+    if let Some(alarms) = alarms {
+        frame.render_widget(Line::styled(alarms, palette.wrong()), wrong);
+    }
+    for (row, index) in charts.rows().zip(0..RATES.len()) {
+        draw_chart(frame, view, numbers, index, row, palette);
+    }
+    let (listeners, drops) = (listeners(numbers, area.width, palette), drops(numbers, palette));
+    if area.width >= WIDE {
+        let [left, _, right] =
+            Layout::horizontal([Constraint::Fill(1), Constraint::Length(4), Constraint::Fill(1)]).areas(tables);
+        frame.render_widget(listeners, left);
+        frame.render_widget(drops, right);
+        return;
+    }
+    let count = numbers.listeners.as_array().map_or(0, Vec::len);
+    let [above, _, below] = areas(tables, [count + 1, 1]);
+    frame.render_widget(listeners, above);
+    frame.render_widget(drops, below);
+}
+
+/// Rows of these heights from the top down, as far as there is room, and what is left.
+fn areas<const GIVEN: usize, const ALL: usize>(area: Rect, heights: [usize; GIVEN]) -> [Rect; ALL] {
+    let mut top = area.top();
+    std::array::from_fn(|index| {
+        let left = area.bottom() - top;
+        let height = heights.get(index).map_or(left, |height| {
+            u16::try_from(*height).map_or(left, |height| height.min(left))
+        });
+        let row = Rect { y: top, height, ..area };
+        top += height;
+        row
+    })
+}
+
+fn foot_line(view: &View, palette: Palette) -> Line<'static> {
+    let reversed = Style::new().add_modifier(Modifier::REVERSED);
     let (style, state) = match (view.is_paused, &view.problem) {
-        (true, _) => (Style::Reversed, " stopped ".to_owned()),
-        (false, Some(_)) => (Style::Red, " no answer ".to_owned()),
-        (false, None) => (Style::Reversed, format!(" every {} s ", view.delay.as_secs())),
+        (true, _) => (reversed, " stopped ".to_owned()),
+        (false, Some(_)) => (palette.wrong(), " no answer ".to_owned()),
+        (false, None) => (reversed, format!(" every {} s ", view.delay.as_secs())),
     };
+    Line::from(vec![
+        Span::styled(state, style),
+        Span::raw("  q end  space stop  +/- delay  h help"),
+    ])
+}
+
+/// In as many columns as there is room for.
+fn state_lines(numbers: &Numbers, columns: u16) -> Vec<String> {
+    let text = state_text(numbers);
+    let is_wide = text.lines().all(|line| line.chars().count() <= usize::from(columns));
+    if is_wide {
+        return text.lines().map(str::to_owned).collect();
+    }
+    let cells = cells(numbers);
+    let beside = ((usize::from(columns) + BETWEEN.len()) / (CELL + BETWEEN.len())).max(1);
+    let rows = cells.chunks(beside).map(|row| {
+        let row: Vec<String> = row
+            .iter()
+            .map(|(name, value)| format!("{name:<9}{value:>10}"))
+            .collect();
+        row.join(BETWEEN)
+    });
+    rows.collect()
+}
+
+/// The same numbers with short names.
+fn cells(numbers: &Numbers) -> Vec<(&'static str, String)> {
+    let of = |pointer: &str| grouped(numbers.number(pointer));
     vec![
-        (style, state),
-        (Style::Plain, "  q end  space stop  +/- delay  h help".to_owned()),
+        ("clients", of("/connections/current")),
+        ("refused", of("/connections/refused")),
+        ("sessions", of("/sessions/current")),
+        ("filters", of("/subscriptions/current")),
+        ("waiting", of("/queued/messages")),
+        ("in flight", of("/inflight_messages")),
+        ("retained", of("/retained/messages")),
+        ("processor", cpu_text(numbers)),
+        ("memory", bytes(numbers.number("/process/resident_bytes"))),
+        ("disk free", known_bytes(numbers, "/disk/free_bytes")),
+        ("journal", known_bytes(numbers, "/journal/file_bytes")),
+        ("unsynced", known_bytes(numbers, "/journal/backlog_bytes")),
+        ("ack half", wait(numbers, "/publish_ack/p50_ms")),
+        ("ack 99 %", wait(numbers, "/publish_ack/p99_ms")),
     ]
 }
 
@@ -126,16 +237,15 @@ fn head_text(numbers: &Numbers) -> String {
 
 fn state_text(numbers: &Numbers) -> String {
     let of = |pointer: &str| grouped(numbers.number(pointer));
-    let cpu = numbers
-        .cpu_cores
-        .map_or_else(|| "?".to_owned(), |cores| format!("{:.0} %", cores * 100.0));
+    let cpu = cpu_text(numbers);
     format!(
         "clients   {:>12}   most {:>12}   refused {:>12}\n\
          sessions  {:>12}   subscriptions {:>12}\n\
          waiting   {:>12}   {:>10}   in flight {:>12}\n\
          retained  {:>12}   {:>10}\n\
          processor {:>12}   memory {:>12}   shards {}\n\
-         disk free {:>12}   of {:>16}   journal {:>12}   not on disk {:>9}\n\
+         disk free {:>12}   of {:>14}\n\
+         journal   {:>12}   not on disk {:>9}\n\
          acknowledged within {:>9} (half), {:>9} (99 of 100)",
         of("/connections/current"),
         of("/connections/maximum"),
@@ -159,6 +269,11 @@ fn state_text(numbers: &Numbers) -> String {
     )
 }
 
+fn cpu_text(numbers: &Numbers) -> String {
+    let cores = numbers.cpu_cores;
+    cores.map_or_else(|| "?".to_owned(), |cores| format!("{:.0} %", cores * 100.0))
+}
+
 fn known_bytes(numbers: &Numbers, pointer: &str) -> String {
     let known = numbers.stats.pointer(pointer).and_then(serde_json::Value::as_u64);
     known.map_or_else(|| "–".to_owned(), bytes)
@@ -171,23 +286,28 @@ fn wait(numbers: &Numbers, pointer: &str) -> String {
 }
 
 /// What is wrong with the node, on one line: the names say what.
-fn alarms(numbers: &Numbers) -> Option<Line> {
+fn alarms(numbers: &Numbers) -> Option<String> {
     let names = numbers.alarms();
-    let text = format!("alarms    {}", names.join("  "));
-    (!names.is_empty()).then(|| vec![(Style::Red, text)])
+    (!names.is_empty()).then(|| format!("alarms    {}", names.join("  ")))
 }
 
 /// The rate, and how it was, the highest of what is shown being a full block.
-fn chart(view: &View, numbers: &Numbers, index: usize, columns: usize) -> Line {
+fn draw_chart(frame: &mut Frame<'_>, view: &View, numbers: &Numbers, index: usize, area: Rect, palette: Palette) {
     let label = rate_text(numbers, index) + "  ";
+    let width = u16::try_from(label.chars().count()).unwrap_or(u16::MAX);
+    let [left, right] = Layout::horizontal([Constraint::Length(width), Constraint::Fill(1)]).areas(area);
+    frame.render_widget(label, left);
     let points = &view.charts[index];
-    let shown = columns.saturating_sub(label.chars().count());
-    let points = points.iter().skip(points.len().saturating_sub(shown));
-    let highest = points.clone().copied().max().unwrap_or(0).max(1);
-    let last = BLOCKS.len() as u64 - 1;
-    let bars = points.map(|point| BLOCKS[(point * last).div_ceil(highest) as usize]);
-    let style = if index == DROPPED { Style::Red } else { Style::Cyan };
-    vec![(Style::Plain, label), (style, bars.collect())]
+    let shown = points
+        .iter()
+        .skip(points.len().saturating_sub(right.width.into()))
+        .copied();
+    let style = if index == DROPPED {
+        palette.wrong()
+    } else {
+        palette.of(Color::Cyan)
+    };
+    frame.render_widget(Sparkline::default().data(shown).style(style), right);
 }
 
 fn rate_text(numbers: &Numbers, index: usize) -> String {
@@ -197,34 +317,53 @@ fn rate_text(numbers: &Numbers, index: usize) -> String {
     format!("{:<10}{text:>12}/s", CHARTS[index])
 }
 
-fn listeners(numbers: &Numbers) -> Vec<Line> {
-    let head = format!(
-        "{:<12}{:<34}{:>12}{:>10}",
-        "LISTENER", "ADDRESS", "CONNECTIONS", "REFUSED"
-    );
-    let mut lines = vec![vec![(Style::Green, head)]];
-    for listener in numbers.listeners.as_array().into_iter().flatten() {
+/// On a narrow terminal without those that were refused: the address is worth more, and above stands their sum.
+fn listeners(numbers: &Numbers, columns: u16, palette: Palette) -> Table<'static> {
+    let is_narrow = columns < NARROW;
+    let kept = if is_narrow { 3 } else { 4 };
+    let rows = numbers.listeners.as_array().into_iter().flatten().map(|listener| {
         let text = |name: &str| listener[name].as_str().unwrap_or_default();
         let refused = listener["refused"].as_object().into_iter().flatten();
         let refused: u64 = refused.filter_map(|(_, count)| count.as_u64()).sum();
-        lines.push(plainly(&format!(
-            "{:<12}{:<34}{:>12}{:>10}",
-            text("name"),
-            format!("{}://{}", text("transport"), text("address")),
-            grouped(listener["connections"].as_u64().unwrap_or(0)),
-            grouped(refused),
-        )));
-    }
-    lines
+        let cells = [
+            Line::from(text("name").to_owned()),
+            Line::from(format!("{}://{}", text("transport"), text("address"))),
+            number_line(listener["connections"].as_u64().unwrap_or(0)),
+            number_line(refused),
+        ];
+        Row::new(cells.into_iter().take(kept))
+    });
+    let (name, connections) = if is_narrow { (8, 7) } else { (12, 12) };
+    let widths = [
+        Constraint::Length(name),
+        Constraint::Max(34),
+        Constraint::Length(connections),
+        Constraint::Length(10),
+    ];
+    let word = if is_narrow { "CLIENTS" } else { "CONNECTIONS" };
+    let head = [
+        Line::from("LISTENER"),
+        Line::from("ADDRESS"),
+        Line::from(word).right_aligned(),
+        Line::from("REFUSED").right_aligned(),
+    ];
+    let head = Row::new(head.into_iter().take(kept)).style(palette.of(Color::Green));
+    Table::new(rows, widths.into_iter().take(kept)).header(head)
 }
 
-fn drops(numbers: &Numbers) -> Vec<Line> {
-    let head = format!("{:<46}{:>12}", "NOT DELIVERED, BY REASON", "MESSAGES");
-    let mut lines = vec![vec![(Style::Green, head)]];
-    for (reason, count) in numbers.largest("/drops") {
-        lines.push(plainly(&format!("{reason:<46}{:>12}", grouped(count))));
-    }
-    lines
+fn drops(numbers: &Numbers, palette: Palette) -> Table<'static> {
+    let largest = numbers.largest("/drops").into_iter();
+    let rows = largest.map(|(reason, count)| Row::new([Line::from(reason.to_owned()), number_line(count)]));
+    let head = Row::new([
+        Line::from("NOT DELIVERED, BY REASON"),
+        Line::from("MESSAGES").right_aligned(),
+    ]);
+    let widths = [Constraint::Max(46), Constraint::Length(12)];
+    Table::new(rows, widths).header(head.style(palette.of(Color::Green)))
+}
+
+fn number_line(number: u64) -> Line<'static> {
+    Line::from(grouped(number)).right_aligned()
 }
 
 /// Without a terminal.
@@ -277,14 +416,29 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::buffer::Cell;
+
     use super::super::numbers::tests::numbers;
     use super::*;
 
-    fn shown(view: &View, columns: usize, rows: usize) -> String {
-        let lines = lines(view, columns, rows);
-        assert_eq!(lines.len(), rows);
-        let line = |line: &Line| line.iter().map(|(_, text)| text.as_str()).collect::<String>();
-        lines.iter().map(|one| line(one) + "\n").collect()
+    fn drawn(view: &View, columns: u16, rows: u16, is_coloured: bool) -> Terminal<TestBackend> {
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+        terminal
+            .draw(|frame| draw(frame, view, Palette { is_coloured }))
+            .unwrap();
+        terminal
+    }
+
+    fn shown(view: &View, columns: u16, rows: u16) -> String {
+        let terminal = drawn(view, columns, rows, true);
+        let buffer = terminal.backend().buffer();
+        let rows = buffer.content().chunks(columns.into());
+        let line = |row: &[Cell]| row.iter().map(Cell::symbol).collect::<String>().trim_end().to_owned() + "\n";
+        rows.map(line).collect()
     }
 
     #[test]
@@ -301,10 +455,11 @@ mod tests {
             "received         2 000/s",
             "bytes in    1000.0 KiB/s",
             "processor         25 %   memory     19.1 MiB   shards 2",
-            "disk free     21.0 GiB   of        252.0 GiB   journal     64.0 MiB   not on disk   4.0 KiB",
+            "disk free     21.0 GiB   of      252.0 GiB",
+            "journal       64.0 MiB   not on disk   4.0 KiB",
             "acknowledged within   0.25 ms (half),   3.50 ms (99 of 100)",
-            "default     tcp://0.0.0.0:1883                      12 345         2",
-            "queue_full_by_count                                     24",
+            "default      tcp://0.0.0.0:1883                       12 345          2",
+            "queue_full_by_count                                      24",
             "alarms    journal_full  action:http:web",
             "every 5 s",
         ] {
@@ -328,9 +483,47 @@ mod tests {
         let mut view = View::new(Duration::from_secs(1));
         view.take(numbers());
         view.is_help = true;
-        for (columns, rows) in [(1, 1), (20, 5), (80, 24), (300, 100)] {
-            assert!(shown(&view, columns, rows).contains("q end"));
+        for (columns, rows) in [(1, 1), (20, 5), (40, 20), (80, 24), (300, 100)] {
+            let text = shown(&view, columns, rows);
+            assert!(columns < 20 || text.contains("q end"), "{text}");
         }
+        view.is_help = false;
+        for (columns, rows) in [(1, 1), (1, 40), (20, 5), (80, 3)] {
+            shown(&view, columns, rows);
+        }
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_the_numbers_and_a_wide_one_tables_side_by_side() {
+        let mut view = View::new(Duration::from_secs(1));
+        view.take(numbers());
+        let text = shown(&view, 40, 20);
+        for part in [
+            "clients      12 345  refused           3",
+            "retained          7  processor      25 %",
+            "ack half    0.25 ms  ack 99 %    3.50 ms",
+            "received         2 000/s",
+            "alarms    journal_full",
+            "default  tcp://0.0.0.0:1883       12 345",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        let text = shown(&view, 200, 50);
+        let row = text.lines().find(|row| row.starts_with("LISTENER")).unwrap();
+        assert!(row.contains("NOT DELIVERED"), "{text}");
+    }
+
+    #[test]
+    fn colours_are_left_out_where_they_are_not_wanted() {
+        let mut view = View::new(Duration::from_secs(1));
+        view.take(numbers());
+        view.problem = Some("gone".into());
+        let has_colour = |is_coloured| {
+            let terminal = drawn(&view, 80, 40, is_coloured);
+            let mut cells = terminal.backend().buffer().content().iter();
+            cells.any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
+        };
+        assert!(has_colour(true) && !has_colour(false));
     }
 
     #[test]
