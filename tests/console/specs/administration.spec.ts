@@ -1,7 +1,7 @@
 // Administering a node: its certificates, who may log in, backups, benchmarks.
 import AxeBuilder from "@axe-core/playwright";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect } from "node:tls";
@@ -62,6 +62,17 @@ test("a certificate is looked at, replaced by one that fits, and loaded from dis
   await page.getByRole("button", { name: "Load from disk", exact: true }).click();
   await expect(listener.getByText("CN=old.example", { exact: true })).toBeVisible();
   expect(await shown(port)).toBe("old.example");
+
+  // What cannot be loaded is said on this page and on no other, and listeners keep what they have.
+  writeFileSync(used.certificate, "no certificate\n");
+  await page.getByRole("button", { name: "Load from disk", exact: true }).click();
+  const refused = page.getByRole("alert").filter({ hasText: /^Nothing was loaded, and listeners go on with what they have: .*holds no certificate/ });
+  await expect(refused).toBeVisible();
+  await expect(listener.getByText("files cannot be used", { exact: true })).toBeVisible();
+  expect(await shown(port)).toBe("old.example");
+  await open(page, "listeners");
+  await expect(page.getByRole("heading", { level: 1, name: "Listeners", exact: true })).toBeVisible();
+  await expect(page.getByText(/holds no certificate/)).toBeHidden();
   await node.stop();
   rmSync(directory, { recursive: true });
 });

@@ -51,7 +51,7 @@ test("all datasources, attributes and aliases of a dashboard are shown, and what
   ]);
   await dialog.getByRole("link", { name: "Open it", exact: true }).click();
   const widget = (name: string) => page.getByRole("region", { name, exact: true });
-  await expect(widget("Course").getByRole("listitem")).toHaveText([/^meter-a heat 20$/, /^meter-b heat 30$/]);
+  await expect(widget("Course").getByRole("listitem")).toHaveText([/^meter-a heat 20 every point$/, /^meter-b heat 30 every point$/]);
   const rows = (name: string) => widget(name).getByRole("row");
   await expect(rows("Named")).toHaveText([/^Name ?heat ?room ?firmware/, /^meter-a ?20 ?cellar ?meter-a-1\.0/, /^meter-b ?30 ?attic ?meter-b-1\.0/]);
   await expect(rows("Typed")).toHaveText([/^Limit ?75/]);
@@ -71,7 +71,7 @@ test("all datasources, attributes and aliases of a dashboard are shown, and what
     await page.getByRole("dialog").getByRole("button", { name: "Change", exact: true }).click();
   }
   await page.getByRole("button", { name: "Save", exact: true }).click();
-  await expect(widget("Course now").getByRole("listitem")).toHaveText([/^meter-a heat 20$/, /^meter-b heat 30$/]);
+  await expect(widget("Course now").getByRole("listitem")).toHaveText([/^meter-a heat 20 every point$/, /^meter-b heat 30 every point$/]);
   await expect(rows("Typed now")).toHaveText([/^Limit ?75/]);
 });
 
@@ -169,7 +169,7 @@ test("ThingsBoard's tables lead from each row, its newer map, tables over time a
   // The second row is about the second device.
   await region("Stoves").getByRole("button", { name: "Course: stove-2", exact: true }).click();
   await expect(parts).toHaveText(["All stoves", "stove-2", "Where"]);
-  await expect(region("Chart").getByRole("listitem")).toHaveText([/^Present heat [\d.]+ °C$/]);
+  await expect(region("Chart").getByRole("listitem")).toHaveText([/^Present heat [\d.]+ °C every point$/]);
   await expect(region("Log").getByRole("row")).toHaveText([/^Time ?Present heat/, /31 °C/, /21 °C/]);
   await parts.filter({ hasText: "Where" }).click();
   await expect(region("Map").getByRole("link")).toHaveText(["stove-1", "stove-2"]);

@@ -300,7 +300,7 @@ test("attributes and what a device is are keys of widgets made by hand; charts h
   await page.reload();
   const widget = (name: string) => page.getByRole("region", { name, exact: true });
   await expect(widget("table").getByRole("row")).toHaveText([/^room ?cellar/, /^setup ?\{"fan":2\}/, /^name ?a-cooler/, /^cold ?4/]);
-  await expect(widget("chart").getByRole("listitem")).toHaveText([/^cold [\d.]+ °C$/]);
+  await expect(widget("chart").getByRole("listitem")).toHaveText([/^cold [\d.]+ °C every point$/]);
   await expect(widget("log").getByRole("row")).toHaveText([/^Time ?cold/, /4/, /3/]);
   const keys = Object.values((await kept(platform, id)).configuration.widgets).find((one) => one.config.title === "table") as unknown as { config: { datasources: { dataKeys: { name: string; type: string }[] }[] } };
   expect(keys.config.datasources[0]?.dataKeys.map(({ name, type }) => `${type} ${name}`)).toEqual(["attribute room", "timeseries setup", "entityField name", "timeseries cold"]);
