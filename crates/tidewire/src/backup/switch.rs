@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use storage::copy::{sync_directory, write_synced};
+use storage::copy::sync_directory;
 
 use super::mark;
 
@@ -33,6 +33,9 @@ pub const SET_ASIDE: &str = "set-aside";
 
 /// Starts that may end before the server is ready, each for a reason of its own, such as a `kill -9`.
 const TRIALS_MAX: u32 = 3;
+
+/// What the journal has for its next segment.
+const SPARE: &str = "journal/spare";
 
 /// Directories that a backup holds; of files, all.
 const HELD: [&str; 4] = [
@@ -188,6 +191,8 @@ pub fn settle(data_dir: &Path) -> Result<Option<String>, String> {
     let Some(intent) = intent(data_dir)?.filter(|intent| intent.phase == Phase::OnTrial) else {
         return Ok(None);
     };
+    // Space that was had for what was to come; not worth failing for.
+    let _ = fs::remove_file(data_dir.join(SET_ASIDE).join(&intent.aside).join(SPARE));
     let outcome = Outcome {
         backup: intent.backup.clone(),
         at_unix_ms: now_ms(),
@@ -431,15 +436,11 @@ fn read<T: serde::de::DeserializeOwned>(data_dir: &Path, name: &str) -> Result<O
     }
 }
 
-/// Never half of it under its name.
 fn write(data_dir: &Path, name: &str, value: &impl Serialize) -> Result<(), String> {
-    let directory = data_dir.join(DIRECTORY);
-    let (path, unfinished) = (directory.join(name), directory.join(format!("{name}.new")));
+    let path = data_dir.join(DIRECTORY).join(name);
     serde_json::to_vec_pretty(value)
         .map_err(io::Error::from)
-        .and_then(|text| write_synced(&unfinished, &mut &text[..]))
-        .and_then(|()| fs::rename(&unfinished, &path))
-        .and_then(|()| sync_directory(&directory))
+        .and_then(|text| storage::copy::replace(&path, &text))
         .map_err(|error| failed("written", &path, &error))
 }
 
@@ -471,11 +472,12 @@ mod tests {
 
     use super::*;
 
-    const OLD: [(&str, &str); 7] = [
+    const OLD: [(&str, &str); 8] = [
         ("admins", "old"),
         ("audit.jsonl", "goes on"),
         ("banned.json", "old"),
         ("journal/1.log", "old"),
+        (SPARE, "zeros"),
         ("platform/log/1.log", "old"),
         ("backups/one/admins", "kept"),
         ("lost+found/x", "not ours"),
@@ -579,6 +581,7 @@ mod tests {
             assert_eq!((outcome.backup.as_str(), outcome.failure), ("one", None));
             let aside = path.join(SET_ASIDE).join(outcome.set_aside.unwrap());
             assert_eq!(fs::read_to_string(aside.join("journal/1.log")).unwrap(), "old");
+            assert!(!aside.join(SPARE).exists(), "it has nothing in it");
             assert!(aside.join("banned.json").exists() && aside.join("platform/log").exists());
             assert!(!staged(&path).exists());
             fs::remove_dir_all(&path).unwrap();
