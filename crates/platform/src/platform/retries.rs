@@ -1,8 +1,8 @@
 //! Messages that failed in a rule chain, and wait for their next try, as the strategy of their queue says.
 //!
 //! A message that waits is in the repository, in the transaction that has the position of its batch: so it is tried again after a crash.
-//! It stays there until the points of tries that no replay of the log makes are durable; so such a try may happen twice, and points replace
-//! themselves. Nobody else waits for it, unless the queue is sequential: then what is of the same originator (or tenant, or all of the
+//! It stays there until the points of tries that no replay of the log makes are durable, with the work that made them though a later try
+//! has less to do; so such a try may happen twice, and points replace themselves. Nobody else waits for it, unless the queue is sequential: then what is of the same originator (or tenant, or all of the
 //! queue) waits behind it, in order. What waits is bounded: when it is full no batch is taken. One tenant among others does not fill it:
 //! what fails of it beyond its share is given up.
 
@@ -73,6 +73,25 @@ impl Work {
             Work::Failed(all) => all.first().map(|(_, at)| at.message.originator),
         }
     }
+
+    fn to_json(&self) -> Json {
+        match self {
+            Work::Message { chain, message } => {
+                json!({"kind": "message", "chain": chain, "message": message_json(message)})
+            }
+            Work::Resume(then) => json!({
+                "kind": "resume", "chain": then.chain, "node": then.node, "returns": then.returns, "message": message_json(&then.message),
+            }),
+            Work::Failed(all) => {
+                let all = all.iter().map(|(chain, at)| {
+                    json!({
+                        "chain": chain, "node": at.node, "name": at.name, "returns": at.returns, "message": message_json(&at.message),
+                    })
+                });
+                json!({"kind": "failed", "at": all.collect::<Vec<_>>()})
+            }
+        }
+    }
 }
 
 /// Messages of one lane are done one after the other.
@@ -99,8 +118,10 @@ struct Waiting {
     /// What other systems have not answered yet, and what failed meanwhile. After a restart the try is made again.
     under_way: usize,
     failed: Run,
-    /// Tries that no replay of the log makes have stored points.
-    stores_later: bool,
+    /// Tries that no replay of the log makes have stored points: not durable before what is behind this position is.
+    stored: Option<Position>,
+    /// What made them, if there is less to do now. A restart begins with it.
+    made_by: Option<Work>,
 }
 
 pub(super) struct Retries {
@@ -251,7 +272,8 @@ impl Core {
 
     fn keep(&mut self, number: u64, waiting: &mut Waiting) {
         let bytes = waiting.to_bytes();
-        waiting.bytes = bytes.len();
+        let less = waiting.made_by.as_ref().map(|_| waiting.work.to_json());
+        waiting.bytes = bytes.len() + less.map_or(0, |less| less.to_string().len());
         self.pending.push_change(Change::PutState {
             state: StateKind::Retry,
             id: id_of(number),
@@ -285,7 +307,8 @@ impl Visit<'_> {
             bytes: 0,
             under_way: 0,
             failed: Run::default(),
-            stores_later: false,
+            stored: None,
+            made_by: None,
         };
         let counts = self.core.retries.batch.entry(waiting.queue.clone()).or_default();
         counts.0 += 1;
@@ -347,9 +370,9 @@ impl Visit<'_> {
 
     /// The number of the one that may go on.
     fn is_done(&mut self, number: u64, waiting: &Waiting) -> Option<u64> {
-        match waiting.stores_later {
-            true => self.core.retries.done.push((self.core.processed, number)),
-            false => self.core.pending.push_change(forget(number)),
+        match waiting.stored {
+            Some(before) => self.core.retries.done.push((before, number)),
+            None => self.core.pending.push_change(forget(number)),
         }
         self.core.retries.leave_lane(number, waiting.lane.as_ref())
     }
@@ -366,7 +389,9 @@ impl Visit<'_> {
         let Some(mut waiting) = self.core.retries.take(number) else {
             return;
         };
-        waiting.stores_later |= has_stored;
+        if has_stored {
+            waiting.stored = Some(self.core.processed);
+        }
         self.count_run(waiting.tenant, &done);
         waiting.failed.add(Run {
             failures: done.failures,
@@ -394,7 +419,9 @@ impl Visit<'_> {
         let is_replayed = self.at.is_some() && waiting.tries == 0;
         let points = self.core.pending.point_count();
         let done = self.perform(&waiting.work);
-        waiting.stores_later |= !is_replayed && self.core.pending.point_count() > points;
+        if !is_replayed && self.core.pending.point_count() > points {
+            waiting.stored = Some(self.core.processed);
+        }
         waiting.under_way = self.under_way;
         (self.keeps_failed, self.waiting, self.under_way) = (false, None, 0);
         self.count_run(waiting.tenant, &done);
@@ -414,6 +441,10 @@ impl Visit<'_> {
         if done.failures.is_empty() {
             self.count_fate(waiting.tenant, Some(&waiting.queue), Fate::Successful, &done);
             return true;
+        }
+        let durable = self.platform.store.durable_position();
+        if waiting.stored.is_some_and(|before| durable > before) {
+            (waiting.stored, waiting.made_by) = (None, None);
         }
         waiting.tries += 1;
         let failures = done.failures.iter();
@@ -441,7 +472,10 @@ impl Visit<'_> {
             return true;
         }
         if strategy.kind != ProcessingKind::RetryAll {
-            waiting.work = Work::Failed(failed);
+            let tried = std::mem::replace(&mut waiting.work, Work::Failed(failed));
+            if waiting.stored.is_some() {
+                waiting.made_by.get_or_insert(tried);
+            }
         }
         waiting.pause_s = match waiting.tries {
             1 => strategy.pause_between_retries,
@@ -533,22 +567,6 @@ impl Waiting {
     }
 
     fn to_bytes(&self) -> Vec<u8> {
-        let work = match &self.work {
-            Work::Message { chain, message } => {
-                json!({"kind": "message", "chain": chain, "message": message_json(message)})
-            }
-            Work::Resume(then) => json!({
-                "kind": "resume", "chain": then.chain, "node": then.node, "returns": then.returns, "message": message_json(&then.message),
-            }),
-            Work::Failed(all) => {
-                let all = all.iter().map(|(chain, at)| {
-                    json!({
-                        "chain": chain, "node": at.node, "name": at.name, "returns": at.returns, "message": message_json(&at.message),
-                    })
-                });
-                json!({"kind": "failed", "at": all.collect::<Vec<_>>()})
-            }
-        };
         let waiting = json!({
             "queue": self.queue,
             "tenant": self.tenant,
@@ -557,7 +575,7 @@ impl Waiting {
             "due": self.due_after_restart(),
             "lane": self.lane.as_ref().map(|lane| lane.of),
             "failures": self.failures,
-            "work": work,
+            "work": self.made_by.as_ref().unwrap_or(&self.work).to_json(),
         });
         waiting.to_string().into_bytes()
     }
@@ -610,7 +628,8 @@ impl Waiting {
             bytes: bytes.len(),
             under_way: 0,
             failed: Run::default(),
-            stores_later: false,
+            stored: None,
+            made_by: None,
         })
     }
 }
