@@ -196,6 +196,12 @@ impl Retries {
         self.next_due_ms = 0;
     }
 
+    fn number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
     fn insert(&mut self, number: u64, waiting: Waiting) {
         self.shares.add(waiting.tenant, waiting.bytes);
         self.next_due_ms = self.next_due_ms.min(waiting.due_ms);
@@ -296,24 +302,12 @@ impl Visit<'_> {
             .as_ref()
             .is_some_and(|lane| self.core.retries.lanes.contains_key(lane));
         let mut waiting = Waiting {
-            queue: queue.name.as_str().into(),
-            tenant,
-            work,
-            tries: 0,
-            pause_s: 0,
-            due_ms: i64::MAX,
             lane,
-            failures: Vec::new(),
-            bytes: 0,
-            under_way: 0,
-            failed: Run::default(),
-            stored: None,
-            made_by: None,
+            ..Waiting::new(&queue.name, tenant, work)
         };
         let counts = self.core.retries.batch.entry(waiting.queue.clone()).or_default();
         counts.0 += 1;
-        let number = self.core.retries.next_number;
-        self.core.retries.next_number += 1;
+        let number = self.core.retries.number();
         if !is_held && self.try_once(number, &mut waiting) {
             return;
         }
@@ -370,20 +364,61 @@ impl Visit<'_> {
 
     /// The number of the one that may go on.
     fn is_done(&mut self, number: u64, waiting: &Waiting) -> Option<u64> {
-        match waiting.stored {
+        self.forget_when_kept(number, waiting.stored);
+        self.core.retries.leave_lane(number, waiting.lane.as_ref())
+    }
+
+    /// A message of a queue that does not try again waits for another system: it is sent again after a kill, as from a queue that does. Behind its
+    /// node only, and it is not counted here: it waits with the calls. Returns its number.
+    pub fn keep_alone(&mut self, tenant: TenantId, then: &Continuation) -> u64 {
+        let chain = self.core.chains.get(&then.chain);
+        let name = chain.and_then(|chain| chain.node_name(then.node)).unwrap_or_default();
+        let at = FailedAt {
+            message: then.message.clone(),
+            node: then.node,
+            name: name.to_owned(),
+            returns: then.returns.clone(),
+        };
+        let waiting = Waiting {
+            due_ms: 0,
+            ..Waiting::new(MAIN_QUEUE, tenant, Work::Failed(vec![(then.chain, at)]))
+        };
+        let number = self.core.retries.number();
+        self.core.pending.push_change(Change::PutState {
+            state: StateKind::Retry,
+            id: id_of(number),
+            bytes: Some(waiting.to_bytes()),
+        });
+        number
+    }
+
+    /// The other system has said something to it. It is forgotten when what is stored behind its node is durable: no replay of the log stores it.
+    pub fn go_on_alone(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) -> Run {
+        let (done, has_stored) = self.watch_points(go_on);
+        self.forget_when_kept(number, has_stored.then_some(self.core.processed));
+        done
+    }
+
+    /// Whether points came of it, or may come of what it has put aside.
+    fn watch_points(&mut self, run: impl FnOnce(&mut Self) -> Run) -> (Run, bool) {
+        let points = self.core.pending.point_count();
+        let done = run(self);
+        let has_stored = self.core.pending.point_count() > points || !self.core.queue.is_empty();
+        (done, has_stored)
+    }
+
+    fn forget_when_kept(&mut self, number: u64, stored: Option<Position>) {
+        match stored {
             Some(before) => self.core.retries.done.push((before, number)),
             None => self.core.pending.push_change(forget(number)),
         }
-        self.core.retries.leave_lane(number, waiting.lane.as_ref())
     }
 
     /// Another system has said something to a message that waits for it: it goes on, and is judged when all of them have.
     pub fn go_on_waiting(&mut self, number: u64, go_on: impl FnOnce(&mut Self) -> Run) {
         let before = (self.keeps_failed, self.waiting, self.under_way);
         (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
-        let points = self.core.pending.point_count();
-        let done = go_on(self);
-        let has_stored = self.core.pending.point_count() > points;
+        let (done, has_stored) = self.watch_points(go_on);
         let more = self.under_way;
         (self.keeps_failed, self.waiting, self.under_way) = before;
         let Some(mut waiting) = self.core.retries.take(number) else {
@@ -417,9 +452,11 @@ impl Visit<'_> {
         (self.keeps_failed, self.waiting, self.under_way) = (true, Some(number), 0);
         // What is done with a message of the log as it is read, a replay does as well.
         let is_replayed = self.at.is_some() && waiting.tries == 0;
-        let points = self.core.pending.point_count();
-        let done = self.perform(&waiting.work);
-        if !is_replayed && self.core.pending.point_count() > points {
+        let (done, has_stored) = {
+            let work = &waiting.work;
+            self.watch_points(|visit| visit.perform(work))
+        };
+        if !is_replayed && has_stored {
             waiting.stored = Some(self.core.processed);
         }
         waiting.under_way = self.under_way;
@@ -557,6 +594,24 @@ fn number_of(id: Uuid) -> u64 {
 }
 
 impl Waiting {
+    fn new(queue: &str, tenant: TenantId, work: Work) -> Waiting {
+        Waiting {
+            queue: queue.into(),
+            tenant,
+            work,
+            tries: 0,
+            pause_s: 0,
+            due_ms: i64::MAX,
+            lane: None,
+            failures: Vec::new(),
+            bytes: 0,
+            under_way: 0,
+            failed: Run::default(),
+            stored: None,
+            made_by: None,
+        }
+    }
+
     /// What was under way begins anew; in a lane, when those before it are done.
     fn due_after_restart(&self) -> i64 {
         match (self.under_way, &self.lane) {
@@ -618,18 +673,12 @@ impl Waiting {
                 queue: queue.clone(),
                 of,
             }),
-            queue,
-            tenant: serde_json::from_value(json["tenant"].clone()).ok()?,
-            work,
             tries: json["tries"].as_i64()?,
             pause_s: json["pause"].as_i64()?,
             due_ms: json["due"].as_i64()?,
             failures: serde_json::from_value(json["failures"].clone()).ok()?,
             bytes: bytes.len(),
-            under_way: 0,
-            failed: Run::default(),
-            stored: None,
-            made_by: None,
+            ..Waiting::new(&queue, serde_json::from_value(json["tenant"].clone()).ok()?, work)
         })
     }
 }
